@@ -1,0 +1,2 @@
+//! The `gramway` program.
+fn main() {}

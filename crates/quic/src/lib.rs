@@ -1,0 +1,1 @@
+//! One shard of QUIC, sans-IO.

@@ -1,0 +1,141 @@
+//! What the program tells the tunnel: identities, addresses, forwards and limits.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::secret::Token;
+use crate::target_rules::AllowedTarget;
+
+/// How a connection weighs throughput against delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Sparse acknowledgements, deep batches; the default.
+    #[default]
+    Throughput,
+    /// Prompt acknowledgements, short queues.
+    Latency,
+    /// A rate that the operator names, in bits per second, never exceeded and not reduced by loss.
+    Fixed {
+        /// Bits per second of QUIC packets, at least 1,000,000.
+        bits_per_second: u64,
+    },
+}
+
+/// What happens to a payload that does not fit one DATAGRAM frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oversize {
+    /// Split over several datagrams where the peer is Gramway too; else dropped and counted.
+    #[default]
+    Split,
+    /// Always dropped and counted.
+    Drop,
+}
+
+/// Which datagram a full queue gives up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueuePolicy {
+    /// The datagram that finds no room.
+    #[default]
+    DropNewest,
+    /// The datagrams that have waited longest.
+    DropOldest,
+}
+
+/// Settings that server and client share.
+#[derive(Clone, Debug)]
+pub struct CommonConfig {
+    /// Throughput against delay.
+    pub profile: Profile,
+    /// Upper bound for QUIC packets in bytes of UDP payload, 1,200 to 65,507; `None`: what the interface carries.
+    pub max_udp_payload: Option<u16>,
+    /// Use UDP segmentation offload where the kernel has it.
+    pub gso: bool,
+    /// Use UDP receive offload where the kernel has it.
+    pub gro: bool,
+    /// Receive buffer asked for on every UDP socket, in bytes.
+    pub receive_buffer_bytes: usize,
+    /// Send buffer asked for on every UDP socket, in bytes.
+    pub send_buffer_bytes: usize,
+    /// A UDP session without traffic for so long is closed (RFC 9298 section 3.1 recommends at least two minutes).
+    pub udp_idle_timeout: Duration,
+    /// What happens to payloads beyond one DATAGRAM frame.
+    pub oversize: Oversize,
+    /// Which datagram a full queue gives up.
+    pub queue_policy: QueuePolicy,
+}
+
+impl Default for CommonConfig {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            max_udp_payload: None,
+            gso: true,
+            gro: true,
+            receive_buffer_bytes: crate::limits::SOCKET_RECEIVE_BUFFER_BYTES,
+            send_buffer_bytes: crate::limits::SOCKET_SEND_BUFFER_BYTES,
+            udp_idle_timeout: crate::limits::UDP_IDLE_TIMEOUT,
+            oversize: Oversize::default(),
+            queue_policy: QueuePolicy::default(),
+        }
+    }
+}
+
+/// Everything a server needs; it holds secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Address of the outer UDP socket.
+    pub listen: SocketAddr,
+    /// Certificate chain, DER, leaf first.
+    pub certificate_chain: Vec<Vec<u8>>,
+    /// Private key of the leaf, PKCS#8 DER.
+    pub private_key: Vec<u8>,
+    /// Tokens that open the server.
+    pub tokens: Vec<Token>,
+    /// Key of stateless resets (RFC 9000 section 10.3), kept over restarts.
+    pub reset_key: [u8; 64],
+    /// Key of address validation tokens (RFC 9000 section 8.1), kept over restarts.
+    pub token_key: [u8; 64],
+    /// Targets that are refused by default and allowed here.
+    pub allowed_targets: Vec<AllowedTarget>,
+    /// Shared settings.
+    pub common: CommonConfig,
+}
+
+/// Protocol of a forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// UDP datagrams.
+    Udp,
+    /// TCP connections.
+    Tcp,
+}
+
+/// One `-L`: what the client listens on, and where the server sends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// UDP or TCP.
+    pub protocol: Protocol,
+    /// Local address of the listener.
+    pub listen: SocketAddr,
+    /// Host name or address of the target, resolved at the server; IPv6 without brackets.
+    pub host: String,
+    /// Port of the target.
+    pub port: u16,
+}
+
+/// Everything a client needs; it holds secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// Servers in order of preference: host name or address, and port.
+    pub servers: Vec<(String, u16)>,
+    /// SHA-256 of the server's SubjectPublicKeyInfo.
+    pub pin: [u8; 32],
+    /// The user's token.
+    pub token: Token,
+    /// What is forwarded.
+    pub forwards: Vec<Forward>,
+    /// Local address of the outer socket; `None`: chosen by the kernel.
+    pub bind: Option<IpAddr>,
+    /// Shared settings.
+    pub common: CommonConfig,
+}
