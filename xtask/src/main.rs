@@ -1,2 +1,58 @@
-//! Repository tasks.
-fn main() {}
+//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`.
+
+mod repository;
+mod setup;
+mod skips;
+mod steps;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use repository::Repository;
+use setup::Extent;
+
+/// Set-up, tests and tidiness of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install every tool that the tests need, skipping what is present.
+    Setup,
+    /// Set up, then format check, tidy, lints, build, tests, documentation and dependency checks.
+    Test {
+        /// Leave out the system tests and the tools that only they need.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Check the rules that neither compiler nor clippy knows.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let result = Repository::find().and_then(|repository| match Arguments::parse().task {
+        Task::Setup => setup::run(&repository, Extent::Everything),
+        Task::Test { quick } => steps::run(
+            &repository,
+            if quick {
+                Extent::WithoutSystemTests
+            } else {
+                Extent::Everything
+            },
+        ),
+        Task::Tidy => tidy::run(&repository),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

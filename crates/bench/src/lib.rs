@@ -1,1 +1,35 @@
-//! Load generators, sinks and benchmark matrices.
+//! Load generators, sinks and benchmark matrices behind `gramway bench` and `gramway demo`.
+//!
+//! Nothing here links the tunnel: a benchmark starts the shipped program as child processes and reads its counters
+//! through `gramway status --json`, so what is measured is what users run. Loads run as child processes too, so
+//! that CPU time is known per process.
+//!
+//! Entry points: [`forward::run`], [`floor::run`], [`demo::run`], and [`hidden::run`] for the child processes.
+
+mod children;
+mod counters;
+pub mod demo;
+mod error;
+pub mod floor;
+pub mod forward;
+mod generator;
+pub mod hidden;
+mod iperf;
+mod latency;
+pub mod limits;
+mod machine;
+mod median;
+mod pacer;
+mod payload;
+mod process;
+mod programs;
+mod relay;
+mod sink;
+mod table;
+mod tcp_load;
+mod tcp_relay;
+mod tracker;
+mod tunnel;
+
+pub use error::Error;
+pub use programs::Programs;

@@ -1,2 +1,64 @@
-//! The `gramway` program.
-fn main() {}
+//! The `gramway` program: flags, settings, state directory, admin socket and messages for people around crate
+//! `tunnel`. This file owns the way from the command line to the exit code.
+
+mod addresses;
+mod admin;
+mod bench_command;
+mod cli;
+mod config;
+mod connect;
+mod endpoint;
+mod exit;
+mod forward;
+mod identity;
+mod limits;
+mod link;
+mod output;
+mod print_link;
+mod qr;
+mod run;
+mod server_state;
+mod startup;
+mod state;
+mod status;
+mod status_table;
+#[cfg(test)]
+mod test_support;
+mod units;
+mod up;
+
+use std::panic;
+use std::process::ExitCode;
+
+use exit::{Code, Problem};
+
+fn main() -> ExitCode {
+    panic::set_hook(Box::new(|info| {
+        output::note(&format!(
+            "gramway: this is a defect of gramway, please report it with what you did: {info}"
+        ));
+    }));
+    let code = match panic::catch_unwind(dispatch) {
+        Ok(Ok(())) => 0,
+        Ok(Err(problem)) => {
+            output::note(&format!("gramway: {problem}"));
+            problem.code() as u8
+        }
+        Err(_) => Code::Bug as u8,
+    };
+    ExitCode::from(code)
+}
+
+fn dispatch() -> Result<(), Problem> {
+    let Some(command) = cli::parse()? else {
+        return Ok(());
+    };
+    match command {
+        cli::Command::Up(arguments) => up::run(&arguments),
+        cli::Command::Connect(arguments) => connect::run(&arguments),
+        cli::Command::Demo => bench_command::demo(),
+        cli::Command::Link(arguments) => print_link::run(&arguments),
+        cli::Command::Status(arguments) => status::run(&arguments),
+        cli::Command::Bench(command) => bench_command::run(command),
+    }
+}

@@ -1,1 +1,35 @@
-//! HTTP/3 and MASQUE, sans-IO.
+//! HTTP/3 and MASQUE for both roles, sans-IO: exactly what a UDP and TCP proxy needs of RFC 9114, 9204, 9297 and
+//! 9298.
+//!
+//! The crate owns no stream, no socket and no clock. The caller hands in the bytes of each QUIC stream, in any
+//! chunks, and writes out the bytes that it gets back; time enters as a parameter. Everything from the peer is
+//! hostile: nothing is buffered before its length is known to lie within [`limits`], and no input makes it panic.
+//!
+//! - [`Connection`]: control and QPACK streams, SETTINGS, GOAWAY of one connection.
+//! - [`MessageReader`]: the receive half of one request stream; [`headers_frame`] and [`data_frame_header`] make the
+//!   send half.
+//! - [`request`] and [`response`]: building and judging CONNECT and CONNECT-UDP.
+//! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
+
+pub mod capsule;
+mod connection;
+pub mod datagram;
+mod error;
+mod frame;
+mod headers;
+pub mod limits;
+mod message;
+pub mod qpack;
+pub mod request;
+pub mod response;
+mod settings;
+pub mod split;
+mod target;
+
+pub use connection::{Connection, Event, Role, UniDisposition};
+pub use error::{Code, ConnectionError, MessageError};
+pub use frame::{data_frame_header, headers_frame};
+pub use headers::{Field, HeaderList};
+pub use message::{Item, MessageReader};
+pub use settings::Settings;
+pub use target::{Target, TargetError};

@@ -1,1 +1,59 @@
-//! Batched UDP for Linux.
+//! Batched UDP for Linux: one system call moves many datagrams, and each loss on the way through it is counted.
+//!
+//! [`UdpSocket`] receives with `recvmmsg` and `UDP_GRO` into a [`ReceiveBatch`] and sends [`Outgoing`] trains with
+//! `sendmmsg` and `UDP_SEGMENT`. Where the kernel refuses a train, its segments go one by one from the first unsent
+//! one, and the path does without GSO for [`GSO_BACKOFF`]. [`FaultySocket`] has the same interface and loses,
+//! duplicates and mangles datagrams by a seed. [`Poller`] and [`Waker`] are the event loop's ends of the kernel.
+//!
+//! Sockets are non-blocking and belong to one thread. This is the only crate with unsafe code, all of it in `sys`;
+//! other platforms replace that module.
+//!
+//! ```
+//! use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, SocketOptions, UdpSocket};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let options = SocketOptions::default();
+//! let mut server = UdpSocket::bind("127.0.0.1:0".parse().expect("a literal address"), &options)?;
+//! let mut client = UdpSocket::connect(None, server.local_addr()?, &options)?;
+//!
+//! let train = [7; 2500]; // datagrams of 1000, 1000 and 500 bytes
+//! let outcome = client.send(&[Outgoing::connected(&train, 1000)])?;
+//! assert_eq!(outcome.segments, 3);
+//!
+//! let mut batch = ReceiveBatch::new(8, 65_536);
+//! let mut segments = 0;
+//! while segments < 3 {
+//!     server.receive(&mut batch)?;
+//!     segments += batch.iter().map(|received| received.segments().len()).sum::<usize>();
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod buffers;
+mod capabilities;
+mod datagram;
+mod faulty;
+mod limits;
+mod poller;
+mod send;
+mod socket;
+#[expect(
+    unsafe_code,
+    reason = "the one place where system calls without a safe wrapper are made"
+)]
+mod sys;
+mod thread;
+
+pub use batch::{ReceiveBatch, ReceiveMeta, Received};
+pub use buffers::{BufferGrants, Grant};
+pub use capabilities::{Capabilities, Offloads};
+pub use datagram::{DatagramSocket, IoStats, Outgoing, SendDrops, SendOutcome};
+pub use faulty::{FaultCounts, Faults, FaultySocket};
+pub use limits::{
+    GSO_BACKOFF, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SLOT_BYTES_MAX, TRAIN_BYTES_MAX,
+};
+pub use poller::{Interest, Poller, Ready, Waker};
+pub use socket::{SocketOptions, UdpSocket, route_mtu};
+pub use thread::{pin_thread, raise_fd_limit};

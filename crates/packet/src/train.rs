@@ -56,7 +56,7 @@ impl Train {
         self.buffer.extend_from_slice(datagram);
         self.count += 1;
         debug_assert!(self.buffer.len() <= self.count * self.segment_size);
-        debug_assert!(self.buffer.len() + self.segment_size > (self.count - 1) * self.segment_size);
+        debug_assert!(self.segment_size == 0 || self.buffer.len() > (self.count - 1) * self.segment_size);
         Ok(())
     }
 

@@ -1,1 +1,27 @@
-//! One shard of QUIC, sans-IO.
+//! One shard's QUIC (RFC 9000, 9001, 9002, 9221, 8899), sans-IO, on quinn-proto.
+//!
+//! Received batches go in, GSO trains come out; streams, datagrams, events and timers beside them. This crate does
+//! no I/O, reads no clock (`now` is a parameter), takes its randomness as a seed and shares nothing between threads.
+//!
+//! A datagram is handed to quinn-proto only when its next transmit can take it ([`DatagramSource`]); what waits stays
+//! with the caller, who bounds and counts it. What quinn-proto still gives up by itself, because the path MTU fell or
+//! the connection ended, is reported by [`Event::DatagramsDropped`].
+
+mod admission;
+mod config;
+mod congestion;
+mod connection;
+mod counters;
+mod endpoint;
+mod event;
+pub mod limits;
+mod tls;
+mod transmit;
+
+pub use config::{ClientParameters, EndpointParameters, Profile, ServerParameters};
+pub use counters::{ConnectionReport, Counters};
+pub use endpoint::{Endpoint, Path, Receiver, Timer};
+pub use event::{CloseReason, ConnectionKey, Event, Read, StreamError};
+pub use quinn_proto::{Dir, Side, StreamId};
+pub use tls::{ConfigurationError, public_key_pin};
+pub use transmit::{DatagramSource, Outbox, OutgoingTrain};

@@ -3,23 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+pub use quic::Profile;
+
 use crate::secret::Token;
 use crate::target_rules::AllowedTarget;
-
-/// How a connection weighs throughput against delay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// Sparse acknowledgements, deep batches; the default.
-    #[default]
-    Throughput,
-    /// Prompt acknowledgements, short queues.
-    Latency,
-    /// A rate that the operator names, in bits per second, never exceeded and not reduced by loss.
-    Fixed {
-        /// Bits per second of QUIC packets, at least 1,000,000.
-        bits_per_second: u64,
-    },
-}
 
 /// What happens to a payload that does not fit one DATAGRAM frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

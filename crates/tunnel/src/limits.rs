@@ -11,3 +11,115 @@ pub const SOCKET_SEND_BUFFER_BYTES: usize = 4 << 20;
 
 /// A UDP session without traffic is closed after this; RFC 9298 section 3.1 says at least two minutes.
 pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
+pub const QUEUE_BYTES_MAX: usize = 2 << 20;
+
+/// The share of a peer's queue that one flow may hold, in bytes: others always find a quarter.
+pub const FLOW_QUEUE_BYTES_MAX: usize = QUEUE_BYTES_MAX / 4 * 3;
+
+/// A datagram that waited longer is worth nothing to those who use UDP.
+pub const QUEUE_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// Datagrams that wait for the tunnel to come up, in bytes, for all sessions of a client.
+pub const WAITING_BYTES_MAX: usize = 1 << 20;
+
+/// How long a datagram waits for the tunnel to come up.
+pub const WAITING_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Datagrams of one peer that overtook their request or wait for its target, in bytes. It holds before the token, too.
+pub const EARLY_BYTES_MAX: usize = 64 << 10;
+
+/// How long a datagram waits for a request that it overtook, at least; a smoothed round trip where that is longer.
+pub const EARLY_TIME_MIN: Duration = Duration::from_millis(100);
+
+/// How long datagrams of a known request wait for its target to be resolved and opened.
+pub const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// UDP sessions of one client, and upstream sockets of one connection at a server. Beyond it the idlest one goes.
+pub const UDP_SESSIONS_MAX: usize = 8_192;
+
+/// A session whose request was refused answers its source with silence for this long, instead of asking again for
+/// every datagram.
+pub const REFUSED_HOLD: Duration = Duration::from_secs(5);
+
+/// How often idle sessions and forgotten fragments are looked for.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Wrong tokens on one connection, after which it is closed.
+pub const WRONG_TOKENS_PER_CONNECTION: u32 = 3;
+
+/// Wrong tokens from one prefix (IPv4 /24, IPv6 /56) within [`WRONG_TOKENS_WINDOW`], after which its connections are
+/// closed at their first wrong token.
+pub const WRONG_TOKENS_PER_PREFIX: u32 = 30;
+
+/// The time over which wrong tokens are counted.
+pub const WRONG_TOKENS_WINDOW: Duration = Duration::from_secs(60);
+
+/// Prefixes whose wrong tokens are remembered; the oldest goes first.
+pub const WRONG_TOKEN_PREFIXES: usize = 4_096;
+
+/// Bytes that one arena of queued datagrams holds: small enough to stay in the second-level cache.
+pub const ARENA_BYTES: usize = 128 << 10;
+
+/// Messages received from the outer socket with one call, 64 KiB each.
+pub const OUTER_RECEIVE_SLOTS: usize = 8;
+
+/// Messages received from an inner socket with one call, 64 KiB of address space each.
+pub const INNER_RECEIVE_SLOTS: usize = 64;
+
+/// Most datagrams of one send to an inner socket. An ordinary receiver's buffer of 208 KiB takes about 90 datagrams of
+/// 1,150 bytes, and a burst of 60 overflowed it while it waited for a core.
+pub const INNER_TRAIN_SEGMENTS: usize = 16;
+
+/// Bytes of datagrams collected for inner sockets before they are sent.
+pub const INNER_FLUSH_BYTES: usize = 512 << 10;
+
+/// Bytes that one read from a TCP socket takes: below the size from which allocators map and unmap pages each time.
+pub const TCP_READ_BYTES: usize = 64 << 10;
+
+/// Bytes that one turn moves from QUIC to a TCP socket.
+pub const TCP_WRITE_BYTES: usize = 256 << 10;
+
+/// Pieces of one vectored write to a TCP socket.
+pub const TCP_WRITE_PIECES: usize = 256;
+
+/// TCP connections of one client, and of one server.
+pub const TCP_CONNECTIONS_MAX: usize = 4_096;
+
+/// How long a TCP connection to a target may take to open, for each address.
+pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a new local TCP connection waits for the tunnel.
+pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
+
+/// Names that are being resolved at a time.
+pub const RESOLUTIONS_MAX: usize = 256;
+
+/// Addresses of one name that are tried.
+pub const ADDRESSES_PER_NAME: usize = 8;
+
+/// Threads that resolve names.
+pub const RESOLVER_THREADS: usize = 2;
+
+/// How long one attempt to reach a server lasts.
+pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
+
+/// First pause between attempts; it doubles up to [`BACKOFF_MAX`], and every pause is jittered by half.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
+
+/// Longest pause between attempts.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// Notices that wait for the program to read them; more are left out.
+pub const NOTICES_MAX: usize = 256;
+
+const _: () = assert!(FLOW_QUEUE_BYTES_MAX < QUEUE_BYTES_MAX);
+const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
+const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
+
+/// How long a server's own addresses are remembered for the target rules.
+pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
+
+/// A server whose port is reported closed, and that was not heard for so long, is given up before the idle timeout.
+pub const REFUSED_SILENCE: Duration = Duration::from_secs(1);

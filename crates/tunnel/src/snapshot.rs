@@ -18,9 +18,9 @@ pub struct Snapshot {
     pub state: String,
     /// Address of the outer socket.
     pub local: Option<SocketAddr>,
-    /// Datagrams from inner sockets towards QUIC: `accepted = sent + sum(drops) + waiting`.
+    /// Datagrams from inner sockets towards QUIC: `accepted + split = sent + joined + sum(drops) + waiting`.
     pub ingress: Direction,
-    /// DATAGRAM frames from QUIC towards inner sockets, fragments counted singly: the same law.
+    /// DATAGRAM frames from QUIC towards inner sockets: the same law.
     pub egress: Direction,
     /// Sums over all QUIC connections, those that have ended included.
     pub quic: QuicCounters,
@@ -47,12 +47,14 @@ pub struct Snapshot {
 pub struct Direction {
     /// Datagrams that came in.
     pub accepted: u64,
-    /// Datagrams that were sent on.
+    /// Fragments beyond the first of each payload that was split.
+    pub split: u64,
+    /// Datagrams that were sent on; where a payload is split, fragments.
     pub sent: u64,
+    /// Fragments beyond the first of each payload that was put together.
+    pub joined: u64,
     /// Datagrams that wait in a queue or in reassembly.
     pub waiting: u64,
-    /// Bytes of payload sent on.
-    pub sent_bytes: u64,
     /// Datagrams dropped, by reason; reasons with zero are left out.
     pub drops: BTreeMap<String, u64>,
 }

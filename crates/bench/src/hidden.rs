@@ -1,0 +1,98 @@
+//! The load processes: `_generate`, `_sink` and `_relay`, each with its options as one JSON argument.
+//!
+//! Protocol on stdout: one line with the bound address (JSON string), then, at the end, one line with the report.
+//! Sink and relay end when their stdin does, so that none outlives a benchmark that died.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::During;
+use crate::generator::{self, GeneratorOptions, LiveSent};
+use crate::process;
+use crate::relay::{Relay, RelayOptions};
+use crate::sink::{LiveReceived, Sink, SinkOptions};
+use crate::{Error, tcp_relay};
+
+/// Subcommand of the generator.
+pub(crate) const GENERATE: &str = "_generate";
+/// Subcommand of the sink.
+pub(crate) const SINK: &str = "_sink";
+/// Subcommand of the relay hop.
+pub(crate) const RELAY: &str = "_relay";
+
+/// Whether `name` is one of the hidden subcommands.
+#[must_use]
+pub fn is_hidden(name: &str) -> bool {
+    [GENERATE, SINK, RELAY].contains(&name)
+}
+
+/// Runs a hidden subcommand; `arguments` are its name and its options as JSON.
+///
+/// # Errors
+/// When the name or the options are unknown, or the load can't run.
+pub fn run(arguments: &[String]) -> Result<(), Error> {
+    let [name, options] = arguments else {
+        return Err(Error::Usage(
+            "hidden load commands take their options as one JSON argument".to_owned(),
+        ));
+    };
+    match name.as_str() {
+        GENERATE => {
+            let options: GeneratorOptions = parse(options)?;
+            say(&options.destination)?;
+            say(&generator::generate(
+                &options,
+                &stop_at_end_of_input(),
+                &LiveSent::default(),
+                None,
+            )?)
+        }
+        SINK => {
+            let sink = Sink::bind(&parse::<SinkOptions>(options)?)?;
+            say(&sink.address())?;
+            say(&sink.run(&stop_at_end_of_input(), &LiveReceived::default())?)
+        }
+        RELAY => {
+            let options: RelayOptions = parse(options)?;
+            let relay = Relay::bind(&options)?;
+            tcp_relay::start(relay.address(), options.target)?;
+            say(&relay.address())?;
+            relay.run(&stop_at_end_of_input())?;
+            say(&process::usage(std::process::id()))
+        }
+        _ => Err(Error::Usage(format!("unknown load command {name}"))),
+    }
+}
+
+fn parse<T: DeserializeOwned>(options: &str) -> Result<T, Error> {
+    serde_json::from_str(options).map_err(|source| Error::Json {
+        from: "the load's options".to_owned(),
+        source,
+    })
+}
+
+fn say(report: &impl Serialize) -> Result<(), Error> {
+    let from = || "the load's report".to_owned();
+    let line = serde_json::to_string(report).map_err(|source| Error::Json { from: from(), source })?;
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .during(|| "write the load's report".to_owned())
+}
+
+/// A flag that is set when stdin ends.
+fn stop_at_end_of_input() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut byte = [0];
+        while let Ok(1..) = input.read(&mut byte) {}
+        flag.store(true, Ordering::Relaxed);
+    });
+    stop
+}

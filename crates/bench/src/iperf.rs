@@ -1,0 +1,301 @@
+//! iperf3 as the foreign generator and sink: one server and one client run, and its JSON read.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::children::{self, Guard, Lines};
+use crate::error::During;
+use crate::{Error, limits};
+
+/// One run of the client.
+#[derive(Clone, Debug)]
+pub(crate) struct IperfRun {
+    /// Where the server is reached: its own address or the entrance of a tunnel.
+    pub(crate) address: SocketAddr,
+    /// How long, in whole seconds.
+    pub(crate) seconds: u32,
+    /// `-P`.
+    pub(crate) streams: usize,
+    /// `-w 4M`, or the system's default.
+    pub(crate) large_buffers: bool,
+    /// What to run.
+    pub(crate) mode: IperfMode,
+}
+
+/// UDP or TCP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum IperfMode {
+    /// `-u`.
+    Udp {
+        /// `-l`.
+        payload_bytes: usize,
+        /// Of all streams together; `None` is unlimited (`-b 0`).
+        offered_bits_per_second: Option<u64>,
+    },
+    /// TCP.
+    Tcp {
+        /// `-R`: the server sends.
+        reverse: bool,
+    },
+}
+
+/// What iperf3 says about a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct IperfResult {
+    /// Payload bits per second that left the sender.
+    pub(crate) sender_bits_per_second: f64,
+    /// Payload bits per second that arrived.
+    pub(crate) receiver_bits_per_second: f64,
+    /// Lost fraction, 0 to 1; UDP only.
+    pub(crate) loss: f64,
+    /// Datagrams sent; UDP only.
+    pub(crate) datagrams: u64,
+    /// Payload bytes that arrived.
+    pub(crate) received_bytes: f64,
+    /// How long, in seconds.
+    pub(crate) seconds: f64,
+    /// CPU seconds of the sending and the receiving iperf3.
+    pub(crate) sender_cpu_seconds: f64,
+    /// CPU seconds of the receiving iperf3.
+    pub(crate) receiver_cpu_seconds: f64,
+}
+
+/// A server that takes one run and ends.
+#[derive(Debug)]
+pub(crate) struct IperfServer {
+    _guard: Guard,
+    _lines: (Lines, Lines),
+}
+
+impl IperfServer {
+    /// Starts a server on `address` and waits until it listens.
+    ///
+    /// # Errors
+    /// When iperf3 is missing or the port is taken.
+    pub(crate) fn start(address: SocketAddr) -> Result<Self, Error> {
+        check_installed()?;
+        let mut command = Command::new("iperf3");
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        command.args(["-s", "-1", "--forceflush", "-B", &ip, "-p", &port]);
+        let (guard, stdout, stderr) = children::spawn(command)?;
+        if stdout
+            .wait_for(limits::READY_TIMEOUT, |line| line.contains("Server listening"))
+            .is_none()
+        {
+            return Err(Error::NotReady {
+                program: format!("iperf3 -s on {address}"),
+                reason: stderr.last(),
+            });
+        }
+        Ok(Self {
+            _guard: guard,
+            _lines: (stdout, stderr),
+        })
+    }
+}
+
+/// Says what to do when iperf3 is missing.
+///
+/// # Errors
+/// [`Error::IperfMissing`].
+pub(crate) fn check_installed() -> Result<(), Error> {
+    let status = Command::new("iperf3")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status
+        .is_ok_and(|status| status.success())
+        .then_some(())
+        .ok_or(Error::IperfMissing)
+}
+
+/// Runs the client against a server that listens already.
+///
+/// # Errors
+/// When iperf3 says so, or does not end.
+pub(crate) fn run(run: &IperfRun) -> Result<IperfResult, Error> {
+    let mut command = Command::new("timeout");
+    let limit = Duration::from_secs(u64::from(run.seconds)) + limits::END_TIMEOUT;
+    command
+        .args(["--signal=KILL", &limit.as_secs().to_string(), "iperf3"])
+        .args(arguments(run));
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .during(|| "start iperf3".to_owned())?;
+    if output.stdout.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let reason = if stderr.is_empty() {
+            format!("no result within {} s", limit.as_secs())
+        } else {
+            stderr
+        };
+        return Err(Error::Iperf(format!("{reason} (through {})", run.address)));
+    }
+    parse(&String::from_utf8_lossy(&output.stdout), run.mode)
+}
+
+fn arguments(run: &IperfRun) -> Vec<String> {
+    let mut arguments = vec!["-J".to_owned()];
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    option("-c", run.address.ip().to_string());
+    option("-p", run.address.port().to_string());
+    option("-t", run.seconds.to_string());
+    option("-P", run.streams.to_string());
+    if run.large_buffers {
+        option("-w", "4M".to_owned());
+    }
+    match run.mode {
+        IperfMode::Udp {
+            payload_bytes,
+            offered_bits_per_second,
+        } => {
+            option("-l", payload_bytes.to_string());
+            // iperf3 takes the rate per stream.
+            option(
+                "-b",
+                (offered_bits_per_second.unwrap_or(0) / run.streams.max(1) as u64).to_string(),
+            );
+            arguments.push("-u".to_owned());
+        }
+        IperfMode::Tcp { reverse: true } => arguments.push("-R".to_owned()),
+        IperfMode::Tcp { reverse: false } => {}
+    }
+    arguments
+}
+
+/// Reads the client's JSON.
+///
+/// # Errors
+/// When it is no JSON, reports an error, or lacks the sums.
+pub(crate) fn parse(json: &str, mode: IperfMode) -> Result<IperfResult, Error> {
+    let root: Value = serde_json::from_str(json).map_err(|source| Error::Json {
+        from: "iperf3".to_owned(),
+        source,
+    })?;
+    if let Some(error) = root.get("error").and_then(Value::as_str) {
+        return Err(Error::Iperf(error.to_owned()));
+    }
+    let end = &root["end"];
+    let number = |path: &str| end.pointer(path).and_then(Value::as_f64);
+    let sums = [
+        number("/sum_sent/bits_per_second"),
+        number("/sum_received/seconds"),
+        number("/sum_sent/seconds"),
+    ];
+    let [Some(sent), Some(received_seconds), Some(seconds)] = sums else {
+        return Err(Error::Iperf(
+            "its result has no sums; 3.12 or newer is needed".to_owned(),
+        ));
+    };
+    let cpu =
+        |name: &str| number(&format!("/cpu_utilization_percent/{name}")).unwrap_or(0.0) / 100.0 * seconds;
+    let (mut sender_cpu_seconds, mut receiver_cpu_seconds) = (cpu("host_total"), cpu("remote_total"));
+    if matches!(mode, IperfMode::Tcp { reverse: true }) {
+        std::mem::swap(&mut sender_cpu_seconds, &mut receiver_cpu_seconds);
+    }
+    let mut result = IperfResult {
+        sender_bits_per_second: sent,
+        receiver_bits_per_second: number("/sum_received/bits_per_second").unwrap_or(0.0),
+        received_bytes: number("/sum_received/bytes").unwrap_or(0.0),
+        seconds,
+        sender_cpu_seconds,
+        receiver_cpu_seconds,
+        ..IperfResult::default()
+    };
+    if let IperfMode::Udp { payload_bytes, .. } = mode {
+        // Versions differ in whether sum_received holds bytes sent or received; packet counts are unambiguous.
+        let packets = number("/sum/packets").unwrap_or(0.0);
+        let arrived = (packets - number("/sum/lost_packets").unwrap_or(0.0)).max(0.0);
+        result.datagrams = number("/sum_sent/packets").unwrap_or(packets) as u64;
+        result.received_bytes = arrived * payload_bytes as f64;
+        let span = if received_seconds > 0.0 {
+            received_seconds
+        } else {
+            seconds
+        };
+        result.receiver_bits_per_second = result.received_bytes * 8.0 / span.max(1e-9);
+        result.loss = if packets > 0.0 {
+            1.0 - arrived / packets
+        } else {
+            1.0
+        };
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UDP: IperfMode = IperfMode::Udp {
+        payload_bytes: 1_000,
+        offered_bits_per_second: Some(1_000_000_000),
+    };
+
+    const UDP_JSON: &str = r#"{"start":{},"intervals":[],"end":{"streams":[],
+        "sum":{"seconds":2.0,"bytes":200000000,"packets":200000,"lost_packets":50000,"lost_percent":25},
+        "sum_sent":{"seconds":2.0,"bytes":200000000,"bits_per_second":8e8,"packets":200000},
+        "sum_received":{"seconds":2.0,"bytes":200000000,"bits_per_second":8e8},
+        "cpu_utilization_percent":{"host_total":50.0,"remote_total":25.0}}}"#;
+
+    const TCP_JSON: &str = r#"{"end":{"sum_sent":{"seconds":1.0,"bytes":500000000,"bits_per_second":4e9},
+        "sum_received":{"seconds":1.0,"bytes":490000000,"bits_per_second":3.92e9},
+        "cpu_utilization_percent":{"host_total":40.0,"remote_total":99.0}}}"#;
+
+    #[test]
+    fn the_udp_receiver_rate_counts_only_what_arrived() {
+        let result = parse(UDP_JSON, UDP).unwrap();
+        assert_eq!(
+            (result.sender_bits_per_second, result.receiver_bits_per_second),
+            (8e8, 6e8)
+        );
+        assert_eq!((result.loss, result.datagrams), (0.25, 200_000));
+        assert_eq!(
+            (result.sender_cpu_seconds, result.receiver_cpu_seconds),
+            (1.0, 0.5)
+        );
+    }
+
+    #[test]
+    fn in_reverse_the_sending_side_is_the_server() {
+        let result = parse(TCP_JSON, IperfMode::Tcp { reverse: true }).unwrap();
+        assert_eq!(
+            (result.sender_bits_per_second, result.receiver_bits_per_second),
+            (4e9, 3.92e9)
+        );
+        assert_eq!(
+            (result.sender_cpu_seconds, result.receiver_cpu_seconds),
+            (0.99, 0.4)
+        );
+    }
+
+    #[test]
+    fn an_error_of_iperf3_is_passed_on_and_nonsense_is_refused() {
+        let refused = parse(r#"{"end":{},"error":"unable to connect to server"}"#, UDP).unwrap_err();
+        assert_eq!(refused.to_string(), "iperf3 failed: unable to connect to server");
+        assert!(parse("{", UDP).is_err());
+        assert!(parse(r#"{"end":{}}"#, UDP).is_err());
+    }
+
+    #[test]
+    fn the_offered_rate_is_divided_over_the_streams() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 5_201));
+        let run = IperfRun {
+            address,
+            seconds: 2,
+            streams: 4,
+            large_buffers: true,
+            mode: UDP,
+        };
+        let text = arguments(&run).join(" ");
+        assert_eq!(
+            text,
+            "-J -c 127.0.0.1 -p 5201 -t 2 -P 4 -w 4M -l 1000 -b 250000000 -u"
+        );
+    }
+}

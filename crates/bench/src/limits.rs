@@ -1,0 +1,56 @@
+//! Every bound and every chosen size of the benchmarks, with its unit and its reason.
+
+use std::time::Duration;
+
+/// Socket buffers of our own generator, sink and relay, in bytes: what `iperf3 -w 4M` has, so that both generators
+/// meet the same kernel.
+pub const LOAD_BUFFER_BYTES: usize = 4 << 20;
+
+/// Receive slots per recvmmsg of sink and relay: enough to empty a busy socket in one call, while the slots of a
+/// batch (64 KiB each) stay in the cache.
+pub const RECEIVE_SLOTS: usize = 16;
+
+/// Bytes per receive slot: the longest coalesced message.
+pub const RECEIVE_SLOT_BYTES: usize = 65_536;
+
+/// Slots for traffic that arrives as single datagrams (a relay's ingress from iperf3).
+pub const RELAY_SLOTS: usize = 64;
+
+/// Flows that one generator makes at most, and whose numbers a sink keeps; bounds the sink's memory.
+pub const FLOWS_MAX: usize = 1_024;
+
+/// Sources that a relay tells apart at most: one socket each.
+pub const RELAY_SOURCES_MAX: usize = 1_024;
+
+/// How far a paced generator may fall behind and still catch up. A longer pause is lost time, not a burst.
+pub const CATCH_UP_MAX: Duration = Duration::from_millis(5);
+
+/// Shortest sleep of a paced generator: shorter ones cost more CPU than they give evenness.
+pub const PACING_STEP: Duration = Duration::from_micros(50);
+
+/// Segments per send of a paced generator, so that a slow rate is not one burst per sleep.
+pub const PACED_TRAIN_SEGMENTS: usize = 16;
+
+/// How long loops that wait for packets sleep before they look at their stop flag.
+pub const STOP_CHECK: Duration = Duration::from_millis(50);
+
+/// A child process that has not said that it is ready by then has failed.
+pub const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A child process that has not ended so long after it was asked to is killed.
+pub const END_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// An echo that takes longer is counted as lost.
+pub const ECHO_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Pause between echoes, so that each finds an idle path.
+pub const ECHO_GAP: Duration = Duration::from_micros(500);
+
+/// Bytes per read and write of the TCP source and sink.
+pub const TCP_CHUNK_BYTES: usize = 128 << 10;
+
+/// Largest answer of `gramway status --json` that is read, in bytes.
+pub const STATUS_BYTES_MAX: u64 = 16 << 20;
+
+/// A windowed generator takes datagrams for lost when nothing has arrived for so long.
+pub const WINDOW_PATIENCE: Duration = Duration::from_millis(20);

@@ -1,0 +1,96 @@
+//! The benchmarks as a program of their own, for measuring a `gramway` that was built elsewhere.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use bench::{Programs, demo, floor, forward, hidden};
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of gramway.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    /// The gramway program to measure.
+    #[arg(long, global = true, default_value = "gramway")]
+    gramway: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// UDP and TCP through the tunnel, beside direct and a plaintext relay.
+    Forward {
+        /// Write results as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// One run per path instead of the median of five.
+        #[arg(long)]
+        quick: bool,
+        /// Largest UDP payload of the tunnel's packets, at both ends.
+        #[arg(long, value_name = "BYTES")]
+        max_udp_payload: Option<u16>,
+        /// Profile of both ends.
+        #[arg(long)]
+        profile: Option<String>,
+        /// Seconds per run.
+        #[arg(long)]
+        seconds: Option<u32>,
+        /// Only cases whose name contains this; may be given several times.
+        #[arg(long, value_name = "PATTERN")]
+        only: Vec<String>,
+        /// Counters of clean cases too.
+        #[arg(long)]
+        details: bool,
+    },
+    /// What the parts cost: AEAD, one sealed hop, QUIC in memory.
+    Floor {
+        /// Write results as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Shorter runs.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Server, client and load on this machine for ten seconds.
+    Demo,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|name| hidden::is_hidden(name)) {
+        return Ok(hidden::run(&arguments)?);
+    }
+    let Arguments { gramway, command } = Arguments::parse();
+    let mut output = std::io::stdout();
+    match command {
+        Command::Forward {
+            json,
+            quick,
+            max_udp_payload,
+            profile,
+            seconds,
+            only,
+            details,
+        } => {
+            let programs = Programs::of_bench(gramway)?;
+            let options = forward::Options {
+                programs,
+                json,
+                quick,
+                max_udp_payload,
+                profile,
+                seconds,
+                only,
+                details,
+            };
+            forward::run(&options, &mut output)?;
+        }
+        Command::Floor { json, quick } => floor::run(&floor::Options { json, quick }, &mut output)?,
+        Command::Demo => {
+            let is_terminal = output.is_terminal();
+            demo::run(&Programs::of_bench(gramway)?, &mut output, is_terminal)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Which programs a benchmark starts: the one under test, and the one that runs loads in processes of their own.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::Error;
+use crate::error::During;
+
+/// The program under test and the program with the hidden load commands. Often the same file.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    gramway: PathBuf,
+    load: PathBuf,
+    load_prefix: Vec<String>,
+}
+
+impl Programs {
+    /// Everything is the running `gramway` program: loads are `gramway bench _sink …`.
+    ///
+    /// # Errors
+    /// When the system does not say which file is running.
+    pub fn of_gramway() -> Result<Self, Error> {
+        let gramway = running_program()?;
+        Ok(Self {
+            load: gramway.clone(),
+            gramway,
+            load_prefix: vec!["bench".to_owned()],
+        })
+    }
+
+    /// The running program is `bench` itself and measures `gramway`: loads are `bench _sink …`.
+    ///
+    /// # Errors
+    /// When the system does not say which file is running.
+    pub fn of_bench(gramway: PathBuf) -> Result<Self, Error> {
+        Ok(Self {
+            gramway,
+            load: running_program()?,
+            load_prefix: Vec::new(),
+        })
+    }
+
+    /// A command of the program under test. Settings from the environment do not reach it.
+    pub(crate) fn gramway(&self) -> Command {
+        let mut command = Command::new(&self.gramway);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("GRAMWAY_") {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    /// A hidden load command.
+    pub(crate) fn load(&self, subcommand: &str, options: &str) -> Command {
+        let mut command = Command::new(&self.load);
+        command.args(&self.load_prefix).args([subcommand, options]);
+        command
+    }
+}
+
+fn running_program() -> Result<PathBuf, Error> {
+    std::env::current_exe().during(|| "find the running program".to_owned())
+}

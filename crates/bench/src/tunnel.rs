@@ -1,0 +1,290 @@
+//! A server and a client of the program under test, on loopback, with state directories of their own.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::children::{self, Guard, Lines};
+use crate::counters::Counters;
+use crate::error::During;
+use crate::process::{self, Usage};
+use crate::tcp_load::wait_until;
+use crate::{Error, Programs, limits};
+
+/// The largest payload has to stay the same for so long before path MTU discovery counts as finished.
+const PAYLOAD_STABLE: Duration = Duration::from_millis(600);
+
+/// And is taken as it is after this.
+const PAYLOAD_WAIT_MAX: Duration = Duration::from_secs(6);
+
+/// Settings of both ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TunnelOptions {
+    /// `--max-udp-payload` of both ends.
+    pub(crate) max_udp_payload: Option<u16>,
+    /// `--profile` of both ends.
+    pub(crate) profile: Option<String>,
+}
+
+/// A connected tunnel that forwards one UDP and TCP port.
+#[derive(Debug)]
+pub(crate) struct Tunnel {
+    programs: Programs,
+    /// Where traffic enters.
+    pub(crate) entrance: SocketAddr,
+    client: Guard,
+    server: Guard,
+    states: [PathBuf; 2],
+    _lines: [Lines; 4],
+    _directory: Directory,
+}
+
+/// Counters and usage of one end at one moment, or between two.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub(crate) struct End {
+    /// Its counters.
+    pub(crate) counters: Counters,
+    /// Its CPU time and peak memory.
+    #[serde(flatten)]
+    pub(crate) usage: Usage,
+}
+
+impl End {
+    /// What happened since `before`; the peak is the later one.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let cpu_seconds = (self.usage.cpu_seconds - before.usage.cpu_seconds).max(0.0);
+        let usage = Usage {
+            cpu_seconds,
+            peak_bytes: self.usage.peak_bytes,
+        };
+        Self {
+            counters: self.counters.since(&before.counters),
+            usage,
+        }
+    }
+}
+
+impl Tunnel {
+    /// Starts both ends and waits until the client is connected. Traffic goes to `target`, UDP and TCP.
+    ///
+    /// # Errors
+    /// When an end does not start, with its own reason.
+    pub(crate) fn start(
+        programs: &Programs,
+        options: &TunnelOptions,
+        target: SocketAddr,
+    ) -> Result<Self, Error> {
+        let directory = Directory::create()?;
+        let states = ["server", "client"].map(|name| directory.0.join(name));
+        let (listen, entrance) = (free_address()?, free_address()?);
+
+        let mut up = programs.gramway();
+        up.arg("up")
+            .arg("--state")
+            .arg(&states[0])
+            .args(["--listen", &listen.to_string()]);
+        up.args(["--allow-target", "127.0.0.0/8"]);
+        add_options(&mut up, options);
+        let (mut server, up_stdout, up_stderr) = children::spawn(up)?;
+        let running = || !server.is_running() || link(programs, &states[0]).is_some();
+        let has_link = wait_until(limits::READY_TIMEOUT, running);
+        let link = link(programs, &states[0]).filter(|_| has_link && server.is_running());
+        let not_ready = |program: &str, lines: &Lines| Error::NotReady {
+            program: program.to_owned(),
+            reason: lines.last(),
+        };
+        let link_file = directory.write("link", &link.ok_or_else(|| not_ready("gramway up", &up_stderr))?)?;
+
+        let mut connect = programs.gramway();
+        connect
+            .arg("connect")
+            .arg("--link-file")
+            .arg(&link_file)
+            .arg("--state")
+            .arg(&states[1]);
+        for protocol in ["udp", "tcp"] {
+            connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
+        }
+        add_options(&mut connect, options);
+        let (client, connect_stdout, connect_stderr) = children::spawn(connect)?;
+        let connected = connect_stderr.wait_for(limits::READY_TIMEOUT, |line| line.starts_with("connected"));
+        connected.ok_or_else(|| not_ready("gramway connect", &connect_stderr))?;
+        let lines = [up_stdout, up_stderr, connect_stdout, connect_stderr];
+        let programs = programs.clone();
+        Ok(Self {
+            programs,
+            entrance,
+            client,
+            server,
+            states,
+            _lines: lines,
+            _directory: directory,
+        })
+    }
+
+    /// The client and the server at present.
+    ///
+    /// # Errors
+    /// When an end has died or does not answer.
+    pub(crate) fn ends(&mut self) -> Result<[End; 2], Error> {
+        let client = end(
+            &self.programs,
+            "gramway connect",
+            &mut self.client,
+            &self.states[1],
+        )?;
+        let server = end(&self.programs, "gramway up", &mut self.server, &self.states[0])?;
+        Ok([client, server])
+    }
+
+    /// CPU and memory of client and server at present.
+    pub(crate) fn usage(&self) -> [Usage; 2] {
+        [
+            process::usage(self.client.pid()),
+            process::usage(self.server.pid()),
+        ]
+    }
+
+    /// Starts the memory peaks of both ends again.
+    pub(crate) fn reset_peaks(&self) {
+        process::reset_peak(self.client.pid());
+        process::reset_peak(self.server.pid());
+    }
+
+    /// The largest payload that needs no split, once path MTU discovery has settled.
+    ///
+    /// # Errors
+    /// When the client does not answer or is not connected.
+    pub(crate) fn payload_unsplit(&mut self) -> Result<usize, Error> {
+        let start = Instant::now();
+        let (mut largest, mut since) = (0, start);
+        loop {
+            let now = self.ends()?[0].counters.payload_unsplit().unwrap_or(0);
+            if now != largest {
+                (largest, since) = (now, Instant::now());
+            }
+            if (largest > 0 && since.elapsed() > PAYLOAD_STABLE) || start.elapsed() > PAYLOAD_WAIT_MAX {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let reason = || "it does not say which payload it carries unsplit".to_owned();
+        let program = || "gramway connect".to_owned();
+        (largest > 0).then_some(largest).ok_or_else(|| Error::Child {
+            program: program(),
+            reason: reason(),
+        })
+    }
+}
+
+fn add_options(command: &mut std::process::Command, options: &TunnelOptions) {
+    if let Some(bytes) = options.max_udp_payload {
+        command.args(["--max-udp-payload", &bytes.to_string()]);
+    }
+    if let Some(profile) = &options.profile {
+        command.args(["--profile", profile]);
+    }
+}
+
+/// The server's link, or `None` as long as it is not running: it answers `status` only when its socket is bound.
+fn link(programs: &Programs, state: &Path) -> Option<String> {
+    status(programs, state)?;
+    let output = programs
+        .gramway()
+        .args(["link", "--state"])
+        .arg(state)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty()).then_some(text)
+}
+
+fn status(programs: &Programs, state: &Path) -> Option<Value> {
+    let mut command = programs.gramway();
+    let output = command
+        .args(["status", "--json", "--state"])
+        .arg(state)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let readable = output.status.success() && output.stdout.len() as u64 <= limits::STATUS_BYTES_MAX;
+    readable
+        .then(|| serde_json::from_slice(&output.stdout).ok())
+        .flatten()
+}
+
+fn end(programs: &Programs, program: &str, guard: &mut Guard, state: &Path) -> Result<End, Error> {
+    let failed = |reason: &str| Error::Child {
+        program: program.to_owned(),
+        reason: reason.to_owned(),
+    };
+    if !guard.is_running() {
+        return Err(failed("it ended while it was measured"));
+    }
+    let usage = process::usage(guard.pid());
+    let status =
+        status(programs, state).ok_or_else(|| failed("it does not answer `gramway status --json`"))?;
+    let counters = Counters::of_process(&status, guard.pid());
+    Ok(End {
+        counters: counters.ok_or_else(|| failed("`gramway status --json` does not list it"))?,
+        usage,
+    })
+}
+
+/// A loopback address whose port was free for UDP and TCP a moment ago.
+///
+/// # Errors
+/// When the system has no port left.
+pub(crate) fn free_address() -> Result<SocketAddr, Error> {
+    let action = || "find a free port".to_owned();
+    loop {
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(action)?;
+        let address = tcp.local_addr().during(action)?;
+        if UdpSocket::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+}
+
+/// A private directory that is removed at the end.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    fn create() -> Result<Self, Error> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("gramway-bench-{}-{number}", std::process::id()));
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .during(|| format!("create {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
+        let path = self.0.join(name);
+        let open = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        let written = open.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+        written.during(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What can't be removed lies in the temporary directory, which the system empties.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

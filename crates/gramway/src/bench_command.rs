@@ -1,0 +1,72 @@
+//! `gramway demo` and `gramway bench`: flags and exit codes around crate `bench`.
+
+use std::io::{self, IsTerminal};
+
+use bench::{Programs, floor, forward, hidden};
+
+use crate::cli::{BenchCommand, ForwardArguments};
+use crate::exit::{Code, Problem};
+use crate::startup;
+
+/// Runs `gramway demo`.
+pub(crate) fn demo() -> Result<(), Problem> {
+    startup::raise_file_limit();
+    let mut output = io::stdout();
+    let is_terminal = output.is_terminal();
+    bench::demo::run(&Programs::of_gramway()?, &mut output, is_terminal)?;
+    Ok(())
+}
+
+/// Runs `gramway bench`.
+pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
+    startup::raise_file_limit();
+    match command {
+        BenchCommand::Forward(arguments) => {
+            let ForwardArguments {
+                json,
+                quick,
+                max_udp_payload,
+                profile,
+                seconds,
+                only,
+                details,
+            } = arguments;
+            let programs = Programs::of_gramway()?;
+            let options = forward::Options {
+                programs,
+                json,
+                quick,
+                max_udp_payload,
+                profile,
+                seconds,
+                only,
+                details,
+            };
+            forward::run(&options, &mut io::stdout())?;
+        }
+        BenchCommand::Floor { json, quick } => {
+            floor::run(&floor::Options { json, quick }, &mut io::stdout())?
+        }
+        BenchCommand::Load(arguments) => match arguments.first() {
+            Some(name) if hidden::is_hidden(name) => hidden::run(&arguments)?,
+            Some(name) => {
+                return Err(Problem::usage(format!(
+                    "there is no benchmark \"{name}\"; there are forward and floor"
+                )));
+            }
+            None => return Err(Problem::usage("name a benchmark: forward or floor")),
+        },
+    }
+    Ok(())
+}
+
+impl From<bench::Error> for Problem {
+    fn from(error: bench::Error) -> Self {
+        let code = match &error {
+            bench::Error::Usage(_) => Code::Usage,
+            bench::Error::Json { .. } | bench::Error::Setup(_) => Code::Bug,
+            _ => Code::Unavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,224 @@
+//! The command line: commands, flags and their help. Values stay texts here; `config` gives them their meaning, so that
+//! a value is judged the same from a flag, a variable or a file.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit::{Code, Problem};
+use crate::output;
+
+const SETTINGS_HELP: &str = "Settings: flag over environment (GRAMWAY_ and the key in capitals) over config file over default. \
+The file of a first run, DIR/config.toml, lists every key.";
+
+/// UDP and TCP through QUIC datagrams, from one command.
+#[derive(Debug, Parser)]
+#[command(name = "gramway", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str =
+    "Exit codes: 0 done, 64 usage, 69 unavailable, 70 defect, 77 permission, 78 configuration.";
+
+/// A command with its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a server; the first run makes keys, a token and a config file, and shows the link
+    #[command(after_help = SETTINGS_HELP)]
+    Up(UpArguments),
+    /// Connect to a server and forward UDP and TCP through it
+    #[command(after_help = SETTINGS_HELP)]
+    Connect(ConnectArguments),
+    /// Show server, client and real traffic on this machine, for about ten seconds
+    Demo,
+    /// Print the server's link on standard output
+    Link(LinkArguments),
+    /// Show the counters of the running servers and clients
+    Status(StatusArguments),
+    /// Measure UDP and TCP through the tunnel, and what its parts cost
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// `gramway bench`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// The tunnel beside direct traffic and a plaintext relay
+    Forward(ForwardArguments),
+    /// What the parts cost: AEAD, one sealed hop, QUIC in memory
+    Floor {
+        /// Write the results as JSON too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Shorter runs, one of each
+        #[arg(long)]
+        quick: bool,
+    },
+    /// The load processes of the benchmarks themselves
+    #[command(external_subcommand)]
+    Load(Vec<String>),
+}
+
+/// `gramway bench forward`.
+#[derive(Args, Debug)]
+pub(crate) struct ForwardArguments {
+    /// Write the results as JSON too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// One run of each path instead of the median of five
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// --max-udp-payload of both ends
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_udp_payload: Option<u16>,
+    /// --profile of both ends
+    #[arg(long)]
+    pub(crate) profile: Option<String>,
+    /// Seconds of each run [default: 2]
+    #[arg(long)]
+    pub(crate) seconds: Option<u32>,
+    /// Only cases whose name contains this; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Vec<String>,
+    /// Counters of clean cases too
+    #[arg(long)]
+    pub(crate) details: bool,
+}
+
+/// Flags of every command that carries traffic.
+#[derive(Args, Debug)]
+pub(crate) struct CommonArguments {
+    /// State directory [default: /var/lib/gramway for root, else ~/.local/state/gramway]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Config file [default: DIR/config.toml where it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Upper bound for QUIC packets in bytes of UDP payload, 1200 to 65507
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_udp_payload: Option<String>,
+    /// throughput, latency, or fixed:RATE in bits per second (fixed:500M) [default: throughput]
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<String>,
+    /// Do without UDP segmentation offload
+    #[arg(long)]
+    pub(crate) no_gso: bool,
+    /// Do without UDP receive offload
+    #[arg(long)]
+    pub(crate) no_gro: bool,
+}
+
+/// `gramway up`.
+#[derive(Args, Debug)]
+pub(crate) struct UpArguments {
+    /// Address and port to listen on [default: [::]:443]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Host that the link names instead of the listening address; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) public: Vec<String>,
+    /// Open targets that are closed otherwise, such as loopback and the server's own addresses; may be repeated
+    #[arg(long, value_name = "CIDR[:PORT]")]
+    pub(crate) allow_target: Vec<String>,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+}
+
+/// `gramway connect`.
+#[derive(Args, Debug)]
+pub(crate) struct ConnectArguments {
+    /// The server's link; it is a secret, so a file or GRAMWAY_LINK is better where others see the process list
+    #[arg(value_name = "LINK")]
+    pub(crate) link: Option<String>,
+    /// File that holds the link, - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) link_file: Option<PathBuf>,
+    /// Forward udp:LISTEN=TARGET or tcp:LISTEN=TARGET; may be repeated. LISTEN: PORT (on 127.0.0.1), ADDR:PORT or
+    /// [V6]:PORT. TARGET: HOST:PORT or [V6]:PORT, resolved at the server
+    #[arg(short = 'L', long = "forward", value_name = "FORWARD")]
+    pub(crate) forward: Vec<String>,
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+}
+
+/// `gramway link`.
+#[derive(Args, Debug)]
+pub(crate) struct LinkArguments {
+    /// State directory of the server
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Config file of the server
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print a QR code too
+    #[arg(long, conflicts_with = "masque")]
+    pub(crate) qr: bool,
+    /// Print what foreign MASQUE clients need instead: URI template (RFC 9298) and certificate
+    #[arg(long)]
+    pub(crate) masque: bool,
+    /// Host to name instead of those the server announced; may be repeated
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) public: Vec<String>,
+}
+
+/// `gramway status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArguments {
+    /// Print JSON: {"processes": [...]}
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// State directory of the server or client
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// Reads the command line; `None` where it asked for help or the version, which have then been printed.
+pub(crate) fn parse() -> Result<Option<Command>, Problem> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(Some(cli.command)),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            output::data(&error.render().to_string())?;
+            Ok(None)
+        }
+        Err(error) => {
+            let text = error.render().to_string();
+            Err(Problem::new(
+                Code::Usage,
+                text.strip_prefix("error: ").unwrap_or(&text).trim_end(),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn forwards_and_the_link_may_come_in_any_order() {
+        let line = [
+            "gramway",
+            "connect",
+            "-L",
+            "udp:1=a:1",
+            "gramway://x",
+            "-L",
+            "tcp:1=a:1",
+        ];
+        let Command::Connect(arguments) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("connect")
+        };
+        assert_eq!(arguments.link.as_deref(), Some("gramway://x"));
+        assert_eq!(arguments.forward, ["udp:1=a:1", "tcp:1=a:1"]);
+    }
+}

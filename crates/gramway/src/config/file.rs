@@ -1,0 +1,155 @@
+//! The config file: TOML with a flat list of keys; what is wrong is told with its line.
+
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::keys::{KEYS, unknown};
+use super::values::Value;
+use super::{Settings, keys};
+use crate::exit::Problem;
+
+impl Settings {
+    /// Applies a config file's text; `path` is for messages.
+    pub(crate) fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), Problem> {
+        let wrong = |offset: usize, error: &str| {
+            let line = text
+                .as_bytes()
+                .iter()
+                .take(offset)
+                .filter(|&&byte| byte == b'\n')
+                .count()
+                + 1;
+            Problem::configuration(format!("{} line {line}: {error}", path.display()))
+        };
+        let table = DeTable::parse(text)
+            .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
+        // The table is sorted by key; the first complaint should be about the first line.
+        let mut entries: Vec<_> = table.get_ref().iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
+            let name: &str = key.get_ref();
+            if keys::find(name).is_none() {
+                return Err(wrong(key.span().start, &unknown(name)));
+            }
+            read(value.get_ref())
+                .and_then(|value| self.set(name, value))
+                .map_err(|error| wrong(value.span().start, &format!("{name}: {error}")))?;
+        }
+        Ok(())
+    }
+}
+
+fn read(value: &DeValue<'_>) -> Result<Value, String> {
+    match value {
+        DeValue::String(text) => Ok(Value::Text(text.to_string())),
+        DeValue::Boolean(value) => Ok(Value::Boolean(*value)),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(Value::Integer)
+            .map_err(|_| "the number is too large".to_owned()),
+        DeValue::Array(array) => {
+            let texts = array.iter().map(|element| match element.get_ref() {
+                DeValue::String(text) => Ok(text.to_string()),
+                _ => Err("its elements are texts in double quotes".to_owned()),
+            });
+            Ok(Value::List(texts.collect::<Result<_, _>>()?))
+        }
+        DeValue::Float(_) => Err("it takes no fraction".to_owned()),
+        DeValue::Datetime(_) => Err("it takes no date".to_owned()),
+        DeValue::Table(_) => Err("it takes no table".to_owned()),
+    }
+}
+
+/// The file of a first run: every key, commented out.
+pub(crate) fn template() -> String {
+    let mut text = String::from(
+        "# Settings of gramway. A flag beats the environment (GRAMWAY_ and the key in capitals), which beats this file.\n\
+         # Remove the # before a key to set it.\n",
+    );
+    for key in KEYS {
+        text.push_str(&format!("\n# {}\n#{} = {}\n", key.meaning, key.name, key.example));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(text: &str) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        settings
+            .apply_file(Path::new("config.toml"), text)
+            .map_err(|problem| problem.to_string())?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn the_file_of_a_first_run_is_valid_with_and_without_its_comment_marks() {
+        apply(&template()).unwrap();
+        let text: String = template()
+            .lines()
+            .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(text.lines().count(), KEYS.len());
+        let settings = apply(&text).unwrap();
+        let common = tunnel::config::CommonConfig::default();
+        assert_eq!(settings.listen, Some(super::super::DEFAULT_LISTEN));
+        assert_eq!(settings.common.receive_buffer_bytes, common.receive_buffer_bytes);
+        assert_eq!(settings.common.send_buffer_bytes, common.send_buffer_bytes);
+        assert_eq!(settings.common.udp_idle_timeout, common.udp_idle_timeout);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_file_and_line() {
+        for (text, expected) in [
+            (
+                "\n\nlisen = 1",
+                "config.toml line 3: unknown key \"lisen\"; did you mean \"listen\"?",
+            ),
+            (
+                "gso = true\n[server]\n",
+                "config.toml line 2: unknown key \"server\"; the keys are",
+            ),
+            ("gso = \"yes\"", "config.toml line 1: gso: it takes true or false"),
+            (
+                "# c\nmax_udp_payload = 100",
+                "config.toml line 2: max_udp_payload: 100 is outside 1200 to 65507",
+            ),
+            (
+                "max_udp_payload = 1.5",
+                "config.toml line 1: max_udp_payload: it takes no fraction",
+            ),
+            (
+                "forward = [\"udp:x\"]",
+                "config.toml line 1: forward: \"udp:x\" is not a forward",
+            ),
+            (
+                "forward = [1]",
+                "config.toml line 1: forward: its elements are texts",
+            ),
+            ("gso = \n", "config.toml line 1: "),
+            ("gso = true\ngso = false", "config.toml line 2: "),
+            (
+                "send_buffer_bytes = 99999999999999999999999",
+                "config.toml line 1: send_buffer_bytes: ",
+            ),
+        ] {
+            let error = apply(text).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn integers_may_be_hexadecimal_and_grouped() {
+        assert_eq!(
+            apply("max_udp_payload = 0x5AC").unwrap().common.max_udp_payload,
+            Some(1_452)
+        );
+        assert_eq!(
+            apply("max_udp_payload = 1_452").unwrap().common.max_udp_payload,
+            Some(1_452)
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! What a key's value may be: types, units and ranges.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use tunnel::config::{Oversize, Profile, QueuePolicy};
+
+use super::keys::Kind;
+use crate::limits::{FIXED_RATE_MAX, FIXED_RATE_MIN, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS};
+
+/// A value before its key gives it a meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Text(String),
+    Integer(i64),
+    Boolean(bool),
+    List(Vec<String>),
+}
+
+impl Value {
+    /// Reads what a flag or an environment variable holds.
+    pub(super) fn from_text(kind: Kind, text: &str) -> Result<Self, String> {
+        match kind {
+            Kind::Text => Ok(Self::Text(text.to_owned())),
+            Kind::Integer => match text.parse() {
+                Ok(number) => Ok(Self::Integer(number)),
+                Err(_) => Err(format!("\"{text}\" is not a whole number")),
+            },
+            Kind::Boolean => match text {
+                "true" | "1" => Ok(Self::Boolean(true)),
+                "false" | "0" => Ok(Self::Boolean(false)),
+                _ => Err(format!("\"{text}\" is neither true nor false")),
+            },
+            Kind::List => {
+                let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+                Ok(Self::List(parts.map(str::to_owned).collect()))
+            }
+        }
+    }
+
+    pub(super) fn text(self) -> Result<String, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            _ => Err("it takes a text in double quotes".to_owned()),
+        }
+    }
+
+    pub(super) fn boolean(self) -> Result<bool, String> {
+        match self {
+            Self::Boolean(value) => Ok(value),
+            _ => Err("it takes true or false, without quotes".to_owned()),
+        }
+    }
+
+    pub(super) fn list(self) -> Result<Vec<String>, String> {
+        match self {
+            Self::List(list) => Ok(list),
+            _ => Err("it takes a list of texts, [\"…\", \"…\"]".to_owned()),
+        }
+    }
+
+    pub(super) fn integer_in(&self, range: RangeInclusive<i64>, unit: &str) -> Result<i64, String> {
+        match self {
+            Self::Integer(number) if range.contains(number) => Ok(*number),
+            Self::Integer(number) => Err(format!(
+                "{number} is outside {} to {} {unit}",
+                range.start(),
+                range.end()
+            )),
+            _ => Err("it takes a whole number, without quotes".to_owned()),
+        }
+    }
+}
+
+/// `ADDR:PORT`, port 0 for one that the system chooses.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("\"{text}\" is not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
+}
+
+/// `throughput`, `latency` or `fixed:RATE`.
+pub(super) fn profile(text: &str) -> Result<Profile, String> {
+    match (text, text.strip_prefix("fixed:")) {
+        ("throughput", _) => Ok(Profile::Throughput),
+        ("latency", _) => Ok(Profile::Latency),
+        (_, Some(rate)) => Ok(Profile::Fixed {
+            bits_per_second: bit_rate(rate)?,
+        }),
+        _ => Err(format!("\"{text}\" is not throughput, latency or fixed:RATE")),
+    }
+}
+
+/// Bits per second: digits and optionally k, M or G (powers of ten).
+fn bit_rate(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((end, 'k')) => (&text[..end], 1_000),
+        Some((end, 'M')) => (&text[..end], 1_000_000),
+        Some((end, 'G')) => (&text[..end], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .filter(|rate| (FIXED_RATE_MIN..=FIXED_RATE_MAX).contains(rate))
+        .ok_or_else(|| format!("\"{text}\" is not a rate from 1M to 1000G bits per second, such as 500M"))
+}
+
+/// Bytes of a socket buffer.
+pub(super) fn buffer(value: &Value) -> Result<usize, String> {
+    let bytes = value.integer_in(SOCKET_BUFFER_BYTES, "bytes")?;
+    Ok(usize::try_from(bytes).expect("the range starts above zero and ends below 2^31"))
+}
+
+/// The idle time of UDP sessions.
+pub(super) fn seconds(value: &Value) -> Result<Duration, String> {
+    let seconds = value.integer_in(UDP_IDLE_SECONDS, "seconds")?;
+    Ok(Duration::from_secs(
+        u64::try_from(seconds).expect("the range starts above zero"),
+    ))
+}
+
+/// `split` or `drop`.
+pub(super) fn oversize(text: &str) -> Result<Oversize, String> {
+    match text {
+        "split" => Ok(Oversize::Split),
+        "drop" => Ok(Oversize::Drop),
+        _ => Err(format!("\"{text}\" is neither split nor drop")),
+    }
+}
+
+/// `drop-newest` or `drop-oldest`.
+pub(super) fn queue_policy(text: &str) -> Result<QueuePolicy, String> {
+    match text {
+        "drop-newest" => Ok(QueuePolicy::DropNewest),
+        "drop-oldest" => Ok(QueuePolicy::DropOldest),
+        _ => Err(format!("\"{text}\" is neither drop-newest nor drop-oldest")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_take_decimal_suffixes_and_keep_their_bounds() {
+        assert_eq!(bit_rate("2G"), Ok(2_000_000_000));
+        assert_eq!(bit_rate("1000k"), Ok(1_000_000));
+        assert_eq!(bit_rate("1500000"), Ok(1_500_000));
+        for text in [
+            "",
+            "G",
+            "0",
+            "999k",
+            "1001G",
+            "1g",
+            "1 G",
+            "-1M",
+            "99999999999999999999",
+            "1µ",
+        ] {
+            assert!(bit_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn profiles_and_words_outside_their_lists_are_refused() {
+        assert_eq!(profile("latency"), Ok(Profile::Latency));
+        assert!(profile("fast").unwrap_err().contains("fixed:RATE"));
+        assert!(oversize("stream").is_err());
+        assert!(queue_policy("oldest").is_err());
+        assert!(listen("443").is_err());
+    }
+
+    #[test]
+    fn numbers_keep_their_range_and_say_the_unit() {
+        let error = Value::Integer(100)
+            .integer_in(1_200..=65_507, "bytes")
+            .unwrap_err();
+        assert_eq!(error, "100 is outside 1200 to 65507 bytes");
+        assert!(Value::Text("1".into()).integer_in(0..=9, "bytes").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! `gramway connect`: runs a client. The link comes from exactly one place; the disk is touched only once the client runs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use tunnel::config::ClientConfig;
+
+use crate::admin::{AdminSocket, client_socket};
+use crate::cli::ConnectArguments;
+use crate::config::Settings;
+use crate::exit::{Code, Problem};
+use crate::limits::LINK_BYTES_MAX;
+use crate::link::Link;
+use crate::{run, startup};
+
+const LINK_VARIABLE: &str = "GRAMWAY_LINK";
+
+/// Runs the command.
+pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
+    let (directory, mut settings) = startup::settings_with(&arguments.common)?;
+    settings.apply_flag("-L", "forward", &arguments.forward)?;
+    let link = find_link(arguments, &settings)?;
+    if settings.forward.is_empty() {
+        return Err(Problem::usage(
+            "nothing to forward; give at least one -L, such as -L udp:5353=10.0.0.1:53",
+        ));
+    }
+
+    startup::raise_file_limit();
+    let handle = tunnel::client::start(ClientConfig {
+        servers: link
+            .endpoints
+            .into_iter()
+            .map(|endpoint| (endpoint.host, endpoint.port))
+            .collect(),
+        pin: link.pin,
+        token: link.token,
+        forwards: settings.forward.clone(),
+        bind: settings.bind,
+        common: settings.common,
+    })?;
+    let controller = handle.controller();
+    run::end_on_signals(controller.clone())?;
+    directory.create()?;
+    let answer = move || {
+        controller
+            .snapshot()
+            .and_then(|snapshot| serde_json::to_string(&snapshot).ok())
+    };
+    let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
+    run::until_end(handle, &settings.forward)
+}
+
+/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the settings' file.
+fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, Problem> {
+    let variable = std::env::var_os(LINK_VARIABLE).filter(|text| !text.is_empty());
+    let given: Vec<_> = [
+        arguments.link.as_ref().map(|_| "as an argument"),
+        arguments.link_file.as_ref().map(|_| "with --link-file"),
+        variable.as_ref().map(|_| "in GRAMWAY_LINK"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if given.len() > 1 {
+        return Err(Problem::usage(format!(
+            "the link is given {}; give it once",
+            given.join(" and ")
+        )));
+    }
+    if let Some(text) = &arguments.link {
+        return parse(Code::Usage, "LINK", text);
+    }
+    if let Some(text) = variable {
+        let text = text.to_string_lossy();
+        return parse(Code::Configuration, LINK_VARIABLE, &text);
+    }
+    match arguments.link_file.as_ref().or(settings.link_file.as_ref()) {
+        Some(path) if path == Path::new("-") => {
+            let text = read(&mut io::stdin().lock()).map_err(|error| Problem::file("read", path, &error))?;
+            parse(Code::Configuration, "standard input", &text)
+        }
+        Some(path) => {
+            let text = File::open(path)
+                .and_then(|mut file| read(&mut file))
+                .map_err(|error| Problem::file("read the link file", path, &error))?;
+            parse(Code::Configuration, &path.display().to_string(), &text)
+        }
+        None => Err(Problem::usage(
+            "no link; the server's `gramway link` prints it: give it as LINK, --link-file FILE or GRAMWAY_LINK",
+        )),
+    }
+}
+
+fn parse(code: Code, source: &str, text: &str) -> Result<Link, Problem> {
+    Link::parse(text).map_err(|error| Problem::new(code, format!("{source}: {error}")))
+}
+
+/// Reads a little more than the longest link, so that a longer one is told as such.
+fn read(source: &mut dyn Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    source
+        .take(LINK_BYTES_MAX as u64 + 1_024)
+        .read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

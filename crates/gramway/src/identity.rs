@@ -1,0 +1,146 @@
+//! The server's key and certificate: self-signed ECDSA P-256, known to clients by the pin of its public key.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData, date_time_ymd,
+};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+/// A private key with its certificate chain.
+pub(crate) struct Identity {
+    key: KeyPair,
+    certificate_pem: String,
+    chain: Vec<Vec<u8>>,
+}
+
+impl Identity {
+    /// Makes the certificate of a new key, for these hosts.
+    pub(crate) fn generate(hosts: &[String]) -> Result<Self, String> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| error.to_string())?;
+        Self::certify(key, hosts)
+    }
+
+    /// Makes the certificate of the key in this PEM text, for these hosts.
+    pub(crate) fn renew(key_pem: &[u8], hosts: &[String]) -> Result<Self, String> {
+        Self::certify(read_key(key_pem)?, hosts)
+    }
+
+    /// Takes key and certificate from PEM texts; the chain starts with the server's own certificate.
+    pub(crate) fn load(key_pem: &[u8], certificate_pem: &[u8]) -> Result<Self, String> {
+        let key = read_key(key_pem)?;
+        let chain: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(certificate_pem)
+            .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| "the certificate is not PEM".to_owned())?;
+        // A certificate holds its SubjectPublicKeyInfo as it stands (RFC 5280 section 4.1).
+        let public = key.subject_public_key_info();
+        match chain.first() {
+            None => Err("the certificate is not PEM".to_owned()),
+            Some(leaf) if !leaf.windows(public.len()).any(|window| window == public) => {
+                Err("the certificate belongs to another key".to_owned())
+            }
+            Some(_) => {
+                let certificate_pem = String::from_utf8_lossy(certificate_pem).into_owned();
+                Ok(Self {
+                    key,
+                    certificate_pem,
+                    chain,
+                })
+            }
+        }
+    }
+
+    /// SHA-256 of the public key's SubjectPublicKeyInfo.
+    pub(crate) fn pin(&self) -> [u8; 32] {
+        let hash = digest(&SHA256, &self.key.subject_public_key_info());
+        hash.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+
+    /// Private key, PEM.
+    pub(crate) fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    /// Private key, PKCS#8 DER.
+    pub(crate) fn key_der(&self) -> Vec<u8> {
+        self.key.serialize_der()
+    }
+
+    /// Certificate chain, PEM.
+    pub(crate) fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// Certificate chain, DER, leaf first.
+    pub(crate) fn chain(&self) -> &[Vec<u8>] {
+        &self.chain
+    }
+
+    fn certify(key: KeyPair, hosts: &[String]) -> Result<Self, String> {
+        let mut parameters = CertificateParams::new(hosts).map_err(|error| error.to_string())?;
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, "gramway");
+        // Trust comes from the pin, so the certificate never ends (RFC 5280 section 4.1.2.5 gives this date).
+        parameters.not_before = date_time_ymd(2024, 1, 1);
+        parameters.not_after = date_time_ymd(9999, 12, 31);
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = parameters.self_signed(&key).map_err(|error| error.to_string())?;
+        Ok(Self {
+            certificate_pem: certificate.pem(),
+            chain: vec![certificate.der().to_vec()],
+            key,
+        })
+    }
+}
+
+fn read_key(pem: &[u8]) -> Result<KeyPair, String> {
+    let text = std::str::from_utf8(pem).map_err(|_| "the private key is not PEM".to_owned())?;
+    KeyPair::from_pem(text).map_err(|_| "the private key is not PKCS#8 PEM".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts() -> Vec<String> {
+        vec![
+            "example.org".to_owned(),
+            "192.0.2.1".to_owned(),
+            "2001:db8::1".to_owned(),
+        ]
+    }
+
+    #[test]
+    fn an_identity_survives_its_files_and_a_new_certificate_keeps_the_pin() {
+        let identity = Identity::generate(&hosts()).unwrap();
+        let key_pem = identity.key_pem();
+        let loaded = Identity::load(key_pem.as_bytes(), identity.certificate_pem().as_bytes()).unwrap();
+        assert_eq!(loaded.pin(), identity.pin());
+        assert_eq!(loaded.chain(), identity.chain());
+        assert_eq!(loaded.key_der(), identity.key_der());
+        assert_eq!(
+            Identity::renew(key_pem.as_bytes(), &[]).unwrap().pin(),
+            identity.pin()
+        );
+    }
+
+    #[test]
+    fn a_certificate_of_another_key_and_broken_files_are_refused() {
+        let (one, other) = (
+            Identity::generate(&hosts()).unwrap(),
+            Identity::generate(&[]).unwrap(),
+        );
+        let load = |key: &str, certificate: &str| {
+            Identity::load(key.as_bytes(), certificate.as_bytes())
+                .map(|_| ())
+                .unwrap_err()
+        };
+        assert_ne!(one.pin(), other.pin());
+        assert!(load(&one.key_pem(), other.certificate_pem()).contains("another key"));
+        assert!(load("x", one.certificate_pem()).contains("private key"));
+        assert!(load(&one.key_pem(), "x").contains("certificate"));
+    }
+}

@@ -1,0 +1,61 @@
+//! Every bound of the program around the tunnel, with its unit and its reason.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Bytes of a DNS name in text form (RFC 1035 section 2.3.4: 255 on the wire).
+pub(crate) const HOST_BYTES_MAX: usize = 253;
+
+/// Bytes of UDP payload for QUIC packets: RFC 9000 section 14 demands 1,200; the IPv4 header leaves 65,507.
+pub(crate) const UDP_PAYLOAD_BYTES: RangeInclusive<i64> = 1_200..=65_507;
+
+/// Slowest fixed rate, in bits per second: below it one full train takes seconds.
+pub(crate) const FIXED_RATE_MIN: u64 = 1_000_000;
+
+/// Fastest fixed rate, in bits per second: beyond every interface, catches a wrong suffix.
+pub(crate) const FIXED_RATE_MAX: u64 = 1_000_000_000_000;
+
+/// Socket buffers, in bytes: from less than the kernel's default to more than any path needs.
+pub(crate) const SOCKET_BUFFER_BYTES: RangeInclusive<i64> = 65_536..=1_073_741_824;
+
+/// Idle expiry of UDP sessions, in seconds, up to a day.
+pub(crate) const UDP_IDLE_SECONDS: RangeInclusive<i64> = 1..=86_400;
+
+/// Bytes of a link: room for sixteen long host names; also bounds what is read from a link file.
+pub(crate) const LINK_BYTES_MAX: usize = 8_192;
+
+/// Servers in one link; a client tries them in turn.
+pub(crate) const LINK_ENDPOINTS_MAX: usize = 16;
+
+/// Characters of a link's name; it is shown on one line.
+pub(crate) const LINK_NAME_CHARACTERS_MAX: usize = 64;
+
+/// Bytes of a config file: far beyond one with every key.
+pub(crate) const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of a file in the state directory: a certificate chain is the largest.
+pub(crate) const STATE_FILE_BYTES_MAX: u64 = 1 << 16;
+
+/// Edits between an unknown key and the one suggested; more is another word.
+pub(crate) const SUGGESTION_EDITS_MAX: usize = 3;
+
+/// Bytes of a Unix socket's path that every system takes (`sun_path` of 104 or 108 with its final zero).
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 100;
+
+/// How long the admin socket waits for a reader that does not read.
+pub(crate) const ADMIN_WRITE_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long `status` waits for one process: above the five seconds that a shard may take.
+pub(crate) const STATUS_READ_LIMIT: Duration = Duration::from_secs(6);
+
+/// Bytes of one process's counters: thousands of connections fit.
+pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a new server may take to say where it listens.
+pub(crate) const LISTENING_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long running transfers may go on after SIGTERM or SIGINT.
+pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the goodbye may take after a second signal.
+pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(1);

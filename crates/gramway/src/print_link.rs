@@ -1,0 +1,85 @@
+//! `gramway link`: prints the same link every time, as text, as a QR code, or in the form for foreign MASQUE clients.
+
+use crate::cli::LinkArguments;
+use crate::exit::Problem;
+use crate::link::Link;
+use crate::server_state::ServerState;
+use crate::{addresses, output, qr, startup};
+
+/// Runs the command.
+pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
+    let (directory, mut settings) =
+        startup::settings(arguments.state.as_deref(), arguments.config.as_deref())?;
+    settings.apply_flag("--public", "public", &arguments.public)?;
+    let state = ServerState::existing(&directory)?;
+    let mut endpoints = state.endpoints()?;
+    if endpoints.is_empty() || !arguments.public.is_empty() {
+        let mut listen = settings.listen.unwrap_or_else(addresses::default_listen);
+        if let Some(announced) = endpoints.first() {
+            listen.set_port(announced.port);
+        }
+        endpoints = addresses::announced(listen, &settings.public);
+    }
+    let link = Link {
+        token: state.token,
+        endpoints,
+        pin: state.identity.pin(),
+        name: String::new(),
+    };
+    if arguments.masque {
+        output::data(&masque_text(&link, state.identity.certificate_pem()))
+    } else if arguments.qr {
+        show_with_code(&link)
+    } else {
+        output::data(&link.reveal())
+    }
+}
+
+/// Prints the link and its QR code; a link too long for a code comes alone.
+pub(crate) fn show_with_code(link: &Link) -> Result<(), Problem> {
+    let text = link.reveal();
+    if let Some(code) = qr::draw(&text) {
+        output::data(&code)?;
+    }
+    output::data(&text)
+}
+
+/// One URI template (RFC 9298 section 2) per endpoint, then the certificate to trust.
+fn masque_text(link: &Link, certificate_pem: &str) -> String {
+    let segment = link.token.path_segment();
+    let mut text = String::new();
+    for endpoint in &link.endpoints {
+        text.push_str(&format!(
+            "https://{endpoint}/{segment}/{{target_host}}/{{target_port}}/\n"
+        ));
+    }
+    text + certificate_pem
+}
+
+#[cfg(test)]
+mod tests {
+    use tunnel::secret::Token;
+
+    use super::*;
+    use crate::endpoint::Endpoint;
+
+    #[test]
+    fn the_uri_template_holds_the_derived_segment_and_never_the_token() {
+        let token = Token::from_bytes([5; 32]);
+        let endpoints = vec![Endpoint::parse("[2001:db8::1]:443").unwrap()];
+        let link = Link {
+            token: token.clone(),
+            endpoints,
+            pin: [0; 32],
+            name: String::new(),
+        };
+        let text = masque_text(&link, "-----BEGIN CERTIFICATE-----\n");
+        let template = format!(
+            "https://[2001:db8::1]:443/{}/{{target_host}}/{{target_port}}/\n",
+            token.path_segment()
+        );
+        assert!(text.starts_with(&template), "{text}");
+        assert!(text.ends_with("CERTIFICATE-----\n"));
+        assert!(!text.contains(&token.reveal()));
+    }
+}

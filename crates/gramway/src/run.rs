@@ -1,0 +1,154 @@
+//! The life of a running server or client: notices become lines, signals end it, the last counters become a summary.
+//!
+//! The first SIGTERM or SIGINT drains, a second one ends at once. Both are an ordinary end: exit code 0.
+
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tunnel::config::Forward;
+use tunnel::handle::{Controller, Handle, Notice};
+use tunnel::snapshot::{Direction, Snapshot};
+
+use crate::exit::{Problem, sentence};
+use crate::limits::{DRAIN_LIMIT, STOP_LIMIT};
+use crate::{forward, output, units};
+
+/// Longest wait for a notice; nothing depends on it, every notice and the end interrupt it.
+const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
+
+/// How long the end of a shard that has closed its notices is left to it before looking again.
+const END_POLL: Duration = Duration::from_millis(5);
+
+/// Runs until the shard ends, then prints the summary.
+pub(crate) fn until_end(handle: Handle, forwards: &[Forward]) -> Result<(), Problem> {
+    while !handle.has_ended() {
+        match handle.next_notice(NOTICE_WAIT) {
+            Some(notice) => output::note(&line(&notice, forwards)),
+            None => thread::sleep(END_POLL),
+        }
+    }
+    while let Some(notice) = handle.next_notice(Duration::ZERO) {
+        output::note(&line(&notice, forwards));
+    }
+    let snapshot = handle.join()?;
+    output::note(&summary(&snapshot));
+    Ok(())
+}
+
+/// Lets SIGTERM and SIGINT end the shard.
+pub(crate) fn end_on_signals(controller: Controller) -> Result<(), Problem> {
+    let cannot =
+        |error: std::io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+    let watch = move || {
+        let mut received = signals.forever();
+        if received.next().is_some() {
+            output::note(&format!(
+                "ending: running transfers have {}; a second signal ends at once",
+                units::span(DRAIN_LIMIT.as_secs_f64())
+            ));
+            controller.drain(DRAIN_LIMIT);
+        }
+        if received.next().is_some() {
+            controller.stop();
+            // The shard ends the process by its end; this is for one that does not.
+            thread::sleep(STOP_LIMIT);
+            process::exit(0);
+        }
+    };
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map_err(cannot)?;
+    Ok(())
+}
+
+/// One notice as one line.
+pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
+    match notice {
+        Notice::Listening { local } => format!("listening on {local}"),
+        Notice::Connected {
+            server,
+            rtt,
+            payload_unsplit,
+        } => {
+            let forwards: Vec<_> = forwards.iter().map(forward::describe).collect();
+            format!(
+                "connected to {server}, round trip {}, {}, payloads up to {payload_unsplit} bytes unsplit",
+                units::milliseconds(*rtt),
+                forwards.join(", ")
+            )
+        }
+        Notice::Reconnecting { reason } => format!("connecting again: {reason}"),
+        Notice::PayloadUnsplit { bytes } => format!("payloads up to {bytes} bytes unsplit"),
+        Notice::Warning { text } => format!("warning: {text}"),
+    }
+}
+
+fn summary(snapshot: &Snapshot) -> String {
+    format!(
+        "ended after {}: {} UDP datagrams into the tunnel{}, {} out of it{}; {} TCP connections, {} in, {} out; {} reconnects",
+        units::span(snapshot.uptime_seconds),
+        units::count(snapshot.ingress.sent),
+        drops(&snapshot.ingress),
+        units::count(snapshot.egress.sent),
+        drops(&snapshot.egress),
+        units::count(snapshot.tcp.total),
+        units::bytes(snapshot.tcp.bytes_in),
+        units::bytes(snapshot.tcp.bytes_out),
+        units::count(snapshot.reconnects),
+    )
+}
+
+fn drops(direction: &Direction) -> String {
+    if direction.drops.is_empty() {
+        return String::new();
+    }
+    let reasons: Vec<_> = direction
+        .drops
+        .iter()
+        .map(|(reason, number)| format!("{reason} {}", units::count(*number)))
+        .collect();
+    format!(" (dropped: {})", reasons.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connected_line_names_server_round_trip_forwards_and_payload() {
+        let notice = Notice::Connected {
+            server: "192.0.2.1:443".parse().unwrap(),
+            rtt: Duration::from_micros(340),
+            payload_unsplit: 1_402,
+        };
+        let forwards = [
+            forward::parse("udp:53=10.0.0.1:53").unwrap(),
+            forward::parse("tcp:80=web:80").unwrap(),
+        ];
+        assert_eq!(
+            line(&notice, &forwards),
+            "connected to 192.0.2.1:443, round trip 0.34 ms, udp 127.0.0.1:53 -> 10.0.0.1:53, \
+             tcp 127.0.0.1:80 -> web:80, payloads up to 1402 bytes unsplit"
+        );
+    }
+
+    #[test]
+    fn the_summary_names_drops_only_where_there_are_some() {
+        let mut snapshot = Snapshot {
+            uptime_seconds: 61.0,
+            ..Snapshot::default()
+        };
+        snapshot.ingress.sent = 1_000;
+        snapshot.egress.drops.insert("queue_full".to_owned(), 7);
+        assert_eq!(
+            summary(&snapshot),
+            "ended after 1 min 1 s: 1,000 UDP datagrams into the tunnel, 0 out of it (dropped: queue_full 7); \
+             0 TCP connections, 0 B in, 0 B out; 0 reconnects"
+        );
+    }
+}

@@ -1,0 +1,70 @@
+//! What every long-running command does first: state directory, settings, file-descriptor limit.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::cli::CommonArguments;
+use crate::config::Settings;
+use crate::exit::Problem;
+use crate::limits::CONFIG_FILE_BYTES_MAX;
+use crate::server_state::CONFIG_FILE;
+use crate::state::StateDirectory;
+
+/// Locates and checks the state directory and reads file and environment; nothing is changed on disk.
+pub(crate) fn settings(
+    state: Option<&Path>,
+    config: Option<&Path>,
+) -> Result<(StateDirectory, Settings), Problem> {
+    let directory = StateDirectory::locate(state, |name| std::env::var_os(name))?;
+    directory.examine()?;
+    let mut settings = Settings::default();
+    let named = config
+        .map(Path::to_path_buf)
+        .or_else(|| std::env::var_os("GRAMWAY_CONFIG").map(PathBuf::from));
+    let path = named.clone().unwrap_or_else(|| directory.file(CONFIG_FILE));
+    match read_bounded(&path) {
+        Ok(text) => settings.apply_file(&path, &text)?,
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(Problem::file("read the config file", &path, &error)),
+    }
+    settings.apply_environment(|name| std::env::var_os(name))?;
+    Ok((directory, settings))
+}
+
+/// [`settings`], and the flags that all commands with traffic share.
+pub(crate) fn settings_with(common: &CommonArguments) -> Result<(StateDirectory, Settings), Problem> {
+    let (directory, mut settings) = settings(common.state.as_deref(), common.config.as_deref())?;
+    settings.apply_flag(
+        "--max-udp-payload",
+        "max_udp_payload",
+        common.max_udp_payload.as_slice(),
+    )?;
+    settings.apply_flag("--profile", "profile", common.profile.as_slice())?;
+    settings.common.gso &= !common.no_gso;
+    settings.common.gro &= !common.no_gro;
+    Ok((directory, settings))
+}
+
+/// Raises the soft limit of open files to the hard one: every UDP source and TCP connection needs a socket.
+pub(crate) fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it is refused, the tunnel works within the limit there is.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?
+        .take(CONFIG_FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > CONFIG_FILE_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "it is larger than {CONFIG_FILE_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(text)
+}

@@ -1,0 +1,141 @@
+//! `gramway status`: asks every admin socket in the state directory and prints a table, or JSON.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::admin::{is_socket_name, socket_path};
+use crate::cli::StatusArguments;
+use crate::exit::Problem;
+use crate::limits::{SNAPSHOT_BYTES_MAX, STATUS_READ_LIMIT};
+use crate::state::StateDirectory;
+use crate::{output, status_table};
+
+/// Runs the command.
+pub(crate) fn run(arguments: &StatusArguments) -> Result<(), Problem> {
+    let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
+    let processes = query_all(&directory)?;
+    if processes.is_empty() {
+        return Err(Problem::unavailable(format!(
+            "no server or client is running with the state directory {}; name another with --state DIR",
+            directory.path().display()
+        )));
+    }
+    if arguments.json {
+        output::data(&json!({ "processes": processes }).to_string())
+    } else {
+        output::data(&status_table::render(&processes))
+    }
+}
+
+/// The counters of every process that answers, the server first; sockets of dead processes are removed.
+fn query_all(directory: &StateDirectory) -> Result<Vec<Value>, Problem> {
+    if directory.examine()?.is_none() {
+        return Ok(Vec::new());
+    }
+    let cannot = |error: io::Error| Problem::file("list the state directory", directory.path(), &error);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory.path()).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        if is_socket_name(&name) {
+            names.push(name);
+        }
+    }
+    let mut processes = Vec::new();
+    for name in names {
+        let path = directory.file(&name.to_string_lossy());
+        match query(directory, &name) {
+            Ok(Some(value)) => processes.push(value),
+            Ok(None) => {
+                output::note(&format!(
+                    "warning: the process behind {} does not answer",
+                    path.display()
+                ));
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // Not ours to remove, perhaps; then it is skipped again the next time.
+                let _ = std::fs::remove_file(&path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Problem::file("query", &path, &error)),
+        }
+    }
+    // Server before client, then by process ID.
+    processes.sort_by_key(|process| (process["role"] != "server", process["pid"].as_u64()));
+    Ok(processes)
+}
+
+/// One process's counters; `None` where it sends nothing that can be read within the limit.
+fn query(directory: &StateDirectory, name: &OsStr) -> io::Result<Option<Value>> {
+    let (path, _held) = socket_path(directory.path(), name)?;
+    let mut stream = UnixStream::connect(path)?;
+    let deadline = Instant::now() + STATUS_READ_LIMIT;
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; 1 << 16];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || bytes.len() as u64 > SNAPSHOT_BYTES_MAX {
+            return Ok(None);
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => bytes.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(serde_json::from_slice(&bytes).ok().filter(Value::is_object))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::admin::{AdminSocket, SERVER_SOCKET, client_socket};
+    use crate::test_support::{mode, state_directory};
+
+    #[test]
+    fn running_processes_answer_and_dead_ones_are_pruned() {
+        let (_guard, directory) = state_directory();
+        assert!(query_all(&directory).unwrap().is_empty());
+        directory.create().unwrap();
+        drop(UnixListener::bind(directory.file("client-1.sock")).unwrap());
+        std::fs::write(directory.file("other.sock"), "").unwrap();
+        let client = r#"{"role":"client","pid":7}"#;
+        let _client = AdminSocket::open(&directory, &client_socket(), || Some(client.to_owned())).unwrap();
+        let server = r#"{"role":"server","pid":9}"#;
+        let held = AdminSocket::open(&directory, SERVER_SOCKET, || Some(server.to_owned())).unwrap();
+        assert_eq!(mode(&directory.file(SERVER_SOCKET)), 0o600);
+        let processes = query_all(&directory).unwrap();
+        assert_eq!(processes.len(), 2);
+        assert_eq!(processes[0]["pid"], 9);
+        assert!(!directory.file("client-1.sock").exists());
+        assert!(directory.file("other.sock").exists());
+        drop(held);
+        assert_eq!(query_all(&directory).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_process_that_cannot_answer_is_left_out_and_keeps_its_socket() {
+        let (_guard, directory) = state_directory();
+        directory.create().unwrap();
+        let _mute = AdminSocket::open(&directory, SERVER_SOCKET, || None).unwrap();
+        assert!(query_all(&directory).unwrap().is_empty());
+        assert!(directory.file(SERVER_SOCKET).exists());
+    }
+
+    #[test]
+    fn a_state_directory_with_a_very_long_name_works() {
+        let guard = tempfile::tempdir().unwrap();
+        let path = guard.path().join("x".repeat(120)).join("y".repeat(120));
+        let directory = StateDirectory::locate(Some(&path), |_| None).unwrap();
+        directory.create().unwrap();
+        let _socket = AdminSocket::open(&directory, SERVER_SOCKET, || Some("{}".to_owned())).unwrap();
+        assert_eq!(query_all(&directory).unwrap(), [json!({})]);
+    }
+}

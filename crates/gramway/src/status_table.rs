@@ -1,0 +1,254 @@
+//! The counters of running processes as text for people. A counter that a process does not send reads as zero, so that
+//! versions may be mixed.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::units::{bytes, count, milliseconds, span};
+
+/// All processes, one block each.
+pub(crate) fn render(processes: &[Value]) -> String {
+    let blocks: Vec<_> = processes.iter().map(render_process).collect();
+    blocks.join("\n")
+}
+
+fn render_process(process: &Value) -> String {
+    let block = Block(process);
+    let mut text = String::new();
+    let mut row = |name: &str, content: String| {
+        writeln!(text, "  {name:<14}{content}").expect("writing to a String does not fail");
+    };
+    row(
+        "connections",
+        format!(
+            "{} open, {} in all; {} reconnects{}",
+            block.count("/connections/open"),
+            block.count("/connections/total"),
+            block.count("/reconnects"),
+            block.reasons("refused requests", "/refused_requests"),
+        ),
+    );
+    row(
+        "UDP sessions",
+        format!(
+            "{} open, {} in all",
+            block.count("/udp_sessions/open"),
+            block.count("/udp_sessions/total")
+        ),
+    );
+    row("UDP into", block.direction("/ingress"));
+    row("UDP out of", block.direction("/egress"));
+    row(
+        "TCP",
+        format!(
+            "{} open, {} in all, {} failed; {} in, {} out",
+            block.count("/tcp/open"),
+            block.count("/tcp/total"),
+            block.count("/tcp/failed"),
+            block.bytes("/tcp/bytes_in"),
+            block.bytes("/tcp/bytes_out"),
+        ),
+    );
+    row(
+        "QUIC sent",
+        format!(
+            "{} packets in {} trains, {}; {} datagrams, {} ACK frames, {} STREAM frames",
+            block.count("/quic/packets_sent"),
+            block.count("/quic/trains_sent"),
+            block.bytes("/quic/bytes_sent"),
+            block.count("/quic/datagrams_sent"),
+            block.count("/quic/acks_sent"),
+            block.count("/quic/stream_frames_sent"),
+        ),
+    );
+    row(
+        "QUIC received",
+        format!(
+            "{} packets, {}; {} datagrams, {} ACK frames, {} STREAM frames",
+            block.count("/quic/packets_received"),
+            block.bytes("/quic/bytes_received"),
+            block.count("/quic/datagrams_received"),
+            block.count("/quic/acks_received"),
+            block.count("/quic/stream_frames_received"),
+        ),
+    );
+    row(
+        "QUIC path",
+        format!(
+            "{} packets lost, {} congestion events, {} lost MTU probes, {} black holes",
+            block.count("/quic/packets_lost"),
+            block.count("/quic/congestion_events"),
+            block.count("/quic/lost_mtu_probes"),
+            block.count("/quic/black_holes"),
+        ),
+    );
+    row("outer socket", block.socket("/outer_io"));
+    row("inner sockets", block.socket("/inner_io"));
+    for peer in process["peers"].as_array().into_iter().flatten() {
+        row("peer", render_peer(peer));
+    }
+    let heading = format!(
+        "{} {}, {}{}, for {}\n",
+        block.text("/role"),
+        block.number("/pid"),
+        block.text("/state"),
+        process
+            .pointer("/local")
+            .and_then(Value::as_str)
+            .map_or(String::new(), |local| format!(" on {local}")),
+        span(process["uptime_seconds"].as_f64().unwrap_or(0.0)),
+    );
+    heading + &text
+}
+
+fn render_peer(peer: &Value) -> String {
+    let block = Block(peer);
+    let rtt =
+        Duration::try_from_secs_f64(peer["rtt_ms"].as_f64().unwrap_or(0.0) / 1_000.0).unwrap_or_default();
+    format!(
+        "{}{}, round trip {}, window {}, path MTU {}, {} bytes unsplit, {} queued, {} packets lost",
+        block.text("/remote"),
+        if peer["authenticated"] == true {
+            ""
+        } else {
+            " (no token yet)"
+        },
+        milliseconds(rtt),
+        block.bytes("/congestion_window_bytes"),
+        block.number("/path_mtu"),
+        block.number("/payload_unsplit"),
+        block.bytes("/queue_bytes"),
+        block.count("/quic/packets_lost"),
+    )
+}
+
+/// A JSON object with counters at known places.
+struct Block<'a>(&'a Value);
+
+impl Block<'_> {
+    fn number(&self, pointer: &str) -> u64 {
+        self.0.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    fn count(&self, pointer: &str) -> String {
+        count(self.number(pointer))
+    }
+
+    fn bytes(&self, pointer: &str) -> String {
+        bytes(self.number(pointer))
+    }
+
+    fn text(&self, pointer: &str) -> &str {
+        self.0.pointer(pointer).and_then(Value::as_str).unwrap_or("?")
+    }
+
+    fn unless_zero(&self, words: &str, pointer: &str) -> String {
+        match self.number(pointer) {
+            0 => String::new(),
+            number => format!(", {}", words.replace("{}", &count(number))),
+        }
+    }
+
+    fn direction(&self, pointer: &str) -> String {
+        let at = |name: &str| format!("{pointer}/{name}");
+        format!(
+            "{} accepted{}, {} sent on ({}){}, {} waiting{}",
+            self.count(&at("accepted")),
+            self.unless_zero("and {} more by splitting", &at("split")),
+            self.count(&at("sent")),
+            self.bytes(&at("sent_bytes")),
+            self.unless_zero("{} joined to others", &at("joined")),
+            self.count(&at("waiting")),
+            self.reasons("dropped", &at("drops")),
+        )
+    }
+
+    fn reasons(&self, title: &str, pointer: &str) -> String {
+        let Some(reasons) = self.0.pointer(pointer).and_then(Value::as_object) else {
+            return String::new();
+        };
+        let reasons: Vec<_> = reasons
+            .iter()
+            .map(|(reason, number)| format!("{reason} {}", count(number.as_u64().unwrap_or(0))))
+            .collect();
+        if reasons.is_empty() {
+            String::new()
+        } else {
+            format!("; {title}: {}", reasons.join(", "))
+        }
+    }
+
+    fn socket(&self, pointer: &str) -> String {
+        let at = |name: &str| format!("{pointer}/{name}");
+        let per_call = |segments: &str, calls: &str| {
+            let (segments, calls) = (self.number(&at(segments)), self.number(&at(calls)));
+            segments as f64 / calls.max(1) as f64
+        };
+        format!(
+            "{} received ({:.1} a call), {} dropped by the kernel, {} sent ({:.1} a call), {} split again, \
+             {} step-downs, {} found full, buffer {} of {}",
+            self.count(&at("segments_received")),
+            per_call("segments_received", "receives"),
+            self.count(&at("kernel_drops")),
+            self.count(&at("segments_sent")),
+            per_call("segments_sent", "sends"),
+            self.count(&at("split_resends")),
+            self.count(&at("gso_step_downs")),
+            self.count(&at("would_block")),
+            self.bytes(&at("receive_buffer_obtained")),
+            self.bytes(&at("receive_buffer_wanted")),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tunnel::snapshot::{PeerSnapshot, QuicCounters, Snapshot};
+
+    use super::*;
+
+    #[test]
+    fn every_counter_that_people_ask_for_is_shown() {
+        let mut snapshot = Snapshot {
+            role: "client".into(),
+            pid: 7,
+            state: "connected".into(),
+            ..Snapshot::default()
+        };
+        snapshot.uptime_seconds = 65.0;
+        snapshot.local = Some("127.0.0.1:4433".parse().unwrap());
+        snapshot.ingress.accepted = 1_234;
+        snapshot.ingress.drops.insert("queue_full".into(), 5);
+        snapshot.refused_requests.insert("404".into(), 3);
+        snapshot.outer_io.kernel_drops = 17;
+        snapshot.outer_io.segments_received = 30;
+        snapshot.outer_io.receives = 4;
+        snapshot.peers.push(PeerSnapshot {
+            remote: "192.0.2.1:443".parse().unwrap(),
+            authenticated: false,
+            rtt_ms: 0.34,
+            congestion_window_bytes: 12_000,
+            path_mtu: 1_452,
+            payload_unsplit: 1_402,
+            queue_bytes: 0,
+            quic: QuicCounters::default(),
+        });
+        let text = render(&[serde_json::to_value(&snapshot).unwrap()]);
+        for part in [
+            "client 7, connected on 127.0.0.1:4433, for 1 min 5 s\n",
+            "refused requests: 404 3",
+            "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
+            "30 received (7.5 a call), 17 dropped by the kernel",
+            "192.0.2.1:443 (no token yet), round trip 0.34 ms, window 12.0 kB, path MTU 1452, 1402 bytes unsplit",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_of_another_version_is_shown_with_what_it_sends() {
+        assert!(render(&[serde_json::json!({"role": "server"})]).starts_with("server 0, ?, for 0 s\n"));
+    }
+}

@@ -1,0 +1,93 @@
+//! `gramway up`: runs a server.
+//!
+//! The order keeps the disk unchanged when the start fails: settings, secrets in memory, the server itself, and only
+//! then the files, the admin socket and the link.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use tunnel::config::ServerConfig;
+use tunnel::handle::{Handle, Notice};
+
+use crate::admin::{AdminSocket, SERVER_SOCKET};
+use crate::cli::UpArguments;
+use crate::exit::Problem;
+use crate::limits::LISTENING_LIMIT;
+use crate::link::Link;
+use crate::server_state::ServerState;
+use crate::{addresses, output, print_link, run, startup};
+
+/// Runs the command.
+pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
+    let (directory, mut settings) = startup::settings_with(&arguments.common)?;
+    settings.apply_flag("--listen", "listen", arguments.listen.as_slice())?;
+    settings.apply_flag("--public", "public", &arguments.public)?;
+    settings.apply_flag("--allow-target", "allow_target", &arguments.allow_target)?;
+    let listen = settings.listen.unwrap_or_else(addresses::default_listen);
+    let hosts: Vec<_> = addresses::announced(listen, &settings.public)
+        .into_iter()
+        .map(|endpoint| endpoint.host)
+        .collect();
+    let mut state = ServerState::open(&directory, &hosts)?;
+
+    startup::raise_file_limit();
+    let handle = tunnel::server::start(ServerConfig {
+        listen,
+        certificate_chain: state.identity.chain().to_vec(),
+        private_key: state.identity.key_der(),
+        tokens: vec![state.token.clone()],
+        reset_key: state.reset_key,
+        token_key: state.token_key,
+        allowed_targets: settings.allow_target.clone(),
+        common: settings.common.clone(),
+    })?;
+    let controller = handle.controller();
+    run::end_on_signals(controller.clone())?;
+    let local = match listening_address(&handle) {
+        Some(local) => local,
+        None => {
+            handle.join()?;
+            return Ok(());
+        }
+    };
+    let endpoints = addresses::announced(local, &settings.public);
+    state.commit(&endpoints)?;
+    let answer = move || {
+        controller
+            .snapshot()
+            .and_then(|snapshot| serde_json::to_string(&snapshot).ok())
+    };
+    let _admin = AdminSocket::open(&directory, SERVER_SOCKET, answer)?;
+
+    if let Some(warning) = addresses::reach_warning(&endpoints) {
+        output::note(&format!("warning: {warning}"));
+    }
+    if std::io::stdout().is_terminal() {
+        let link = Link {
+            token: state.token.clone(),
+            endpoints,
+            pin: state.identity.pin(),
+            name: String::new(),
+        };
+        print_link::show_with_code(&link)?;
+    } else {
+        output::note(&format!(
+            "print the link with: gramway link --state {}",
+            directory.path().display()
+        ));
+    }
+    run::until_end(handle, &[])
+}
+
+/// Waits for the server to say where it listens; `None` where it ended before.
+fn listening_address(handle: &Handle) -> Option<SocketAddr> {
+    let deadline = Instant::now() + LISTENING_LIMIT;
+    loop {
+        let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;
+        output::note(&run::line(&notice, &[]));
+        if let Notice::Listening { local } = notice {
+            return Some(local);
+        }
+    }
+}

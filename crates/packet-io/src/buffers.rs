@@ -1,0 +1,113 @@
+//! Socket buffers: as large as asked for where the process may, else as large as the kernel grants, and said so.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::net::sockopt;
+
+/// One buffer: what was asked for and what the kernel gave, in bytes of payload and its overhead. The kernel doubles
+/// what is asked for and reports the double; both figures here are undoubled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Asked for; 0 where the system's default was left.
+    pub wanted: usize,
+    /// Obtained.
+    pub obtained: usize,
+}
+
+/// Buffers of one socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferGrants {
+    /// `SO_RCVBUF`.
+    pub receive: Grant,
+    /// `SO_SNDBUF`.
+    pub send: Grant,
+}
+
+impl BufferGrants {
+    /// Asks for the given sizes in bytes, 0 meaning the system's default.
+    pub(crate) fn apply(socket: impl AsFd, receive: usize, send: usize) -> io::Result<Self> {
+        let socket = socket.as_fd();
+        // The forced form needs CAP_NET_ADMIN; the plain one is cut to the sysctl's limit by the kernel.
+        if receive > 0 && sockopt::set_socket_recv_buffer_size_force(socket, receive).is_err() {
+            sockopt::set_socket_recv_buffer_size(socket, receive)?;
+        }
+        if send > 0 && sockopt::set_socket_send_buffer_size_force(socket, send).is_err() {
+            sockopt::set_socket_send_buffer_size(socket, send)?;
+        }
+        Ok(Self {
+            receive: Grant {
+                wanted: receive,
+                obtained: sockopt::socket_recv_buffer_size(socket)? / 2,
+            },
+            send: Grant {
+                wanted: send,
+                obtained: sockopt::socket_send_buffer_size(socket)? / 2,
+            },
+        })
+    }
+
+    /// One sentence when a buffer is smaller than asked for, with the command that allows more.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let short = |name: &str, sysctl: &str, grant: Grant| {
+            (grant.obtained < grant.wanted).then(|| {
+                let Grant { wanted, obtained } = grant;
+                let granted = format!("the {name} buffer got {obtained} of {wanted} bytes");
+                (granted, format!("sysctl -w net.core.{sysctl}={wanted}"))
+            })
+        };
+        let receive = short("receive", "rmem_max", self.receive);
+        let send = short("send", "wmem_max", self.send);
+        let (granted, commands): (Vec<_>, Vec<_>) = receive.into_iter().chain(send).unzip();
+        (!granted.is_empty()).then(|| {
+            let (granted, commands) = (granted.join(" and "), commands.join("; "));
+            format!("{granted}, so bursts may be lost; as root, run: {commands}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_below_need_names_the_exact_command() {
+        let full = Grant {
+            wanted: 1000,
+            obtained: 1000,
+        };
+        let short = Grant {
+            wanted: 1000,
+            obtained: 10,
+        };
+        assert_eq!(
+            BufferGrants {
+                receive: full,
+                send: full
+            }
+            .warning(),
+            None
+        );
+        let warning = BufferGrants {
+            receive: short,
+            send: full,
+        }
+        .warning()
+        .unwrap();
+        assert!(
+            warning.ends_with("run: sysctl -w net.core.rmem_max=1000"),
+            "{warning}"
+        );
+        let warning = BufferGrants {
+            receive: short,
+            send: short,
+        }
+        .warning()
+        .unwrap();
+        assert!(
+            warning.ends_with("sysctl -w net.core.rmem_max=1000; sysctl -w net.core.wmem_max=1000"),
+            "{warning}"
+        );
+    }
+}

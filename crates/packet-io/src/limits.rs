@@ -1,0 +1,56 @@
+//! Every limit of this crate, with its unit and reason; those that the kernel fixes apart from those we chose.
+
+use std::time::Duration;
+
+// Fixed by the kernel or a protocol.
+
+/// Largest receive slot that is of use, in bytes: a coalesced buffer never exceeds an IP packet.
+pub const SLOT_BYTES_MAX: usize = 65_536;
+
+/// Most bytes of one GSO train: an IPv4 packet minus its headers.
+pub const TRAIN_BYTES_MAX: usize = packet::UDP_PAYLOAD_MAX;
+
+/// Bytes of the longest socket address used here, `sockaddr_in6`, rounded up to its alignment.
+pub(crate) const NAME_BYTES: usize = 32;
+
+/// Bytes for control messages of one datagram. The most that can arrive together are segment size (24), traffic
+/// class and type of service (24 each), IPv6 and IPv4 packet information (40, 32) and the drop count (24).
+pub(crate) const CONTROL_BYTES: usize = 192;
+
+// Chosen.
+
+/// Receive buffer asked for by default, in bytes: 30 ms at 2 Gbit/s, while the thread does other work.
+pub const RECEIVE_BUFFER_BYTES_DEFAULT: usize = 8 << 20;
+
+/// Send buffer asked for by default, in bytes: two dozen full trains; more would only add delay.
+pub const SEND_BUFFER_BYTES_DEFAULT: usize = 2 << 20;
+
+/// Most kernel messages of one `sendmmsg` call: two trains' worth when each segment has to go alone, and small
+/// enough that the arrays (about 300 bytes per message) stay in the cache.
+pub(crate) const SEND_UNITS_MAX: usize = 128;
+
+/// How long a path goes without GSO once the kernel refused a train whose segments it took one by one. Routes and
+/// devices seldom change back sooner, and a retry costs one failed call.
+pub const GSO_BACKOFF: Duration = Duration::from_secs(60);
+
+/// Most paths of one socket that are remembered as being without GSO; the oldest is forgotten first and costs one
+/// failed call when it is used again. Each is looked up linearly, only while there is any.
+pub(crate) const STEPPED_DOWN_PATHS_MAX: usize = 64;
+
+/// Most events that one wait returns; the rest comes with the next one.
+pub(crate) const EVENTS_MAX: usize = 256;
+
+/// How many places a reordered datagram falls back at most, in a faulty socket.
+pub(crate) const REORDER_SPAN: u64 = 3;
+
+/// Most calls that a delayed datagram waits in a faulty socket.
+pub(crate) const DELAY_CALLS_MAX: u64 = 4;
+
+/// Slots of the batch by which a faulty socket reads the real one.
+pub(crate) const FAULTY_BATCH_SLOTS: usize = 8;
+
+/// Most datagrams that a faulty socket holds back per direction; those beyond it wait in the kernel.
+pub(crate) const FAULTY_HELD_MAX: usize = 4096;
+
+const _: () = assert!(CONTROL_BYTES >= 24 + 24 + 24 + 40 + 32 + 24);
+const _: () = assert!(TRAIN_BYTES_MAX < SLOT_BYTES_MAX);

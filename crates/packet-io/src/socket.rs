@@ -1,0 +1,302 @@
+//! A real UDP socket: how it is opened and set up, and how batches pass through it.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use packet::Ecn;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::batch::{ReceiveBatch, newer_drops};
+use crate::buffers::BufferGrants;
+use crate::capabilities::{Capabilities, Offloads};
+use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
+use crate::limits::{RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEND_UNITS_MAX};
+use crate::send::Sender;
+use crate::sys::addr::Family;
+use crate::sys::mmsg::SendArrays;
+use crate::sys::options;
+
+/// How a socket is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Receive buffer to ask for, in bytes; 0 leaves the system's default.
+    pub receive_buffer_bytes: usize,
+    /// Send buffer to ask for, in bytes; 0 leaves the system's default.
+    pub send_buffer_bytes: usize,
+    /// Offloads to use where the kernel has them.
+    pub offloads: Offloads,
+    /// Never fragment, and heed no path MTU that others report (`PMTUDISC_PROBE`), as RFC 8899 asks for.
+    pub dont_fragment: bool,
+    /// Report the ECN codepoint of what is received.
+    pub receive_ecn: bool,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            receive_buffer_bytes: RECEIVE_BUFFER_BYTES_DEFAULT,
+            send_buffer_bytes: SEND_BUFFER_BYTES_DEFAULT,
+            offloads: Offloads::default(),
+            dont_fragment: false,
+            receive_ecn: false,
+        }
+    }
+}
+
+/// A non-blocking UDP socket.
+pub struct UdpSocket {
+    socket: Socket,
+    family: Family,
+    remote: Option<SocketAddr>,
+    /// Bound to a wildcard, so that the local address is told and chosen per datagram.
+    wildcard: bool,
+    grants: BufferGrants,
+    sender: Sender,
+    arrays: SendArrays,
+    drops_seen: u32,
+    stats: IoStats,
+}
+
+impl UdpSocket {
+    /// A socket that receives at `local` from anybody. The IPv6 wildcard takes IPv4 as well. On a wildcard, the
+    /// address that a datagram arrived at is known, and `source` of an answer is heeded.
+    ///
+    /// # Errors
+    /// The kernel's refusal, with what was tried: the address is in use, is not of this machine, or needs privilege.
+    pub fn bind(local: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
+        let local = canonical(local);
+        Self::open(Some(local), None, options).map_err(|error| explain(&error, "listen at", local))
+    }
+
+    /// A socket that talks to `remote` only, from `local` or whatever address the kernel chooses.
+    ///
+    /// # Errors
+    /// The kernel's refusal, with what was tried: no route, or as for [`UdpSocket::bind`].
+    pub fn connect(
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<Self> {
+        let remote = canonical(remote);
+        Self::open(local.map(canonical), Some(remote), options)
+            .map_err(|error| explain(&error, "connect to", remote))
+    }
+
+    fn open(
+        local: Option<SocketAddr>,
+        remote: Option<SocketAddr>,
+        options: &SocketOptions,
+    ) -> io::Result<Self> {
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let family = Family::of(remote.or(local).unwrap_or(any));
+        let domain = if family == Family::V4 {
+            Domain::IPV4
+        } else {
+            Domain::IPV6
+        };
+        let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        let wildcard = remote.is_none() && local.is_some_and(|local| local.ip().is_unspecified());
+        if family == Family::V6 {
+            socket.set_only_v6(local.is_some_and(|local| !local.ip().is_unspecified()))?;
+        }
+        let capabilities = Capabilities::probe();
+        set_up(
+            &socket,
+            family,
+            wildcard,
+            options.offloads.gro && capabilities.gro,
+            options,
+        )?;
+        let grants = BufferGrants::apply(&socket, options.receive_buffer_bytes, options.send_buffer_bytes)?;
+        if let Some(local) = local {
+            socket.bind(&local.into())?;
+        }
+        if let Some(remote) = remote {
+            socket.connect(&remote.into())?;
+        }
+        let gso_segments_max = if options.offloads.gso {
+            capabilities.gso_segments_max
+        } else {
+            1
+        };
+        Ok(Self {
+            socket,
+            family,
+            remote,
+            wildcard,
+            grants,
+            sender: Sender::new(gso_segments_max, remote.is_some()),
+            arrays: SendArrays::new(SEND_UNITS_MAX),
+            drops_seen: 0,
+            stats: IoStats::default(),
+        })
+    }
+
+    /// Buffers asked for and obtained.
+    #[must_use]
+    pub fn grants(&self) -> BufferGrants {
+        self.grants
+    }
+
+    /// One sentence when a buffer is smaller than asked for, with the command that allows more.
+    #[must_use]
+    pub fn buffer_warning(&self) -> Option<String> {
+        self.grants.warning()
+    }
+
+    /// The remote address of a connected socket.
+    #[must_use]
+    pub fn remote_addr(&self) -> Option<SocketAddr> {
+        self.remote
+    }
+
+    /// Brings `kernel_drops` of the counters up to date, which receiving does only with the next datagram.
+    ///
+    /// # Errors
+    /// None in practice; the kernel's otherwise.
+    pub fn refresh_kernel_drops(&mut self) -> io::Result<()> {
+        let drops = options::drops(self.socket.as_fd())?;
+        self.stats.kernel_drops += u64::from(newer_drops(&mut self.drops_seen, drops));
+        Ok(())
+    }
+
+    /// The path MTU of a connected socket as the kernel knows it, in bytes of IP packet.
+    ///
+    /// # Errors
+    /// `NotConnected` on a socket that is not.
+    pub fn path_mtu(&self) -> io::Result<u32> {
+        Ok(match self.family {
+            Family::V4 => sockopt::ip_mtu(&self.socket)?,
+            Family::V6 => sockopt::ipv6_mtu(&self.socket)?,
+        })
+    }
+}
+
+/// The MTU of the route to `remote`, in bytes of IP packet; nothing is sent.
+///
+/// # Errors
+/// No route, or the kernel's refusal of a socket.
+pub fn route_mtu(remote: SocketAddr) -> io::Result<u32> {
+    let options = SocketOptions {
+        receive_buffer_bytes: 0,
+        send_buffer_bytes: 0,
+        ..SocketOptions::default()
+    };
+    UdpSocket::connect(None, remote, &options)?.path_mtu()
+}
+
+impl DatagramSocket for UdpSocket {
+    fn receive(&mut self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        batch.receive_from(self.socket.as_fd(), &mut self.stats, &mut self.drops_seen)
+    }
+
+    fn send(&mut self, messages: &[Outgoing<'_>]) -> io::Result<SendOutcome> {
+        let Self {
+            socket,
+            family,
+            remote,
+            wildcard,
+            sender,
+            arrays,
+            stats,
+            ..
+        } = self;
+        Ok(sender.send(messages, stats, |units| {
+            let mut units = units.iter();
+            arrays.send(socket.as_fd(), |name, control| {
+                let unit = units.next()?;
+                let message = &messages[unit.message];
+                // A name on a connected socket would cost a route lookup.
+                let named = message
+                    .destination
+                    .filter(|destination| Some(*destination) != *remote);
+                if let Some(destination) = named {
+                    name.encode(destination, *family);
+                }
+                if unit.is_train() {
+                    control.push_segment_size(unit.segment_size);
+                }
+                if message.ecn != Ecn::NotEct {
+                    let v4 = named
+                        .or(*remote)
+                        .is_none_or(|to| to.ip().to_canonical().is_ipv4());
+                    control.push_ecn(message.ecn, v4);
+                }
+                if let Some(source) = message.source.filter(|_| *wildcard) {
+                    control.push_source(source);
+                }
+                Some(&message.payload[unit.offset..unit.offset + unit.len])
+            })
+        }))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.socket.local_addr()?.as_socket();
+        address
+            .map(canonical)
+            .ok_or_else(|| io::Error::other("the kernel gave a local address that is not IP"))
+    }
+
+    fn stats(&self) -> &IoStats {
+        &self.stats
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sets what has to be set before the socket is bound, so that no datagram comes in without it.
+fn set_up(
+    socket: &Socket,
+    family: Family,
+    wildcard: bool,
+    gro: bool,
+    options: &SocketOptions,
+) -> io::Result<()> {
+    let on = 1;
+    let descriptor = socket.as_fd();
+    // An IPv6 socket may carry IPv4, so it gets the options of both.
+    let v6 = family == Family::V6;
+    if gro {
+        options::set(descriptor, libc::SOL_UDP, libc::UDP_GRO, on)?;
+    }
+    options::set(descriptor, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, on)?;
+    if options.dont_fragment {
+        sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::PROBE)?;
+        if v6 {
+            sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::PROBE)?;
+            options::set(descriptor, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, on)?;
+        }
+    }
+    if options.receive_ecn {
+        sockopt::set_ip_recvtos(socket, true)?;
+        if v6 {
+            sockopt::set_ipv6_recvtclass(socket, true)?;
+        }
+    }
+    // The IPv6 form also tells IPv4 addresses, mapped.
+    match (wildcard, v6) {
+        (false, _) => Ok(()),
+        (true, false) => options::set(descriptor, libc::IPPROTO_IP, libc::IP_PKTINFO, on),
+        (true, true) => options::set(descriptor, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on),
+    }
+}
+
+/// An IPv4 address that came in mapped form, as IPv4; the unspecified IPv6 address stays as it is.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
+            SocketAddr::new(Ipv6Addr::to_canonical(v6.ip()), v6.port())
+        }
+        other => other,
+    }
+}
+
+fn explain(error: &io::Error, verb: &str, address: SocketAddr) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot {verb} UDP {address}: {error}"))
+}

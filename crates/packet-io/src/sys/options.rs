@@ -1,0 +1,48 @@
+//! Socket options that no safe wrapper offers.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Numbers that `SO_MEMINFO` tells, and which of them counts drops (`linux/sock_diag.h`).
+const MEMINFO_NUMBERS: usize = 9;
+const MEMINFO_DROPS: usize = 8;
+
+/// Sets an option whose value is an `int`.
+pub(crate) fn set(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow's life; pointer and length are those of `value`, which outlives
+    // the call, and the kernel only reads it.
+    let code = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len) };
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// What the socket dropped for want of buffer since it exists; wraps. Linux 4.12.
+pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut numbers = [0_u32; MEMINFO_NUMBERS];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `numbers`, whose
+    // size that is, and the length back to `len`; both outlive the call.
+    let code = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if code == 0 {
+        Ok(numbers[MEMINFO_DROPS])
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

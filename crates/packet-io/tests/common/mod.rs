@@ -1,0 +1,88 @@
+//! What the socket tests share: options, and receiving with a deadline.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use packet::Ecn;
+use packet_io::{DatagramSocket, Interest, Offloads, Poller, ReceiveBatch, SocketOptions, UdpSocket};
+
+/// Longest that a test waits for anything.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// One datagram with what was told about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    pub payload: Vec<u8>,
+    pub source: SocketAddr,
+    pub local: Option<IpAddr>,
+    pub ecn: Ecn,
+}
+
+pub fn options() -> SocketOptions {
+    SocketOptions {
+        receive_ecn: true,
+        ..SocketOptions::default()
+    }
+}
+
+pub fn without_offloads() -> SocketOptions {
+    SocketOptions {
+        offloads: Offloads {
+            gso: false,
+            gro: false,
+        },
+        ..options()
+    }
+}
+
+pub fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// A receiver at `at` and a sender that is connected to it.
+pub fn pair(at: &str, receiver: &SocketOptions, sender: &SocketOptions) -> (UdpSocket, UdpSocket) {
+    let receiver = UdpSocket::bind(address(at), receiver).unwrap();
+    let sender = UdpSocket::connect(None, receiver.local_addr().unwrap(), sender).unwrap();
+    (receiver, sender)
+}
+
+/// Receives once, when there is something.
+pub fn receive_once(socket: &mut (impl DatagramSocket + AsFd), batch: &mut ReceiveBatch) {
+    let deadline = Instant::now() + DEADLINE;
+    let mut poller = Poller::new().unwrap();
+    poller.add(socket, 0, Interest::READABLE).unwrap();
+    let mut ready = Vec::new();
+    while socket.receive(batch).unwrap() == 0 {
+        assert!(Instant::now() < deadline, "nothing came");
+        poller.wait(&mut ready, Some(Duration::from_millis(10))).unwrap();
+    }
+}
+
+/// Receives until `count` datagrams are there.
+pub fn receive(socket: &mut (impl DatagramSocket + AsFd), count: usize) -> Vec<Datagram> {
+    let mut batch = ReceiveBatch::new(8, 65_536);
+    let mut datagrams = Vec::new();
+    while datagrams.len() < count {
+        receive_once(socket, &mut batch);
+        for received in batch.iter() {
+            let meta = received.meta;
+            assert!(!meta.truncated);
+            datagrams.extend(received.segments().map(|payload| Datagram {
+                payload: payload.to_vec(),
+                source: meta.source,
+                local: meta.local,
+                ecn: meta.ecn,
+            }));
+        }
+    }
+    assert_eq!(datagrams.len(), count);
+    datagrams
+}
+
+/// Bytes that differ from one another and by `salt`.
+pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
+    (0..len).map(|index| (index % 251) as u8 ^ salt).collect()
+}

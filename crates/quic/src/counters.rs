@@ -1,0 +1,107 @@
+//! What is counted per connection and for the whole endpoint.
+
+use std::net::SocketAddr;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use quinn_proto::ConnectionStats;
+
+/// Counters of one connection, or sums over several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// UDP datagrams sent.
+    pub packets_sent: u64,
+    /// UDP datagrams received.
+    pub packets_received: u64,
+    /// Bytes of UDP payload sent.
+    pub bytes_sent: u64,
+    /// Bytes of UDP payload received.
+    pub bytes_received: u64,
+    /// DATAGRAM frames sent.
+    pub datagrams_sent: u64,
+    /// DATAGRAM frames received.
+    pub datagrams_received: u64,
+    /// ACK frames sent.
+    pub acks_sent: u64,
+    /// ACK frames received.
+    pub acks_received: u64,
+    /// STREAM frames sent.
+    pub stream_frames_sent: u64,
+    /// STREAM frames received.
+    pub stream_frames_received: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Congestion events.
+    pub congestion_events: u64,
+    /// Path MTU probes lost.
+    pub lost_mtu_probes: u64,
+    /// Black holes detected (RFC 8899 section 4.3).
+    pub black_holes: u64,
+    /// Trains handed to the driver.
+    pub trains_sent: u64,
+    /// QUIC packets in those trains.
+    pub train_segments_sent: u64,
+}
+
+impl Counters {
+    pub(crate) fn new(stats: &ConnectionStats, trains_sent: u64) -> Self {
+        Self {
+            packets_sent: stats.udp_tx.datagrams,
+            packets_received: stats.udp_rx.datagrams,
+            bytes_sent: stats.udp_tx.bytes,
+            bytes_received: stats.udp_rx.bytes,
+            datagrams_sent: stats.frame_tx.datagram,
+            datagrams_received: stats.frame_rx.datagram,
+            acks_sent: stats.frame_tx.acks,
+            acks_received: stats.frame_rx.acks,
+            stream_frames_sent: stats.frame_tx.stream,
+            stream_frames_received: stats.frame_rx.stream,
+            packets_lost: stats.path.lost_packets,
+            congestion_events: stats.path.congestion_events,
+            lost_mtu_probes: stats.path.lost_plpmtud_probes,
+            black_holes: stats.path.black_holes_detected,
+            trains_sent,
+            train_segments_sent: stats.udp_tx.datagrams,
+        }
+    }
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets_sent += other.packets_sent;
+        self.packets_received += other.packets_received;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.datagrams_sent += other.datagrams_sent;
+        self.datagrams_received += other.datagrams_received;
+        self.acks_sent += other.acks_sent;
+        self.acks_received += other.acks_received;
+        self.stream_frames_sent += other.stream_frames_sent;
+        self.stream_frames_received += other.stream_frames_received;
+        self.packets_lost += other.packets_lost;
+        self.congestion_events += other.congestion_events;
+        self.lost_mtu_probes += other.lost_mtu_probes;
+        self.black_holes += other.black_holes;
+        self.trains_sent += other.trains_sent;
+        self.train_segments_sent += other.train_segments_sent;
+    }
+}
+
+/// State of one living connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConnectionReport {
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// Whether [`crate::Endpoint::authenticate`] was called for it.
+    pub authenticated: bool,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Congestion window in bytes.
+    pub congestion_window: u64,
+    /// Path MTU in bytes of UDP payload.
+    pub path_mtu: u16,
+    /// Largest payload of one DATAGRAM frame at present, in bytes; `None` before the peer's parameters are known.
+    pub datagram_max: Option<usize>,
+    /// Its counters.
+    pub counters: Counters,
+}

@@ -1,0 +1,624 @@
+//! The endpoint of one shard: routes received packets to connections, lets new ones in, and keeps their timers.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use aws_lc_rs::{hkdf, hmac};
+use bytes::{Bytes, BytesMut};
+use packet::Ecn;
+use quinn_proto::{
+    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, Incoming, RandomConnectionIdGenerator, Side,
+    StreamEvent, StreamId, VarInt, WriteError,
+};
+
+use crate::admission::{Admission, Verdict};
+use crate::config::{self, ClientParameters, EndpointParameters, Profile, ServerParameters};
+use crate::connection::Connection;
+use crate::counters::{ConnectionReport, Counters};
+use crate::event::{CloseReason, ConnectionKey, Event, Read, StreamError};
+use crate::limits;
+use crate::tls::{self, ConfigurationError};
+use crate::transmit::{DatagramSource, Outbox};
+
+/// Where a received message came from and went to.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// The sender.
+    pub remote: SocketAddr,
+    /// Our address, where the socket is bound to a wildcard.
+    pub local: Option<IpAddr>,
+}
+
+/// Takes what arrives while a batch is handled.
+pub trait Receiver {
+    /// A DATAGRAM frame of `connection`; called in the order of arrival.
+    fn datagram(&mut self, connection: ConnectionKey, payload: Bytes);
+
+    /// Largest UDP payload, in bytes, that the interface towards a new peer carries.
+    fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16;
+}
+
+/// Why [`Endpoint::handle_timeout`] wants to be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Loss detection, pacing, delayed acknowledgement, keep-alive or idle timeout of a connection.
+    Transport(ConnectionKey),
+    /// The time in which a peer has to show a valid token.
+    Authentication(ConnectionKey),
+}
+
+/// QUIC of one shard, for any number of connections.
+pub struct Endpoint {
+    proto: quinn_proto::Endpoint,
+    server: Option<quinn_proto::ServerConfig>,
+    profile: Profile,
+    udp_payload_max: u16,
+    connections: Vec<Option<Box<Connection>>>,
+    open: usize,
+    admission: Admission,
+    unsettled: Vec<usize>,
+    ready: VecDeque<usize>,
+    timers: BTreeSet<(Instant, usize)>,
+    events: VecDeque<Event>,
+    ended: Counters,
+    stalled_readers: usize,
+    ignored_handshakes: u64,
+    retries: u64,
+}
+
+impl Endpoint {
+    /// An endpoint that connects, and accepts where `server` is given.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] where the certificate and key cannot be used.
+    pub fn new(
+        parameters: &EndpointParameters,
+        server: Option<ServerParameters>,
+    ) -> Result<Self, ConfigurationError> {
+        let udp_payload_max =
+            parameters.udp_payload_max.unwrap_or(limits::UDP_PAYLOAD_MAX).clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
+        let mut endpoint = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
+        endpoint
+            // The default generator puts the same hash tag into every ID, which links connections to one server.
+            .cid_generator(|| Box::new(RandomConnectionIdGenerator::new(limits::CONNECTION_ID_BYTES)))
+            .grease_quic_bit(false)
+            .max_udp_payload_size(udp_payload_max)
+            .expect("the payload is clamped to at least 1,200 bytes");
+        let server = server
+            .map(|server| {
+                let tls = tls::server(server.certificate_chain, server.private_key)?;
+                let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
+                let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
+                config
+                    .transport_config(config::transport(parameters.profile, udp_payload_max, false))
+                    .max_incoming(limits::HALF_OPEN_TOTAL)
+                    .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
+                    .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
+                Ok(config)
+            })
+            .transpose()?;
+        let proto = quinn_proto::Endpoint::new(
+            Arc::new(endpoint),
+            server.clone().map(Arc::new),
+            true,
+            Some(parameters.seed),
+        );
+        Ok(Self {
+            proto,
+            server,
+            profile: parameters.profile,
+            udp_payload_max,
+            connections: Vec::new(),
+            open: 0,
+            admission: Admission::default(),
+            unsettled: Vec::new(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            events: VecDeque::new(),
+            ended: Counters::default(),
+            stalled_readers: 0,
+            ignored_handshakes: 0,
+            retries: 0,
+        })
+    }
+
+    /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
+    ///
+    /// # Errors
+    /// A sentence where `server_name` is neither a host name nor an address, or `remote` cannot be connected to.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        server_name: &str,
+        parameters: &ClientParameters,
+        udp_payload_ceiling: u16,
+    ) -> Result<ConnectionKey, String> {
+        let (tls, wrong_pin) = tls::client(parameters.pin);
+        let mut client = quinn_proto::ClientConfig::new(tls);
+        let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
+        client.transport_config(config::transport(self.profile, ceiling, true));
+        let (handle, proto) =
+            self.proto.connect(now, client, remote, server_name).map_err(|error| error.to_string())?;
+        let key = ConnectionKey(handle.0);
+        let mut connection = Connection::new(proto, key, self.profile.uses_ecn(), Some(wrong_pin));
+        connection.authenticated = true;
+        self.insert(key, connection);
+        Ok(key)
+    }
+
+    /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
+    ///
+    /// Answers that belong to no connection (Retry, version negotiation, stateless reset) go to `outbox`, or are left
+    /// out where it is full.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one received message, and the two ways on")]
+    pub fn handle_received(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        mut data: BytesMut,
+        segment_size: usize,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let segment_size = if segment_size == 0 { data.len() } else { segment_size };
+        let codepoint = EcnCodepoint::from_bits(ecn.bits());
+        let mut touched = None;
+        while !data.is_empty() {
+            let segment = data.split_to(segment_size.min(data.len()));
+            // Unread stream data pins the whole receive buffer that it arrived in.
+            let segment = if self.stalled_readers > 0 { BytesMut::from(&segment[..]) } else { segment };
+            let mut response = outbox.buffer();
+            let event = self.proto.handle(now, path.remote, path.local, codepoint, segment, &mut response);
+            match event {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    outbox.return_buffer(response);
+                    if touched != Some(handle.0) {
+                        self.drain_datagrams(touched, receiver);
+                        touched = Some(handle.0);
+                    }
+                    if let Some(connection) = self.connections.get_mut(handle.0).and_then(Option::as_mut) {
+                        connection.proto.handle_event(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => {
+                    outbox.return_buffer(response);
+                    self.admit(now, incoming, receiver, outbox);
+                }
+                Some(DatagramEvent::Response(transmit)) => {
+                    if outbox.is_full() {
+                        outbox.return_buffer(response);
+                    } else {
+                        outbox.push(&transmit, false, response);
+                    }
+                }
+                None => outbox.return_buffer(response),
+            }
+        }
+        self.drain_datagrams(touched, receiver);
+    }
+
+    fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {
+        let Some(index) = index else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        while let Some(payload) = connection.proto.datagrams().recv() {
+            if !connection.closed {
+                receiver.datagram(ConnectionKey(index), payload);
+            }
+        }
+        self.touch(index);
+    }
+
+    fn admit(&mut self, now: Instant, incoming: Incoming, receiver: &mut impl Receiver, outbox: &mut Outbox) {
+        let remote = incoming.remote_address();
+        let validated = incoming.remote_address_validated() || !incoming.may_retry();
+        let verdict = self.admission.judge(now, remote.ip(), validated, self.open);
+        let mut response = outbox.buffer();
+        let transmit = match (verdict, &self.server) {
+            (Verdict::Accept, Some(server)) => {
+                let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
+                let mut server = server.clone();
+                server.transport_config(config::transport(self.profile, ceiling, false));
+                match self.proto.accept(incoming, now, &mut response, Some(Arc::new(server))) {
+                    Ok((handle, proto)) => {
+                        let key = ConnectionKey(handle.0);
+                        let mut connection = Connection::new(proto, key, self.profile.uses_ecn(), None);
+                        connection.half_open = Some(remote.ip());
+                        connection.deadline = Some(now + limits::AUTHENTICATION_DEADLINE);
+                        self.admission.begin(remote.ip());
+                        self.insert(key, connection);
+                        None
+                    }
+                    Err(refused) => refused.response,
+                }
+            }
+            (Verdict::Retry, Some(_)) => {
+                self.retries += 1;
+                self.proto.retry(incoming, &mut response).ok()
+            }
+            _ => {
+                self.ignored_handshakes += 1;
+                self.proto.ignore(incoming);
+                None
+            }
+        };
+        match transmit {
+            Some(transmit) if !outbox.is_full() => outbox.push(&transmit, false, response),
+            _ => outbox.return_buffer(response),
+        }
+    }
+
+    fn insert(&mut self, key: ConnectionKey, connection: Connection) {
+        if self.connections.len() <= key.0 {
+            self.connections.resize_with(key.0 + 1, || None);
+        }
+        debug_assert!(self.connections[key.0].is_none(), "quinn-proto gives a handle again only once drained");
+        self.connections[key.0] = Some(Box::new(connection));
+        self.open += 1;
+        self.touch(key.0);
+    }
+
+    /// The connection's state changed: its events are due, and it may have something to send.
+    fn touch(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        if !std::mem::replace(&mut connection.unsettled, true) {
+            self.unsettled.push(index);
+        }
+        if !std::mem::replace(&mut connection.ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Says that the source has datagrams for `connection`, so that the next [`Endpoint::flush`] visits it.
+    pub fn mark_ready(&mut self, connection: ConnectionKey) {
+        if let Some(entry) = self.connections.get_mut(connection.0).and_then(Option::as_mut)
+            && !std::mem::replace(&mut entry.ready, true)
+        {
+            self.ready.push_back(connection.0);
+        }
+    }
+
+    /// The next event. To be asked until `None` after every call that takes input.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let index = self.unsettled.pop()?;
+            self.settle(index);
+        }
+    }
+
+    fn settle(&mut self, index: usize) {
+        let key = ConnectionKey(index);
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        connection.unsettled = false;
+        while let Some(event) = connection.proto.poll_endpoint_events() {
+            if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
+                connection.proto.handle_event(event);
+            }
+        }
+        while let Some(event) = connection.proto.poll() {
+            let event = match event {
+                _ if connection.closed => continue,
+                quinn_proto::Event::HandshakeDataReady
+                | quinn_proto::Event::DatagramReceived
+                | quinn_proto::Event::DatagramsUnblocked => continue,
+                quinn_proto::Event::Connected => {
+                    if let Some(remote) = connection.half_open.take() {
+                        self.admission.end(remote);
+                    }
+                    Event::Connected { connection: key }
+                }
+                quinn_proto::Event::ConnectionLost { reason } => {
+                    connection.closed = true;
+                    let count = connection.take_dropped();
+                    if count > 0 {
+                        self.events.push_back(Event::DatagramsDropped { connection: key, count });
+                    }
+                    Event::Closed { connection: key, reason: connection.close_reason(&reason) }
+                }
+                quinn_proto::Event::Stream(event) => match event {
+                    StreamEvent::Opened { dir } => {
+                        while let Some(stream) = connection.proto.streams().accept(dir) {
+                            self.events.push_back(Event::StreamOpened { connection: key, stream });
+                        }
+                        continue;
+                    }
+                    StreamEvent::Readable { id } => Event::StreamReadable { connection: key, stream: id },
+                    StreamEvent::Writable { id } => Event::StreamWritable { connection: key, stream: id },
+                    StreamEvent::Finished { id } => Event::StreamFinished { connection: key, stream: id },
+                    StreamEvent::Stopped { id, error_code } => {
+                        Event::StreamStopped { connection: key, stream: id, code: error_code.into_inner() }
+                    }
+                    StreamEvent::Available { dir } => Event::StreamsAvailable { connection: key, dir },
+                },
+            };
+            self.events.push_back(event);
+        }
+        let count = connection.take_dropped();
+        if count > 0 && !connection.closed {
+            self.events.push_back(Event::DatagramsDropped { connection: key, count });
+        }
+        if connection.proto.is_drained() {
+            self.remove(index);
+        } else {
+            self.arm(index);
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        if let Some(timer) = connection.timer {
+            self.timers.remove(&(timer, index));
+        }
+        if let Some(remote) = connection.half_open {
+            self.admission.end(remote);
+        }
+        self.ended += connection.counters();
+        self.open -= 1;
+    }
+
+    fn arm(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        let due = match (connection.proto.poll_timeout(), connection.deadline) {
+            (Some(transport), Some(deadline)) => Some(transport.min(deadline)),
+            (one, other) => one.or(other),
+        };
+        if due == connection.timer {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut connection.timer, due) {
+            self.timers.remove(&(old, index));
+        }
+        if let Some(due) = due {
+            self.timers.insert((due, index));
+        }
+    }
+
+    /// When [`Endpoint::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
+        let (due, index) = *self.timers.first()?;
+        let key = ConnectionKey(index);
+        let deadline = self.connections.get(index).and_then(Option::as_ref).and_then(|entry| entry.deadline);
+        Some((due, if deadline == Some(due) { Timer::Authentication(key) } else { Timer::Transport(key) }))
+    }
+
+    /// Runs every timer that is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((due, index)) = self.timers.first().copied()
+            && due <= now
+        {
+            self.timers.remove(&(due, index));
+            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { continue };
+            connection.timer = None;
+            if connection.deadline.is_some_and(|deadline| deadline <= now) {
+                self.end(now, index, CloseReason::Unauthenticated, 0, b"no valid token in time");
+            } else {
+                connection.proto.handle_timeout(now);
+            }
+            self.touch(index);
+        }
+    }
+
+    /// Fills `outbox` with trains of connections that have something to send. Whether some had to wait, so that the
+    /// caller sends what is there and comes back.
+    pub fn flush(&mut self, now: Instant, source: &mut impl DatagramSource, outbox: &mut Outbox) -> bool {
+        for _ in 0..self.ready.len() {
+            if outbox.is_full() {
+                break;
+            }
+            let Some(index) = self.ready.pop_front() else { break };
+            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { continue };
+            connection.ready = connection.flush(now, source, outbox);
+            if connection.ready {
+                self.ready.push_back(index);
+            }
+            // Sending may have given datagrams up, issued IDs or closed the connection.
+            if !std::mem::replace(&mut connection.unsettled, true) {
+                self.unsettled.push(index);
+            }
+            self.arm(index);
+        }
+        !self.ready.is_empty()
+    }
+
+    /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
+    pub fn authenticate(&mut self, connection: ConnectionKey) {
+        let Some(entry) = self.live(connection) else { return };
+        if std::mem::replace(&mut entry.authenticated, true) {
+            return;
+        }
+        entry.deadline = None;
+        entry.proto.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(limits::AUTHENTICATED_STREAMS));
+        entry.proto.set_receive_window(VarInt::from_u32(limits::CONNECTION_WINDOW_BYTES));
+        self.touch(connection.0);
+    }
+
+    /// Closes a connection with an application error code (RFC 9114 section 8.1) and a reason for the peer's log.
+    pub fn close(&mut self, now: Instant, connection: ConnectionKey, code: u32, reason: &[u8]) {
+        self.end(now, connection.0, CloseReason::LocallyClosed, code, reason);
+        self.touch(connection.0);
+    }
+
+    fn end(&mut self, now: Instant, index: usize, why: CloseReason, code: u32, reason: &[u8]) {
+        let Some(connection) = self.live(ConnectionKey(index)) else { return };
+        connection.deadline = None;
+        connection.proto.close(now, VarInt::from_u32(code), Bytes::copy_from_slice(reason));
+        connection.closed = true;
+        let count = connection.take_dropped();
+        let key = ConnectionKey(index);
+        if count > 0 {
+            self.events.push_back(Event::DatagramsDropped { connection: key, count });
+        }
+        self.events.push_back(Event::Closed { connection: key, reason: why });
+    }
+
+    /// Our own address changed under a client's connection: the path is validated anew (RFC 9000 section 9).
+    pub fn local_address_changed(&mut self, connection: ConnectionKey) {
+        if let Some(entry) = self.live(connection) {
+            entry.proto.local_address_changed();
+            self.touch(connection.0);
+        }
+    }
+
+    /// Says how many streams hold received data that their reader does not take: while there are some, received
+    /// packets are copied out of the batch buffers, so that unread bytes pin no more than themselves.
+    pub fn set_stalled_readers(&mut self, count: usize) {
+        self.stalled_readers = count;
+    }
+
+    fn live(&mut self, connection: ConnectionKey) -> Option<&mut Connection> {
+        let entry = self.connections.get_mut(connection.0)?.as_mut()?;
+        (!entry.closed).then_some(entry)
+    }
+
+    /// Opens a stream; `None` while the peer allows no more ([`Event::StreamsAvailable`] follows).
+    pub fn open_stream(&mut self, connection: ConnectionKey, dir: Dir) -> Option<StreamId> {
+        self.live(connection)?.proto.streams().open(dir)
+    }
+
+    /// Writes to a stream; how many bytes were taken, zero where it is blocked ([`Event::StreamWritable`] follows).
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer stopped it or it is gone.
+    pub fn write(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Result<usize, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let written = written(entry.proto.send_stream(stream).write(data))?;
+        if written > 0 {
+            self.mark_ready(connection);
+        }
+        Ok(written)
+    }
+
+    /// Like [`Endpoint::write`] without a copy; taken bytes are cut off `data`.
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer stopped it or it is gone.
+    pub fn write_bytes(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        data: &mut Bytes,
+    ) -> Result<usize, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let result = entry.proto.send_stream(stream).write_chunks(std::slice::from_mut(data));
+        let written = written(result.map(|written| written.bytes))?;
+        if written > 0 {
+            self.mark_ready(connection);
+        }
+        Ok(written)
+    }
+
+    /// Ends our side of a stream after what was written; a stream that is gone is left alone.
+    pub fn finish(&mut self, connection: ConnectionKey, stream: StreamId) {
+        if let Some(entry) = self.live(connection) {
+            // A stopped or finished stream has nothing left to end.
+            let _ = entry.proto.send_stream(stream).finish();
+            self.touch(connection.0);
+        }
+    }
+
+    /// Abandons our side of a stream; a stream that is gone is left alone.
+    pub fn reset(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
+        if let Some(entry) = self.live(connection) {
+            let _ = entry.proto.send_stream(stream).reset(VarInt::from_u32(code));
+            self.touch(connection.0);
+        }
+    }
+
+    /// Tells the peer to stop sending on a stream; a stream that is gone is left alone.
+    pub fn stop(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
+        if let Some(entry) = self.live(connection) {
+            let _ = entry.proto.recv_stream(stream).stop(VarInt::from_u32(code));
+            self.touch(connection.0);
+        }
+    }
+
+    /// Reads up to `length_max` bytes from a stream.
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer reset it or it is gone.
+    pub fn read(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        length_max: usize,
+    ) -> Result<Read, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let mut receive = entry.proto.recv_stream(stream);
+        let mut chunks = receive.read(true).map_err(|_| StreamError::Closed)?;
+        let result = match chunks.next(length_max) {
+            Ok(Some(chunk)) => Ok(Read::Data(chunk.bytes)),
+            Ok(None) => Ok(Read::Finished),
+            Err(quinn_proto::ReadError::Blocked) => Ok(Read::Blocked),
+            Err(quinn_proto::ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
+        };
+        if chunks.finalize().should_transmit() {
+            self.mark_ready(connection);
+        }
+        result
+    }
+
+    /// State and counters of a living connection.
+    pub fn report(&mut self, connection: ConnectionKey) -> Option<ConnectionReport> {
+        self.live(connection).map(Connection::report)
+    }
+
+    /// Largest payload of one DATAGRAM frame on `connection` at present, in bytes; `None` where the peer takes none.
+    pub fn datagram_max(&mut self, connection: ConnectionKey) -> Option<usize> {
+        self.live(connection)?.proto.datagrams().max_size()
+    }
+
+    /// Sums over all connections, ended ones included.
+    #[must_use]
+    pub fn totals(&self) -> Counters {
+        let mut totals = self.ended;
+        for connection in self.connections.iter().flatten() {
+            totals += connection.counters();
+        }
+        totals
+    }
+
+    /// Datagrams inside quinn-proto that have been neither sent nor given up.
+    #[must_use]
+    pub fn datagrams_held(&self) -> u64 {
+        self.connections.iter().flatten().map(|connection| connection.datagrams_held()).sum()
+    }
+
+    /// Connections that have not ended, draining ones included.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.open
+    }
+
+    /// Handshakes that were not answered because too many were in progress, and Retry packets sent.
+    #[must_use]
+    pub fn handshakes_limited(&self) -> (u64, u64) {
+        (self.ignored_handshakes, self.retries)
+    }
+
+    /// Which side of `connection` we are.
+    #[must_use]
+    pub fn side(&self, connection: ConnectionKey) -> Option<Side> {
+        Some(self.connections.get(connection.0)?.as_ref()?.proto.side())
+    }
+}
+
+fn written(result: Result<usize, WriteError>) -> Result<usize, StreamError> {
+    match result {
+        Ok(written) => Ok(written),
+        Err(WriteError::Blocked) => Ok(0),
+        Err(WriteError::Stopped(code)) => Err(StreamError::Reset(code.into_inner())),
+        Err(WriteError::ClosedStream) => Err(StreamError::Closed),
+    }
+}

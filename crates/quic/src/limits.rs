@@ -1,0 +1,85 @@
+//! Every bound of a shard's QUIC, with its unit and its reason.
+
+use std::time::Duration;
+
+/// Smallest UDP payload that every QUIC path carries, in bytes (RFC 9000 section 14).
+pub const UDP_PAYLOAD_MIN: u16 = 1_200;
+
+/// Largest UDP payload that we ever send or take, in bytes: what one IPv4 packet holds.
+pub const UDP_PAYLOAD_MAX: u16 = packet::UDP_PAYLOAD_MAX as u16;
+
+/// Bytes of our connection IDs: uniform and long enough that collisions do not happen.
+pub const CONNECTION_ID_BYTES: usize = 8;
+
+/// A peer without a valid token is closed after this.
+pub const AUTHENTICATION_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Request streams that a peer may have open before its token was seen.
+pub const UNAUTHENTICATED_STREAMS: u32 = 4;
+
+/// Bytes of stream data that a peer may send before its token was seen.
+pub const UNAUTHENTICATED_CREDIT_BYTES: u32 = 64 << 10;
+
+/// Unidirectional streams of a peer: HTTP/3's control and two QPACK streams, and room for unknown types that are
+/// refused (RFC 9114 section 6.2 asks for at least three).
+pub const UNIDIRECTIONAL_STREAMS: u32 = 8;
+
+/// Request streams that an authenticated peer may have open: UDP sessions and TCP connections together.
+pub const AUTHENTICATED_STREAMS: u32 = 16_384;
+
+/// Receive window of one stream, in bytes: 5 Gbit/s at 10 ms.
+pub const STREAM_WINDOW_BYTES: u32 = 6 << 20;
+
+/// Receive window of an authenticated connection, in bytes.
+pub const CONNECTION_WINDOW_BYTES: u32 = 12 << 20;
+
+/// Unacknowledged stream bytes that we keep for retransmission, per connection.
+pub const SEND_WINDOW_BYTES: u64 = 8 << 20;
+
+/// Datagrams inside quinn-proto towards the caller, in bytes with 32 bytes of bookkeeping each. We drain after every
+/// received message of at most 64 KiB; the shortest DATAGRAM frame takes two bytes, so this never overflows.
+pub const DATAGRAM_RECEIVE_BYTES: usize = (64 << 10) / 2 * 32 + (64 << 10) + 1;
+
+/// Datagrams inside quinn-proto towards the network, in bytes with 32 bytes of bookkeeping each: one train, whatever
+/// the size of its datagrams.
+pub const DATAGRAM_SEND_BYTES: usize = 4 << 20;
+
+/// Trains that one connection sends before the driver looks at its sockets again.
+pub const TRAINS_PER_FLUSH: usize = 4;
+
+/// Trains in an outbox: what goes into one sendmmsg call.
+pub const OUTBOX_TRAINS: usize = 16;
+
+/// A connection without traffic is given up after this.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client sends a keep-alive after this much silence: below common NAT timeouts for UDP.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reordering that is not yet loss, in packets: one full train (RFC 9002 section 6.1.1 allows more than three).
+pub const PACKET_THRESHOLD: u32 = 64;
+
+/// Reordering that is not yet loss, in round trips (RFC 9002 section 6.1.2 recommends 9/8).
+pub const TIME_THRESHOLD: f32 = 1.5;
+
+/// Handshakes in progress from one prefix (IPv4 /24, IPv6 /56).
+pub const HALF_OPEN_PER_PREFIX: usize = 64;
+
+/// Handshakes in progress altogether.
+pub const HALF_OPEN_TOTAL: usize = 1_024;
+
+/// New connections per second above which addresses are validated by Retry first (RFC 9000 section 8.1.2).
+pub const RETRY_ABOVE_PER_SECOND: u32 = 200;
+
+/// Connections, authenticated or not.
+pub const CONNECTIONS_MAX: usize = 16_384;
+
+/// Initial packets of one connection that wait while it is being accepted, in bytes.
+pub const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
+
+/// Handshake bytes that a peer may send out of order, per packet space (RFC 9000 section 7.5 asks for 4,096).
+pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
+
+const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
+const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);

@@ -1,0 +1,152 @@
+//! What a peer may do before its token was seen, and how many may knock at once.
+
+use std::time::Duration;
+
+use quic::limits::{
+    AUTHENTICATED_STREAMS, AUTHENTICATION_DEADLINE, HALF_OPEN_PER_PREFIX, RETRY_ABOVE_PER_SECOND,
+    UNAUTHENTICATED_CREDIT_BYTES, UNAUTHENTICATED_STREAMS,
+};
+use quic::{CloseReason, ConnectionKey, Dir, Timer};
+
+use crate::support::{Link, Pair, Setup};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn unauthenticated() -> (Pair, ConnectionKey, ConnectionKey) {
+    let mut pair = Pair::new(Setup::default());
+    pair.server.authenticates = false;
+    let client = pair.connect();
+    let server = pair.drive_until(SECOND, |pair| pair.server.connected.first().copied());
+    pair.drive(SECOND);
+    (pair, client, server)
+}
+
+#[test]
+fn a_peer_without_a_token_is_closed_after_ten_seconds() {
+    let (mut pair, _, server) = unauthenticated();
+    pair.drive(7 * SECOND);
+    assert!(pair.server.closed.is_empty());
+    pair.drive(3 * SECOND);
+    assert_eq!(pair.server.closed.len(), 1);
+    let (at, reason) = &pair.server.closed[0];
+    assert_eq!(*reason, CloseReason::Unauthenticated);
+    let waited = *at - pair.start;
+    assert!(waited >= AUTHENTICATION_DEADLINE && waited < AUTHENTICATION_DEADLINE + SECOND / 10, "{waited:?}");
+    assert!(pair.server.timers_seen.contains(&Timer::Authentication(server)));
+    assert!(matches!(&pair.client.closed[0].1, CloseReason::ApplicationClosed { reason, .. } if reason.contains("token")));
+    pair.drive(10 * SECOND);
+    assert_eq!(pair.server.endpoint.open_connections(), 0);
+}
+
+#[test]
+fn authentication_lifts_the_deadline_the_streams_and_the_credit() {
+    let (mut pair, client, server) = unauthenticated();
+    for _ in 0..UNAUTHENTICATED_STREAMS {
+        pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    }
+    assert_eq!(pair.client.endpoint.open_stream(client, Dir::Bi), None);
+    pair.server.endpoint.authenticate(server);
+    pair.drive(SECOND / 10);
+    let mut last = None;
+    for _ in UNAUTHENTICATED_STREAMS..AUTHENTICATED_STREAMS {
+        last = pair.client.endpoint.open_stream(client, Dir::Bi);
+        assert!(last.is_some());
+    }
+    assert_eq!(pair.client.endpoint.open_stream(client, Dir::Bi), None);
+    pair.client.bulk = last.map(|stream| (client, stream));
+    pair.client.mark();
+    pair.drive(SECOND);
+    assert!(pair.server.stream_bytes > 20 << 20, "{}", pair.server.stream_bytes);
+    pair.client.bulk = None;
+    pair.drive(20 * SECOND);
+    assert!(pair.server.closed.is_empty() && pair.client.closed.is_empty());
+}
+
+#[test]
+fn at_most_64_kib_of_stream_data_are_accepted_before_the_token_whether_they_are_read_or_not() {
+    for reads in [false, true] {
+        let (mut pair, client, server) = unauthenticated();
+        pair.server.reads = reads;
+        let mut written = 0;
+        let streams: Vec<_> =
+            (0..UNAUTHENTICATED_STREAMS).map(|_| pair.client.endpoint.open_stream(client, Dir::Bi).unwrap()).collect();
+        for _ in 0..50 {
+            for stream in &streams {
+                written += pair.client.endpoint.write(client, *stream, &[1; 20_000]).unwrap();
+            }
+            pair.drive(SECOND / 10);
+        }
+        assert!(written >= UNAUTHENTICATED_CREDIT_BYTES as usize);
+        for stream in &streams {
+            pair.server.read_all(server, *stream);
+        }
+        assert_eq!(pair.server.stream_bytes, u64::from(UNAUTHENTICATED_CREDIT_BYTES), "reads: {reads}");
+        pair.server.reads = true;
+        pair.server.endpoint.authenticate(server);
+        pair.client.bulk = Some((client, streams[0]));
+        pair.client.mark();
+        pair.drive(SECOND);
+        assert!(pair.server.stream_bytes > 20 << 20, "authentication lifts it: {}", pair.server.stream_bytes);
+    }
+}
+
+#[test]
+fn above_the_named_rate_handshakes_take_a_retry_and_succeed() {
+    let mut pair = Pair::new(Setup { link: Link::with_delay(Duration::from_micros(100)), ..Setup::default() });
+    let wanted = RETRY_ABOVE_PER_SECOND as usize + 60;
+    while pair.client.connected.len() < wanted {
+        pair.connect();
+        pair.drive(Duration::from_millis(2));
+    }
+    let (ignored, retries) = pair.server.endpoint.handshakes_limited();
+    assert_eq!(ignored, 0);
+    assert!((50..=70).contains(&retries), "{retries}");
+    assert_eq!(pair.server.connected.len(), wanted);
+    pair.drive(2 * SECOND);
+    pair.connect();
+    pair.drive(SECOND);
+    assert_eq!(pair.server.endpoint.handshakes_limited().1, retries, "below the rate there is none");
+}
+
+#[test]
+fn a_token_for_one_address_says_nothing_about_another() {
+    let mut pair = Pair::new(Setup { link: Link::with_delay(Duration::from_micros(100)), ..Setup::default() });
+    while pair.server.endpoint.handshakes_limited().1 == 0 {
+        pair.connect();
+        pair.drive(Duration::from_millis(1));
+    }
+    let connected = pair.server.connected.len();
+    pair.connect();
+    // The Retry comes back, and the Initial with its token leaves from elsewhere.
+    pair.drive(Duration::from_micros(150));
+    pair.client.address = "203.0.113.9:5000".parse().unwrap();
+    pair.drive(SECOND / 20);
+    assert!(pair.server.connected.len() <= connected + 1);
+}
+
+#[test]
+fn half_open_handshakes_of_one_prefix_are_bounded_and_leave_room_for_others() {
+    let mut pair = Pair::new(Setup::default());
+    // The server's answers are lost, so no handshake completes.
+    pair.link.loss_per_mille = [0, 1_000];
+    for _ in 0..HALF_OPEN_PER_PREFIX + 20 {
+        pair.connect();
+    }
+    pair.drive(SECOND / 10);
+    assert_eq!(pair.server.endpoint.open_connections(), HALF_OPEN_PER_PREFIX);
+    assert!(pair.server.endpoint.handshakes_limited().0 >= 20);
+    pair.replace_client("192.0.2.77:1000", 11);
+    pair.link.loss_per_mille = [0, 0];
+    pair.connect();
+    pair.drive(2 * SECOND);
+    assert!(pair.client.connected.is_empty(), "the same /24 has used up its share");
+    pair.replace_client("203.0.113.1:1000", 12);
+    pair.connect();
+    pair.drive(SECOND);
+    assert_eq!(pair.client.connected.len(), 1, "another prefix gets in");
+    pair.replace_client("192.0.2.78:1000", 13);
+    pair.drive(11 * SECOND);
+    pair.connect();
+    pair.drive(SECOND);
+    assert_eq!(pair.client.connected.len(), 1, "ended handshakes free their place");
+}

@@ -1,0 +1,13 @@
+//! What one shard's QUIC does, seen from outside, on virtual time and a link in memory.
+
+mod accounting;
+mod acks;
+mod basics;
+mod fairness;
+mod hostile;
+mod limits;
+mod path_mtu;
+mod profiles;
+mod restart;
+#[path = "../support/mod.rs"]
+mod support;

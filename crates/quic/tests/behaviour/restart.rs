@@ -1,0 +1,78 @@
+//! A server that comes back without its state.
+
+use std::time::Duration;
+
+use quic::{CloseReason, Dir};
+
+use crate::support::{Link, Pair, Setup};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_restarted_server_with_the_same_reset_key_is_noticed_within_a_round_trip() {
+    let one_way = Duration::from_millis(20);
+    for keep_alive in [false, true] {
+        let setup = Setup { link: Link::with_delay(one_way), ..Setup::default() };
+        let (mut pair, client, _) = Pair::connected(setup);
+        pair.drive(3 * SECOND);
+        pair.restart_server([7; 64]);
+        if !keep_alive {
+            pair.client.send_datagram(client, &b"0123456789"[..]);
+        }
+        let sent_before = pair.client.sent.len();
+        pair.drive_until(15 * SECOND, |pair| pair.client.closed.first().map(|_| ()));
+        let (at, reason) = pair.client.closed[0].clone();
+        assert_eq!(reason, CloseReason::Reset);
+        let first_packet = pair.client.sent[sent_before].at;
+        assert!(at - first_packet <= 2 * one_way, "{:?}", at - first_packet);
+        pair.connect();
+        pair.drive(SECOND);
+        assert_eq!((pair.client.connected.len(), pair.server.connected.len()), (2, 1));
+    }
+}
+
+#[test]
+fn a_server_with_another_reset_key_is_not_believed() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    pair.restart_server([8; 64]);
+    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    pair.client.endpoint.write(client, stream, b"anyone there?").unwrap();
+    pair.drive(29 * SECOND);
+    assert!(pair.client.closed.is_empty());
+    pair.drive(20 * SECOND);
+    assert_eq!(pair.client.closed[0].1, CloseReason::TimedOut);
+}
+
+#[test]
+fn a_client_that_vanished_is_forgotten_after_the_idle_timeout() {
+    let (mut pair, _, _) = Pair::connected(Setup::default());
+    pair.link.loss_per_mille = [1_000, 1_000];
+    pair.drive(45 * SECOND);
+    assert_eq!(pair.server.closed[0].1, CloseReason::TimedOut);
+    assert_eq!((pair.server.endpoint.open_connections(), pair.client.endpoint.open_connections()), (0, 0));
+}
+
+#[test]
+fn keep_alives_hold_an_idle_connection_open() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    pair.drive(300 * SECOND);
+    assert!(pair.client.closed.is_empty() && pair.server.closed.is_empty());
+    pair.client.send_datagram(client, &b"still here"[..]);
+    pair.drive(SECOND);
+    assert_eq!(pair.server.recorder.datagrams.len(), 1);
+}
+
+#[test]
+fn a_client_behind_a_new_address_keeps_its_connection() {
+    let (mut pair, client, server) = Pair::connected(Setup::default());
+    pair.client.address = "203.0.113.5:61000".parse().unwrap();
+    pair.client.send_datagram(client, &b"from elsewhere"[..]);
+    pair.drive(SECOND);
+    assert_eq!(pair.server.recorder.datagrams.len(), 1);
+    assert_eq!(pair.server.endpoint.report(server).unwrap().remote, pair.client.address);
+    pair.client.endpoint.local_address_changed(client);
+    pair.drive(SECOND);
+    pair.server.send_datagram(server, &b"back"[..]);
+    pair.drive(SECOND);
+    assert_eq!(pair.client.recorder.datagrams.len(), 1);
+}

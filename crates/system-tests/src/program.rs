@@ -1,0 +1,58 @@
+//! The program under test: the release build of `gramway`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::place::run;
+
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where it is. `cargo xtask test` has built it and says so in GRAMWAY_TEST_PROGRAM; otherwise it is built here, once,
+/// so that no test ever meets a stale program.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn gramway_binary() -> PathBuf {
+    PROGRAM.get_or_init(find_or_build).clone()
+}
+
+fn find_or_build() -> PathBuf {
+    if let Some(path) = std::env::var_os("GRAMWAY_TEST_PROGRAM").map(PathBuf::from) {
+        assert!(
+            path.is_file(),
+            "GRAMWAY_TEST_PROGRAM names {}, which is no file",
+            path.display()
+        );
+        return path;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run(Command::new(cargo).args(["build", "--quiet", "--release", "--package", "gramway"]));
+    // This test program is TARGET/PROFILE/deps/NAME.
+    let own = std::env::current_exe().expect("a running program has a path");
+    let target = own
+        .ancestors()
+        .nth(3)
+        .expect("cargo puts test programs three levels below its target directory");
+    let program = target.join("release/gramway");
+    assert!(
+        program.is_file(),
+        "{} is missing after its build",
+        program.display()
+    );
+    program
+}
+
+/// The Python that has the interop packages, if `cargo xtask setup` has made it.
+#[must_use]
+pub fn interop_python() -> Option<PathBuf> {
+    let told = std::env::var_os("GRAMWAY_TEST_PYTHON").map(PathBuf::from);
+    let own = std::env::current_exe().ok();
+    let beside = own.and_then(|own| {
+        own.ancestors()
+            .nth(3)
+            .map(|target| target.join("interop-venv/bin/python"))
+    });
+    told.or(beside).filter(|path| path.is_file())
+}

@@ -1,0 +1,134 @@
+//! The networks that tests stand on: two machines on one cable, or two machines with a router between.
+
+use crate::namespace::{End, Namespace, join};
+
+/// Address of the client's machine in both networks.
+pub const CLIENT_V4: &str = "10.77.0.2";
+/// Address of the client's machine in both networks.
+pub const CLIENT_V6: &str = "fd77::2";
+/// Address of the server's machine on one cable with the client.
+pub const PAIR_SERVER_V4: &str = "10.77.0.1";
+/// Address of the server's machine on one cable with the client.
+pub const PAIR_SERVER_V6: &str = "fd77::1";
+/// Address of the server's machine behind the router.
+pub const ROUTED_SERVER_V4: &str = "10.78.0.1";
+/// Address of the server's machine behind the router.
+pub const ROUTED_SERVER_V6: &str = "fd78::1";
+/// Address of the router on the server's side: what the server sees when the router translates.
+pub const ROUTER_OUTSIDE_V4: &str = "10.78.0.2";
+
+/// Two machines on one cable, `eth0` each.
+pub struct Pair {
+    /// The client's machine, [`CLIENT_V4`] and [`CLIENT_V6`].
+    pub client: Namespace,
+    /// The server's machine, [`PAIR_SERVER_V4`] and [`PAIR_SERVER_V6`].
+    pub server: Namespace,
+}
+
+impl Pair {
+    /// Builds it with this MTU in bytes; needs root.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    #[must_use]
+    pub fn new(mtu_bytes: u16) -> Self {
+        let (client, server) = (Namespace::new(), Namespace::new());
+        join(
+            End {
+                namespace: &client,
+                interface: "eth0",
+                addresses: &["10.77.0.2/24", "fd77::2/64"],
+            },
+            End {
+                namespace: &server,
+                interface: "eth0",
+                addresses: &["10.77.0.1/24", "fd77::1/64"],
+            },
+            mtu_bytes,
+        );
+        Self { client, server }
+    }
+}
+
+/// Two machines, `eth0` each, and a router between them with `inside` (client) and `outside` (server). The server has
+/// a route back, so translation (nft on the router) is a test's choice.
+pub struct Routed {
+    /// The client's machine, [`CLIENT_V4`] and [`CLIENT_V6`].
+    pub client: Namespace,
+    /// Forwards between both.
+    pub router: Namespace,
+    /// The server's machine, [`ROUTED_SERVER_V4`] and [`ROUTED_SERVER_V6`].
+    pub server: Namespace,
+}
+
+impl Routed {
+    /// Builds it with this MTU in bytes on both cables; needs root.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    #[must_use]
+    pub fn new(mtu_bytes: u16) -> Self {
+        let (client, router, server) = (Namespace::new(), Namespace::new(), Namespace::new());
+        join(
+            End {
+                namespace: &client,
+                interface: "eth0",
+                addresses: &["10.77.0.2/24", "fd77::2/64"],
+            },
+            End {
+                namespace: &router,
+                interface: "inside",
+                addresses: &["10.77.0.1/24", "fd77::1/64"],
+            },
+            mtu_bytes,
+        );
+        join(
+            End {
+                namespace: &router,
+                interface: "outside",
+                addresses: &["10.78.0.2/24", "fd78::2/64"],
+            },
+            End {
+                namespace: &server,
+                interface: "eth0",
+                addresses: &["10.78.0.1/24", "fd78::1/64"],
+            },
+            mtu_bytes,
+        );
+        router.set_parameter("net.ipv4.ip_forward", "1");
+        router.set_parameter("net.ipv6.conf.all.forwarding", "1");
+        for (namespace, v4, v6) in [
+            (&client, "10.77.0.1", "fd77::1"),
+            (&server, "10.78.0.2", "fd78::2"),
+        ] {
+            namespace.run("ip", ["route", "add", "default", "via", v4]);
+            namespace.run("ip", ["-6", "route", "add", "default", "via", v6]);
+        }
+        Self {
+            client,
+            router,
+            server,
+        }
+    }
+
+    /// Makes the router translate the client's UDP port to this port of [`ROUTER_OUTSIDE_V4`], and answers back. Called
+    /// again with another outside port, a flow moves there at once, as when a home router forgets its table.
+    ///
+    /// # Panics
+    /// When `nft` refuses it.
+    pub fn translate_udp(&self, client_port: u16, outside_port: u16) {
+        // Connection tracking keeps its first choice for a flow's life; rewriting without state does not.
+        self.router.nft(&format!(
+            "table ip rebinding\n\
+             delete table ip rebinding\n\
+             table ip rebinding {{\n\
+             chain leaving {{ type filter hook postrouting priority 0;\n\
+             oifname \"outside\" ip saddr {CLIENT_V4} udp sport {client_port} \
+             ip saddr set {ROUTER_OUTSIDE_V4} udp sport set {outside_port}; }}\n\
+             chain entering {{ type filter hook prerouting priority -300;\n\
+             iifname \"outside\" ip daddr {ROUTER_OUTSIDE_V4} udp dport {outside_port} \
+             ip daddr set {CLIENT_V4} udp dport set {client_port}; }}\n\
+             }}\n"
+        ));
+    }
+}

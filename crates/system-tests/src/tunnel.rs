@@ -1,0 +1,232 @@
+//! A server and clients of the program under test, started as a user starts them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::limits::PROGRAM_LIMIT;
+use crate::place::{Place, run};
+use crate::process::{Process, Signal};
+use crate::program::gramway_binary;
+use crate::wait::wait_until;
+
+/// A running `gramway up`.
+pub struct Server {
+    end: TunnelEnd,
+}
+
+/// A running `gramway connect`.
+pub struct Client {
+    end: TunnelEnd,
+}
+
+/// What both have in common: a process that can be started again on the same state.
+struct TunnelEnd {
+    name: String,
+    place: Place,
+    arguments: Vec<String>,
+    state: PathBuf,
+    directory: PathBuf,
+    process: Process,
+}
+
+impl Server {
+    /// Starts a server on `listen` (`ADDR:PORT`) with its state in `DIRECTORY/NAME` and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not within 30 s.
+    #[must_use]
+    pub fn start(place: &Place, name: &str, listen: &str, options: &[&str], directory: &Path) -> Self {
+        let mut arguments = vec!["up".to_owned(), "--listen".to_owned(), listen.to_owned()];
+        arguments.extend(options.iter().map(ToString::to_string));
+        let mut server = Self {
+            end: TunnelEnd::start(place, name, arguments, directory),
+        };
+        server.wait_until_ready();
+        server
+    }
+
+    /// The link that `gramway link` prints.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn link(&self) -> String {
+        let mut command = self.end.place.command(gramway_binary());
+        command.arg("link").arg("--state").arg(&self.end.state);
+        run(&mut command).trim().to_owned()
+    }
+
+    /// Starts it again on the same state and address, after it was killed or stopped.
+    ///
+    /// # Panics
+    /// When it does not answer within 30 s.
+    pub fn start_again(&mut self) {
+        self.end.start_again();
+        self.wait_until_ready();
+    }
+
+    fn wait_until_ready(&mut self) {
+        wait_until(&format!("an answer of {}", self.end.name), PROGRAM_LIMIT, || {
+            let ended = self.end.process.try_status();
+            assert!(ended.is_none(), "{} ended: {ended:?}", self.end.name);
+            self.end.try_status().is_some()
+        });
+    }
+}
+
+impl Client {
+    /// Starts a client with these forwards (`udp:LISTEN=TARGET`, `tcp:LISTEN=TARGET`) and waits until it is connected.
+    ///
+    /// # Panics
+    /// When it is not within 30 s.
+    #[must_use]
+    pub fn start(
+        place: &Place,
+        name: &str,
+        link: &str,
+        forwards: &[&str],
+        options: &[&str],
+        directory: &Path,
+    ) -> Self {
+        let mut client = Self::start_unconnected(place, name, link, forwards, options, directory);
+        client.wait_until_connected(1, PROGRAM_LIMIT);
+        client
+    }
+
+    /// Starts a client and waits for nothing.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_unconnected(
+        place: &Place,
+        name: &str,
+        link: &str,
+        forwards: &[&str],
+        options: &[&str],
+        directory: &Path,
+    ) -> Self {
+        // On a command line everybody on the machine could read it.
+        let link_file = directory.join(format!("{name}.link"));
+        std::fs::write(&link_file, format!("{link}\n"))
+            .unwrap_or_else(|error| panic!("{} cannot be written: {error}", link_file.display()));
+        let mut arguments = vec![
+            "connect".to_owned(),
+            "--link-file".to_owned(),
+            link_file.display().to_string(),
+        ];
+        for forward in forwards {
+            arguments.extend(["-L".to_owned(), (*forward).to_owned()]);
+        }
+        arguments.extend(options.iter().map(ToString::to_string));
+        Self {
+            end: TunnelEnd::start(place, name, arguments, directory),
+        }
+    }
+
+    /// Waits until it has said `connected` so often since it was started, and gives the last such line.
+    ///
+    /// # Panics
+    /// When `limit` passes first.
+    pub fn wait_until_connected(&mut self, times: usize, limit: Duration) -> String {
+        self.end.process.wait_for_starts("connected", times, limit)
+    }
+
+    /// Starts it again after it was killed or stopped, and waits until it is connected.
+    ///
+    /// # Panics
+    /// When it is not within 30 s.
+    pub fn start_again(&mut self) {
+        self.end.start_again();
+        self.wait_until_connected(1, PROGRAM_LIMIT);
+    }
+}
+
+/// What server and client offer alike.
+macro_rules! common {
+    ($($kind:ty),+) => {$(
+        impl $kind {
+            /// The guarded process.
+            pub fn process(&mut self) -> &mut Process {
+                &mut self.end.process
+            }
+
+            /// Its state directory.
+            #[must_use]
+            pub fn state(&self) -> &Path {
+                &self.end.state
+            }
+
+            /// Its counters, as `gramway status --json` shows them.
+            ///
+            /// # Panics
+            /// When it does not answer.
+            #[must_use]
+            pub fn status(&self) -> Value {
+                self.end.try_status().unwrap_or_else(|| panic!("{} gives no status", self.end.name))
+            }
+
+            /// Kills it, as by `kill -9`.
+            pub fn kill(&mut self) {
+                self.end.process.kill();
+            }
+
+            /// Ends it by SIGTERM and gives its exit code; `None` where a signal ended it.
+            ///
+            /// # Panics
+            /// When it has not ended 30 s later.
+            pub fn stop(&mut self) -> Option<i32> {
+                self.end.process.signal(Signal::TERM);
+                self.end.process.wait(PROGRAM_LIMIT).code()
+            }
+        }
+    )+};
+}
+common!(Server, Client);
+
+impl TunnelEnd {
+    fn start(place: &Place, name: &str, mut arguments: Vec<String>, directory: &Path) -> Self {
+        let state = directory.join(name);
+        arguments.extend(["--state".to_owned(), state.display().to_string()]);
+        let process = Process::start(command(place, &arguments), name, directory);
+        let (name, place, directory) = (name.to_owned(), place.clone(), directory.to_owned());
+        Self {
+            name,
+            place,
+            arguments,
+            state,
+            directory,
+            process,
+        }
+    }
+
+    fn start_again(&mut self) {
+        self.process.kill();
+        self.process = Process::start(command(&self.place, &self.arguments), &self.name, &self.directory);
+    }
+
+    fn try_status(&self) -> Option<Value> {
+        let output = Command::new(gramway_binary())
+            .args(["status", "--json", "--state"])
+            .arg(&self.state)
+            .output()
+            .unwrap_or_else(|error| panic!("gramway status cannot be started: {error}"));
+        let mut status: Value = serde_json::from_slice(&output.stdout)
+            .ok()
+            .filter(|_| output.status.success())?;
+        let processes = status["processes"].as_array_mut()?;
+        let own = processes
+            .iter()
+            .position(|process| process["pid"] == self.process.id())?;
+        Some(processes.swap_remove(own))
+    }
+}
+
+fn command(place: &Place, arguments: &[String]) -> Command {
+    let mut command = place.command(gramway_binary());
+    command.args(arguments);
+    command
+}

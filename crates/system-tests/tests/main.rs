@@ -1,0 +1,3 @@
+//! All end-to-end tests, one module per subject.
+
+mod house;

@@ -1,0 +1,93 @@
+//! What the engine asks of its driver.
+
+use std::time::Duration;
+
+use masque::Target;
+use masque::response::ProxyError;
+use quic::CloseReason;
+
+use super::RequestId;
+use crate::config::Protocol;
+
+/// One thing to do, in order.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Server: resolve and open a target for an authorized request, then call [`super::Engine::accept`] or
+    /// [`super::Engine::refuse`].
+    Open {
+        /// For which request.
+        request: RequestId,
+        /// UDP or TCP.
+        protocol: Protocol,
+        /// What the user asked for.
+        target: Target,
+    },
+    /// Client: the server opened the target.
+    Established {
+        /// Which request.
+        request: RequestId,
+    },
+    /// TCP: bytes, an end or a reset can be read with [`super::Engine::read_body`].
+    BodyReadable {
+        /// Which request.
+        request: RequestId,
+    },
+    /// TCP: everything that was given to [`super::Engine::write_body`] has left; more is welcome.
+    BodyWritable {
+        /// Which request.
+        request: RequestId,
+    },
+    /// Client: the server refused a UDP session; its datagrams are dropped for a while, then it ends.
+    Refused {
+        /// Which request.
+        request: RequestId,
+        /// HTTP status.
+        status: u16,
+        /// What the proxy said about the cause.
+        error: Option<ProxyError>,
+    },
+    /// The request is over: close its socket and call [`super::Engine::release`].
+    Ended {
+        /// Which request.
+        request: RequestId,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// Client: the server took the token.
+    Up {
+        /// Smoothed round-trip time.
+        rtt: Duration,
+    },
+    /// Client: the server did not take the token.
+    TokenRefused {
+        /// 401 or 407.
+        status: u16,
+    },
+    /// Client: the connection is gone.
+    Lost {
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Client: the server takes no new requests; the connection should be replaced.
+    GoingAway,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Both sides were done.
+    Finished,
+    /// One side broke off.
+    Reset,
+    /// The server refused it.
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What the proxy said about the cause.
+        error: Option<ProxyError>,
+    },
+    /// Nothing was heard for the idle timeout, or its place was needed.
+    Idle,
+    /// The connection is gone.
+    ConnectionLost,
+}

@@ -1,0 +1,126 @@
+//! From QUIC to inner sockets: the DATAGRAM frames of a received batch find their sessions.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::Bytes;
+use masque::datagram::{self, DatagramError};
+use masque::split::Joined;
+use quic::{ConnectionKey, Receiver};
+
+use super::request::{Kind, Phase, RequestId};
+use super::{State, WaitingRoom};
+use crate::drops::DropReason;
+
+/// The driver's side of the egress path.
+pub trait Deliver {
+    /// A datagram for the inner socket of `request`. The driver enters in the ledger what becomes of it.
+    fn deliver(&mut self, request: RequestId, payload: &[u8]);
+
+    /// Largest UDP payload, in bytes, that the interface towards `remote` carries.
+    fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16;
+}
+
+/// Takes QUIC's datagrams while a batch is handled.
+pub(super) struct Incoming<'a, D> {
+    pub(super) now: Instant,
+    pub(super) state: &'a mut State,
+    pub(super) deliver: &'a mut D,
+}
+
+impl<D: Deliver> Receiver for Incoming<'_, D> {
+    fn datagram(&mut self, connection: ConnectionKey, payload: Bytes) {
+        self.state.ledger.egress.accepted += 1;
+        self.state.take_datagram(self.now, connection, &payload, self.deliver);
+    }
+
+    fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
+        self.deliver.udp_payload_ceiling(remote)
+    }
+}
+
+impl State {
+    /// One HTTP Datagram; it is counted as accepted already.
+    fn take_datagram(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        bytes: &[u8],
+        deliver: &mut impl Deliver,
+    ) {
+        let egress = &mut self.ledger.egress;
+        let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut) else {
+            return egress.drop(DropReason::UnknownSession, 1);
+        };
+        let view = match datagram::decode(bytes) {
+            Ok(view) => view,
+            Err(error) => {
+                if let DatagramError::Connection(error) = error {
+                    self.broken.push((connection, error));
+                }
+                return egress.drop(DropReason::Malformed, 1);
+            }
+        };
+        let quarter = view.quarter_stream_id;
+        let request = peer.request(quarter).and_then(|id| Some((id, self.requests.get_mut(id.0)?)));
+        let Some((id, request)) = request.filter(|(_, request)| request.phase != Phase::Headers) else {
+            return wait(&mut peer.early, quarter, bytes, now, egress);
+        };
+        let Kind::Udp { split, split_agreed, .. } = request.kind else {
+            return egress.drop(DropReason::UnknownSession, 1);
+        };
+        if matches!(request.phase, Phase::Opening | Phase::Sent | Phase::Queued) {
+            return wait(&mut peer.early, quarter, bytes, now, egress);
+        }
+        request.last_active = now;
+        if view.context_id == datagram::UDP_CONTEXT_ID {
+            if view.payload.len() > packet::UDP_PAYLOAD_MAX {
+                return egress.drop(DropReason::TargetTooLarge, 1);
+            }
+            return deliver.deliver(id, view.payload);
+        }
+        if !split_agreed || split != Some(view.context_id) {
+            return egress.drop(DropReason::UnknownContext, 1);
+        }
+        match peer.reassembler.handle(now, quarter, view.payload) {
+            Err(_) => egress.drop(DropReason::Malformed, 1),
+            Ok(handled) => {
+                egress.drop(DropReason::ReassemblyExpired, u64::from(handled.evicted));
+                match handled.joined {
+                    Joined::Waiting => {}
+                    Joined::Duplicate => egress.drop(DropReason::DuplicateFragment, 1),
+                    Joined::Complete { payload, fragments } => {
+                        egress.joined += u64::from(fragments) - 1;
+                        if payload.len() > packet::UDP_PAYLOAD_MAX {
+                            egress.drop(DropReason::TargetTooLarge, 1);
+                        } else {
+                            deliver.deliver(id, payload);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A session is open: what waited for it goes on, in order.
+    pub(super) fn take_early(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
+        let Some(request) = self.requests.get(id.0) else { return };
+        let (Some(connection), Some(stream)) = (request.connection, request.stream) else { return };
+        let Some(peer) = self.peer(connection) else { return };
+        for bytes in peer.early.take(super::quarter(stream)) {
+            self.take_datagram(now, connection, &bytes, deliver);
+        }
+    }
+}
+
+fn wait(
+    early: &mut WaitingRoom<u64>,
+    quarter: u64,
+    bytes: &[u8],
+    now: Instant,
+    egress: &mut crate::drops::Account,
+) {
+    if !early.push(quarter, bytes, now) {
+        egress.drop(DropReason::UnknownSession, 1);
+    }
+}

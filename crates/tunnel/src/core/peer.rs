@@ -1,0 +1,70 @@
+//! What the tunnel knows of one QUIC connection.
+
+use std::collections::HashMap;
+
+use masque::split::Reassembler;
+use quic::{ConnectionKey, StreamId};
+
+use super::queue::DatagramQueue;
+use super::request::RequestId;
+use super::waiting::WaitingRoom;
+use crate::limits;
+
+pub(crate) struct Peer {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) h3: masque::Connection,
+    /// Our control and QPACK streams; open as long as the connection.
+    pub(crate) own_streams: Vec<StreamId>,
+    /// Requests by Quarter Stream ID.
+    pub(crate) requests: HashMap<u64, RequestId>,
+    /// The session of the last datagram: most often the next one's, too.
+    last: Option<(u64, RequestId)>,
+    pub(crate) queue: DatagramQueue,
+    pub(crate) early: WaitingRoom<u64>,
+    pub(crate) reassembler: Reassembler,
+    /// Largest DATAGRAM frame payload at present, in bytes.
+    pub(crate) datagram_max: usize,
+    /// A valid token was seen (server), or ours was taken (client).
+    pub(crate) authenticated: bool,
+    pub(crate) wrong_tokens: u32,
+}
+
+impl Peer {
+    pub(crate) fn new(role: masque::Role, connection: ConnectionKey) -> Self {
+        Self {
+            connection,
+            h3: masque::Connection::new(role),
+            own_streams: Vec::new(),
+            requests: HashMap::new(),
+            last: None,
+            queue: DatagramQueue::default(),
+            early: WaitingRoom::new(limits::EARLY_BYTES_MAX),
+            reassembler: Reassembler::new(),
+            datagram_max: 0,
+            authenticated: false,
+            wrong_tokens: 0,
+        }
+    }
+
+    pub(crate) fn request(&mut self, quarter: u64) -> Option<RequestId> {
+        if let Some((last, id)) = self.last
+            && last == quarter
+        {
+            return Some(id);
+        }
+        let id = *self.requests.get(&quarter)?;
+        self.last = Some((quarter, id));
+        Some(id)
+    }
+
+    pub(crate) fn forget(&mut self, quarter: u64) {
+        self.requests.remove(&quarter);
+        self.last = None;
+    }
+
+    /// Whether the peer has said that it takes HTTP Datagrams, and as a server extended CONNECT.
+    pub(crate) fn takes_connect_udp(&self) -> Option<bool> {
+        let settings = self.h3.peer_settings()?;
+        Some(settings.h3_datagram && settings.extended_connect && self.datagram_max > 0)
+    }
+}

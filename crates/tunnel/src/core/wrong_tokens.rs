@@ -1,0 +1,60 @@
+//! How often each network has shown a wrong token lately.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use crate::limits;
+
+/// Counts per prefix, bounded in number and time.
+#[derive(Debug, Default)]
+pub(crate) struct WrongTokens {
+    prefixes: BTreeMap<IpAddr, (Instant, u32)>,
+}
+
+impl WrongTokens {
+    /// Counts one; whether the prefix has used up its tries.
+    pub(crate) fn count(&mut self, now: Instant, remote: IpAddr) -> bool {
+        let prefix = match remote.to_canonical() {
+            IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & !0xff)),
+            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 72 << 72)),
+        };
+        if self.prefixes.len() >= limits::WRONG_TOKEN_PREFIXES && !self.prefixes.contains_key(&prefix) {
+            let oldest = self.prefixes.iter().min_by_key(|(_, (since, _))| *since).map(|(prefix, _)| *prefix);
+            oldest.map(|oldest| self.prefixes.remove(&oldest));
+        }
+        let (since, count) = self.prefixes.entry(prefix).or_insert((now, 0));
+        if now.duration_since(*since) >= limits::WRONG_TOKENS_WINDOW {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        *count > limits::WRONG_TOKENS_PER_PREFIX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_uses_up_its_tries_and_gets_them_back_after_the_window() {
+        let mut wrong = WrongTokens::default();
+        let now = Instant::now();
+        for host in 0..limits::WRONG_TOKENS_PER_PREFIX {
+            assert!(!wrong.count(now, IpAddr::from([192, 0, 2, host as u8])));
+        }
+        assert!(wrong.count(now, IpAddr::from([192, 0, 2, 99])));
+        assert!(!wrong.count(now, IpAddr::from([192, 0, 3, 99])));
+        assert!(!wrong.count(now + limits::WRONG_TOKENS_WINDOW, IpAddr::from([192, 0, 2, 99])));
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut wrong = WrongTokens::default();
+        let now = Instant::now();
+        for index in 0..limits::WRONG_TOKEN_PREFIXES as u32 + 10 {
+            wrong.count(now, IpAddr::from(Ipv4Addr::from_bits(index << 8)));
+        }
+        assert_eq!(wrong.prefixes.len(), limits::WRONG_TOKEN_PREFIXES);
+    }
+}

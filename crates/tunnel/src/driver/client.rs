@@ -1,0 +1,405 @@
+//! A client's side: its listeners, and the connection to the server that is made again whenever it is lost.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use packet_io::{DatagramSocket, Interest, UdpSocket};
+use quic::CloseReason;
+use rand::Rng;
+
+use super::delivery::udp_payload_ceiling;
+use super::resolver::Answer;
+use super::{Inner, Relay, Role, Shard, Token, outer};
+use crate::config::Protocol;
+use crate::core::{Ending, ProxyError, RequestId, Target};
+use crate::handle::{Failure, Notice};
+use crate::limits;
+
+/// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Connections taken from one listener in one turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// Where the connection to the server stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// A server's name is being resolved.
+    Resolving,
+    /// An address is being tried.
+    Attempt { until: Instant },
+    /// The server has taken the token.
+    Up,
+    /// Every address has failed; a pause.
+    Pause { until: Instant },
+}
+
+pub(super) struct Client {
+    servers: Vec<(String, u16)>,
+    pin: [u8; 32],
+    bind: Option<IpAddr>,
+    link: Link,
+    /// The server that is tried, by index.
+    server: usize,
+    /// Its addresses that have not been tried, last first.
+    untried: Vec<SocketAddr>,
+    /// The address that is tried or used.
+    address: Option<SocketAddr>,
+    /// Rounds over all servers that failed one after the other.
+    failed_rounds: u32,
+    has_been_up: bool,
+    /// The program knows that the tunnel is down.
+    announced_down: bool,
+    last_reason: String,
+    payload_seen: usize,
+    payload_announced: usize,
+    next_tick: Instant,
+    /// Numbers the resolutions, so that only the last answer counts.
+    resolutions: u64,
+    pub(super) tcp_listeners: Vec<(TcpListener, Target)>,
+    /// When a refused session was last told about.
+    refusal_told: Option<Instant>,
+}
+
+impl Client {
+    pub(super) fn new(servers: Vec<(String, u16)>, pin: [u8; 32], bind: Option<IpAddr>, now: Instant) -> Self {
+        Self {
+            servers,
+            pin,
+            bind,
+            link: Link::Pause { until: now },
+            server: 0,
+            untried: Vec::new(),
+            address: None,
+            failed_rounds: 0,
+            has_been_up: false,
+            announced_down: false,
+            last_reason: String::new(),
+            payload_seen: 0,
+            payload_announced: 0,
+            next_tick: now,
+            resolutions: 0,
+            tcp_listeners: Vec::new(),
+            refusal_told: None,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.link == Link::Up
+    }
+
+    pub(super) fn state_name(&self) -> &'static str {
+        match self.link {
+            Link::Up => "connected",
+            _ if self.has_been_up => "reconnecting",
+            _ => "connecting",
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        Some(match self.link {
+            Link::Attempt { until } | Link::Pause { until } => until.min(self.next_tick),
+            Link::Resolving | Link::Up => self.next_tick,
+        })
+    }
+
+    /// The pause after a failed round: doubling, bounded, the second half of it random.
+    fn pause(&mut self) -> Duration {
+        let doubled = limits::BACKOFF_MIN.saturating_mul(1 << self.failed_rounds.min(16));
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        doubled.min(limits::BACKOFF_MAX).mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+}
+
+impl Shard {
+    fn client(&mut self) -> &mut Client {
+        match &mut self.role {
+            Role::Client(client) => client,
+            Role::Server(_) => unreachable!("only a client's driver calls this"),
+        }
+    }
+
+    pub(super) fn client_turn(&mut self, now: Instant) {
+        match self.client().link {
+            Link::Attempt { until } if until <= now => {
+                self.client().last_reason = "no answer".to_owned();
+                self.engine.disconnect(now);
+            }
+            Link::Pause { until } if until <= now => self.try_server(now, 0),
+            _ => {}
+        }
+        if self.client().next_tick <= now {
+            self.client().next_tick = now + TICK;
+            self.tick(now);
+        }
+    }
+
+    /// Begins with the server of this index.
+    fn try_server(&mut self, now: Instant, index: usize) {
+        let client = self.client();
+        client.server = index;
+        client.untried.clear();
+        client.link = Link::Resolving;
+        client.resolutions += 1;
+        let (resolution, (host, port)) = (client.resolutions, client.servers[index].clone());
+        if let Ok(address) = host.parse::<IpAddr>() {
+            self.client().untried = vec![SocketAddr::new(address, port)];
+            self.try_next_server_address(now);
+        } else if !self.resolver.ask(resolution, &host, port) {
+            self.try_next_server_address(now);
+        }
+    }
+
+    pub(super) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
+        let client = self.client();
+        if client.link != Link::Resolving || client.resolutions != answer.purpose {
+            return;
+        }
+        if answer.addresses.is_empty() {
+            client.last_reason = format!("the name {} cannot be resolved", client.servers[client.server].0);
+        }
+        client.untried = answer.addresses.iter().rev().copied().collect();
+        self.try_next_server_address(now);
+    }
+
+    /// Tries the next address, the next server, or pauses.
+    fn try_next_server_address(&mut self, now: Instant) {
+        while let Some(address) = self.client().untried.pop() {
+            match self.begin_attempt(now, address) {
+                Ok(()) => {
+                    self.client().address = Some(address);
+                    self.client().link = Link::Attempt { until: now + limits::CONNECT_ATTEMPT };
+                    return;
+                }
+                Err(reason) => self.client().last_reason = reason,
+            }
+        }
+        let next = self.client().server + 1;
+        if next < self.client().servers.len() {
+            return self.try_server(now, next);
+        }
+        let client = self.client();
+        let until = now + client.pause();
+        client.link = Link::Pause { until };
+        if !std::mem::replace(&mut client.announced_down, true) {
+            let (host, port) = &client.servers[client.server];
+            let reason = format!("{host}:{port} cannot be reached ({}); trying on", client.last_reason);
+            self.notify(Notice::Reconnecting { reason });
+        }
+    }
+
+    fn begin_attempt(&mut self, now: Instant, address: SocketAddr) -> Result<(), String> {
+        let options = outer::options(&self.common);
+        let bind = self.client().bind.map(|ip| SocketAddr::new(ip, 0));
+        let socket = UdpSocket::connect(bind, address, &options).map_err(|error| error.to_string())?;
+        self.outer.replace(socket, &self.poller).map_err(|error| error.to_string())?;
+        let client = self.client();
+        let (pin, name) = (client.pin, client.servers[client.server].0.clone());
+        self.engine.connect(now, address, &name, pin, udp_payload_ceiling(address))
+    }
+
+    pub(super) fn tunnel_is_up(&mut self, now: Instant, rtt: Duration) {
+        let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
+        let client = self.client();
+        client.link = Link::Up;
+        client.failed_rounds = 0;
+        client.announced_down = false;
+        client.payload_seen = payload_unsplit;
+        client.payload_announced = payload_unsplit;
+        client.next_tick = now + TICK;
+        let is_again = std::mem::replace(&mut client.has_been_up, true);
+        let server = client.address.expect("an address was tried");
+        self.reconnects += u64::from(is_again);
+        if let Some(text) = self.outer.socket().and_then(UdpSocket::buffer_warning).filter(|_| !is_again) {
+            self.notify(Notice::Warning { text });
+        }
+        self.notify(Notice::Connected { server, rtt, payload_unsplit });
+    }
+
+    pub(super) fn token_refused(&mut self, status: u16) {
+        self.failure = Some(Failure::Refused(format!(
+            "the server refused the token (HTTP status {status}): ask its owner for a new link"
+        )));
+    }
+
+    pub(super) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
+        if *reason == CloseReason::WrongPin {
+            self.failure = Some(Failure::Refused(reason.to_string()));
+            return;
+        }
+        if self.stopping {
+            return;
+        }
+        let client = self.client();
+        if *reason != CloseReason::LocallyClosed {
+            client.last_reason = reason.to_string();
+        }
+        match client.link {
+            Link::Up => {
+                client.announced_down = true;
+                let reason = format!("the connection is lost ({}); connecting anew", client.last_reason);
+                self.notify(Notice::Reconnecting { reason });
+                self.try_server(now, 0);
+            }
+            Link::Attempt { .. } => self.try_next_server_address(now),
+            Link::Resolving | Link::Pause { .. } => {}
+        }
+    }
+
+    /// Path MTU that has settled at another value, and local connections that waited too long for the tunnel.
+    fn tick(&mut self, now: Instant) {
+        if let Some(bytes) = self.engine.payload_unsplit().filter(|_| self.client().is_up()) {
+            let client = self.client();
+            let is_settled = std::mem::replace(&mut client.payload_seen, bytes) == bytes;
+            if is_settled && std::mem::replace(&mut client.payload_announced, bytes) != bytes {
+                self.notify(Notice::PayloadUnsplit { bytes });
+            }
+        }
+        let overdue: Vec<usize> = self
+            .inner
+            .iter()
+            .enumerate()
+            .filter(|(_, inner)| matches!(inner, Some(Inner::Tcp(relay)) if !relay.open && relay.deadline <= now))
+            .map(|(index, _)| index)
+            .filter(|index| self.engine.is_queued(RequestId(*index)))
+            .collect();
+        for index in overdue {
+            let id = RequestId(index);
+            self.tcp.failed += 1;
+            self.tell_refused(now, "a local TCP connection was closed: the tunnel is down".to_owned());
+            self.close_inner(id, true);
+            self.engine.abort(id);
+        }
+        for index in 0..self.client().tcp_listeners.len() {
+            // Accepting may have been paused for want of descriptors.
+            let client = self.client();
+            let listener = client.tcp_listeners[index].0.try_clone();
+            if let Ok(listener) = listener {
+                let interest = if self.drain_until.is_some() { Interest::NONE } else { Interest::READABLE };
+                let _ = self.poller.modify(&listener, Token::TcpListener(index).encode(), interest);
+            }
+        }
+    }
+
+    /// One batch of a UDP listener: every run of one source goes to its session.
+    pub(super) fn receive_at_listener(&mut self, now: Instant, index: usize) {
+        let Some(listener) = self.udp_listeners.get_mut(index) else { return };
+        let Ok(count) = listener.socket.receive(&mut self.inner_batch) else { return };
+        let mut start = 0;
+        while start < count {
+            let source = self.inner_batch.get(start).meta.source;
+            let mut end = start + 1;
+            while end < count && self.inner_batch.get(end).meta.source == source {
+                end += 1;
+            }
+            let id = match self.udp_listeners[index].sessions.get(&source) {
+                Some(id) => *id,
+                None => self.new_session(now, index, source),
+            };
+            let batch = &self.inner_batch;
+            let whole = (start..end).map(|index| batch.get(index)).filter(|received| !received.meta.truncated);
+            self.engine.send_datagrams(now, id, whole.flat_map(|received| received.segments()));
+            start = end;
+        }
+    }
+
+    fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
+        let target = self.udp_listeners[index].target.clone();
+        let id = self.engine.open(now, Protocol::Udp, target);
+        self.insert_inner(id, Inner::Source { listener: index, address: source });
+        self.udp_listeners[index].sessions.insert(source, id);
+        id
+    }
+
+    pub(super) fn accept_tcp(&mut self, now: Instant, index: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some((listener, target)) = self.client().tcp_listeners.get(index) else { return };
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => {
+                    // Out of descriptors: watching on would spin. The next tick tries again.
+                    if let Ok(listener) = listener.try_clone() {
+                        let token = Token::TcpListener(index).encode();
+                        let _ = self.poller.modify(&listener, token, Interest::NONE);
+                    }
+                    return self.tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
+                }
+            };
+            let target = target.clone();
+            if self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX || stream.set_nonblocking(true).is_err() {
+                self.tcp.failed += 1;
+                continue;
+            }
+            let id = self.engine.open(now, Protocol::Tcp, target);
+            let relay = Relay::new(stream, now + limits::TCP_WAIT_FOR_TUNNEL);
+            let watched = self.watch(&relay.stream, Token::of(id), Interest::NONE);
+            self.tcp.total += 1;
+            self.tcp.open += 1;
+            self.insert_inner(id, Inner::Tcp(relay));
+            if watched.is_err() {
+                self.close_inner(id, true);
+                self.engine.abort(id);
+            }
+        }
+    }
+
+    /// The server has opened the target.
+    pub(super) fn established(&mut self, id: RequestId) {
+        if let Some(relay) = self.relay(id) {
+            relay.open = true;
+            relay.body_is_readable();
+            self.step_relay(id);
+        }
+    }
+
+    pub(super) fn session_refused(&mut self, now: Instant, id: RequestId, status: u16, error: Option<ProxyError>) {
+        if let Some(Some(Inner::Source { listener, .. })) = self.inner.get(id.index()) {
+            let target = &self.udp_listeners[*listener].target;
+            let text = format!("the server refused UDP to {target}: {}", explain(status, error));
+            self.tell_refused(now, text);
+        }
+    }
+
+    pub(super) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
+        if let Ending::Refused { status, error } = ending
+            && matches!(self.inner.get(id.index()), Some(Some(Inner::Tcp(_))))
+        {
+            self.tcp.failed += 1;
+            let text = format!("the server refused a TCP connection: {}", explain(*status, *error));
+            self.tell_refused(Instant::now(), text);
+        }
+    }
+
+    /// Warns, not more often than every few seconds.
+    fn tell_refused(&mut self, now: Instant, text: String) {
+        let client = self.client();
+        if client.refusal_told.is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD) {
+            client.refusal_told = Some(now);
+            self.notify(Notice::Warning { text });
+        }
+    }
+
+    /// No new local connections; what runs goes on.
+    pub(super) fn stop_accepting(&mut self) {
+        if let Role::Client(client) = &self.role {
+            for (listener, _) in &client.tcp_listeners {
+                // Its last descriptor is closed soon.
+                let _ = self.poller.remove(listener);
+            }
+        }
+    }
+}
+
+fn explain(status: u16, error: Option<ProxyError>) -> String {
+    match error {
+        Some(ProxyError::DestinationIpProhibited) => {
+            "the target's address is not allowed there (the server's owner can with --allow-target)".to_owned()
+        }
+        Some(ProxyError::DnsError) => "its name cannot be resolved there".to_owned(),
+        Some(ProxyError::ConnectionRefused) => "nothing listens at the target".to_owned(),
+        Some(error) => format!("{} (HTTP status {status})", error.token().replace('_', " ")),
+        None => format!("HTTP status {status}"),
+    }
+}

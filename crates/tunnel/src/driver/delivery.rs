@@ -1,0 +1,137 @@
+//! Datagrams on their way to inner sockets: collected into trains while a batch is handled, then sent.
+//!
+//! Order within a session is kept: a datagram that does not fit the session's last train opens a new one.
+
+use std::net::SocketAddr;
+
+use packet::{Train, TrainLimits};
+use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, route_mtu};
+
+use crate::core::{Deliver, RequestId};
+use crate::drops::{Account, DropReason};
+use crate::limits;
+
+/// IP and UDP headers, in bytes.
+const HEADERS_V4: u32 = 28;
+const HEADERS_V6: u32 = 48;
+
+const TRAIN_LIMITS: TrainLimits =
+    TrainLimits { segments: limits::INNER_TRAIN_SEGMENTS, bytes: packet::UDP_PAYLOAD_MAX };
+
+#[derive(Debug, Default)]
+struct Pending {
+    request: RequestId,
+    train: Train,
+}
+
+/// The trains of one shard's batch; their buffers are reused.
+#[derive(Debug, Default)]
+pub(super) struct Delivery {
+    trains: Vec<Pending>,
+    used: usize,
+    /// By request: one more than the index of its last train.
+    last: Vec<usize>,
+    bytes: usize,
+}
+
+impl Deliver for Delivery {
+    fn deliver(&mut self, request: RequestId, payload: &[u8]) {
+        self.bytes += payload.len();
+        if self.last.len() <= request.index() {
+            self.last.resize(request.index() + 1, 0);
+        }
+        let last = &mut self.last[request.index()];
+        if let Some(pending) = last.checked_sub(1).and_then(|index| self.trains.get_mut(index))
+            && pending.train.push(payload, TRAIN_LIMITS).is_ok()
+        {
+            return;
+        }
+        if self.used == self.trains.len() {
+            self.trains.push(Pending::default());
+        }
+        let pending = &mut self.trains[self.used];
+        pending.request = request;
+        pending.train.push(payload, TRAIN_LIMITS).expect("an empty train takes any datagram");
+        self.used += 1;
+        *last = self.used;
+    }
+
+    fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
+        udp_payload_ceiling(remote)
+    }
+}
+
+/// Largest UDP payload that the interface towards `remote` carries; where the kernel does not say, what Ethernet does.
+pub(super) fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
+    let headers = if remote.ip().to_canonical().is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
+    let mtu = route_mtu(remote).unwrap_or(1_500);
+    mtu.saturating_sub(headers).min(packet::UDP_PAYLOAD_MAX as u32) as u16
+}
+
+impl Delivery {
+    /// Whether so much has been collected that it should be sent before more is read.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= limits::INNER_FLUSH_BYTES
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Sends every train, in order, together with its neighbours of the same socket.
+    ///
+    /// `socket_of` names the socket of a request and the destination, `None` where it is gone; `with_socket` calls
+    /// back with that socket, or does not where it is gone.
+    pub(super) fn flush(
+        &mut self,
+        account: &mut Account,
+        socket_of: impl Fn(RequestId) -> Option<(usize, Option<SocketAddr>)>,
+        mut with_socket: impl FnMut(usize, &mut dyn FnMut(&mut UdpSocket)),
+    ) {
+        let mut order: Vec<(usize, usize, Option<SocketAddr>)> = Vec::with_capacity(self.used);
+        for (index, pending) in self.trains[..self.used].iter().enumerate() {
+            self.last[pending.request.index()] = 0;
+            match socket_of(pending.request) {
+                Some((socket, destination)) => order.push((socket, index, destination)),
+                None => account.drop(DropReason::SessionClosed, pending.train.len() as u64),
+            }
+        }
+        order.sort_by_key(|(socket, ..)| *socket);
+        for group in order.chunk_by(|one, other| one.0 == other.0) {
+            let messages: Vec<Outgoing<'_>> = group
+                .iter()
+                .map(|(_, index, destination)| {
+                    let train = &self.trains[*index].train;
+                    Outgoing { destination: *destination, ..Outgoing::connected(train.bytes(), train.segment_size()) }
+                })
+                .collect();
+            let total: u64 = group.iter().map(|(_, index, _)| self.trains[*index].train.len() as u64).sum();
+            let mut is_there = false;
+            with_socket(group[0].0, &mut |socket| {
+                is_there = true;
+                send(socket, &messages, total, account);
+            });
+            if !is_there {
+                account.drop(DropReason::SessionClosed, total);
+            }
+        }
+        for pending in &mut self.trains[..self.used] {
+            pending.train.clear();
+        }
+        self.used = 0;
+        self.bytes = 0;
+    }
+}
+
+/// Sends trains to an inner socket; UDP does not wait, so what a full socket does not take is dropped.
+fn send(socket: &mut UdpSocket, messages: &[Outgoing<'_>], total: u64, account: &mut Account) {
+    let outcome = socket.send(messages).unwrap_or_else(|_| SendOutcome::default());
+    account.sent += outcome.segments;
+    account.drop(DropReason::TargetTooLarge, outcome.dropped.too_large);
+    account.drop(DropReason::TargetRefused, outcome.dropped.refused);
+    account.drop(DropReason::TargetUnreachable, outcome.dropped.unreachable);
+    account.drop(DropReason::SocketError, outcome.dropped.other);
+    let rest = total - outcome.segments - outcome.dropped.total();
+    let reason = if outcome.blocked { DropReason::SocketFull } else { DropReason::SocketError };
+    account.drop(reason, rest);
+}

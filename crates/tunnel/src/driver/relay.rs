@@ -1,0 +1,215 @@
+//! One TCP connection of a forward: bytes both ways, half-close, reset and backpressure.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use packet_io::Interest;
+use rustix::buffer::spare_capacity;
+use rustix::net::sockopt;
+
+use crate::core::{Body, Engine, RequestId};
+use crate::limits;
+use crate::snapshot::TcpCounters;
+
+/// What a relay needs after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It waits for readiness or the engine.
+    Wait,
+    /// It has more to do than one turn allows.
+    Again,
+    /// Both directions are done.
+    Done,
+    /// The local connection failed: the stream has to be aborted.
+    Failed,
+    /// The engine has ended the request; its `Ended` action closes the relay.
+    Ended,
+}
+
+pub(super) struct Relay {
+    pub(super) stream: TcpStream,
+    /// Bytes of the tunnel that the local connection has not taken.
+    outbound: VecDeque<Bytes>,
+    /// The tunnel may have bytes for us.
+    body_readable: bool,
+    body_finished: bool,
+    /// The tunnel takes bytes from us.
+    body_writable: bool,
+    read_closed: bool,
+    write_closed: bool,
+    /// Both ends are there: the target is connected, the server has answered.
+    pub(super) open: bool,
+    /// Until when it has to be open.
+    pub(super) deadline: Instant,
+    /// The interest that the poller knows.
+    pub(super) interest: Interest,
+}
+
+impl Relay {
+    pub(super) fn new(stream: TcpStream, deadline: Instant) -> Self {
+        // Small writes of a request and its answer must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        Self {
+            stream,
+            outbound: VecDeque::new(),
+            body_readable: false,
+            body_finished: false,
+            body_writable: true,
+            read_closed: false,
+            write_closed: false,
+            open: false,
+            deadline,
+            interest: Interest::NONE,
+        }
+    }
+
+    pub(super) fn body_is_readable(&mut self) {
+        self.body_readable = true;
+    }
+
+    pub(super) fn body_is_writable(&mut self) {
+        self.body_writable = true;
+    }
+
+    /// Whether the local reader is slow: bytes wait for it.
+    pub(super) fn is_stalled(&self) -> bool {
+        !self.outbound.is_empty()
+    }
+
+    /// What the poller should watch.
+    pub(super) fn wanted(&self) -> Interest {
+        Interest {
+            readable: self.open && self.body_writable && !self.read_closed,
+            writable: self.open && self.is_stalled(),
+        }
+    }
+
+    /// Moves what can be moved, both ways.
+    pub(super) fn step(&mut self, id: RequestId, engine: &mut Engine, counters: &mut TcpCounters) -> Step {
+        if !self.open {
+            return Step::Wait;
+        }
+        let outward = self.step_out(id, engine, counters);
+        if matches!(outward, Step::Failed | Step::Ended) {
+            return outward;
+        }
+        let inward = self.step_in(id, engine, counters);
+        if inward == Step::Failed {
+            return inward;
+        }
+        if self.read_closed && self.write_closed {
+            return Step::Done;
+        }
+        if outward == Step::Again || inward == Step::Again { Step::Again } else { Step::Wait }
+    }
+
+    /// From the tunnel to the local connection.
+    fn step_out(&mut self, id: RequestId, engine: &mut Engine, counters: &mut TcpCounters) -> Step {
+        let mut moved = 0;
+        while moved < limits::TCP_WRITE_BYTES {
+            if self.outbound.is_empty() {
+                if !self.body_readable {
+                    break;
+                }
+                match engine.read_body(id, &mut self.outbound, limits::TCP_WRITE_BYTES) {
+                    Body::More => {}
+                    Body::Blocked => self.body_readable = false,
+                    Body::Finished => {
+                        self.body_readable = false;
+                        self.body_finished = true;
+                    }
+                    Body::Reset => return Step::Ended,
+                }
+                if self.outbound.is_empty() {
+                    break;
+                }
+            }
+            match self.write_some() {
+                Ok(written) => {
+                    moved += written;
+                    counters.bytes_out += written as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.unpin();
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Step::Failed,
+            }
+        }
+        if self.outbound.is_empty() && self.body_finished && !self.write_closed {
+            self.write_closed = true;
+            // A peer that has gone already cannot be told.
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+        if self.body_readable && !self.is_stalled() { Step::Again } else { Step::Wait }
+    }
+
+    fn write_some(&mut self) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); limits::TCP_WRITE_PIECES];
+        let mut used = 0;
+        for (slice, bytes) in slices.iter_mut().zip(&self.outbound) {
+            *slice = IoSlice::new(bytes);
+            used += 1;
+        }
+        let written = (&self.stream).write_vectored(&slices[..used])?;
+        let mut left = written;
+        while let Some(front) = self.outbound.front_mut() {
+            if left < front.len() {
+                front.advance(left);
+                break;
+            }
+            left -= front.len();
+            self.outbound.pop_front();
+        }
+        Ok(written)
+    }
+
+    /// Bytes that wait for a slow reader must not pin the batch buffers that they arrived in.
+    fn unpin(&mut self) {
+        for bytes in &mut self.outbound {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+    }
+
+    /// From the local connection to the tunnel.
+    fn step_in(&mut self, id: RequestId, engine: &mut Engine, counters: &mut TcpCounters) -> Step {
+        let mut moved = 0;
+        while self.body_writable && !self.read_closed {
+            if moved >= limits::TCP_WRITE_BYTES {
+                return Step::Again;
+            }
+            let mut buffer = Vec::with_capacity(limits::TCP_READ_BYTES);
+            match rustix::io::read(&self.stream, spare_capacity(&mut buffer)) {
+                Ok(0) => {
+                    self.read_closed = true;
+                    engine.finish_body(id);
+                }
+                Ok(read) => {
+                    moved += read;
+                    counters.bytes_in += read as u64;
+                    // Unacknowledged bytes are kept: a short read must not keep a long buffer.
+                    let content = if read * 2 < buffer.capacity() {
+                        Bytes::copy_from_slice(&buffer)
+                    } else {
+                        Bytes::from(buffer)
+                    };
+                    self.body_writable = engine.write_body(id, content);
+                }
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return Step::Failed,
+            }
+        }
+        Step::Wait
+    }
+
+    /// Makes the close that follows a reset instead of an orderly end.
+    pub(super) fn reset_on_close(&self) {
+        // Without it the peer sees an orderly end; nothing else is lost.
+        let _ = sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+    }
+}

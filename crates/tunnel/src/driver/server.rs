@@ -1,0 +1,254 @@
+//! A server's side of requests: resolving targets, holding them against the rules, opening their sockets.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Instant;
+
+use packet_io::{Interest, Poller, UdpSocket};
+use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
+
+use super::resolver::Answer;
+use super::{Inner, Relay, Role, Shard, Token, outer};
+use crate::config::Protocol;
+use crate::core::{Ending, ProxyError, RequestId, Target};
+use crate::limits;
+use crate::target_rules::TargetRules;
+
+/// What a server's driver knows besides.
+pub(super) struct Server {
+    rules: TargetRules,
+    own_addresses: Option<(Instant, Vec<IpAddr>)>,
+    next_sweep: Instant,
+    /// Numbers the resolutions, so that a late answer never meets a reused request.
+    resolutions: u64,
+}
+
+impl Server {
+    pub(super) fn new(rules: TargetRules, now: Instant) -> Self {
+        Self { rules, own_addresses: None, next_sweep: now, resolutions: 0 }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.next_sweep)
+    }
+}
+
+/// A target on its way: resolving, then its addresses tried one after the other.
+pub(super) struct Opening {
+    protocol: Protocol,
+    port: u16,
+    resolution: u64,
+    addresses: std::vec::IntoIter<SocketAddr>,
+    /// A TCP socket that connects.
+    connecting: Option<Socket>,
+    deadline: Instant,
+    /// What to tell the client if no further address works.
+    error: ProxyError,
+}
+
+impl Opening {
+    pub(super) fn close(self, poller: &Poller) {
+        if let Some(socket) = self.connecting {
+            // Closing it does the same.
+            let _ = poller.remove(&socket);
+        }
+    }
+}
+
+impl Shard {
+    /// An authorized request wants a target.
+    pub(super) fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
+        let Role::Server(server) = &mut self.role else { return };
+        if protocol == Protocol::Tcp && self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX {
+            self.tcp.failed += 1;
+            return self.engine.refuse(id, ProxyError::ConnectionLimitReached);
+        }
+        server.resolutions += 1;
+        let resolution = server.resolutions;
+        let literal = target.address().map(|address| SocketAddr::new(address, target.port()));
+        let is_literal = literal.is_some();
+        let opening = Opening {
+            protocol,
+            port: target.port(),
+            resolution,
+            addresses: literal.into_iter().collect::<Vec<_>>().into_iter(),
+            connecting: None,
+            deadline: now + limits::TCP_CONNECT_TIMEOUT,
+            error: ProxyError::DnsError,
+        };
+        self.insert_inner(id, Inner::Opening(opening));
+        if protocol == Protocol::Tcp {
+            self.tcp.total += 1;
+            self.tcp.open += 1;
+        }
+        if is_literal {
+            self.try_next_address(now, id);
+        } else if !self.resolver.ask(purpose(id, resolution), target.host(), target.port()) {
+            self.give_up(id, ProxyError::DnsTimeout);
+        }
+    }
+
+    pub(super) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
+        let id = RequestId((answer.purpose >> PURPOSE_SHIFT) as usize);
+        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else { return };
+        if opening.resolution & PURPOSE_MASK != answer.purpose & PURPOSE_MASK {
+            return;
+        }
+        let port = opening.port;
+        let addresses: Vec<SocketAddr> =
+            answer.addresses.iter().map(|address| SocketAddr::new(address.ip(), port)).collect();
+        opening.addresses = addresses.into_iter();
+        opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
+        self.try_next_address(now, id);
+    }
+
+    /// Tries addresses until one opens or begins to connect.
+    fn try_next_address(&mut self, now: Instant, id: RequestId) {
+        loop {
+            let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else { return };
+            if let Some(socket) = opening.connecting.take() {
+                let _ = self.poller.remove(&socket);
+            }
+            let (protocol, error) = (opening.protocol, opening.error);
+            let Some(address) = opening.addresses.next() else { return self.give_up(id, error) };
+            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+            if !self.is_allowed(now, address) {
+                self.set_error(id, ProxyError::DestinationIpProhibited);
+                continue;
+            }
+            let opened = match protocol {
+                Protocol::Udp => self.open_udp(now, id, address),
+                Protocol::Tcp => self.begin_tcp(now, id, address),
+            };
+            match opened {
+                Ok(()) => return,
+                Err(error) => self.set_error(id, proxy_error(&error)),
+            }
+        }
+    }
+
+    fn set_error(&mut self, id: RequestId, error: ProxyError) {
+        if let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) {
+            opening.error = error;
+        }
+    }
+
+    fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
+        let Role::Server(server) = &mut self.role else { return false };
+        let is_fresh = |since: &Instant| now.duration_since(*since) < limits::OWN_ADDRESSES_AGE;
+        if !server.own_addresses.as_ref().is_some_and(|(since, _)| is_fresh(since)) {
+            let found = if_addrs::get_if_addrs().unwrap_or_default();
+            server.own_addresses = Some((now, found.into_iter().map(|interface| interface.ip()).collect()));
+        }
+        let own = server.own_addresses.as_ref().map_or(&[][..], |(_, own)| own);
+        server.rules.check(address, own).is_ok()
+    }
+
+    fn open_udp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
+        let options = packet_io::SocketOptions { receive_ecn: false, ..outer::options(&self.common) };
+        let socket = UdpSocket::connect(None, address, &options)?;
+        self.watch(&socket, Token::of(id), Interest::READABLE)?;
+        self.insert_inner(id, Inner::Upstream(Box::new(socket)));
+        self.engine.accept(now, id, &mut self.delivery);
+        Ok(())
+    }
+
+    fn begin_tcp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(SocketProtocol::TCP))?;
+        match socket.connect(&SockAddr::from(address)) {
+            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        self.watch(&socket, Token::of(id), Interest::WRITABLE)?;
+        if let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) {
+            opening.connecting = Some(socket);
+            opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
+        }
+        Ok(())
+    }
+
+    /// A connecting TCP socket has a result.
+    pub(super) fn target_ready(&mut self, now: Instant, id: RequestId) {
+        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else { return };
+        let Some(socket) = opening.connecting.take() else { return };
+        let failure = match socket.take_error() {
+            Ok(None) => socket.peer_addr().err(),
+            Ok(Some(error)) | Err(error) => Some(error),
+        };
+        if let Some(error) = failure {
+            let _ = self.poller.remove(&socket);
+            opening.error = proxy_error(&error);
+            return self.try_next_address(now, id);
+        }
+        let mut relay = Relay::new(TcpStream::from(socket), now);
+        relay.open = true;
+        // The poller knows the descriptor as writable; the first step says what it is interested in.
+        relay.interest = Interest::WRITABLE;
+        self.insert_inner(id, Inner::Tcp(relay));
+        self.engine.accept(now, id, &mut self.delivery);
+        self.step_relay(id);
+    }
+
+    fn give_up(&mut self, id: RequestId, error: ProxyError) {
+        let Some(Inner::Opening(opening)) = self.inner.get_mut(id.index()).and_then(Option::take) else { return };
+        if opening.protocol == Protocol::Tcp {
+            self.tcp.open -= 1;
+            self.tcp.failed += 1;
+        }
+        opening.close(&self.poller);
+        self.engine.refuse(id, error);
+    }
+
+    /// Gives up addresses that take too long.
+    pub(super) fn server_turn(&mut self, now: Instant) {
+        let Role::Server(server) = &mut self.role else { return };
+        if now < server.next_sweep {
+            return;
+        }
+        server.next_sweep = now + limits::SWEEP_INTERVAL;
+        let overdue: Vec<usize> = self
+            .inner
+            .iter()
+            .enumerate()
+            .filter(|(_, inner)| matches!(inner, Some(Inner::Opening(opening)) if opening.deadline <= now))
+            .map(|(index, _)| index)
+            .collect();
+        for index in overdue {
+            let id = RequestId(index);
+            let is_connecting = matches!(&self.inner[index], Some(Inner::Opening(opening)) if opening.connecting.is_some());
+            self.set_error(id, if is_connecting { ProxyError::ConnectionTimeout } else { ProxyError::DnsTimeout });
+            self.try_next_address(now, id);
+        }
+    }
+
+    /// The engine has ended a request.
+    pub(super) fn request_ended(&mut self, id: RequestId, ending: &Ending) {
+        if let Some(Some(Inner::Opening(opening))) = self.inner.get(id.index())
+            && opening.protocol == Protocol::Tcp
+        {
+            self.tcp.open -= 1;
+        }
+        self.tell_refusal(id, ending);
+        self.close_inner(id, *ending != Ending::Finished);
+    }
+}
+
+const PURPOSE_SHIFT: u32 = 32;
+const PURPOSE_MASK: u64 = (1 << PURPOSE_SHIFT) - 1;
+
+fn purpose(id: RequestId, resolution: u64) -> u64 {
+    (id.index() as u64) << PURPOSE_SHIFT | resolution & PURPOSE_MASK
+}
+
+/// What a failed connect means to the client (RFC 9209 section 2.3).
+fn proxy_error(error: &io::Error) -> ProxyError {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => ProxyError::ConnectionRefused,
+        io::ErrorKind::TimedOut => ProxyError::ConnectionTimeout,
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => ProxyError::DestinationIpUnroutable,
+        io::ErrorKind::ConnectionReset => ProxyError::ConnectionTerminated,
+        _ => ProxyError::ProxyInternalError,
+    }
+}

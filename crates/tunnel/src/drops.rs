@@ -1,0 +1,187 @@
+//! Why datagrams are not delivered, and the ledger that accounts for every one of them.
+
+use std::collections::BTreeMap;
+
+use crate::snapshot::Direction;
+
+/// The one reason why a datagram was not sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// Towards QUIC: the peer's queue holds as many bytes as it may.
+    QueueFull,
+    /// Towards QUIC: this flow holds its share of the peer's queue.
+    FlowQuota,
+    /// Towards QUIC: it waited longer than a queued datagram may.
+    QueueExpired,
+    /// Towards QUIC: the tunnel is down, and more waits for it than may.
+    NoTunnel,
+    /// Towards QUIC: it does not fit one DATAGRAM frame, and the peer or the settings do not split.
+    TooLarge,
+    /// Towards QUIC: the path MTU fell, or the connection ended, after it was queued.
+    PathChanged,
+    /// Towards QUIC: the server refused the session, or the session ended.
+    SessionClosed,
+    /// Towards QUIC: the session table is full and its idlest entry is in use.
+    SessionLimit,
+    /// From QUIC: it names no session, or overtook its request by more than may wait.
+    UnknownSession,
+    /// From QUIC: it names a context that was not agreed on (RFC 9298 section 4).
+    UnknownContext,
+    /// From QUIC: it is no HTTP Datagram (RFC 9297 section 2.1), or no fragment.
+    Malformed,
+    /// From QUIC: a fragment whose message did not become complete in time, or whose place was needed.
+    ReassemblyExpired,
+    /// From QUIC: a fragment that had come before.
+    DuplicateFragment,
+    /// To an inner socket: too large for the path to the target, which must not fragment (RFC 9298 section 3.1).
+    TargetTooLarge,
+    /// To an inner socket: nobody listens there.
+    TargetRefused,
+    /// To an inner socket: no route, or not permitted.
+    TargetUnreachable,
+    /// To an inner socket: its send buffer is full.
+    SocketFull,
+    /// To an inner socket: any other error.
+    SocketError,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 18] = [
+        Self::QueueFull,
+        Self::FlowQuota,
+        Self::QueueExpired,
+        Self::NoTunnel,
+        Self::TooLarge,
+        Self::PathChanged,
+        Self::SessionClosed,
+        Self::SessionLimit,
+        Self::UnknownSession,
+        Self::UnknownContext,
+        Self::Malformed,
+        Self::ReassemblyExpired,
+        Self::DuplicateFragment,
+        Self::TargetTooLarge,
+        Self::TargetRefused,
+        Self::TargetUnreachable,
+        Self::SocketFull,
+        Self::SocketError,
+    ];
+
+    /// The name in `gramway status`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::FlowQuota => "flow_quota",
+            Self::QueueExpired => "queue_expired",
+            Self::NoTunnel => "no_tunnel",
+            Self::TooLarge => "too_large",
+            Self::PathChanged => "path_changed",
+            Self::SessionClosed => "session_closed",
+            Self::SessionLimit => "session_limit",
+            Self::UnknownSession => "unknown_session",
+            Self::UnknownContext => "unknown_context",
+            Self::Malformed => "malformed",
+            Self::ReassemblyExpired => "reassembly_expired",
+            Self::DuplicateFragment => "duplicate_fragment",
+            Self::TargetTooLarge => "target_too_large",
+            Self::TargetRefused => "target_refused",
+            Self::TargetUnreachable => "target_unreachable",
+            Self::SocketFull => "socket_full",
+            Self::SocketError => "socket_error",
+        }
+    }
+}
+
+/// One direction's account, in datagrams; where a payload is split, in fragments.
+///
+/// `accepted + split = sent + joined + sum(drops) + waiting` at every moment between two calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Datagrams that came in.
+    pub accepted: u64,
+    /// Fragments beyond the first of each payload that was split.
+    pub split: u64,
+    /// Datagrams sent on.
+    pub sent: u64,
+    /// Fragments beyond the first of each payload that was put together.
+    pub joined: u64,
+    drops: [u64; DropReason::ALL.len()],
+}
+
+impl Account {
+    /// Counts `count` datagrams that are given up.
+    pub fn drop(&mut self, reason: DropReason, count: u64) {
+        self.drops[reason as usize] += count;
+    }
+
+    /// How many were given up for `reason`.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// How many were given up altogether.
+    #[must_use]
+    pub fn dropped_total(&self) -> u64 {
+        self.drops.iter().sum()
+    }
+
+    /// Whether the law holds with `waiting` datagrams in queues.
+    #[must_use]
+    pub fn is_balanced(&self, waiting: u64) -> bool {
+        self.accepted + self.split == self.sent + self.joined + self.dropped_total() + waiting
+    }
+
+    pub(crate) fn snapshot(&self, waiting: u64) -> Direction {
+        let drops: BTreeMap<String, u64> = DropReason::ALL
+            .into_iter()
+            .filter(|reason| self.dropped(*reason) > 0)
+            .map(|reason| (reason.name().to_owned(), self.dropped(reason)))
+            .collect();
+        Direction {
+            accepted: self.accepted,
+            split: self.split,
+            sent: self.sent,
+            joined: self.joined,
+            waiting,
+            drops,
+        }
+    }
+}
+
+/// Both directions of one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// From inner sockets into QUIC. Its `sent` is what QUIC counts as DATAGRAM frames sent.
+    pub ingress: Account,
+    /// From QUIC to inner sockets.
+    pub egress: Account,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_number_and_name() {
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn an_account_balances_fragments_like_datagrams() {
+        let mut account = Account { accepted: 3, split: 5, sent: 4, joined: 0, ..Account::default() };
+        assert!(!account.is_balanced(1));
+        account.drop(DropReason::QueueFull, 3);
+        assert!(account.is_balanced(1));
+        assert_eq!(account.snapshot(1).drops.get("queue_full"), Some(&3));
+    }
+}

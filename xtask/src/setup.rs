@@ -1,0 +1,190 @@
+//! Installs the tools that the checks and tests need: system packages, cargo tools, and a Python environment.
+//!
+//! Everything already present is left alone, so a second run takes no time and needs no network. System packages come
+//! from `apt-get`, as root or through `sudo -n`; where neither is possible the exact line to type is the error.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::repository::{Repository, find_program, has_sudo, is_root, shown};
+
+/// How much is set up and tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Everything,
+    WithoutSystemTests,
+}
+
+/// How the presence of a system package shows.
+enum Sign {
+    /// A program that it brings.
+    Program(&'static str),
+    /// Python modules that it brings.
+    PythonModules(&'static str),
+}
+
+/// System packages, Debian names.
+const PACKAGES: [(&str, Sign); 6] = [
+    ("iproute2", Sign::Program("ip")),
+    ("iputils-ping", Sign::Program("ping")),
+    ("nftables", Sign::Program("nft")),
+    ("iperf3", Sign::Program("iperf3")),
+    ("python3", Sign::Program("python3")),
+    ("python3-venv", Sign::PythonModules("import venv, ensurepip")),
+];
+
+/// Cargo tools and the version that this repository is checked with.
+const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-deny", "0.20.2"), ("cargo-machete", "0.9.2")];
+
+/// Installs what is missing.
+pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
+    if extent == Extent::Everything {
+        install_packages(repository)?;
+        install_python_packages(repository)?;
+    }
+    install_cargo_tools(repository)
+}
+
+fn install_packages(repository: &Repository) -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(_, sign)| !sign.is_present(repository))
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" ");
+    if find_program("apt-get").is_none() {
+        bail!("these packages are missing and there is no apt-get to install them: {names}");
+    }
+    let prefix: &[&str] = if is_root() {
+        &[]
+    } else if has_sudo() {
+        &["sudo", "-n"]
+    } else {
+        bail!(
+            "these packages are missing: {names}\nrun this line, then start again:\n  \
+             sudo apt-get update && sudo apt-get install -y --no-install-recommends {names}"
+        );
+    };
+    let apt_get = |arguments: &[&str]| {
+        let mut words: Vec<&str> = prefix.to_vec();
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        words.extend(arguments);
+        let mut command = repository.command(words[0]);
+        command.args(&words[1..]);
+        run_to_success(&mut command)
+    };
+    apt_get(&["update"])?;
+    let mut install = vec!["install", "-y", "--no-install-recommends"];
+    install.extend(&missing);
+    apt_get(&install)
+}
+
+impl Sign {
+    fn is_present(&self, repository: &Repository) -> bool {
+        match self {
+            Self::Program(name) => find_program(name).is_some(),
+            Self::PythonModules(import) => repository
+                .command("python3")
+                .args(["-c", import])
+                .output()
+                .is_ok_and(|output| output.status.success()),
+        }
+    }
+}
+
+/// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
+fn install_python_packages(repository: &Repository) -> Result<()> {
+    let requirements = repository.python_requirements();
+    let wanted = std::fs::read_to_string(&requirements)
+        .with_context(|| format!("{} cannot be read", requirements.display()))?;
+    let environment = repository.python_environment();
+    let stamp = environment.join("installed-requirements.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    let new_enough = "import sys; sys.exit(sys.version_info < (3, 11))";
+    if !repository
+        .command("python3")
+        .args(["-c", new_enough])
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        bail!(
+            "the interop tests need Python 3.11 or later as `python3`; install it, or use `cargo xtask test --quick`"
+        );
+    }
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    run_to_success(
+        repository
+            .command("python3")
+            .args(["-m", "venv", "--clear", &path(&environment)]),
+    )?;
+    let pip = environment.join("bin/python");
+    run_to_success(repository.command(&pip).args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--only-binary=:all:",
+        "--requirement",
+        &path(&requirements),
+    ]))?;
+    std::fs::write(&stamp, wanted).with_context(|| format!("{} cannot be written", stamp.display()))
+}
+
+fn install_cargo_tools(repository: &Repository) -> Result<()> {
+    let tools = repository.tools();
+    // Cargo's own record of what it installed there, one line per tool: "NAME VERSION (SOURCE)" = …
+    let record = std::fs::read_to_string(tools.join(".crates.toml")).unwrap_or_default();
+    for (name, version) in CARGO_TOOLS {
+        if is_recorded(&record, name, version) && tools.join("bin").join(name).is_file() {
+            continue;
+        }
+        let root = tools.to_string_lossy();
+        run_to_success(&mut repository.cargo(&[
+            "install",
+            "--locked",
+            "--quiet",
+            "--version",
+            version,
+            "--root",
+            &root,
+            name,
+        ]))?;
+    }
+    Ok(())
+}
+
+fn is_recorded(record: &str, name: &str, version: &str) -> bool {
+    record.contains(&format!("\"{name} {version} "))
+}
+
+fn run_to_success(command: &mut Command) -> Result<()> {
+    println!("setup: {}", shown(command));
+    let status = command
+        .status()
+        .with_context(|| format!("`{}` cannot be started", shown(command)))?;
+    if !status.success() {
+        bail!("`{}` failed: {status}", shown(command));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_of_a_tool_does_not_count_as_installed() {
+        let record = "[v1]\n\"cargo-deny 0.20.2 (registry+https://example.org)\" = [\"cargo-deny\"]\n";
+        assert!(is_recorded(record, "cargo-deny", "0.20.2"));
+        assert!(!is_recorded(record, "cargo-deny", "0.20"));
+        assert!(!is_recorded(record, "deny", "0.20.2"));
+    }
+}

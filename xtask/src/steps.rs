@@ -1,0 +1,134 @@
+//! `cargo xtask test`: everything that CI checks, one step after the other, stopping at the first failure.
+//!
+//! Unit tests and system tests share the development profile; the program under system test is the release build of
+//! the step before, told to the tests by an environment variable.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::repository::{Repository, has_sudo, is_root, shown};
+use crate::setup::{self, Extent};
+use crate::{skips, tidy};
+
+/// Tells the system tests which program to test.
+const PROGRAM_VARIABLE: &str = "GRAMWAY_TEST_PROGRAM";
+/// Tells the system tests where skips are recorded.
+const SKIP_LOG_VARIABLE: &str = "GRAMWAY_SKIP_LOG";
+/// Tells the system tests where the Python of the interop tests is.
+const PYTHON_VARIABLE: &str = "GRAMWAY_TEST_PYTHON";
+
+/// Runs all steps.
+pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
+    // CI systems agree on this variable.
+    let strict = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+    let locked: &[&str] = if strict { &["--locked"] } else { &[] };
+    let mut run = Run {
+        started: Instant::now(),
+        passed: 0,
+    };
+
+    run.step("setup", || setup::run(repository, extent))?;
+    run.command("format", repository.cargo(&["fmt", "--all", "--check"]))?;
+    run.step("tidy", || tidy::run(repository))?;
+    let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
+    clippy.args(locked).args(["--", "-D", "warnings"]);
+    run.command("lints", clippy)?;
+    run.command(
+        "build",
+        repository.cargo(&["build", "--quiet", "--release", "--package", "gramway"]),
+    )?;
+    let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
+    run.command("unit tests", repository.cargo(&unit_tests))?;
+    if extent == Extent::Everything {
+        let log = repository.target().join("skips.log");
+        // Skips of an earlier run would count for this one; a missing file means none.
+        let _ = std::fs::remove_file(&log);
+        let mut system_tests = repository.cargo(&["test", "--package", "system-tests"]);
+        system_tests
+            .env(PROGRAM_VARIABLE, repository.target().join("release/gramway"))
+            .env(
+                PYTHON_VARIABLE,
+                repository.python_environment().join("bin/python"),
+            )
+            .env(SKIP_LOG_VARIABLE, &log);
+        if !is_root() && has_sudo() {
+            // Namespaces need root; building as root would leave files that the user cannot remove.
+            system_tests.env(runner_variable(repository)?, "sudo -n -E");
+        }
+        run.command("system tests", system_tests)?;
+        run.step("skips", || skips::report(repository, &log, strict))?;
+    }
+    let mut documentation = repository.cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+    documentation.env("RUSTDOCFLAGS", "-D warnings");
+    run.command("documentation", documentation)?;
+    let tools = repository.tools().join("bin");
+    let mut deny = repository.command(tools.join("cargo-deny"));
+    deny.args([
+        "--workspace",
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]);
+    run.command("dependency policy", deny)?;
+    let mut machete = repository.command(tools.join("cargo-machete"));
+    // With this variable it takes itself for a cargo subcommand and expects its own name as an argument.
+    machete.env_remove("CARGO");
+    run.command("unused dependencies", machete)?;
+
+    println!(
+        "all {} steps passed in {} s",
+        run.passed,
+        run.started.elapsed().as_secs()
+    );
+    Ok(())
+}
+
+struct Run {
+    started: Instant,
+    passed: u32,
+}
+
+impl Run {
+    fn command(&mut self, name: &str, mut command: Command) -> Result<()> {
+        self.step(name, || {
+            let status = command
+                .status()
+                .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
+            if !status.success() {
+                bail!("this command failed ({status}):\n  {}", shown(&command));
+            }
+            Ok(())
+        })
+    }
+
+    fn step(&mut self, name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("==> {name}");
+        let started = Instant::now();
+        action().with_context(|| format!("step \"{name}\""))?;
+        self.passed += 1;
+        println!("    {name}: passed in {:.1} s", started.elapsed().as_secs_f64());
+        Ok(())
+    }
+}
+
+/// The variable that makes cargo start test programs through another program, e.g. `CARGO_TARGET_X86_64_…_RUNNER`.
+fn runner_variable(repository: &Repository) -> Result<String> {
+    let output = repository
+        .command("rustc")
+        .arg("-vV")
+        .output()
+        .context("`rustc -vV` cannot be started")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .context("`rustc -vV` does not tell the host; is the toolchain complete?")?;
+    Ok(format!(
+        "CARGO_TARGET_{}_RUNNER",
+        host.to_uppercase().replace(['-', '.'], "_")
+    ))
+}
