@@ -84,8 +84,8 @@ impl Counters {
                 *drops.entry(reason.clone()).or_insert(0) += count.as_u64().unwrap_or(0);
             }
         }
-        drops.insert("kernel-inner".to_owned(), self.number("/inner_io/kernel_drops"));
-        drops.insert("kernel-outer".to_owned(), self.number("/outer_io/kernel_drops"));
+        drops.insert("kernel_inner".to_owned(), self.number("/inner_io/kernel_drops"));
+        drops.insert("kernel_outer".to_owned(), self.number("/outer_io/kernel_drops"));
         drops.retain(|_, count| *count > 0);
         drops
     }
@@ -129,17 +129,17 @@ mod tests {
             {"pid": 1, "role": "server"},
             {"pid": 7, "role": "client", "uptime_seconds": 1.5,
              "quic": {"packets_sent": sent, "trains_sent": sent / 10, "train_segments_sent": sent},
-             "ingress": {"drops": drops}, "egress": {"drops": {"queue-full": 1}},
+             "ingress": {"drops": drops}, "egress": {"drops": {"queue_full": 1}},
              "inner_io": {"kernel_drops": 3}, "peers": [{"payload_unsplit": 1400}]}]})
     }
 
     #[test]
     fn a_difference_has_only_what_happened_between() {
         let before = Counters::of_process(&status(100, &json!({})), 7).unwrap();
-        let after = Counters::of_process(&status(300, &json!({"queue-full": 4, "too-large": 2})), 7).unwrap();
+        let after = Counters::of_process(&status(300, &json!({"queue_full": 4, "too_large": 2})), 7).unwrap();
         let between = after.since(&before);
         assert_eq!((between.packets_sent(), between.segments_per_send()), (200, 10.0));
-        let drops = [("queue-full".to_owned(), 4), ("too-large".to_owned(), 2)];
+        let drops = [("queue_full".to_owned(), 4), ("too_large".to_owned(), 2)];
         assert_eq!(between.drops(), BTreeMap::from(drops));
         assert_eq!(between.payload_unsplit(), Some(1_400));
     }

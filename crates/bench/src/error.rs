@@ -39,6 +39,9 @@ pub enum Error {
     /// The options make no sense together.
     #[error("{0}")]
     Usage(String),
+    /// Some cases of a matrix could not be measured.
+    #[error("not measured, for the reasons in the table: {0}")]
+    Cases(String),
     /// Results could not be written.
     #[error("cannot write results to {}: {source}; the table above is complete", path.display())]
     Results {

@@ -81,7 +81,7 @@ struct Results<'a> {
 /// Runs the matrix and prints one line per case to `output` as soon as it is measured.
 ///
 /// # Errors
-/// When no case is chosen, a program can't be started or dies, or results can't be written.
+/// When no case is chosen, some could not be measured (the others are), or results can't be written.
 pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     let cases: Vec<Case> = cases::all()
         .into_iter()
@@ -111,9 +111,17 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     print(output, &machine.to_string())?;
     print(output, &estimate(cases.len(), runs, seconds))?;
     print(output, &report::header())?;
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for case in cases {
-        let row = measure_case(options, case, runs, seconds)?;
+        let name = case.name.clone();
+        let row = match measure_case(options, case, runs, seconds) {
+            Ok(row) => row,
+            Err(error) => {
+                print(output, &format!("{name:<23}  FAILED: {error}"))?;
+                failed.push(name);
+                continue;
+            }
+        };
         for line in report::lines(&row, options.details) {
             print(output, &line)?;
         }
@@ -131,7 +139,12 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
             write_json(path, &results)?;
         }
     }
-    print(output, report::LEGEND)
+    print(output, report::LEGEND)?;
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Cases(failed.join(", ")))
+    }
 }
 
 /// Writes `results` as one JSON document.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::exit::{Code, Problem};
+use crate::exit::Problem;
 use crate::output;
 
 const SETTINGS_HELP: &str = "Settings: flag over environment (GRAMWAY_ and the key in capitals) over config file over default. \
@@ -183,10 +183,15 @@ pub(crate) fn parse() -> Result<Option<Command>, Problem> {
             output::data(&error.render().to_string())?;
             Ok(None)
         }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Problem::usage(format!(
+                "the command is missing\n\n{}",
+                error.render().to_string().trim_end()
+            )))
+        }
         Err(error) => {
             let text = error.render().to_string();
-            Err(Problem::new(
-                Code::Usage,
+            Err(Problem::usage(
                 text.strip_prefix("error: ").unwrap_or(&text).trim_end(),
             ))
         }

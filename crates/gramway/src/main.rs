@@ -34,8 +34,9 @@ use exit::{Code, Problem};
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
+        let what = info.to_string().replace('\n', " ");
         output::note(&format!(
-            "gramway: this is a defect of gramway, please report it with what you did: {info}"
+            "gramway: a defect of gramway, please report it with what you did: {what}"
         ));
     }));
     let code = match panic::catch_unwind(dispatch) {

@@ -179,6 +179,8 @@ impl StateDirectory {
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Problem> {
         let path = self.file(name);
         let beside = self.file(&format!(".{name}.{}.new", std::process::id()));
+        // A process of the same ID may have died here, which in a container is the rule.
+        let _ = std::fs::remove_file(&beside);
         let written = (|| {
             let mut file = OpenOptions::new()
                 .write(true)

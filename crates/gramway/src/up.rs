@@ -44,12 +44,11 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     })?;
     let controller = handle.controller();
     run::end_on_signals(controller.clone())?;
-    let local = match listening_address(&handle) {
+    let deadline = Instant::now() + LISTENING_LIMIT;
+    let local = match listening_address(&handle, deadline) {
         Some(local) => local,
-        None => {
-            handle.join()?;
-            return Ok(());
-        }
+        None if Instant::now() < deadline => return run::until_end(handle, &[]),
+        None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
     state.commit(&endpoints)?;
@@ -80,9 +79,8 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     run::until_end(handle, &[])
 }
 
-/// Waits for the server to say where it listens; `None` where it ended before.
-fn listening_address(handle: &Handle) -> Option<SocketAddr> {
-    let deadline = Instant::now() + LISTENING_LIMIT;
+/// Waits for the server to say where it listens; `None` where it ended before, or the deadline passed.
+fn listening_address(handle: &Handle, deadline: Instant) -> Option<SocketAddr> {
     loop {
         let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;
         output::note(&run::line(&notice, &[]));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 
-use crate::congestion::FixedRateConfig;
+use crate::congestion::{FixedRateConfig, ObservedConfig, WindowAsked};
 use crate::limits;
 
 /// How a connection weighs throughput against delay.
@@ -73,11 +73,13 @@ impl Profile {
     }
 }
 
-/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes.
+/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes. What `asked` observes is of use
+/// only where no other connection has the same settings.
 pub(crate) fn transport(
     profile: Profile,
     udp_payload_ceiling: u16,
     authenticated: bool,
+    asked: &WindowAsked,
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
@@ -103,10 +105,12 @@ pub(crate) fn transport(
         .datagram_send_buffer_size(limits::DATAGRAM_SEND_BYTES);
     match profile {
         Profile::Throughput | Profile::Latency => {
-            config.congestion_controller_factory(Arc::new(CubicConfig::default()));
+            let inner = Arc::new(CubicConfig::default());
+            config.congestion_controller_factory(Arc::new(ObservedConfig { inner, asked: asked.clone() }));
         }
         Profile::Fixed { bits_per_second } => {
-            config.congestion_controller_factory(Arc::new(FixedRateConfig { bits_per_second }));
+            let inner = Arc::new(FixedRateConfig { bits_per_second });
+            config.congestion_controller_factory(Arc::new(ObservedConfig { inner, asked: asked.clone() }));
         }
     }
     Arc::new(config)

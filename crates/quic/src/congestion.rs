@@ -1,17 +1,90 @@
-//! The `fixed` profile: a window that yields one named rate, whatever is lost.
-//!
-//! quinn-proto paces a connection at 5/4 of one window per smoothed round trip, so a window of four fifths of
-//! rate times smoothed round trip never sends faster than the rate.
+//! Congestion control: the window of the `fixed` profile, and an observer that tells "blocked" from "nothing to say".
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-/// Windows are not below this many packets, so that acknowledgements keep coming.
-const WINDOW_PACKETS_MIN: u64 = 4;
+/// Whether quinn-proto asked for the window, which it does exactly where it has something ack-eliciting to send.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WindowAsked(Arc<AtomicBool>);
+
+impl WindowAsked {
+    /// Whether the window was asked for since the last question.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Builds controllers of `inner` that note every question for the window of one connection in `asked`.
+pub(crate) struct ObservedConfig<F> {
+    pub(crate) inner: Arc<F>,
+    pub(crate) asked: WindowAsked,
+}
+
+impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let inner = Arc::clone(&self.inner).build(now, current_mtu);
+        Box::new(Observed { inner, asked: self.asked.clone() })
+    }
+}
+
+struct Observed {
+    inner: Box<dyn Controller>,
+    asked: WindowAsked,
+}
+
+impl Controller for Observed {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.inner.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_acked: Option<u64>) {
+        self.inner.on_end_acks(now, in_flight, app_limited, largest_acked);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
+        self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.asked.0.store(true, Ordering::Relaxed);
+        self.inner.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self { inner: self.inner.clone_box(), asked: self.asked.clone() })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self.inner.into_any()
+    }
+}
+
+/// Windows of the `fixed` profile are not below this many packets, so that acknowledgements keep coming.
+const WINDOW_PACKETS_MIN: u64 = 64;
+
+/// What the peer may delay an acknowledgement and we a loss, beside round trips.
+const ACKNOWLEDGEMENT_SLACK: Duration = Duration::from_millis(100);
 
 /// Round trip assumed before the first measurement.
 const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
@@ -31,7 +104,7 @@ impl ControllerFactory for FixedRateConfig {
     }
 }
 
-/// A controller that follows the round trip and nothing else.
+/// A window that follows the round trip and nothing else.
 #[derive(Clone, Copy, Debug)]
 struct FixedRate {
     bits_per_second: u64,
@@ -41,7 +114,10 @@ struct FixedRate {
 
 impl FixedRate {
     fn follow(&mut self, round_trip: Duration) {
-        let bytes = u128::from(self.bits_per_second) * round_trip.as_nanos() / 8_000_000_000 * 4 / 5;
+        // Wide enough that lost packets, which stay in flight until they are declared lost, do not slow it down: the
+        // rate itself is kept by `crate::pace::Pace`.
+        let span = 2 * round_trip + ACKNOWLEDGEMENT_SLACK;
+        let bytes = u128::from(self.bits_per_second) * span.as_nanos() / 8_000_000_000;
         self.window = u64::try_from(bytes).unwrap_or(u64::MAX).max(WINDOW_PACKETS_MIN * self.mtu);
     }
 }
@@ -86,17 +162,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_yields_the_rate_after_the_pacer_has_added_its_quarter() {
+    fn the_window_holds_two_round_trips_at_the_rate_and_the_slack() {
         let mut controller = FixedRate { bits_per_second: 100_000_000, mtu: 1_200, window: 0 };
         controller.follow(Duration::from_millis(20));
-        let paced_bits_per_second = controller.window() * 8 * 5 / 4 * 50;
-        assert_eq!(paced_bits_per_second, 100_000_000);
+        assert_eq!(controller.window(), 100_000_000 / 8 * 140 / 1_000);
     }
 
     #[test]
-    fn a_tiny_round_trip_still_leaves_a_few_packets() {
+    fn a_low_rate_still_leaves_a_train_of_packets() {
         let mut controller = FixedRate { bits_per_second: 1_000_000, mtu: 1_200, window: 0 };
         controller.follow(Duration::from_micros(50));
-        assert_eq!(controller.window(), 4_800);
+        assert_eq!(controller.window(), 64 * 1_200);
+    }
+
+    #[test]
+    fn a_question_for_the_window_is_noted_once() {
+        let asked = WindowAsked::default();
+        let inner = Arc::new(FixedRateConfig { bits_per_second: 1_000_000 });
+        let controller = Arc::new(ObservedConfig { inner, asked: asked.clone() }).build(Instant::now(), 1_200);
+        asked.take();
+        let copy = controller.clone_box();
+        assert!(!asked.take());
+        copy.window();
+        assert!(asked.take() && !asked.take());
     }
 }

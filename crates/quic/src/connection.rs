@@ -2,9 +2,9 @@
 //!
 //! quinn-proto packs DATAGRAM frames before STREAM frames, so saturated datagrams would starve streams. Datagrams are
 //! therefore handed over only while quinn-proto holds none, one train at a time, and between two trains the streams
-//! are owed a third of what the datagrams got: a quarter of the whole. Packets owed are remembered over congestion
-//! blocks; whether a stream turn that sends nothing was blocked or had nothing to say is found out by one packet of
-//! datagrams: where that passes, the streams were silent and the debt is forgiven.
+//! are owed a third of what the datagrams got: a quarter of the whole. While streams that are owed something are
+//! blocked by congestion control or pacing, no datagram is handed over, because it would go first; streams that have
+//! nothing to say are owed nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,18 +13,22 @@ use std::time::Instant;
 
 use quinn_proto::{ConnectionError, Datagram};
 
+use crate::config::Profile;
+use crate::congestion::WindowAsked;
 use crate::counters::{ConnectionReport, Counters};
 use crate::event::{CloseReason, ConnectionKey};
 use crate::limits;
+use crate::pace::Pace;
 use crate::transmit::{DatagramSource, Outbox};
-
-/// Most packets that streams can be owed: two trains.
-const OWED_PACKETS_MAX: usize = 2 * packet::TRAIN_SEGMENTS_MAX;
 
 pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
     key: ConnectionKey,
     uses_ecn: bool,
+    asked: WindowAsked,
+    pace: Option<Pace>,
+    /// When the `fixed` profile's rate lets more packets go.
+    pub(crate) paced_until: Option<Instant>,
     /// The prefix that this handshake counts for, until it is complete.
     pub(crate) half_open: Option<IpAddr>,
     /// Until when a valid token has to come.
@@ -40,22 +44,38 @@ pub(crate) struct Connection {
     datagrams_handed: u64,
     datagrams_dropped: u64,
     trains_sent: u64,
-    stream_frames_seen: u64,
-    streams_active: bool,
+    /// Packets that streams may send before the next datagram is handed over.
     owed_packets: usize,
+}
+
+/// What became of one attempt to send a train.
+enum Sent {
+    /// So many packets left.
+    Packets(usize),
+    /// There is something to send, which congestion control or pacing holds back.
+    Blocked,
+    /// There is nothing to send.
+    Nothing,
 }
 
 impl Connection {
     pub(crate) fn new(
         proto: quinn_proto::Connection,
         key: ConnectionKey,
-        uses_ecn: bool,
+        profile: Profile,
+        asked: WindowAsked,
         wrong_pin: Option<Arc<AtomicBool>>,
     ) -> Self {
         Self {
             proto,
             key,
-            uses_ecn,
+            uses_ecn: profile.uses_ecn(),
+            asked,
+            pace: match profile {
+                Profile::Fixed { bits_per_second } => Some(Pace::new(bits_per_second)),
+                Profile::Throughput | Profile::Latency => None,
+            },
+            paced_until: None,
             half_open: None,
             deadline: None,
             authenticated: false,
@@ -67,8 +87,6 @@ impl Connection {
             datagrams_handed: 0,
             datagrams_dropped: 0,
             trains_sent: 0,
-            stream_frames_seen: 0,
-            streams_active: false,
             owed_packets: 0,
         }
     }
@@ -93,58 +111,53 @@ impl Connection {
             let segments = segments_per_train(self.proto.current_mtu());
             if self.holds_no_datagram() {
                 let waiting = !self.closed && source.waits(self.key);
-                let share = if waiting { segments.div_ceil(3).max(self.owed_packets) } else { segments };
-                let sent = self.transmit(now, share.min(segments), outbox);
-                self.settle_stream_turn(sent);
-                if sent > 0 && (!waiting || self.owed_packets > 0) {
-                    continue;
-                }
-                if !waiting {
-                    return false;
+                let share = if waiting { self.owed_packets.max(segments.div_ceil(3)) } else { segments };
+                match self.transmit(now, share.min(segments), outbox) {
+                    Sent::Blocked => return false,
+                    Sent::Nothing if !waiting => return false,
+                    Sent::Nothing => self.owed_packets = 0,
+                    Sent::Packets(sent) => {
+                        self.owed_packets = self.owed_packets.saturating_sub(sent);
+                        if !waiting || self.owed_packets > 0 {
+                            continue;
+                        }
+                    }
                 }
                 if outbox.is_full() {
                     return true;
                 }
-                let in_doubt = self.streams_active && self.owed_packets > 0;
-                self.hand_over(source, if in_doubt { 1 } else { segments });
+                self.hand_over(source, segments);
             }
-            let sent = self.transmit(now, segments, outbox);
-            if sent == 0 {
-                return false;
+            match self.transmit(now, segments, outbox) {
+                Sent::Packets(sent) => self.owed_packets += sent.div_ceil(3),
+                Sent::Blocked | Sent::Nothing => return false,
             }
-            if self.streams_active && self.owed_packets > 0 && !self.proto_sent_streams() {
-                self.streams_active = false;
-                self.owed_packets = 0;
-            }
-            self.owed_packets = (self.owed_packets + sent.div_ceil(3)).min(OWED_PACKETS_MAX);
         }
         true
     }
 
-    fn settle_stream_turn(&mut self, sent: usize) {
-        if sent > 0 && self.proto_sent_streams() {
-            self.streams_active = true;
-            self.owed_packets = self.owed_packets.saturating_sub(sent);
-        } else if !self.streams_active {
-            self.owed_packets = 0;
-        }
-    }
-
-    /// Whether STREAM frames have been sent since the last question.
-    fn proto_sent_streams(&mut self) -> bool {
-        let frames = self.proto.stats().frame_tx.stream;
-        std::mem::replace(&mut self.stream_frames_seen, frames) != frames
-    }
-
-    fn transmit(&mut self, now: Instant, segments: usize, outbox: &mut Outbox) -> usize {
+    fn transmit(&mut self, now: Instant, segments: usize, outbox: &mut Outbox) -> Sent {
+        let mtu = self.proto.current_mtu();
+        let segments = match self.pace.as_ref().map(|pace| pace.packets(now, mtu)) {
+            Some(Ok(packets)) => segments.min(packets),
+            Some(Err(next)) => {
+                self.paced_until = Some(next);
+                return Sent::Blocked;
+            }
+            None => segments,
+        };
         let mut buffer = outbox.buffer();
+        self.asked.take();
         let Some(transmit) = self.proto.poll_transmit(now, segments, &mut buffer) else {
             outbox.return_buffer(buffer);
-            return 0;
+            return if self.asked.take() { Sent::Blocked } else { Sent::Nothing };
         };
+        if let Some(pace) = &mut self.pace {
+            pace.spend(now, mtu, transmit.size);
+        }
         self.trains_sent += 1;
         outbox.push(&transmit, self.uses_ecn, buffer);
-        transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size))
+        Sent::Packets(transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size)))
     }
 
     fn holds_no_datagram(&mut self) -> bool {
@@ -155,20 +168,17 @@ impl Connection {
     fn hand_over(&mut self, source: &mut impl DatagramSource, packets: usize) {
         let Some(size_max) = self.proto.datagrams().max_size() else { return };
         let mut begun = 0;
-        let mut room = 0;
-        while begun < packets || room > 0 {
-            let next_fits_any = begun < packets;
-            let Some(datagram) =
-                source.next_datagram(self.key, size_max, if next_fits_any { size_max } else { room })
-            else {
-                return;
-            };
-            if datagram.len() > room {
+        let mut room = 0_usize;
+        while begun < packets || room > FRAME_BOUND {
+            let fits = if begun < packets { size_max } else { room - FRAME_BOUND };
+            let Some(datagram) = source.next_datagram(self.key, size_max, fits) else { return };
+            // quinn-proto begins a frame only where its bound still fits, and then takes what the frame really needs.
+            let frame = 1 + packet::varint::len(datagram.len() as u64) + datagram.len();
+            if room <= FRAME_BOUND || frame > room {
                 begun += 1;
-                room = size_max;
+                room = size_max + FRAME_BOUND;
             }
-            // A frame's type and length take at most as much as quinn-proto's own bound reserves.
-            room = room.saturating_sub(datagram.len() + FRAME_OVERHEAD);
+            room -= frame;
             match self.proto.datagrams().send(datagram, false) {
                 Ok(()) => self.datagrams_handed += 1,
                 Err(error) => unreachable!("the queue was empty and the datagram fits: {error}"),
@@ -211,7 +221,7 @@ impl Connection {
 }
 
 /// Bytes of a DATAGRAM frame besides its payload, as quinn-proto bounds them: type and an eight-byte length.
-const FRAME_OVERHEAD: usize = 9;
+const FRAME_BOUND: usize = 9;
 
 /// Packets in one train: what UDP_SEGMENT takes, in number and in bytes.
 fn segments_per_train(mtu: u16) -> usize {

@@ -15,6 +15,7 @@ use quinn_proto::{
 
 use crate::admission::{Admission, Verdict};
 use crate::config::{self, ClientParameters, EndpointParameters, Profile, ServerParameters};
+use crate::congestion::WindowAsked;
 use crate::connection::Connection;
 use crate::counters::{ConnectionReport, Counters};
 use crate::event::{CloseReason, ConnectionKey, Event, Read, StreamError};
@@ -92,7 +93,12 @@ impl Endpoint {
                 let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
                 let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
                 config
-                    .transport_config(config::transport(parameters.profile, udp_payload_max, false))
+                    .transport_config(config::transport(
+                        parameters.profile,
+                        udp_payload_max,
+                        false,
+                        &WindowAsked::default(),
+                    ))
                     .max_incoming(limits::HALF_OPEN_TOTAL)
                     .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
                     .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
@@ -139,11 +145,12 @@ impl Endpoint {
         let (tls, wrong_pin) = tls::client(parameters.pin);
         let mut client = quinn_proto::ClientConfig::new(tls);
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
-        client.transport_config(config::transport(self.profile, ceiling, true));
+        let asked = WindowAsked::default();
+        client.transport_config(config::transport(self.profile, ceiling, true, &asked));
         let (handle, proto) =
             self.proto.connect(now, client, remote, server_name).map_err(|error| error.to_string())?;
         let key = ConnectionKey(handle.0);
-        let mut connection = Connection::new(proto, key, self.profile.uses_ecn(), Some(wrong_pin));
+        let mut connection = Connection::new(proto, key, self.profile, asked, Some(wrong_pin));
         connection.authenticated = true;
         self.insert(key, connection);
         Ok(key)
@@ -221,11 +228,14 @@ impl Endpoint {
             (Verdict::Accept, Some(server)) => {
                 let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
                 let mut server = server.clone();
-                server.transport_config(config::transport(self.profile, ceiling, false));
+                let asked = WindowAsked::default();
+                server.transport_config(config::transport(self.profile, ceiling, false, &asked));
                 match self.proto.accept(incoming, now, &mut response, Some(Arc::new(server))) {
-                    Ok((handle, proto)) => {
+                    Ok((handle, mut proto)) => {
+                        // The credit that the peer has from its transport parameters is not renewed by reading.
+                        proto.set_receive_window(VarInt::from_u32(0));
                         let key = ConnectionKey(handle.0);
-                        let mut connection = Connection::new(proto, key, self.profile.uses_ecn(), None);
+                        let mut connection = Connection::new(proto, key, self.profile, asked, None);
                         connection.half_open = Some(remote.ip());
                         connection.deadline = Some(now + limits::AUTHENTICATION_DEADLINE);
                         self.admission.begin(remote.ip());
@@ -364,10 +374,8 @@ impl Endpoint {
 
     fn arm(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
-        let due = match (connection.proto.poll_timeout(), connection.deadline) {
-            (Some(transport), Some(deadline)) => Some(transport.min(deadline)),
-            (one, other) => one.or(other),
-        };
+        let timers = [connection.proto.poll_timeout(), connection.deadline, connection.paced_until];
+        let due = timers.into_iter().flatten().min();
         if due == connection.timer {
             return;
         }
@@ -399,6 +407,7 @@ impl Endpoint {
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
                 self.end(now, index, CloseReason::Unauthenticated, 0, b"no valid token in time");
             } else {
+                connection.paced_until.take_if(|until| *until <= now);
                 connection.proto.handle_timeout(now);
             }
             self.touch(index);

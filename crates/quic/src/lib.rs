@@ -15,6 +15,7 @@ mod counters;
 mod endpoint;
 mod event;
 pub mod limits;
+mod pace;
 mod tls;
 mod transmit;
 

@@ -196,7 +196,13 @@ fn an_unreadable_state_directory_is_a_permission_error() {
     if is_root() {
         // Root reads everything, so it becomes nobody; the program's own path must stay within reach.
         let program = place.path("gramway");
-        std::fs::copy(env!("CARGO_BIN_EXE_gramway"), &program).unwrap();
+        // Not copied by this process: a file that is open for writing in any thread's child cannot be run.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_gramway"))
+            .arg(&program)
+            .status()
+            .unwrap();
+        assert!(copied.success());
         std::fs::set_permissions(place.directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         command = Command::new(program);
         command

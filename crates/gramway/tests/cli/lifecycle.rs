@@ -195,3 +195,12 @@ fn a_refused_token_and_a_wrong_pin_end_the_client_with_a_sentence() {
         assert_eq!(client.end(), Some(PERMISSION), "wrong {name}");
     }
 }
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let place = Place::new();
+    let server = place.server();
+    server.signal("-INT");
+    server.signal("-TERM");
+    assert_eq!(server.end(), Some(0));
+}

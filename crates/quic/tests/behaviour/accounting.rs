@@ -27,7 +27,6 @@ fn nothing_is_dropped_silently_at_any_time_under_random_loss_and_sizes() {
             Pair::connected(Setup { ceiling, seed, link: Link::with_delay(Duration::from_millis(5)), ..Setup::default() });
         pair.link.loss_per_mille = loss_per_mille;
         let mut random = Random(seed);
-        let mut refused = 0;
         for _ in 0..400 {
             for _ in 0..random.next() % 100 {
                 let size = match random.next() % 4 {
@@ -36,13 +35,15 @@ fn nothing_is_dropped_silently_at_any_time_under_random_loss_and_sizes() {
                     2 => usize::from(ceiling) - 60,
                     _ => 1_150,
                 };
-                refused += u64::from(!pair.client.send_datagram(client, vec![1; size]));
+                pair.client.send_datagram(client, vec![1; size]);
                 pair.server.send_datagram(server, vec![2; size / 2]);
             }
             pair.drive(Duration::from_micros(random.next() % 5_000));
             pair.client.assert_every_datagram_is_accounted_for();
             pair.server.assert_every_datagram_is_accounted_for();
         }
+        assert_trains_have_their_shape(&pair.client);
+        assert_trains_have_their_shape(&pair.server);
         // Whatever is still inside leaves or is given up when the connection ends.
         let now = pair.now;
         pair.client.endpoint.close(now, client, 0, b"");
@@ -53,9 +54,6 @@ fn nothing_is_dropped_silently_at_any_time_under_random_loss_and_sizes() {
         let arrived = pair.server.recorder.datagram_count;
         assert!(arrived > 0 && arrived <= pair.client.endpoint.totals().datagrams_sent);
         assert_eq!(arrived, pair.server.endpoint.totals().datagrams_received, "each received frame is given out");
-        assert!(refused == 0 || loss_per_mille[0] > 0 || ceiling > 0);
-        assert_trains_have_their_shape(&pair.client);
-        assert_trains_have_their_shape(&pair.server);
     }
 }
 

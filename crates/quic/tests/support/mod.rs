@@ -155,11 +155,13 @@ impl Pair {
     /// Drives until `condition` gives something; panics where it does not within `limit` of virtual time.
     pub(crate) fn drive_until<T>(&mut self, limit: Duration, condition: impl Fn(&Self) -> Option<T>) -> T {
         let end = self.now + limit;
+        let mut goes_on = true;
         loop {
             if let Some(found) = condition(self) {
                 return found;
             }
-            assert!(self.step(end), "the condition did not come true in {limit:?}");
+            assert!(goes_on, "the condition did not come true in {limit:?}");
+            goes_on = self.step(end);
         }
     }
 

@@ -51,7 +51,7 @@ impl Shard {
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let mut inner_io = self.inner_io_past;
         let upstreams = self.inner.iter_mut().flatten().filter_map(|inner| match inner {
-            Inner::Upstream(socket) => Some(socket),
+            Inner::Upstream(socket) => Some(socket.as_mut()),
             _ => None,
         });
         for socket in upstreams.chain(self.udp_listeners.iter_mut().map(|listener| &mut listener.socket)) {
