@@ -13,7 +13,10 @@ pub struct Segments<'a> {
 #[must_use]
 pub fn segments(payload: &[u8], stride: usize) -> Segments<'_> {
     let stride = if stride == 0 { payload.len().max(1) } else { stride };
-    Segments { rest: Some(payload), stride }
+    Segments {
+        rest: Some(payload),
+        stride,
+    }
 }
 
 impl<'a> Iterator for Segments<'a> {
@@ -31,7 +34,9 @@ impl<'a> Iterator for Segments<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let count = self.rest.map_or(0, |rest| rest.len().div_ceil(self.stride).max(1));
+        let count = self
+            .rest
+            .map_or(0, |rest| rest.len().div_ceil(self.stride).max(1));
         (count, Some(count))
     }
 }

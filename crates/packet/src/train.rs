@@ -16,7 +16,10 @@ pub struct TrainLimits {
 
 impl Default for TrainLimits {
     fn default() -> Self {
-        Self { segments: TRAIN_SEGMENTS_MAX, bytes: UDP_PAYLOAD_MAX }
+        Self {
+            segments: TRAIN_SEGMENTS_MAX,
+            bytes: UDP_PAYLOAD_MAX,
+        }
     }
 }
 
@@ -105,7 +108,10 @@ mod tests {
 
     fn pushed(sizes: &[usize]) -> (Train, Vec<Result<(), Refused>>) {
         let mut train = Train::default();
-        let results = sizes.iter().map(|size| train.push(&vec![7; *size], TrainLimits::default())).collect();
+        let results = sizes
+            .iter()
+            .map(|size| train.push(&vec![7; *size], TrainLimits::default()))
+            .collect();
         (train, results)
     }
 
@@ -113,8 +119,14 @@ mod tests {
     fn a_shorter_datagram_closes_its_train() {
         let (train, results) = pushed(&[100, 100, 40, 40]);
         assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(Refused)]);
-        assert_eq!((train.len(), train.bytes().len(), train.segment_size()), (3, 240, 100));
-        assert_eq!(train.datagrams().map(<[u8]>::len).collect::<Vec<_>>(), [100, 100, 40]);
+        assert_eq!(
+            (train.len(), train.bytes().len(), train.segment_size()),
+            (3, 240, 100)
+        );
+        assert_eq!(
+            train.datagrams().map(<[u8]>::len).collect::<Vec<_>>(),
+            [100, 100, 40]
+        );
     }
 
     #[test]
@@ -139,8 +151,14 @@ mod tests {
         let (train, results) = pushed(&[40_000, 30_000]);
         assert_eq!((train.len(), results[1]), (1, Err(Refused)));
         let mut train = Train::default();
-        let short = TrainLimits { segments: 2, bytes: UDP_PAYLOAD_MAX };
-        assert_eq!([1, 1, 1].map(|size| train.push(&vec![0; size], short)), [Ok(()), Ok(()), Err(Refused)]);
+        let short = TrainLimits {
+            segments: 2,
+            bytes: UDP_PAYLOAD_MAX,
+        };
+        assert_eq!(
+            [1, 1, 1].map(|size| train.push(&vec![0; size], short)),
+            [Ok(()), Ok(()), Err(Refused)]
+        );
     }
 
     #[test]

@@ -49,7 +49,9 @@ pub fn read(input: &[u8]) -> Option<(u64, usize)> {
     let first = *input.first()?;
     let used = 1_usize << (first >> 6);
     let bytes = input.get(1..used)?;
-    let value = bytes.iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
+    let value = bytes.iter().fold(u64::from(first & 0x3f), |value, byte| {
+        value << 8 | u64::from(*byte)
+    });
     Some((value, used))
 }
 
@@ -60,7 +62,10 @@ mod tests {
     /// RFC 9000 appendix A.1.
     #[test]
     fn the_examples_of_the_rfc_decode() {
-        assert_eq!(read(&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c]), Some((151_288_809_941_952_652, 8)));
+        assert_eq!(
+            read(&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c]),
+            Some((151_288_809_941_952_652, 8))
+        );
         assert_eq!(read(&[0x9d, 0x7f, 0x3e, 0x7d]), Some((494_878_333, 4)));
         assert_eq!(read(&[0x7b, 0xbd]), Some((15_293, 2)));
         assert_eq!(read(&[0x25]), Some((37, 1)));

@@ -29,18 +29,36 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Judges an attempt from `remote`; `validated` says that a Retry or an earlier token proved the address.
-    pub(crate) fn judge(&mut self, now: Instant, remote: IpAddr, validated: bool, connections: usize) -> Verdict {
-        let crowded = self.half_open.get(&prefix(remote)).is_some_and(|count| *count >= limits::HALF_OPEN_PER_PREFIX);
-        if crowded || self.half_open_total >= limits::HALF_OPEN_TOTAL || connections >= limits::CONNECTIONS_MAX {
+    pub(crate) fn judge(
+        &mut self,
+        now: Instant,
+        remote: IpAddr,
+        validated: bool,
+        connections: usize,
+    ) -> Verdict {
+        let crowded = self
+            .half_open
+            .get(&prefix(remote))
+            .is_some_and(|count| *count >= limits::HALF_OPEN_PER_PREFIX);
+        if crowded
+            || self.half_open_total >= limits::HALF_OPEN_TOTAL
+            || connections >= limits::CONNECTIONS_MAX
+        {
             return Verdict::Ignore;
         }
-        let fresh = self.window_start.is_some_and(|start| now.duration_since(start) < Duration::from_secs(1));
+        let fresh = self
+            .window_start
+            .is_some_and(|start| now.duration_since(start) < Duration::from_secs(1));
         if !fresh {
             self.window_start = Some(now);
             self.attempts = 0;
         }
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts > limits::RETRY_ABOVE_PER_SECOND && !validated { Verdict::Retry } else { Verdict::Accept }
+        if self.attempts > limits::RETRY_ABOVE_PER_SECOND && !validated {
+            Verdict::Retry
+        } else {
+            Verdict::Accept
+        }
     }
 
     /// A handshake began.
@@ -83,10 +101,19 @@ mod tests {
             assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
             admission.begin(ip);
         }
-        assert_eq!(admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0), Verdict::Ignore);
-        assert_eq!(admission.judge(now, IpAddr::from([192, 0, 3, 1]), true, 0), Verdict::Accept);
+        assert_eq!(
+            admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0),
+            Verdict::Ignore
+        );
+        assert_eq!(
+            admission.judge(now, IpAddr::from([192, 0, 3, 1]), true, 0),
+            Verdict::Accept
+        );
         admission.end(IpAddr::from([192, 0, 2, 0]));
-        assert_eq!(admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0), Verdict::Accept);
+        assert_eq!(
+            admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0),
+            Verdict::Accept
+        );
     }
 
     #[test]
@@ -99,13 +126,19 @@ mod tests {
         }
         assert_eq!(admission.judge(now, ip, false, 0), Verdict::Retry);
         assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
-        assert_eq!(admission.judge(now + Duration::from_secs(1), ip, false, 0), Verdict::Accept);
+        assert_eq!(
+            admission.judge(now + Duration::from_secs(1), ip, false, 0),
+            Verdict::Accept
+        );
     }
 
     #[test]
     fn no_connection_is_accepted_beyond_the_total() {
         let mut admission = Admission::default();
         let ip = IpAddr::from([192, 0, 2, 1]);
-        assert_eq!(admission.judge(Instant::now(), ip, true, limits::CONNECTIONS_MAX), Verdict::Ignore);
+        assert_eq!(
+            admission.judge(Instant::now(), ip, true, limits::CONNECTIONS_MAX),
+            Verdict::Ignore
+        );
     }
 }

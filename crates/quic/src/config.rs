@@ -84,8 +84,16 @@ pub(crate) fn transport(
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
     mtu_discovery.upper_bound(ceiling);
-    let window = if authenticated { limits::CONNECTION_WINDOW_BYTES } else { limits::UNAUTHENTICATED_CREDIT_BYTES };
-    let streams = if authenticated { 0 } else { limits::UNAUTHENTICATED_STREAMS };
+    let window = if authenticated {
+        limits::CONNECTION_WINDOW_BYTES
+    } else {
+        limits::UNAUTHENTICATED_CREDIT_BYTES
+    };
+    let streams = if authenticated {
+        0
+    } else {
+        limits::UNAUTHENTICATED_STREAMS
+    };
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(streams))
@@ -93,7 +101,11 @@ pub(crate) fn transport(
         .stream_receive_window(VarInt::from_u32(limits::STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u32(window))
         .send_window(limits::SEND_WINDOW_BYTES)
-        .max_idle_timeout(Some(limits::IDLE_TIMEOUT.try_into().expect("30 s fits a varint of milliseconds")))
+        .max_idle_timeout(Some(
+            limits::IDLE_TIMEOUT
+                .try_into()
+                .expect("30 s fits a varint of milliseconds"),
+        ))
         .keep_alive_interval(authenticated.then_some(limits::KEEP_ALIVE_INTERVAL))
         .packet_threshold(limits::PACKET_THRESHOLD)
         .time_threshold(limits::TIME_THRESHOLD)
@@ -106,11 +118,17 @@ pub(crate) fn transport(
     match profile {
         Profile::Throughput | Profile::Latency => {
             let inner = Arc::new(CubicConfig::default());
-            config.congestion_controller_factory(Arc::new(ObservedConfig { inner, asked: asked.clone() }));
+            config.congestion_controller_factory(Arc::new(ObservedConfig {
+                inner,
+                asked: asked.clone(),
+            }));
         }
         Profile::Fixed { bits_per_second } => {
             let inner = Arc::new(FixedRateConfig { bits_per_second });
-            config.congestion_controller_factory(Arc::new(ObservedConfig { inner, asked: asked.clone() }));
+            config.congestion_controller_factory(Arc::new(ObservedConfig {
+                inner,
+                asked: asked.clone(),
+            }));
         }
     }
     Arc::new(config)

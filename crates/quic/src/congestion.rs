@@ -28,7 +28,10 @@ pub(crate) struct ObservedConfig<F> {
 impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = Arc::clone(&self.inner).build(now, current_mtu);
-        Box::new(Observed { inner, asked: self.asked.clone() })
+        Box::new(Observed {
+            inner,
+            asked: self.asked.clone(),
+        })
     }
 }
 
@@ -68,7 +71,10 @@ impl Controller for Observed {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), asked: self.asked.clone() })
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            asked: self.asked.clone(),
+        })
     }
 
     fn initial_window(&self) -> u64 {
@@ -97,8 +103,11 @@ pub(crate) struct FixedRateConfig {
 
 impl ControllerFactory for FixedRateConfig {
     fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let mut controller =
-            FixedRate { bits_per_second: self.bits_per_second, mtu: u64::from(current_mtu), window: 0 };
+        let mut controller = FixedRate {
+            bits_per_second: self.bits_per_second,
+            mtu: u64::from(current_mtu),
+            window: 0,
+        };
         controller.follow(INITIAL_ROUND_TRIP);
         Box::new(controller)
     }
@@ -118,7 +127,9 @@ impl FixedRate {
         // rate itself is kept by `crate::pace::Pace`.
         let span = 2 * round_trip + ACKNOWLEDGEMENT_SLACK;
         let bytes = u128::from(self.bits_per_second) * span.as_nanos() / 8_000_000_000;
-        self.window = u64::try_from(bytes).unwrap_or(u64::MAX).max(WINDOW_PACKETS_MIN * self.mtu);
+        self.window = u64::try_from(bytes)
+            .unwrap_or(u64::MAX)
+            .max(WINDOW_PACKETS_MIN * self.mtu);
     }
 }
 
@@ -163,14 +174,22 @@ mod tests {
 
     #[test]
     fn the_window_holds_two_round_trips_at_the_rate_and_the_slack() {
-        let mut controller = FixedRate { bits_per_second: 100_000_000, mtu: 1_200, window: 0 };
+        let mut controller = FixedRate {
+            bits_per_second: 100_000_000,
+            mtu: 1_200,
+            window: 0,
+        };
         controller.follow(Duration::from_millis(20));
         assert_eq!(controller.window(), 100_000_000 / 8 * 140 / 1_000);
     }
 
     #[test]
     fn a_low_rate_still_leaves_a_train_of_packets() {
-        let mut controller = FixedRate { bits_per_second: 1_000_000, mtu: 1_200, window: 0 };
+        let mut controller = FixedRate {
+            bits_per_second: 1_000_000,
+            mtu: 1_200,
+            window: 0,
+        };
         controller.follow(Duration::from_micros(50));
         assert_eq!(controller.window(), 64 * 1_200);
     }
@@ -178,8 +197,14 @@ mod tests {
     #[test]
     fn a_question_for_the_window_is_noted_once() {
         let asked = WindowAsked::default();
-        let inner = Arc::new(FixedRateConfig { bits_per_second: 1_000_000 });
-        let controller = Arc::new(ObservedConfig { inner, asked: asked.clone() }).build(Instant::now(), 1_200);
+        let inner = Arc::new(FixedRateConfig {
+            bits_per_second: 1_000_000,
+        });
+        let controller = Arc::new(ObservedConfig {
+            inner,
+            asked: asked.clone(),
+        })
+        .build(Instant::now(), 1_200);
         asked.take();
         let copy = controller.clone_box();
         assert!(!asked.take());

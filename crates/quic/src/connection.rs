@@ -92,7 +92,10 @@ impl Connection {
     }
 
     pub(crate) fn close_reason(&self, error: &ConnectionError) -> CloseReason {
-        let wrong_pin = self.wrong_pin.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
+        let wrong_pin = self
+            .wrong_pin
+            .as_ref()
+            .is_some_and(|flag| flag.load(Ordering::Relaxed));
         CloseReason::new(error, wrong_pin)
     }
 
@@ -111,7 +114,11 @@ impl Connection {
             let segments = segments_per_train(self.proto.current_mtu());
             if self.holds_no_datagram() {
                 let waiting = !self.closed && source.waits(self.key);
-                let share = if waiting { self.owed_packets.max(segments.div_ceil(3)) } else { segments };
+                let share = if waiting {
+                    self.owed_packets.max(segments.div_ceil(3))
+                } else {
+                    segments
+                };
                 match self.transmit(now, share.min(segments), outbox) {
                     Sent::Blocked => return false,
                     Sent::Nothing if !waiting => return false,
@@ -150,14 +157,22 @@ impl Connection {
         self.asked.take();
         let Some(transmit) = self.proto.poll_transmit(now, segments, &mut buffer) else {
             outbox.return_buffer(buffer);
-            return if self.asked.take() { Sent::Blocked } else { Sent::Nothing };
+            return if self.asked.take() {
+                Sent::Blocked
+            } else {
+                Sent::Nothing
+            };
         };
         if let Some(pace) = &mut self.pace {
             pace.spend(now, mtu, transmit.size);
         }
         self.trains_sent += 1;
         outbox.push(&transmit, self.uses_ecn, buffer);
-        Sent::Packets(transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size)))
+        Sent::Packets(
+            transmit
+                .segment_size
+                .map_or(1, |size| transmit.size.div_ceil(size)),
+        )
     }
 
     fn holds_no_datagram(&mut self) -> bool {
@@ -166,12 +181,20 @@ impl Connection {
 
     /// Moves what fits into `packets` packets from the source to quinn-proto.
     fn hand_over(&mut self, source: &mut impl DatagramSource, packets: usize) {
-        let Some(size_max) = self.proto.datagrams().max_size() else { return };
+        let Some(size_max) = self.proto.datagrams().max_size() else {
+            return;
+        };
         let mut begun = 0;
         let mut room = 0_usize;
         while begun < packets || room > FRAME_BOUND {
-            let fits = if begun < packets { size_max } else { room - FRAME_BOUND };
-            let Some(datagram) = source.next_datagram(self.key, size_max, fits) else { return };
+            let fits = if begun < packets {
+                size_max
+            } else {
+                room - FRAME_BOUND
+            };
+            let Some(datagram) = source.next_datagram(self.key, size_max, fits) else {
+                return;
+            };
             // quinn-proto begins a frame only where its bound still fits, and then takes what the frame really needs.
             let frame = 1 + packet::varint::len(datagram.len() as u64) + datagram.len();
             if room <= FRAME_BOUND || frame > room {
@@ -225,7 +248,9 @@ const FRAME_BOUND: usize = 9;
 
 /// Packets in one train: what UDP_SEGMENT takes, in number and in bytes.
 fn segments_per_train(mtu: u16) -> usize {
-    packet::TRAIN_SEGMENTS_MAX.min(packet::UDP_PAYLOAD_MAX / usize::from(mtu)).max(1)
+    packet::TRAIN_SEGMENTS_MAX
+        .min(packet::UDP_PAYLOAD_MAX / usize::from(mtu))
+        .max(1)
 }
 
 #[cfg(test)]

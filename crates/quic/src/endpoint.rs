@@ -9,8 +9,8 @@ use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, Incoming, RandomConnectionIdGenerator, Side,
-    StreamEvent, StreamId, VarInt, WriteError,
+    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, Incoming,
+    RandomConnectionIdGenerator, Side, StreamEvent, StreamId, VarInt, WriteError,
 };
 
 use crate::admission::{Admission, Verdict};
@@ -78,9 +78,12 @@ impl Endpoint {
         parameters: &EndpointParameters,
         server: Option<ServerParameters>,
     ) -> Result<Self, ConfigurationError> {
-        let udp_payload_max =
-            parameters.udp_payload_max.unwrap_or(limits::UDP_PAYLOAD_MAX).clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
-        let mut endpoint = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
+        let udp_payload_max = parameters
+            .udp_payload_max
+            .unwrap_or(limits::UDP_PAYLOAD_MAX)
+            .clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
+        let mut endpoint =
+            EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
         endpoint
             // The default generator puts the same hash tag into every ID, which links connections to one server.
             .cid_generator(|| Box::new(RandomConnectionIdGenerator::new(limits::CONNECTION_ID_BYTES)))
@@ -90,7 +93,8 @@ impl Endpoint {
         let server = server
             .map(|server| {
                 let tls = tls::server(server.certificate_chain, server.private_key)?;
-                let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
+                let token_key =
+                    hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
                 let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
                 config
                     .transport_config(config::transport(
@@ -147,8 +151,10 @@ impl Endpoint {
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
         let asked = WindowAsked::default();
         client.transport_config(config::transport(self.profile, ceiling, true, &asked));
-        let (handle, proto) =
-            self.proto.connect(now, client, remote, server_name).map_err(|error| error.to_string())?;
+        let (handle, proto) = self
+            .proto
+            .connect(now, client, remote, server_name)
+            .map_err(|error| error.to_string())?;
         let key = ConnectionKey(handle.0);
         let mut connection = Connection::new(proto, key, self.profile, asked, Some(wrong_pin));
         connection.authenticated = true;
@@ -160,7 +166,10 @@ impl Endpoint {
     ///
     /// Answers that belong to no connection (Retry, version negotiation, stateless reset) go to `outbox`, or are left
     /// out where it is full.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one received message, and the two ways on")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one received message, and the two ways on"
+    )]
     pub fn handle_received(
         &mut self,
         now: Instant,
@@ -171,15 +180,25 @@ impl Endpoint {
         receiver: &mut impl Receiver,
         outbox: &mut Outbox,
     ) {
-        let segment_size = if segment_size == 0 { data.len() } else { segment_size };
+        let segment_size = if segment_size == 0 {
+            data.len()
+        } else {
+            segment_size
+        };
         let codepoint = EcnCodepoint::from_bits(ecn.bits());
         let mut touched = None;
         while !data.is_empty() {
             let segment = data.split_to(segment_size.min(data.len()));
             // Unread stream data pins the whole receive buffer that it arrived in.
-            let segment = if self.stalled_readers > 0 { BytesMut::from(&segment[..]) } else { segment };
+            let segment = if self.stalled_readers > 0 {
+                BytesMut::from(&segment[..])
+            } else {
+                segment
+            };
             let mut response = outbox.buffer();
-            let event = self.proto.handle(now, path.remote, path.local, codepoint, segment, &mut response);
+            let event = self
+                .proto
+                .handle(now, path.remote, path.local, codepoint, segment, &mut response);
             match event {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     outbox.return_buffer(response);
@@ -210,7 +229,9 @@ impl Endpoint {
 
     fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {
         let Some(index) = index else { return };
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
         while let Some(payload) = connection.proto.datagrams().recv() {
             if !connection.closed {
                 receiver.datagram(ConnectionKey(index), payload);
@@ -230,7 +251,10 @@ impl Endpoint {
                 let mut server = server.clone();
                 let asked = WindowAsked::default();
                 server.transport_config(config::transport(self.profile, ceiling, false, &asked));
-                match self.proto.accept(incoming, now, &mut response, Some(Arc::new(server))) {
+                match self
+                    .proto
+                    .accept(incoming, now, &mut response, Some(Arc::new(server)))
+                {
                     Ok((handle, mut proto)) => {
                         // The credit that the peer has from its transport parameters is not renewed by reading.
                         proto.set_receive_window(VarInt::from_u32(0));
@@ -265,7 +289,10 @@ impl Endpoint {
         if self.connections.len() <= key.0 {
             self.connections.resize_with(key.0 + 1, || None);
         }
-        debug_assert!(self.connections[key.0].is_none(), "quinn-proto gives a handle again only once drained");
+        debug_assert!(
+            self.connections[key.0].is_none(),
+            "quinn-proto gives a handle again only once drained"
+        );
         self.connections[key.0] = Some(Box::new(connection));
         self.open += 1;
         self.touch(key.0);
@@ -273,7 +300,9 @@ impl Endpoint {
 
     /// The connection's state changed: its events are due, and it may have something to send.
     fn touch(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
         if !std::mem::replace(&mut connection.unsettled, true) {
             self.unsettled.push(index);
         }
@@ -304,7 +333,9 @@ impl Endpoint {
 
     fn settle(&mut self, index: usize) {
         let key = ConnectionKey(index);
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
         connection.unsettled = false;
         while let Some(event) = connection.proto.poll_endpoint_events() {
             if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
@@ -327,23 +358,43 @@ impl Endpoint {
                     connection.closed = true;
                     let count = connection.take_dropped();
                     if count > 0 {
-                        self.events.push_back(Event::DatagramsDropped { connection: key, count });
+                        self.events.push_back(Event::DatagramsDropped {
+                            connection: key,
+                            count,
+                        });
                     }
-                    Event::Closed { connection: key, reason: connection.close_reason(&reason) }
+                    Event::Closed {
+                        connection: key,
+                        reason: connection.close_reason(&reason),
+                    }
                 }
                 quinn_proto::Event::Stream(event) => match event {
                     StreamEvent::Opened { dir } => {
                         while let Some(stream) = connection.proto.streams().accept(dir) {
-                            self.events.push_back(Event::StreamOpened { connection: key, stream });
+                            self.events.push_back(Event::StreamOpened {
+                                connection: key,
+                                stream,
+                            });
                         }
                         continue;
                     }
-                    StreamEvent::Readable { id } => Event::StreamReadable { connection: key, stream: id },
-                    StreamEvent::Writable { id } => Event::StreamWritable { connection: key, stream: id },
-                    StreamEvent::Finished { id } => Event::StreamFinished { connection: key, stream: id },
-                    StreamEvent::Stopped { id, error_code } => {
-                        Event::StreamStopped { connection: key, stream: id, code: error_code.into_inner() }
-                    }
+                    StreamEvent::Readable { id } => Event::StreamReadable {
+                        connection: key,
+                        stream: id,
+                    },
+                    StreamEvent::Writable { id } => Event::StreamWritable {
+                        connection: key,
+                        stream: id,
+                    },
+                    StreamEvent::Finished { id } => Event::StreamFinished {
+                        connection: key,
+                        stream: id,
+                    },
+                    StreamEvent::Stopped { id, error_code } => Event::StreamStopped {
+                        connection: key,
+                        stream: id,
+                        code: error_code.into_inner(),
+                    },
                     StreamEvent::Available { dir } => Event::StreamsAvailable { connection: key, dir },
                 },
             };
@@ -351,7 +402,10 @@ impl Endpoint {
         }
         let count = connection.take_dropped();
         if count > 0 && !connection.closed {
-            self.events.push_back(Event::DatagramsDropped { connection: key, count });
+            self.events.push_back(Event::DatagramsDropped {
+                connection: key,
+                count,
+            });
         }
         if connection.proto.is_drained() {
             self.remove(index);
@@ -361,7 +415,9 @@ impl Endpoint {
     }
 
     fn remove(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
         if let Some(timer) = connection.timer {
             self.timers.remove(&(timer, index));
         }
@@ -373,8 +429,14 @@ impl Endpoint {
     }
 
     fn arm(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
-        let timers = [connection.proto.poll_timeout(), connection.deadline, connection.paced_until];
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let timers = [
+            connection.proto.poll_timeout(),
+            connection.deadline,
+            connection.paced_until,
+        ];
         let due = timers.into_iter().flatten().min();
         if due == connection.timer {
             return;
@@ -392,8 +454,19 @@ impl Endpoint {
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let (due, index) = *self.timers.first()?;
         let key = ConnectionKey(index);
-        let deadline = self.connections.get(index).and_then(Option::as_ref).and_then(|entry| entry.deadline);
-        Some((due, if deadline == Some(due) { Timer::Authentication(key) } else { Timer::Transport(key) }))
+        let deadline = self
+            .connections
+            .get(index)
+            .and_then(Option::as_ref)
+            .and_then(|entry| entry.deadline);
+        Some((
+            due,
+            if deadline == Some(due) {
+                Timer::Authentication(key)
+            } else {
+                Timer::Transport(key)
+            },
+        ))
     }
 
     /// Runs every timer that is due.
@@ -402,10 +475,18 @@ impl Endpoint {
             && due <= now
         {
             self.timers.remove(&(due, index));
-            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { continue };
+            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
             connection.timer = None;
             if connection.deadline.is_some_and(|deadline| deadline <= now) {
-                self.end(now, index, CloseReason::Unauthenticated, 0, b"no valid token in time");
+                self.end(
+                    now,
+                    index,
+                    CloseReason::Unauthenticated,
+                    0,
+                    b"no valid token in time",
+                );
             } else {
                 connection.paced_until.take_if(|until| *until <= now);
                 connection.proto.handle_timeout(now);
@@ -421,8 +502,12 @@ impl Endpoint {
             if outbox.is_full() {
                 break;
             }
-            let Some(index) = self.ready.pop_front() else { break };
-            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else { continue };
+            let Some(index) = self.ready.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
             connection.ready = connection.flush(now, source, outbox);
             if connection.ready {
                 self.ready.push_back(index);
@@ -438,13 +523,19 @@ impl Endpoint {
 
     /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
     pub fn authenticate(&mut self, connection: ConnectionKey) {
-        let Some(entry) = self.live(connection) else { return };
+        let Some(entry) = self.live(connection) else {
+            return;
+        };
         if std::mem::replace(&mut entry.authenticated, true) {
             return;
         }
         entry.deadline = None;
-        entry.proto.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(limits::AUTHENTICATED_STREAMS));
-        entry.proto.set_receive_window(VarInt::from_u32(limits::CONNECTION_WINDOW_BYTES));
+        entry
+            .proto
+            .set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(limits::AUTHENTICATED_STREAMS));
+        entry
+            .proto
+            .set_receive_window(VarInt::from_u32(limits::CONNECTION_WINDOW_BYTES));
         self.touch(connection.0);
     }
 
@@ -455,16 +546,26 @@ impl Endpoint {
     }
 
     fn end(&mut self, now: Instant, index: usize, why: CloseReason, code: u32, reason: &[u8]) {
-        let Some(connection) = self.live(ConnectionKey(index)) else { return };
+        let Some(connection) = self.live(ConnectionKey(index)) else {
+            return;
+        };
         connection.deadline = None;
-        connection.proto.close(now, VarInt::from_u32(code), Bytes::copy_from_slice(reason));
+        connection
+            .proto
+            .close(now, VarInt::from_u32(code), Bytes::copy_from_slice(reason));
         connection.closed = true;
         let count = connection.take_dropped();
         let key = ConnectionKey(index);
         if count > 0 {
-            self.events.push_back(Event::DatagramsDropped { connection: key, count });
+            self.events.push_back(Event::DatagramsDropped {
+                connection: key,
+                count,
+            });
         }
-        self.events.push_back(Event::Closed { connection: key, reason: why });
+        self.events.push_back(Event::Closed {
+            connection: key,
+            reason: why,
+        });
     }
 
     /// Our own address changed under a client's connection: the path is validated anew (RFC 9000 section 9).
@@ -520,7 +621,10 @@ impl Endpoint {
         data: &mut Bytes,
     ) -> Result<usize, StreamError> {
         let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let result = entry.proto.send_stream(stream).write_chunks(std::slice::from_mut(data));
+        let result = entry
+            .proto
+            .send_stream(stream)
+            .write_chunks(std::slice::from_mut(data));
         let written = written(result.map(|written| written.bytes))?;
         if written > 0 {
             self.mark_ready(connection);
@@ -601,7 +705,11 @@ impl Endpoint {
     /// Datagrams inside quinn-proto that have been neither sent nor given up.
     #[must_use]
     pub fn datagrams_held(&self) -> u64 {
-        self.connections.iter().flatten().map(|connection| connection.datagrams_held()).sum()
+        self.connections
+            .iter()
+            .flatten()
+            .map(|connection| connection.datagrams_held())
+            .sum()
     }
 
     /// Connections that have not ended, draining ones included.

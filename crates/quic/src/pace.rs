@@ -23,7 +23,10 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(bits_per_second: u64) -> Self {
-        Self { bits_per_second: bits_per_second.max(1), next: None }
+        Self {
+            bits_per_second: bits_per_second.max(1),
+            next: None,
+        }
     }
 
     /// Packets of `mtu` bytes that may leave at `now`, or when the next may.
@@ -60,7 +63,11 @@ mod tests {
 
     #[test]
     fn a_late_driver_keeps_the_rate_and_no_span_exceeds_it() {
-        for (rate, mtu) in [(2_000_000_u64, 1_452_u16), (100_000_000, 1_452), (1_000_000_000, 9_000)] {
+        for (rate, mtu) in [
+            (2_000_000_u64, 1_452_u16),
+            (100_000_000, 1_452),
+            (1_000_000_000, 9_000),
+        ] {
             let mut pace = Pace::new(rate);
             let start = Instant::now();
             let (mut now, mut sent) = (start, Vec::new());
@@ -71,7 +78,9 @@ mod tests {
                         pace.spend(now, mtu, bytes);
                         sent.push((now, bytes));
                     }
-                    Err(next) => now = next + Duration::from_micros(next.duration_since(start).as_nanos() as u64 % 900),
+                    Err(next) => {
+                        now = next + Duration::from_micros(next.duration_since(start).as_nanos() as u64 % 900)
+                    }
                 }
             }
             let total: usize = sent.iter().map(|(_, bytes)| bytes).sum();
@@ -79,7 +88,10 @@ mod tests {
             for (index, (from, _)) in sent.iter().enumerate() {
                 let within = sent[index..].iter().take_while(|(at, _)| *at - *from < SPAN);
                 let bytes: usize = within.map(|(_, bytes)| bytes).sum();
-                assert!(bytes as u64 * 80 <= rate, "{bytes} bytes in a tenth of a second at {rate}");
+                assert!(
+                    bytes as u64 * 80 <= rate,
+                    "{bytes} bytes in a tenth of a second at {rate}"
+                );
             }
         }
     }

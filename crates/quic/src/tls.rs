@@ -30,7 +30,9 @@ fn crypto_provider() -> Arc<CryptoProvider> {
     provider.cipher_suites.retain(|suite| suite.tls13().is_some());
     // Measured on machines with AES instructions: sealing 1,150 bytes takes 167 ns against 180 ns with AES-256-GCM
     // and 700 ns with ChaCha20-Poly1305.
-    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     Arc::new(provider)
 }
 
@@ -64,7 +66,8 @@ pub(crate) fn server(
     config.max_early_data_size = 0;
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    let config = QuicServerConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
+    let config =
+        QuicServerConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
     Ok(Arc::new(config))
 }
 
@@ -86,7 +89,8 @@ pub(crate) fn client(pin: [u8; 32]) -> (Arc<QuicClientConfig>, Arc<AtomicBool>) 
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.enable_early_data = false;
     config.resumption = rustls::client::Resumption::disabled();
-    let config = QuicClientConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
+    let config =
+        QuicClientConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
     (Arc::new(config), mismatch)
 }
 
@@ -113,7 +117,9 @@ impl ServerCertVerifier for PinVerifier {
             return Ok(ServerCertVerified::assertion());
         }
         self.mismatch.store(true, Ordering::Relaxed);
-        Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::ApplicationVerificationFailure,
+        ))
     }
 
     fn verify_tls12_signature(

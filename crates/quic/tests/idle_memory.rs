@@ -36,7 +36,10 @@ fn connect_batch(pair: &mut Pair, number: usize) {
 
 #[test]
 fn idle_connections_without_a_token_stay_under_the_named_memory_bound() {
-    let mut pair = Pair::new(Setup { link: Link::with_delay(Duration::from_micros(100)), ..Setup::default() });
+    let mut pair = Pair::new(Setup {
+        link: Link::with_delay(Duration::from_micros(100)),
+        ..Setup::default()
+    });
     pair.server.authenticates = false;
     // What allocator, TLS and the test's own tables need once is not counted.
     connect_batch(&mut pair, 0);
@@ -45,9 +48,16 @@ fn idle_connections_without_a_token_stay_under_the_named_memory_bound() {
         connect_batch(&mut pair, number);
     }
     let after = resident_bytes();
-    assert_eq!(pair.server.endpoint.open_connections(), CONNECTIONS + BATCH, "all of them are still there");
+    assert_eq!(
+        pair.server.endpoint.open_connections(),
+        CONNECTIONS + BATCH,
+        "all of them are still there"
+    );
     assert!(pair.server.closed.is_empty());
     let each = after.saturating_sub(before) / CONNECTIONS;
-    println!("{each} bytes per idle connection without a token, {} MiB for {CONNECTIONS}", (after - before) >> 20);
+    println!(
+        "{each} bytes per idle connection without a token, {} MiB for {CONNECTIONS}",
+        (after - before) >> 20
+    );
     assert!(each <= BYTES_PER_CONNECTION_MAX, "{each} bytes per connection");
 }

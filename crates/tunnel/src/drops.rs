@@ -178,7 +178,13 @@ mod tests {
 
     #[test]
     fn an_account_balances_fragments_like_datagrams() {
-        let mut account = Account { accepted: 3, split: 5, sent: 4, joined: 0, ..Account::default() };
+        let mut account = Account {
+            accepted: 3,
+            split: 5,
+            sent: 4,
+            joined: 0,
+            ..Account::default()
+        };
         assert!(!account.is_balanced(1));
         account.drop(DropReason::QueueFull, 3);
         assert!(account.is_balanced(1));

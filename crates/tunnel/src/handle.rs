@@ -114,7 +114,10 @@ impl Handle {
     /// A second handle that other threads may hold.
     #[must_use]
     pub fn controller(&self) -> Controller {
-        Controller { commands: self.commands.clone(), waker: self.waker.clone() }
+        Controller {
+            commands: self.commands.clone(),
+            waker: self.waker.clone(),
+        }
     }
 
     /// The next notice; `None` once the shard has ended, or when `limit` passes.
@@ -126,7 +129,9 @@ impl Handle {
     /// Whether the shard's thread has ended, so that [`Handle::join`] would not wait.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
+        self.thread
+            .as_ref()
+            .is_none_or(std::thread::JoinHandle::is_finished)
     }
 
     /// Waits for the shard to end: its last counters, or why it failed.
@@ -135,7 +140,9 @@ impl Handle {
     /// The [`Failure`] that ended it; a panic of the shard's thread is [`Failure::Bug`].
     pub fn join(mut self) -> Result<Snapshot, Failure> {
         let thread = self.thread.take().expect("only join and drop take the thread");
-        thread.join().unwrap_or_else(|_| Err(Failure::Bug("the shard's thread panicked".to_owned())))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(Failure::Bug("the shard's thread panicked".to_owned())))
     }
 }
 

@@ -48,11 +48,19 @@ impl FromStr for AllowedTarget {
         let wrong = || NotATarget(text.to_owned());
         let (range, port) = if let Some(rest) = text.strip_prefix('[') {
             let (range, rest) = rest.split_once(']').ok_or_else(wrong)?;
-            (range, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(wrong)?) })
+            (
+                range,
+                if rest.is_empty() {
+                    None
+                } else {
+                    Some(rest.strip_prefix(':').ok_or_else(wrong)?)
+                },
+            )
         } else if text.matches(':').count() > 1 {
             (text, None)
         } else {
-            text.split_once(':').map_or((text, None), |(range, port)| (range, Some(port)))
+            text.split_once(':')
+                .map_or((text, None), |(range, port)| (range, Some(port)))
         };
         let port = port.map(str::parse::<u16>).transpose().map_err(|_| wrong())?;
         let (address, prefix) = range.split_once('/').map_or((range, None), |(a, p)| (a, Some(p)));
@@ -62,7 +70,11 @@ impl FromStr for AllowedTarget {
         if prefix > bits {
             return Err(wrong());
         }
-        Ok(Self { network, prefix, port })
+        Ok(Self {
+            network,
+            prefix,
+            port,
+        })
     }
 }
 
@@ -200,7 +212,13 @@ mod tests {
 
     #[test]
     fn public_and_private_addresses_are_open() {
-        for target in ["8.8.8.8:53", "10.1.2.3:80", "192.168.1.1:1", "[2001:db8::1]:443", "[fd00::1]:1"] {
+        for target in [
+            "8.8.8.8:53",
+            "10.1.2.3:80",
+            "192.168.1.1:1",
+            "[2001:db8::1]:443",
+            "[fd00::1]:1",
+        ] {
             assert_eq!(check(&[], target), Ok(()), "{target}");
         }
     }
@@ -236,7 +254,10 @@ mod tests {
         assert_eq!(check(&["127.0.0.0/8"], "127.9.9.9:1"), Ok(()));
         assert_eq!(check(&["127.0.0.0/8"], "[::ffff:127.0.0.1]:1"), Ok(()));
         assert_eq!(check(&["127.0.0.1:53"], "127.0.0.1:53"), Ok(()));
-        assert_eq!(check(&["127.0.0.1:53"], "127.0.0.1:54"), Err(Prohibited::Loopback));
+        assert_eq!(
+            check(&["127.0.0.1:53"], "127.0.0.1:54"),
+            Err(Prohibited::Loopback)
+        );
         assert_eq!(check(&["[::1/128]:80"], "[::1]:80"), Ok(()));
         assert_eq!(check(&["::1"], "[::1]:9"), Ok(()));
         assert_eq!(check(&["0.0.0.0/0"], "127.0.0.1:9"), Ok(()));
@@ -245,7 +266,17 @@ mod tests {
 
     #[test]
     fn texts_that_are_no_range_are_refused_with_an_example() {
-        for text in ["", "x", "1.2.3.4/33", "1.2.3.4:x", "[::1", "[::1]80", "::1/129", "1.2.3.4/", "1.2.3.4:70000"] {
+        for text in [
+            "",
+            "x",
+            "1.2.3.4/33",
+            "1.2.3.4:x",
+            "[::1",
+            "[::1]80",
+            "::1/129",
+            "1.2.3.4/",
+            "1.2.3.4:70000",
+        ] {
             let error = text.parse::<AllowedTarget>().unwrap_err();
             assert!(error.to_string().contains("CIDR[:PORT]"), "{text}");
         }

@@ -10,21 +10,40 @@ use crate::support::{Link, Pair, Random, Setup, Side};
 
 fn assert_trains_have_their_shape(side: &Side) {
     for sent in &side.sent {
-        assert!(sent.segment_size > 0 && sent.segment_size <= sent.bytes, "{sent:?}");
+        assert!(
+            sent.segment_size > 0 && sent.segment_size <= sent.bytes,
+            "{sent:?}"
+        );
         assert!(sent.bytes <= UDP_PAYLOAD_MAX, "{sent:?}");
-        assert!(sent.bytes.div_ceil(sent.segment_size) <= TRAIN_SEGMENTS_MAX, "{sent:?}");
+        assert!(
+            sent.bytes.div_ceil(sent.segment_size) <= TRAIN_SEGMENTS_MAX,
+            "{sent:?}"
+        );
     }
-    let segments: usize = side.sent.iter().map(|sent| sent.bytes.div_ceil(sent.segment_size)).sum();
-    assert_eq!(segments as u64, side.endpoint.totals().packets_sent, "every segment is one packet");
+    let segments: usize = side
+        .sent
+        .iter()
+        .map(|sent| sent.bytes.div_ceil(sent.segment_size))
+        .sum();
+    assert_eq!(
+        segments as u64,
+        side.endpoint.totals().packets_sent,
+        "every segment is one packet"
+    );
 }
 
 #[test]
 fn nothing_is_dropped_silently_at_any_time_under_random_loss_and_sizes() {
     for seed in 1..=6 {
         let ceiling = [1_452, 1_452, 9_000, 65_507, 1_200, 1_500][seed as usize - 1];
-        let loss_per_mille = [[0, 0], [20, 20], [100, 10], [50, 50], [10, 200], [300, 300]][seed as usize - 1];
-        let (mut pair, client, server) =
-            Pair::connected(Setup { ceiling, seed, link: Link::with_delay(Duration::from_millis(5)), ..Setup::default() });
+        let loss_per_mille =
+            [[0, 0], [20, 20], [100, 10], [50, 50], [10, 200], [300, 300]][seed as usize - 1];
+        let (mut pair, client, server) = Pair::connected(Setup {
+            ceiling,
+            seed,
+            link: Link::with_delay(Duration::from_millis(5)),
+            ..Setup::default()
+        });
         pair.link.loss_per_mille = loss_per_mille;
         let mut random = Random(seed);
         for _ in 0..400 {
@@ -48,12 +67,22 @@ fn nothing_is_dropped_silently_at_any_time_under_random_loss_and_sizes() {
         let now = pair.now;
         pair.client.endpoint.close(now, client, 0, b"");
         pair.drive(Duration::from_secs(10));
-        assert_eq!((pair.client.endpoint.datagrams_held(), pair.server.endpoint.datagrams_held()), (0, 0));
+        assert_eq!(
+            (
+                pair.client.endpoint.datagrams_held(),
+                pair.server.endpoint.datagrams_held()
+            ),
+            (0, 0)
+        );
         pair.client.assert_every_datagram_is_accounted_for();
         pair.server.assert_every_datagram_is_accounted_for();
         let arrived = pair.server.recorder.datagram_count;
         assert!(arrived > 0 && arrived <= pair.client.endpoint.totals().datagrams_sent);
-        assert_eq!(arrived, pair.server.endpoint.totals().datagrams_received, "each received frame is given out");
+        assert_eq!(
+            arrived,
+            pair.server.endpoint.totals().datagrams_received,
+            "each received frame is given out"
+        );
     }
 }
 
@@ -86,14 +115,27 @@ fn a_connection_that_times_out_gives_its_datagrams_back_as_dropped() {
     pair.drive(Duration::from_secs(40));
     pair.client.source.calm();
     assert_eq!(pair.client.closed.len(), 1);
-    assert!(pair.client.datagrams_dropped > 0, "a train was inside when the path broke");
+    assert!(
+        pair.client.datagrams_dropped > 0,
+        "a train was inside when the path broke"
+    );
     pair.client.assert_every_datagram_is_accounted_for();
 }
 
 #[test]
 fn trains_never_exceed_what_one_send_takes_and_are_long_under_load() {
-    for (ceiling, size) in [(1_200, 1_100), (1_452, 1_150), (9_000, 300), (9_000, 8_900), (65_507, 60_000), (1_452, 3)] {
-        let (mut pair, client, _) = Pair::connected(Setup { ceiling, ..Setup::default() });
+    for (ceiling, size) in [
+        (1_200, 1_100),
+        (1_452, 1_150),
+        (9_000, 300),
+        (9_000, 8_900),
+        (65_507, 60_000),
+        (1_452, 3),
+    ] {
+        let (mut pair, client, _) = Pair::connected(Setup {
+            ceiling,
+            ..Setup::default()
+        });
         pair.client.sent.clear();
         let before = pair.client.endpoint.totals();
         pair.client.saturate(client, Some(size));
@@ -102,28 +144,47 @@ fn trains_never_exceed_what_one_send_takes_and_are_long_under_load() {
         pair.drive(Duration::from_millis(300));
         let mut longest = 0;
         for sent in &pair.client.sent {
-            assert!(sent.bytes <= UDP_PAYLOAD_MAX && sent.segment_size <= sent.bytes, "{sent:?}");
+            assert!(
+                sent.bytes <= UDP_PAYLOAD_MAX && sent.segment_size <= sent.bytes,
+                "{sent:?}"
+            );
             let segments = sent.bytes.div_ceil(sent.segment_size);
             assert!(segments <= TRAIN_SEGMENTS_MAX, "{sent:?}");
             longest = longest.max(segments);
         }
         let possible = TRAIN_SEGMENTS_MAX.min(UDP_PAYLOAD_MAX / usize::from(ceiling));
-        assert!(longest * 4 >= possible * 3, "{longest} of {possible} segments with datagrams of {size}");
+        assert!(
+            longest * 4 >= possible * 3,
+            "{longest} of {possible} segments with datagrams of {size}"
+        );
         let totals = pair.client.endpoint.totals();
-        let segments: usize = pair.client.sent.iter().map(|sent| sent.bytes.div_ceil(sent.segment_size)).sum();
+        let segments: usize = pair
+            .client
+            .sent
+            .iter()
+            .map(|sent| sent.bytes.div_ceil(sent.segment_size))
+            .sum();
         assert_eq!(segments as u64, totals.packets_sent - before.packets_sent);
-        assert_eq!(pair.client.sent.len() as u64, totals.trains_sent - before.trains_sent);
+        assert_eq!(
+            pair.client.sent.len() as u64,
+            totals.trains_sent - before.trains_sent
+        );
     }
 }
 
 #[test]
 fn unread_streams_do_not_corrupt_anything_while_packets_are_copied_out_of_their_batches() {
     let (mut pair, client, server) = Pair::connected(Setup::default());
-    let content: Vec<u8> = (0..300_000_u32).map(|index| (index ^ (index >> 8)) as u8).collect();
+    let content: Vec<u8> = (0..300_000_u32)
+        .map(|index| (index ^ (index >> 8)) as u8)
+        .collect();
     pair.server.reads = false;
     pair.server.endpoint.set_stalled_readers(1);
     let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
-    assert_eq!(pair.client.endpoint.write(client, stream, &content).unwrap(), content.len());
+    assert_eq!(
+        pair.client.endpoint.write(client, stream, &content).unwrap(),
+        content.len()
+    );
     pair.client.endpoint.finish(client, stream);
     let mut given = Vec::new();
     for index in 0..400_u32 {

@@ -22,7 +22,13 @@ fn handshake_completes_and_datagrams_and_streams_pass_both_ways() {
     let down = pair.server.endpoint.open_stream(server, Dir::Uni).unwrap();
     assert_eq!(pair.client.endpoint.write(client, up, b"question").unwrap(), 8);
     let mut greeting = Bytes::from_static(b"greeting");
-    assert_eq!(pair.server.endpoint.write_bytes(server, down, &mut greeting).unwrap(), 8);
+    assert_eq!(
+        pair.server
+            .endpoint
+            .write_bytes(server, down, &mut greeting)
+            .unwrap(),
+        8
+    );
     assert!(greeting.is_empty());
     pair.client.endpoint.finish(client, up);
     pair.server.endpoint.finish(server, down);
@@ -31,7 +37,13 @@ fn handshake_completes_and_datagrams_and_streams_pass_both_ways() {
     assert_eq!(pair.client.recorder.datagrams, [&b"down"[..]]);
     assert_eq!(pair.server.streams[&(server, up)], b"question");
     assert_eq!(pair.client.streams[&(client, down)], b"greeting");
-    assert_eq!((pair.server.ended_streams.as_slice(), pair.client.ended_streams.as_slice()), (&[up][..], &[down][..]));
+    assert_eq!(
+        (
+            pair.server.ended_streams.as_slice(),
+            pair.client.ended_streams.as_slice()
+        ),
+        (&[up][..], &[down][..])
+    );
     assert_eq!(pair.server.endpoint.write(server, up, b"answer").unwrap(), 6);
     pair.drive(SECOND);
     assert_eq!(pair.client.streams[&(client, up)], b"answer");
@@ -43,9 +55,14 @@ fn streams_arrive_whole_and_in_order_over_a_path_that_loses_and_corrupts() {
     pair.link.loss_per_mille = [30, 30];
     pair.link.corrupt_per_mille = 10;
     let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
-    let content: Vec<u8> = (0..1_000_000_u32).map(|index| (index * 7 + index / 256) as u8).collect();
+    let content: Vec<u8> = (0..1_000_000_u32)
+        .map(|index| (index * 7 + index / 256) as u8)
+        .collect();
     let mut rest = Bytes::from(content.clone());
-    pair.client.endpoint.write_bytes(client, stream, &mut rest).unwrap();
+    pair.client
+        .endpoint
+        .write_bytes(client, stream, &mut rest)
+        .unwrap();
     assert!(rest.is_empty());
     pair.client.endpoint.finish(client, stream);
     pair.drive_until(60 * SECOND, |pair| pair.client.finished.first().copied());
@@ -60,9 +77,19 @@ fn a_server_with_another_key_is_refused_as_wrong_pin() {
     pin[31] ^= 1;
     pair.connect_with_pin(pin);
     pair.drive(5 * SECOND);
-    assert_eq!(pair.client.closed.iter().map(|(_, reason)| reason).collect::<Vec<_>>(), [&CloseReason::WrongPin]);
+    assert_eq!(
+        pair.client
+            .closed
+            .iter()
+            .map(|(_, reason)| reason)
+            .collect::<Vec<_>>(),
+        [&CloseReason::WrongPin]
+    );
     assert!(pair.client.connected.is_empty());
-    assert!(matches!(pair.server.closed.as_slice(), [(_, CloseReason::Protocol(_))]));
+    assert!(matches!(
+        pair.server.closed.as_slice(),
+        [(_, CloseReason::Protocol(_))]
+    ));
 }
 
 #[test]
@@ -71,11 +98,20 @@ fn closing_tells_the_peer_the_code_and_the_reason() {
     let now = pair.now;
     pair.client.endpoint.close(now, client, 0x100, b"done");
     pair.drive(SECOND);
-    let expected = CloseReason::ApplicationClosed { code: 0x100, reason: "done".to_owned() };
+    let expected = CloseReason::ApplicationClosed {
+        code: 0x100,
+        reason: "done".to_owned(),
+    };
     assert_eq!(pair.server.closed[0].1, expected);
     assert_eq!(pair.client.closed[0].1, CloseReason::LocallyClosed);
     pair.drive(10 * SECOND);
-    assert_eq!((pair.client.endpoint.open_connections(), pair.server.endpoint.open_connections()), (0, 0));
+    assert_eq!(
+        (
+            pair.client.endpoint.open_connections(),
+            pair.server.endpoint.open_connections()
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -106,7 +142,10 @@ fn connection_ids_of_1000_connections_share_no_constant_byte() {
             assert!(values.len() > 225, "byte {place} takes {} values", values.len());
             for bit in 0..8 {
                 let share = ids.iter().filter(|id| id[place] >> bit & 1 == 1).count() * 1_000 / ids.len();
-                assert!((400..=600).contains(&share), "bit {bit} of byte {place} is set {share} times of 1,000");
+                assert!(
+                    (400..=600).contains(&share),
+                    "bit {bit} of byte {place} is set {share} times of 1,000"
+                );
             }
         }
     }
@@ -121,7 +160,12 @@ fn no_0_rtt_packet_leaves_and_no_stream_opens_before_the_handshake_even_on_a_sec
     pair.client.send_datagram(second, &b"early"[..]);
     pair.drive(SECOND);
     assert_eq!(pair.client.connected.len(), 2);
-    let early = pair.client.sent.iter().filter(|sent| sent.first_byte & 0xb0 == 0x90).count();
+    let early = pair
+        .client
+        .sent
+        .iter()
+        .filter(|sent| sent.first_byte & 0xb0 == 0x90)
+        .count();
     assert_eq!(early, 0);
     assert_eq!(pair.server.recorder.datagrams, [&b"early"[..]]);
 }
@@ -144,15 +188,26 @@ fn foreign_client(protocols: &[&[u8]]) -> (bool, Option<quinn_proto::ConnectionE
     let mut endpoint = quinn_proto::Endpoint::new(config, None, true, Some([3; 32]));
     let start: Instant = pair.start;
     let config = quinn_proto::ClientConfig::new(Arc::new(tls));
-    let (handle, mut connection) = endpoint.connect(start, config, pair.server.address, "localhost").unwrap();
+    let (handle, mut connection) = endpoint
+        .connect(start, config, pair.server.address, "localhost")
+        .unwrap();
     let mut connected = false;
     for millisecond in 0..1_000 {
         let now = start + Duration::from_millis(millisecond);
         connection.handle_timeout(now);
         let mut buffer = Vec::new();
         while let Some(transmit) = connection.poll_transmit(now, 1, &mut buffer) {
-            let path = Path { remote: pair.client.address, local: None };
-            pair.server.receive(now, path, Ecn::NotEct, BytesMut::from(&buffer[..transmit.size]), 0);
+            let path = Path {
+                remote: pair.client.address,
+                local: None,
+            };
+            pair.server.receive(
+                now,
+                path,
+                Ecn::NotEct,
+                BytesMut::from(&buffer[..transmit.size]),
+                0,
+            );
             buffer.clear();
         }
         while pair.server.work(now) {}
@@ -188,7 +243,9 @@ fn only_clients_that_offer_h3_are_served() {
     assert_eq!(foreign_client(&[b"h2", b"h3"]), (true, None));
     let (connected, error) = foreign_client(&[b"h2"]);
     // The TLS alert no_application_protocol is 120 (RFC 7301 section 3.2), 0x178 as a QUIC error.
-    let Some(quinn_proto::ConnectionError::ConnectionClosed(close)) = error else { panic!("{error:?}") };
+    let Some(quinn_proto::ConnectionError::ConnectionClosed(close)) = error else {
+        panic!("{error:?}")
+    };
     assert_eq!((connected, u64::from(close.error_code)), (false, 0x178));
 }
 

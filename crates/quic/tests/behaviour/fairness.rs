@@ -41,14 +41,28 @@ fn shares(setup: Setup, link: Link, size: Option<usize>, duration: Duration) -> 
 /// With datagrams of the largest size, every datagram and every STREAM frame is a packet of its own.
 fn assert_fair_in_packets(shares: &Shares) {
     let packets = shares.datagrams + shares.stream_frames;
-    assert!(shares.stream_frames * 100 >= packets * 24, "streams have less than a quarter: {shares:?}");
-    assert!(shares.datagrams * 100 >= packets * 24, "datagrams starve: {shares:?}");
+    assert!(
+        shares.stream_frames * 100 >= packets * 24,
+        "streams have less than a quarter: {shares:?}"
+    );
+    assert!(
+        shares.datagrams * 100 >= packets * 24,
+        "datagrams starve: {shares:?}"
+    );
 }
 
 #[test]
 fn streams_keep_a_quarter_of_the_packets_beside_saturated_datagrams_on_an_open_path() {
     let link = Link::with_delay(Duration::from_micros(200));
-    let shares = shares(Setup { link: link.clone(), ..Setup::default() }, link, None, SECOND / 4);
+    let shares = shares(
+        Setup {
+            link: link.clone(),
+            ..Setup::default()
+        },
+        link,
+        None,
+        SECOND / 4,
+    );
     assert!(shares.datagrams > 2_000, "{shares:?}");
     assert_fair_in_packets(&shares);
 }
@@ -56,9 +70,20 @@ fn streams_keep_a_quarter_of_the_packets_beside_saturated_datagrams_on_an_open_p
 #[test]
 fn streams_keep_a_quarter_of_the_packets_where_congestion_control_limits_them() {
     let link = Link::with_delay(Duration::from_millis(10));
-    let setup = Setup { link: link.clone(), ..Setup::default() };
+    let setup = Setup {
+        link: link.clone(),
+        ..Setup::default()
+    };
     for loss in [2, 10, 30] {
-        let shares = shares(setup.clone(), Link { loss_per_mille: [loss, 0], ..link.clone() }, None, 20 * SECOND);
+        let shares = shares(
+            setup.clone(),
+            Link {
+                loss_per_mille: [loss, 0],
+                ..link.clone()
+            },
+            None,
+            20 * SECOND,
+        );
         assert!(shares.datagrams + shares.stream_frames > 1_000, "{shares:?}");
         assert_fair_in_packets(&shares);
     }
@@ -66,22 +91,44 @@ fn streams_keep_a_quarter_of_the_packets_where_congestion_control_limits_them() 
 
 #[test]
 fn streams_keep_a_quarter_of_the_packets_on_a_slow_link_with_a_queue() {
-    let link = Link { bits_per_second: 20_000_000, ..Link::with_delay(Duration::from_millis(10)) };
-    let setup = Setup { link: link.clone(), ..Setup::default() };
+    let link = Link {
+        bits_per_second: 20_000_000,
+        ..Link::with_delay(Duration::from_millis(10))
+    };
+    let setup = Setup {
+        link: link.clone(),
+        ..Setup::default()
+    };
     assert_fair_in_packets(&shares(setup, link, None, 10 * SECOND));
 }
 
 #[test]
 fn streams_keep_their_share_beside_datagrams_of_any_size_and_in_every_profile() {
     let link = Link::with_delay(Duration::from_millis(2));
-    for profile in [Profile::Throughput, Profile::Latency, Profile::Fixed { bits_per_second: 100_000_000 }] {
+    for profile in [
+        Profile::Throughput,
+        Profile::Latency,
+        Profile::Fixed {
+            bits_per_second: 100_000_000,
+        },
+    ] {
         for size in [Some(20), Some(500), Some(1_150), None] {
-            let setup = Setup { link: link.clone(), profile, ..Setup::default() };
+            let setup = Setup {
+                link: link.clone(),
+                profile,
+                ..Setup::default()
+            };
             let shares = shares(setup, link.clone(), size, SECOND);
             // Short datagrams have more overhead in their packets, so that bytes say less against streams.
             let bytes = shares.datagram_bytes + shares.stream_bytes;
-            assert!(shares.stream_bytes * 100 >= bytes * 23, "{profile:?} {size:?}: {shares:?}");
-            assert!(shares.datagram_bytes * 100 >= bytes * 20, "{profile:?} {size:?}: {shares:?}");
+            assert!(
+                shares.stream_bytes * 100 >= bytes * 23,
+                "{profile:?} {size:?}: {shares:?}"
+            );
+            assert!(
+                shares.datagram_bytes * 100 >= bytes * 20,
+                "{profile:?} {size:?}: {shares:?}"
+            );
         }
     }
 }
@@ -90,7 +137,11 @@ fn streams_keep_their_share_beside_datagrams_of_any_size_and_in_every_profile() 
 fn streams_keep_their_share_of_packets_that_carry_one_datagram_each() {
     for ceiling in [9_000, 65_507] {
         let link = Link::with_delay(Duration::from_micros(500));
-        let setup = Setup { link: link.clone(), ceiling, ..Setup::default() };
+        let setup = Setup {
+            link: link.clone(),
+            ceiling,
+            ..Setup::default()
+        };
         assert_fair_in_packets(&shares(setup, link, None, SECOND / 4));
     }
 }
@@ -98,9 +149,15 @@ fn streams_keep_their_share_of_packets_that_carry_one_datagram_each() {
 #[test]
 fn datagrams_alone_have_the_whole_path_and_so_have_streams() {
     let rate = 20_000_000;
-    let link = Link { bits_per_second: rate, ..Link::with_delay(Duration::from_millis(5)) };
+    let link = Link {
+        bits_per_second: rate,
+        ..Link::with_delay(Duration::from_millis(5))
+    };
     for streams in [false, true] {
-        let (mut pair, client, _) = Pair::connected(Setup { link: link.clone(), ..Setup::default() });
+        let (mut pair, client, _) = Pair::connected(Setup {
+            link: link.clone(),
+            ..Setup::default()
+        });
         let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
         if streams {
             pair.client.bulk = Some((client, stream));
@@ -110,14 +167,24 @@ fn datagrams_alone_have_the_whole_path_and_so_have_streams() {
         }
         pair.drive(5 * SECOND);
         let bits = (pair.server.recorder.datagram_bytes + pair.server.stream_bytes) * 8;
-        assert!(bits >= rate * 5 * 7 / 10, "{bits} bits in 5 s, streams: {streams}");
+        assert!(
+            bits >= rate * 5 * 7 / 10,
+            "{bits} bits in 5 s, streams: {streams}"
+        );
     }
 }
 
 #[test]
 fn a_single_request_beside_saturated_datagrams_is_answered_within_a_few_round_trips() {
-    let link = Link { bits_per_second: 50_000_000, queue: Duration::from_millis(20), ..Link::default() };
-    let (mut pair, client, _) = Pair::connected(Setup { link, ..Setup::default() });
+    let link = Link {
+        bits_per_second: 50_000_000,
+        queue: Duration::from_millis(20),
+        ..Link::default()
+    };
+    let (mut pair, client, _) = Pair::connected(Setup {
+        link,
+        ..Setup::default()
+    });
     pair.client.saturate(client, None);
     pair.drive(2 * SECOND);
     for _ in 0..20 {
@@ -127,7 +194,11 @@ fn a_single_request_beside_saturated_datagrams_is_answered_within_a_few_round_tr
         pair.client.endpoint.finish(client, stream);
         let asked = pair.now;
         let (answered, _) = pair.drive_until(SECOND, |pair| pair.client.finished.first().copied());
-        assert!(answered - asked < Duration::from_millis(250), "{:?}", answered - asked);
+        assert!(
+            answered - asked < Duration::from_millis(250),
+            "{:?}",
+            answered - asked
+        );
         pair.drive(Duration::from_millis(37));
     }
 }

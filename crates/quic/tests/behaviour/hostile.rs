@@ -19,7 +19,10 @@ fn both_sides() -> [Side; 2] {
 fn feed(sides: &mut [Side; 2], bytes: &[u8], segment_size: usize) {
     let now = Instant::now();
     for side in sides {
-        let path = Path { remote: "192.0.2.1:9".parse().unwrap(), local: None };
+        let path = Path {
+            remote: "192.0.2.1:9".parse().unwrap(),
+            local: None,
+        };
         side.receive(now, path, Ecn::Ce, BytesMut::from(bytes), segment_size);
         side.work(now);
         let sent: usize = side.take_trains(now).iter().map(|train| train.bytes.len()).sum();
@@ -110,7 +113,10 @@ fn a_living_connection_does_not_notice_garbage() {
         };
         let now = pair.now;
         for side in [&mut pair.client, &mut pair.server] {
-            let path = Path { remote: "203.0.113.200:53".parse().unwrap(), local: None };
+            let path = Path {
+                remote: "203.0.113.200:53".parse().unwrap(),
+                local: None,
+            };
             side.receive(now, path, Ecn::NotEct, BytesMut::from(&garbage[..]), 0);
         }
         pair.drive(Duration::from_millis(1));
@@ -129,11 +135,20 @@ fn duplicated_and_corrupted_packets_lose_nothing_but_themselves() {
     pair.link.corrupt_per_mille = 50;
     let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
     let content = vec![0xc3; 200_000];
-    assert_eq!(pair.client.endpoint.write(client, stream, &content).unwrap(), content.len());
+    assert_eq!(
+        pair.client.endpoint.write(client, stream, &content).unwrap(),
+        content.len()
+    );
     for index in 0..400_u32 {
         pair.client.send_datagram(client, vec![0x11; 1 + index as usize]);
     }
     pair.drive(Duration::from_secs(20));
     assert!(pair.server.streams[&(server, stream)] == content);
-    assert!(pair.server.recorder.datagrams.iter().all(|datagram| datagram.iter().all(|byte| *byte == 0x11)));
+    assert!(
+        pair.server
+            .recorder
+            .datagrams
+            .iter()
+            .all(|datagram| datagram.iter().all(|byte| *byte == 0x11))
+    );
 }

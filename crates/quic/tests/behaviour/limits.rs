@@ -31,9 +31,14 @@ fn a_peer_without_a_token_is_closed_after_ten_seconds() {
     let (at, reason) = &pair.server.closed[0];
     assert_eq!(*reason, CloseReason::Unauthenticated);
     let waited = *at - pair.start;
-    assert!(waited >= AUTHENTICATION_DEADLINE && waited < AUTHENTICATION_DEADLINE + SECOND / 10, "{waited:?}");
+    assert!(
+        waited >= AUTHENTICATION_DEADLINE && waited < AUTHENTICATION_DEADLINE + SECOND / 10,
+        "{waited:?}"
+    );
     assert!(pair.server.timers_seen.contains(&Timer::Authentication(server)));
-    assert!(matches!(&pair.client.closed[0].1, CloseReason::ApplicationClosed { reason, .. } if reason.contains("token")));
+    assert!(
+        matches!(&pair.client.closed[0].1, CloseReason::ApplicationClosed { reason, .. } if reason.contains("token"))
+    );
     pair.drive(10 * SECOND);
     assert_eq!(pair.server.endpoint.open_connections(), 0);
 }
@@ -56,7 +61,11 @@ fn authentication_lifts_the_deadline_the_streams_and_the_credit() {
     pair.client.bulk = last.map(|stream| (client, stream));
     pair.client.mark();
     pair.drive(SECOND);
-    assert!(pair.server.stream_bytes > 20 << 20, "{}", pair.server.stream_bytes);
+    assert!(
+        pair.server.stream_bytes > 20 << 20,
+        "{}",
+        pair.server.stream_bytes
+    );
     pair.client.bulk = None;
     pair.drive(20 * SECOND);
     assert!(pair.server.closed.is_empty() && pair.client.closed.is_empty());
@@ -68,8 +77,9 @@ fn at_most_64_kib_of_stream_data_are_accepted_before_the_token_whether_they_are_
         let (mut pair, client, server) = unauthenticated();
         pair.server.reads = reads;
         let mut written = 0;
-        let streams: Vec<_> =
-            (0..UNAUTHENTICATED_STREAMS).map(|_| pair.client.endpoint.open_stream(client, Dir::Bi).unwrap()).collect();
+        let streams: Vec<_> = (0..UNAUTHENTICATED_STREAMS)
+            .map(|_| pair.client.endpoint.open_stream(client, Dir::Bi).unwrap())
+            .collect();
         for _ in 0..50 {
             for stream in &streams {
                 written += pair.client.endpoint.write(client, *stream, &[1; 20_000]).unwrap();
@@ -80,19 +90,30 @@ fn at_most_64_kib_of_stream_data_are_accepted_before_the_token_whether_they_are_
         for stream in &streams {
             pair.server.read_all(server, *stream);
         }
-        assert_eq!(pair.server.stream_bytes, u64::from(UNAUTHENTICATED_CREDIT_BYTES), "reads: {reads}");
+        assert_eq!(
+            pair.server.stream_bytes,
+            u64::from(UNAUTHENTICATED_CREDIT_BYTES),
+            "reads: {reads}"
+        );
         pair.server.reads = true;
         pair.server.endpoint.authenticate(server);
         pair.client.bulk = Some((client, streams[0]));
         pair.client.mark();
         pair.drive(SECOND);
-        assert!(pair.server.stream_bytes > 20 << 20, "authentication lifts it: {}", pair.server.stream_bytes);
+        assert!(
+            pair.server.stream_bytes > 20 << 20,
+            "authentication lifts it: {}",
+            pair.server.stream_bytes
+        );
     }
 }
 
 #[test]
 fn above_the_named_rate_handshakes_take_a_retry_and_succeed() {
-    let mut pair = Pair::new(Setup { link: Link::with_delay(Duration::from_micros(100)), ..Setup::default() });
+    let mut pair = Pair::new(Setup {
+        link: Link::with_delay(Duration::from_micros(100)),
+        ..Setup::default()
+    });
     let wanted = RETRY_ABOVE_PER_SECOND as usize + 60;
     while pair.client.connected.len() < wanted {
         pair.connect();
@@ -105,12 +126,19 @@ fn above_the_named_rate_handshakes_take_a_retry_and_succeed() {
     pair.drive(2 * SECOND);
     pair.connect();
     pair.drive(SECOND);
-    assert_eq!(pair.server.endpoint.handshakes_limited().1, retries, "below the rate there is none");
+    assert_eq!(
+        pair.server.endpoint.handshakes_limited().1,
+        retries,
+        "below the rate there is none"
+    );
 }
 
 #[test]
 fn a_token_for_one_address_says_nothing_about_another() {
-    let mut pair = Pair::new(Setup { link: Link::with_delay(Duration::from_micros(100)), ..Setup::default() });
+    let mut pair = Pair::new(Setup {
+        link: Link::with_delay(Duration::from_micros(100)),
+        ..Setup::default()
+    });
     while pair.server.endpoint.handshakes_limited().1 == 0 {
         pair.connect();
         pair.drive(Duration::from_millis(1));
@@ -139,7 +167,10 @@ fn half_open_handshakes_of_one_prefix_are_bounded_and_leave_room_for_others() {
     pair.link.loss_per_mille = [0, 0];
     pair.connect();
     pair.drive(2 * SECOND);
-    assert!(pair.client.connected.is_empty(), "the same /24 has used up its share");
+    assert!(
+        pair.client.connected.is_empty(),
+        "the same /24 has used up its share"
+    );
     pair.replace_client("203.0.113.1:1000", 12);
     pair.connect();
     pair.drive(SECOND);
@@ -148,5 +179,9 @@ fn half_open_handshakes_of_one_prefix_are_bounded_and_leave_room_for_others() {
     pair.drive(11 * SECOND);
     pair.connect();
     pair.drive(SECOND);
-    assert_eq!(pair.client.connected.len(), 1, "ended handshakes free their place");
+    assert_eq!(
+        pair.client.connected.len(),
+        1,
+        "ended handshakes free their place"
+    );
 }

@@ -18,14 +18,27 @@ fn path_mtus(setup: Setup) -> (u16, u16) {
 #[test]
 fn path_mtu_discovery_reaches_the_interface_where_the_link_carries_it() {
     for ceiling in [1_200, 1_452, 9_000, 65_507] {
-        assert_eq!(path_mtus(Setup { ceiling, ..Setup::default() }), (ceiling, ceiling));
+        assert_eq!(
+            path_mtus(Setup {
+                ceiling,
+                ..Setup::default()
+            }),
+            (ceiling, ceiling)
+        );
     }
 }
 
 #[test]
 fn path_mtu_discovery_stops_at_what_the_link_carries() {
-    let link = Link { mtu: 1_400, ..Link::default() };
-    let (client, server) = path_mtus(Setup { ceiling: 9_000, link, ..Setup::default() });
+    let link = Link {
+        mtu: 1_400,
+        ..Link::default()
+    };
+    let (client, server) = path_mtus(Setup {
+        ceiling: 9_000,
+        link,
+        ..Setup::default()
+    });
     for found in [client, server] {
         assert!((1_370..=1_400).contains(&found), "{found}");
     }
@@ -33,18 +46,34 @@ fn path_mtu_discovery_stops_at_what_the_link_carries() {
 
 #[test]
 fn the_largest_payload_at_either_end_caps_both_directions() {
-    let base = Setup { ceiling: 9_000, ..Setup::default() };
-    let at_client = Setup { client_payload_max: Some(1_452), ..base.clone() };
+    let base = Setup {
+        ceiling: 9_000,
+        ..Setup::default()
+    };
+    let at_client = Setup {
+        client_payload_max: Some(1_452),
+        ..base.clone()
+    };
     assert_eq!(path_mtus(at_client), (1_452, 1_452));
-    let at_server = Setup { server_payload_max: Some(1_452), ..base.clone() };
+    let at_server = Setup {
+        server_payload_max: Some(1_452),
+        ..base.clone()
+    };
     assert_eq!(path_mtus(at_server), (1_452, 1_452));
-    let smallest = Setup { server_payload_max: Some(1_200), ..base };
+    let smallest = Setup {
+        server_payload_max: Some(1_200),
+        ..base
+    };
     assert_eq!(path_mtus(smallest), (1_200, 1_200));
 }
 
 #[test]
 fn no_packet_is_longer_than_the_cap_of_the_peer() {
-    let setup = Setup { ceiling: 9_000, server_payload_max: Some(1_452), ..Setup::default() };
+    let setup = Setup {
+        ceiling: 9_000,
+        server_payload_max: Some(1_452),
+        ..Setup::default()
+    };
     let (mut pair, client, _) = Pair::connected(setup);
     pair.client.saturate(client, None);
     pair.drive(Duration::from_millis(200));
@@ -61,7 +90,10 @@ fn flood(pair: &mut Pair, client: ConnectionKey, duration: Duration) {
 #[test]
 fn a_connection_survives_a_path_that_carries_less_than_before() {
     for (ceiling, mtu) in [(1_452, 1_300), (9_000, 1_452), (65_507, 1_280)] {
-        let (mut pair, client, _) = Pair::connected(Setup { ceiling, ..Setup::default() });
+        let (mut pair, client, _) = Pair::connected(Setup {
+            ceiling,
+            ..Setup::default()
+        });
         flood(&mut pair, client, Duration::from_millis(100));
         pair.client.assert_every_datagram_is_accounted_for();
         pair.link.mtu = mtu;
@@ -69,25 +101,39 @@ fn a_connection_survives_a_path_that_carries_less_than_before() {
             flood(&mut pair, client, Duration::from_millis(100));
             // Datagrams of the size that was right until now still come in.
             for _ in 0..10 {
-                pair.client.send_datagram(client, vec![1; usize::from(ceiling) - 50]);
+                pair.client
+                    .send_datagram(client, vec![1; usize::from(ceiling) - 50]);
             }
             pair.drive(Duration::from_millis(20));
             pair.client.assert_every_datagram_is_accounted_for();
         }
         let report = pair.client.endpoint.report(client).expect("the connection lives");
-        assert!(usize::from(report.path_mtu) <= mtu, "path MTU {} on {mtu}", report.path_mtu);
+        assert!(
+            usize::from(report.path_mtu) <= mtu,
+            "path MTU {} on {mtu}",
+            report.path_mtu
+        );
         assert!(report.counters.black_holes >= 1);
         let before = pair.server.recorder.datagram_count;
         flood(&mut pair, client, SECOND);
-        assert!(pair.server.recorder.datagram_count > before + 100, "datagrams pass again");
-        assert!(pair.client.source.too_long > 0, "what is too long now was dropped where it is counted");
+        assert!(
+            pair.server.recorder.datagram_count > before + 100,
+            "datagrams pass again"
+        );
+        assert!(
+            pair.client.source.too_long > 0,
+            "what is too long now was dropped where it is counted"
+        );
         pair.client.assert_every_datagram_is_accounted_for();
     }
 }
 
 #[test]
 fn datagrams_that_no_longer_fit_are_reported_as_dropped() {
-    let (mut pair, client, _) = Pair::connected(Setup { ceiling: 9_000, ..Setup::default() });
+    let (mut pair, client, _) = Pair::connected(Setup {
+        ceiling: 9_000,
+        ..Setup::default()
+    });
     flood(&mut pair, client, Duration::from_millis(100));
     pair.link.mtu = 1_452;
     flood(&mut pair, client, 10 * SECOND);

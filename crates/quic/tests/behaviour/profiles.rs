@@ -26,9 +26,20 @@ fn most_in_a_window(sent: &[Sent], from: Instant) -> usize {
 
 /// Sends for three seconds at most at `bits_per_second`: bits of the fullest window per second, and of the last two
 /// seconds on average.
-fn fixed_rate(bits_per_second: u64, link: Link, streams: bool, size: Option<usize>, ceiling: u16) -> (u64, u64) {
+fn fixed_rate(
+    bits_per_second: u64,
+    link: Link,
+    streams: bool,
+    size: Option<usize>,
+    ceiling: u16,
+) -> (u64, u64) {
     let profile = Profile::Fixed { bits_per_second };
-    let (mut pair, client, _) = Pair::connected(Setup { profile, link, ceiling, ..Setup::default() });
+    let (mut pair, client, _) = Pair::connected(Setup {
+        profile,
+        link,
+        ceiling,
+        ..Setup::default()
+    });
     if streams {
         let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
         pair.client.bulk = Some((client, stream));
@@ -37,10 +48,25 @@ fn fixed_rate(bits_per_second: u64, link: Link, streams: bool, size: Option<usiz
     pair.drive(Duration::from_secs(1));
     let warm = pair.now;
     pair.drive(Duration::from_secs(2));
-    assert!(pair.client.sent.iter().chain(&pair.server.sent).all(|sent| sent.ecn == Ecn::NotEct));
+    assert!(
+        pair.client
+            .sent
+            .iter()
+            .chain(&pair.server.sent)
+            .all(|sent| sent.ecn == Ecn::NotEct)
+    );
     pair.client.assert_every_datagram_is_accounted_for();
-    let total: usize = pair.client.sent.iter().filter(|sent| sent.at >= warm).map(|sent| sent.bytes).sum();
-    (most_in_a_window(&pair.client.sent, warm) as u64 * 80, total as u64 * 4)
+    let total: usize = pair
+        .client
+        .sent
+        .iter()
+        .filter(|sent| sent.at >= warm)
+        .map(|sent| sent.bytes)
+        .sum();
+    (
+        most_in_a_window(&pair.client.sent, warm) as u64 * 80,
+        total as u64 * 4,
+    )
 }
 
 #[test]
@@ -51,7 +77,10 @@ fn the_fixed_profile_never_exceeds_its_rate_in_any_tenth_of_a_second_and_reaches
                 let link = Link::with_delay(Duration::from_micros(round_trip / 2));
                 let (most, average) = fixed_rate(rate, link, streams, Some(1_150), 1_452);
                 assert!(most <= rate, "{most} bit/s of {rate} at {round_trip} µs");
-                assert!(average * 100 >= rate * 90, "{average} bit/s of {rate} at {round_trip} µs");
+                assert!(
+                    average * 100 >= rate * 90,
+                    "{average} bit/s of {rate} at {round_trip} µs"
+                );
             }
         }
     }
@@ -60,7 +89,10 @@ fn the_fixed_profile_never_exceeds_its_rate_in_any_tenth_of_a_second_and_reaches
 #[test]
 fn the_fixed_profile_keeps_its_rate_over_a_path_that_loses_a_tenth() {
     let rate = 20_000_000;
-    let link = Link { loss_per_mille: [100, 0], ..Link::with_delay(Duration::from_millis(10)) };
+    let link = Link {
+        loss_per_mille: [100, 0],
+        ..Link::with_delay(Duration::from_millis(10))
+    };
     let (most, average) = fixed_rate(rate, link, true, None, 1_452);
     assert!(most <= rate, "{most} bit/s");
     assert!(average * 100 >= rate * 90, "{average} bit/s");
@@ -70,8 +102,13 @@ fn the_fixed_profile_keeps_its_rate_over_a_path_that_loses_a_tenth() {
 fn the_fixed_profile_works_with_packets_of_any_size() {
     for ceiling in [1_200, 9_000, 65_507] {
         let rate = 50_000_000;
-        let (most, average) =
-            fixed_rate(rate, Link::with_delay(Duration::from_millis(1)), false, None, ceiling);
+        let (most, average) = fixed_rate(
+            rate,
+            Link::with_delay(Duration::from_millis(1)),
+            false,
+            None,
+            ceiling,
+        );
         assert!(most <= rate, "{most} bit/s with {ceiling}");
         assert!(average * 100 >= rate * 80, "{average} bit/s with {ceiling}");
     }
@@ -80,10 +117,16 @@ fn the_fixed_profile_works_with_packets_of_any_size() {
 #[test]
 fn the_adaptive_profiles_send_ect_0_and_react_to_congestion_experienced() {
     for profile in [Profile::Throughput, Profile::Latency] {
-        let (mut pair, client, _) = Pair::connected(Setup { profile, ..Setup::default() });
+        let (mut pair, client, _) = Pair::connected(Setup {
+            profile,
+            ..Setup::default()
+        });
         pair.client.sent.clear();
         pair.client.saturate(client, None);
         pair.drive(Duration::from_millis(50));
-        assert!(pair.client.sent.iter().all(|sent| sent.ecn == Ecn::Ect0), "{profile:?}");
+        assert!(
+            pair.client.sent.iter().all(|sent| sent.ecn == Ecn::Ect0),
+            "{profile:?}"
+        );
     }
 }

@@ -12,7 +12,10 @@ const SECOND: Duration = Duration::from_secs(1);
 fn a_restarted_server_with_the_same_reset_key_is_noticed_within_a_round_trip() {
     let one_way = Duration::from_millis(20);
     for keep_alive in [false, true] {
-        let setup = Setup { link: Link::with_delay(one_way), ..Setup::default() };
+        let setup = Setup {
+            link: Link::with_delay(one_way),
+            ..Setup::default()
+        };
         let (mut pair, client, _) = Pair::connected(setup);
         pair.drive(3 * SECOND);
         pair.restart_server([7; 64]);
@@ -36,7 +39,10 @@ fn a_server_with_another_reset_key_is_not_believed() {
     let (mut pair, client, _) = Pair::connected(Setup::default());
     pair.restart_server([8; 64]);
     let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
-    pair.client.endpoint.write(client, stream, b"anyone there?").unwrap();
+    pair.client
+        .endpoint
+        .write(client, stream, b"anyone there?")
+        .unwrap();
     pair.drive(29 * SECOND);
     assert!(pair.client.closed.is_empty());
     pair.drive(20 * SECOND);
@@ -49,7 +55,13 @@ fn a_client_that_vanished_is_forgotten_after_the_idle_timeout() {
     pair.link.loss_per_mille = [1_000, 1_000];
     pair.drive(45 * SECOND);
     assert_eq!(pair.server.closed[0].1, CloseReason::TimedOut);
-    assert_eq!((pair.server.endpoint.open_connections(), pair.client.endpoint.open_connections()), (0, 0));
+    assert_eq!(
+        (
+            pair.server.endpoint.open_connections(),
+            pair.client.endpoint.open_connections()
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -69,7 +81,10 @@ fn a_client_behind_a_new_address_keeps_its_connection() {
     pair.client.send_datagram(client, &b"from elsewhere"[..]);
     pair.drive(SECOND);
     assert_eq!(pair.server.recorder.datagrams.len(), 1);
-    assert_eq!(pair.server.endpoint.report(server).unwrap().remote, pair.client.address);
+    assert_eq!(
+        pair.server.endpoint.report(server).unwrap().remote,
+        pair.client.address
+    );
     pair.client.endpoint.local_address_changed(client);
     pair.drive(SECOND);
     pair.server.send_datagram(server, &b"back"[..]);

@@ -63,7 +63,10 @@ impl Default for Link {
 
 impl Link {
     pub(crate) fn with_delay(delay: Duration) -> Self {
-        Self { delay, ..Self::default() }
+        Self {
+            delay,
+            ..Self::default()
+        }
     }
 
     /// The packets of a train that arrive, coalesced, and when; `None` where none does.
@@ -79,7 +82,8 @@ impl Link {
         let mut kept = BytesMut::with_capacity(train.len());
         let mut free = self.busy_until[way].map_or(now, |busy| busy.max(now));
         for segment in packet::segments(train, segment_size) {
-            if segment.len() > self.mtu || random.chance(self.loss_per_mille[way]) || free - now > self.queue {
+            if segment.len() > self.mtu || random.chance(self.loss_per_mille[way]) || free - now > self.queue
+            {
                 continue;
             }
             free += Duration::from_nanos(segment.len() as u64 * 8_000_000_000 / self.bits_per_second);

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Path, Profile, ServerParameters, public_key_pin,
+    ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Path, Profile, ServerParameters,
+    public_key_pin,
 };
 
 pub(crate) use link::{Direction, Link, Random};
@@ -35,7 +36,11 @@ impl Identity {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let certificate = made.cert.der().to_vec();
         let pin = public_key_pin(&certificate).unwrap();
-        Self { certificate, private_key: made.signing_key.serialize_der(), pin }
+        Self {
+            certificate,
+            private_key: made.signing_key.serialize_der(),
+            pin,
+        }
     }
 }
 
@@ -90,7 +95,11 @@ impl Pair {
     pub(crate) fn new(setup: Setup) -> Self {
         let identity = Identity::new();
         let start = Instant::now();
-        let client = Side::new(client_endpoint(&setup, 1), "192.0.2.1:40000".parse().unwrap(), setup.ceiling);
+        let client = Side::new(
+            client_endpoint(&setup, 1),
+            "192.0.2.1:40000".parse().unwrap(),
+            setup.ceiling,
+        );
         let server = server_endpoint(&setup, &identity, [7; 64]);
         let server = Side::new(server, "198.51.100.1:443".parse().unwrap(), setup.ceiling);
         Self {
@@ -111,8 +120,12 @@ impl Pair {
     pub(crate) fn connected(setup: Setup) -> (Self, ConnectionKey, ConnectionKey) {
         let mut pair = Self::new(setup);
         let client = pair.connect();
-        let server = pair.drive_until(Duration::from_secs(5), |pair| pair.server.connected.last().copied());
-        pair.drive_until(Duration::from_secs(5), |pair| pair.client.connected.last().copied());
+        let server = pair.drive_until(Duration::from_secs(5), |pair| {
+            pair.server.connected.last().copied()
+        });
+        pair.drive_until(Duration::from_secs(5), |pair| {
+            pair.client.connected.last().copied()
+        });
         pair.drive(Duration::from_secs(2));
         (pair, client, server)
     }
@@ -125,13 +138,19 @@ impl Pair {
         let parameters = ClientParameters { pin };
         let ceiling = self.setup.ceiling;
         let remote = self.server.address;
-        self.client.endpoint.connect(self.now, remote, "localhost", &parameters, ceiling).unwrap()
+        self.client
+            .endpoint
+            .connect(self.now, remote, "localhost", &parameters, ceiling)
+            .unwrap()
     }
 
     /// Replaces the client by a new one at `address`; the old one says nothing any more.
     pub(crate) fn replace_client(&mut self, address: &str, seed: u8) {
-        self.client =
-            Side::new(client_endpoint(&self.setup, seed), address.parse().unwrap(), self.setup.ceiling);
+        self.client = Side::new(
+            client_endpoint(&self.setup, seed),
+            address.parse().unwrap(),
+            self.setup.ceiling,
+        );
         self.wire.clear();
     }
 
@@ -178,7 +197,8 @@ impl Pair {
             rounds += 1;
             assert!(rounds < ROUNDS_MAX, "no end of packets at one instant");
         }
-        let timers = [&self.client, &self.server].map(|side| side.endpoint.poll_timeout().map(|(due, _)| due));
+        let timers =
+            [&self.client, &self.server].map(|side| side.endpoint.poll_timeout().map(|(due, _)| due));
         let arrival = self.wire.first_key_value().map(|((due, _), _)| *due);
         let next = timers.into_iter().flatten().chain(arrival).min().unwrap_or(end);
         if next > end {
@@ -199,7 +219,10 @@ impl Pair {
                 Direction::ToServer => &mut self.server,
                 Direction::ToClient => &mut self.client,
             };
-            let path = Path { remote: message.from, local: None };
+            let path = Path {
+                remote: message.from,
+                local: None,
+            };
             side.receive(self.now, path, message.ecn, message.bytes, message.segment_size);
         }
     }
@@ -215,12 +238,22 @@ impl Pair {
         let trains = side.take_trains(self.now);
         let sent = !trains.is_empty();
         for train in trains {
-            let arrival =
-                self.link.carry(direction, self.now, &train.bytes, train.segment_size, &mut self.random);
+            let arrival = self.link.carry(
+                direction,
+                self.now,
+                &train.bytes,
+                train.segment_size,
+                &mut self.random,
+            );
             if let Some((due, bytes)) = arrival {
                 self.messages += 1;
-                let message =
-                    Message { to: direction, from, ecn: train.ecn, bytes, segment_size: train.segment_size };
+                let message = Message {
+                    to: direction,
+                    from,
+                    ecn: train.ecn,
+                    bytes,
+                    segment_size: train.segment_size,
+                };
                 self.wire.insert((due, self.messages), message);
             }
         }

@@ -7,8 +7,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quic::{
-    CloseReason, ConnectionKey, DatagramSource, Endpoint, Event, Outbox, OutgoingTrain, Path, Read, Receiver, StreamId,
-    Timer,
+    CloseReason, ConnectionKey, DatagramSource, Endpoint, Event, Outbox, OutgoingTrain, Path, Read, Receiver,
+    StreamId, Timer,
 };
 
 /// Received datagrams that are kept for inspection; later ones are only counted.
@@ -60,7 +60,10 @@ impl Source {
 impl DatagramSource for Source {
     fn waits(&self, connection: ConnectionKey) -> bool {
         self.saturated.contains_key(&connection)
-            || self.queues.get(&connection).is_some_and(|queue| !queue.is_empty())
+            || self
+                .queues
+                .get(&connection)
+                .is_some_and(|queue| !queue.is_empty())
     }
 
     fn next_datagram(&mut self, connection: ConnectionKey, size_max: usize, room: usize) -> Option<Bytes> {
@@ -147,8 +150,12 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) fn new(endpoint: Endpoint, address: SocketAddr, ceiling: u16) -> Self {
-        let recorder =
-            Recorder { ceiling, datagrams: Vec::new(), datagram_count: 0, datagram_bytes: 0 };
+        let recorder = Recorder {
+            ceiling,
+            datagrams: Vec::new(),
+            datagram_count: 0,
+            datagram_bytes: 0,
+        };
         Self {
             endpoint,
             address,
@@ -173,8 +180,20 @@ impl Side {
         }
     }
 
-    pub(crate) fn receive(&mut self, now: Instant, path: Path, ecn: Ecn, bytes: BytesMut, segment_size: usize) {
-        let Self { endpoint, recorder, outbox, .. } = self;
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        bytes: BytesMut,
+        segment_size: usize,
+    ) {
+        let Self {
+            endpoint,
+            recorder,
+            outbox,
+            ..
+        } = self;
         endpoint.handle_received(now, path, ecn, bytes, segment_size, recorder, outbox);
     }
 
@@ -222,7 +241,9 @@ impl Side {
                 }
                 Event::StreamReadable { connection, stream } => self.read_stream(connection, stream),
                 Event::StreamFinished { stream, .. } => self.finished.push((now, stream)),
-                Event::StreamWritable { .. } | Event::StreamStopped { .. } | Event::StreamsAvailable { .. } => {}
+                Event::StreamWritable { .. }
+                | Event::StreamStopped { .. }
+                | Event::StreamsAvailable { .. } => {}
             }
         }
     }
@@ -259,7 +280,9 @@ impl Side {
     }
 
     fn write_bulk(&mut self) {
-        let Some((connection, stream)) = self.bulk else { return };
+        let Some((connection, stream)) = self.bulk else {
+            return;
+        };
         while let Ok(written @ 1..) = self.endpoint.write(connection, stream, &[0x5a; 64 << 10]) {
             self.bulk_written += written as u64;
         }
@@ -281,7 +304,13 @@ impl Side {
             .collect();
         for train in &trains {
             let (bytes, segment_size, ecn) = (train.bytes.len(), train.segment_size, train.ecn);
-            self.sent.push(Sent { at: now, bytes, segment_size, ecn, first_byte: train.bytes[0] });
+            self.sent.push(Sent {
+                at: now,
+                bytes,
+                segment_size,
+                ecn,
+                first_byte: train.bytes[0],
+            });
             if let Some(captured) = &mut self.captured {
                 captured.push(train.bytes.clone());
             }

@@ -37,7 +37,9 @@ impl Engine {
         udp_payload_ceiling: u16,
     ) -> Result<(), String> {
         let parameters = ClientParameters { pin };
-        let key = self.endpoint.connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
+        let key = self
+            .endpoint
+            .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
         self.current = Some(key);
         self.authority = format!("{}:{}", bracketed(server_name), remote.port());
         Ok(())
@@ -107,14 +109,26 @@ impl Engine {
     /// Whether the request has left, or was refused for good.
     fn send_request(&mut self, now: Instant, connection: ConnectionKey, id: RequestId) -> bool {
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
-        let Some(peer) = self.state.peer(connection) else { return false };
+        let Some(peer) = self.state.peer(connection) else {
+            return false;
+        };
         peer.datagram_max = datagram_max;
-        let Some(takes_connect_udp) = peer.takes_connect_udp() else { return false };
-        let Some(request) = self.state.requests.get_mut(id.0) else { return true };
+        let Some(takes_connect_udp) = peer.takes_connect_udp() else {
+            return false;
+        };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return true;
+        };
         let target = request.target.clone().expect("a client's request has a target");
         let list = match &request.kind {
             Kind::Udp { .. } if !takes_connect_udp => {
-                self.state.end(id, Ending::Refused { status: 501, error: None });
+                self.state.end(
+                    id,
+                    Ending::Refused {
+                        status: 501,
+                        error: None,
+                    },
+                );
                 return true;
             }
             Kind::Udp { split, .. } => {
@@ -122,7 +136,9 @@ impl Engine {
             }
             Kind::Tcp | Kind::Undecided => request_headers::connect(&target, &self.state.bearer),
         };
-        let Some(stream) = self.endpoint.open_stream(connection, Dir::Bi) else { return false };
+        let Some(stream) = self.endpoint.open_stream(connection, Dir::Bi) else {
+            return false;
+        };
         request.connection = Some(connection);
         request.stream = Some(stream);
         request.phase = Phase::Sent;
@@ -136,9 +152,19 @@ impl Engine {
     }
 
     /// The response to a request has come.
-    pub(super) fn answered(&mut self, now: Instant, id: RequestId, list: &HeaderList, deliver: &mut impl Deliver) {
-        let Some(request) = self.state.requests.get_mut(id.0) else { return };
-        let Some(connection) = request.connection else { return };
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        list: &HeaderList,
+        deliver: &mut impl Deliver,
+    ) {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        let Some(connection) = request.connection else {
+            return;
+        };
         if request.phase != Phase::Sent {
             return;
         }
@@ -163,7 +189,10 @@ impl Engine {
         }
         request.phase = Phase::Open;
         request.last_active = now;
-        if let Kind::Udp { split, split_agreed, .. } = &mut request.kind {
+        if let Kind::Udp {
+            split, split_agreed, ..
+        } = &mut request.kind
+        {
             *split = split.filter(|offered| request_headers::split_context(list) == Some(*offered));
             *split_agreed = split.is_some();
         }
@@ -176,12 +205,20 @@ impl Engine {
             self.state.actions.push_back(Action::TokenRefused { status });
         }
         self.close_stream(id);
-        let Some(request) = self.state.requests.get_mut(id.0) else { return };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
         if !request.is_udp() {
             return self.state.end(id, Ending::Refused { status, error });
         }
-        request.phase = Phase::Refused { until: now + limits::REFUSED_HOLD };
-        self.state.actions.push_back(Action::Refused { request: id, status, error });
+        request.phase = Phase::Refused {
+            until: now + limits::REFUSED_HOLD,
+        };
+        self.state.actions.push_back(Action::Refused {
+            request: id,
+            status,
+            error,
+        });
         let lost = self.state.waiting.take(id).len() as u64;
         self.state.ledger.ingress.drop(DropReason::SessionClosed, lost);
     }
@@ -194,7 +231,10 @@ impl Engine {
     /// Whether a request waits for the tunnel.
     #[must_use]
     pub fn is_queued(&self, id: RequestId) -> bool {
-        self.state.requests.get(id.0).is_some_and(|request| request.phase == Phase::Queued)
+        self.state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| request.phase == Phase::Queued)
     }
 
     /// Smoothed round-trip time; `None` while not connected.
@@ -205,5 +245,9 @@ impl Engine {
 
 /// A host as it stands in an authority: IPv6 addresses in brackets.
 fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }

@@ -31,7 +31,8 @@ pub(super) struct Incoming<'a, D> {
 impl<D: Deliver> Receiver for Incoming<'_, D> {
     fn datagram(&mut self, connection: ConnectionKey, payload: Bytes) {
         self.state.ledger.egress.accepted += 1;
-        self.state.take_datagram(self.now, connection, &payload, self.deliver);
+        self.state
+            .take_datagram(self.now, connection, &payload, self.deliver);
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
@@ -62,11 +63,16 @@ impl State {
             }
         };
         let quarter = view.quarter_stream_id;
-        let request = peer.request(quarter).and_then(|id| Some((id, self.requests.get_mut(id.0)?)));
+        let request = peer
+            .request(quarter)
+            .and_then(|id| Some((id, self.requests.get_mut(id.0)?)));
         let Some((id, request)) = request.filter(|(_, request)| request.phase != Phase::Headers) else {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         };
-        let Kind::Udp { split, split_agreed, .. } = request.kind else {
+        let Kind::Udp {
+            split, split_agreed, ..
+        } = request.kind
+        else {
             return egress.drop(DropReason::UnknownSession, 1);
         };
         if matches!(request.phase, Phase::Opening | Phase::Sent | Phase::Queued) {
@@ -104,8 +110,12 @@ impl State {
 
     /// A session is open: what waited for it goes on, in order.
     pub(super) fn take_early(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
-        let Some(request) = self.requests.get(id.0) else { return };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else { return };
+        let Some(request) = self.requests.get(id.0) else {
+            return;
+        };
+        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+            return;
+        };
         let Some(peer) = self.peer(connection) else { return };
         for bytes in peer.early.take(super::quarter(stream)) {
             self.take_datagram(now, connection, &bytes, deliver);

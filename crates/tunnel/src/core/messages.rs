@@ -58,7 +58,13 @@ impl Engine {
         if stream.dir() == Dir::Uni {
             return self.read_control(now, connection, stream);
         }
-        let Some(id) = self.state.peer(connection).and_then(|peer| peer.request(quarter(stream))) else { return };
+        let Some(id) = self
+            .state
+            .peer(connection)
+            .and_then(|peer| peer.request(quarter(stream)))
+        else {
+            return;
+        };
         let is_body = self.state.requests.get(id.0).is_some_and(|request| {
             matches!(request.kind, Kind::Tcp) && matches!(request.phase, Phase::Open | Phase::Opening)
         });
@@ -74,7 +80,9 @@ impl Engine {
         let number = u64::from(stream);
         loop {
             let read = self.endpoint.read(connection, stream, READ_BYTES);
-            let Some(peer) = self.state.peer(connection) else { return };
+            let Some(peer) = self.state.peer(connection) else {
+                return;
+            };
             let result = match read {
                 Ok(Read::Data(bytes)) => peer.h3.handle_uni(number, &bytes),
                 Ok(Read::Blocked) => break,
@@ -90,7 +98,8 @@ impl Engine {
             match result {
                 Ok(masque::UniDisposition::Continue) => {}
                 Ok(masque::UniDisposition::Stop) => {
-                    self.endpoint.stop(connection, stream, masque_code(Code::StreamCreationError));
+                    self.endpoint
+                        .stop(connection, stream, masque_code(Code::StreamCreationError));
                     break;
                 }
                 Err(error) => {
@@ -101,7 +110,9 @@ impl Engine {
         }
         while let Some(event) = self.state.peer(connection).and_then(|peer| peer.h3.poll_event()) {
             match event {
-                masque::Event::Settings(_) if self.state.role == Role::Client => self.begin_session(now, connection),
+                masque::Event::Settings(_) if self.state.role == Role::Client => {
+                    self.begin_session(now, connection)
+                }
                 masque::Event::Goaway(_) if self.current == Some(connection) => {
                     self.state.actions.push_back(Action::GoingAway);
                 }
@@ -137,7 +148,9 @@ impl Engine {
 
     /// The next item of a request's stream.
     fn next_item(&mut self, id: RequestId) -> Result<Next, Failure> {
-        let Some(request) = self.state.requests.get_mut(id.0) else { return Err(Failure::Gone) };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return Err(Failure::Gone);
+        };
         let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
             return Err(Failure::Gone);
         };
@@ -163,7 +176,9 @@ impl Engine {
     }
 
     fn fail(&mut self, id: RequestId, failure: Failure) {
-        let Some(request) = self.state.requests.get(id.0) else { return };
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
         match failure {
             Failure::Message(MessageError::Stream { code, .. }) => self.reset(id, code),
             Failure::Message(MessageError::Connection(error)) => {
@@ -179,7 +194,9 @@ impl Engine {
 
     /// The peer has ended its side of a message that the engine reads itself: the session is over.
     fn peer_finished(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get(id.0) else { return };
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
         if matches!(request.phase, Phase::Refused { .. }) {
             return;
         }
@@ -188,7 +205,12 @@ impl Engine {
     }
 
     /// Reads the content of a TCP forward: up to `bytes_max` bytes are appended to `out`, without a copy.
-    pub fn read_body(&mut self, id: RequestId, out: &mut std::collections::VecDeque<Bytes>, bytes_max: usize) -> Body {
+    pub fn read_body(
+        &mut self,
+        id: RequestId,
+        out: &mut std::collections::VecDeque<Bytes>,
+        bytes_max: usize,
+    ) -> Body {
         let mut taken = 0;
         while taken < bytes_max {
             match self.next_item(id) {
@@ -211,12 +233,17 @@ impl Engine {
     /// Sends content of a TCP forward as one DATA frame. Whether QUIC has taken all of it; else the caller waits for
     /// [`Action::BodyWritable`] before it gives more.
     pub fn write_body(&mut self, id: RequestId, content: Bytes) -> bool {
-        let Some(request) = self.state.requests.get_mut(id.0) else { return false };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return false;
+        };
         let (header, used) = masque::data_frame_header(content.len() as u64);
         request.output.push_back(Bytes::copy_from_slice(&header[..used]));
         request.output.push_back(content);
         self.pump(id);
-        self.state.requests.get(id.0).is_some_and(|request| request.output.is_empty())
+        self.state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| request.output.is_empty())
     }
 
     /// Ends our side of a TCP forward after what was written.
@@ -253,8 +280,12 @@ impl Engine {
 
     /// Writes what waits for QUIC's credit.
     pub(super) fn pump(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get_mut(id.0) else { return };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else { return };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+            return;
+        };
         while let Some(front) = request.output.front_mut() {
             match self.endpoint.write_bytes(connection, stream, front) {
                 Ok(_) if front.is_empty() => {
@@ -273,7 +304,13 @@ impl Engine {
     }
 
     pub(super) fn resume_stream(&mut self, connection: ConnectionKey, stream: StreamId) {
-        let Some(id) = self.state.peer(connection).and_then(|peer| peer.request(quarter(stream))) else { return };
+        let Some(id) = self
+            .state
+            .peer(connection)
+            .and_then(|peer| peer.request(quarter(stream)))
+        else {
+            return;
+        };
         self.pump(id);
         if let Some(request) = self.state.requests.get(id.0)
             && matches!(request.kind, Kind::Tcp)
@@ -286,17 +323,28 @@ impl Engine {
 
     /// STOP_SENDING: before the response it says nothing (RFC 9114 section 4.1); after it, the request is over.
     pub(super) fn stopped_stream(&mut self, connection: ConnectionKey, stream: StreamId) {
-        let Some(peer) = self.state.peer(connection) else { return };
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
         if stream.dir() == Dir::Uni {
             if peer.own_streams.contains(&stream) {
-                let error =
-                    masque::ConnectionError { code: Code::ClosedCriticalStream, reason: "a critical stream was stopped" };
+                let error = masque::ConnectionError {
+                    code: Code::ClosedCriticalStream,
+                    reason: "a critical stream was stopped",
+                };
                 self.state.broken.push((connection, error));
             }
             return;
         }
-        let Some(id) = peer.request(quarter(stream)) else { return };
-        if self.state.requests.get(id.0).is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening)) {
+        let Some(id) = peer.request(quarter(stream)) else {
+            return;
+        };
+        if self
+            .state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening))
+        {
             self.reset(id, Code::RequestCancelled);
             self.state.end(id, Ending::Reset);
         }
@@ -304,7 +352,9 @@ impl Engine {
 
     /// Ends both directions of a request's stream without an error.
     pub(super) fn close_stream(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get(id.0) else { return };
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
         if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
             self.endpoint.finish(connection, stream);
             if !request.peer_finished {
@@ -314,7 +364,9 @@ impl Engine {
     }
 
     pub(super) fn reset(&mut self, id: RequestId, code: Code) {
-        let Some(request) = self.state.requests.get(id.0) else { return };
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
         if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
             self.endpoint.reset(connection, stream, masque_code(code));
             self.endpoint.stop(connection, stream, masque_code(code));
@@ -350,10 +402,16 @@ impl From<MessageError> for Failure {
 impl State {
     /// Content of a UDP session's stream: datagrams in capsules (RFC 9297 section 3.5), others skipped.
     fn take_content(&mut self, now: Instant, id: RequestId, mut bytes: Bytes, deliver: &mut impl Deliver) {
-        while let Some(Request { kind: Kind::Udp { capsules, .. }, phase, last_active, .. }) =
-            self.requests.get_mut(id.0)
+        while let Some(Request {
+            kind: Kind::Udp { capsules, .. },
+            phase,
+            last_active,
+            ..
+        }) = self.requests.get_mut(id.0)
         {
-            let Some(found) = capsules.next(&mut bytes) else { return };
+            let Some(found) = capsules.next(&mut bytes) else {
+                return;
+            };
             let egress = &mut self.ledger.egress;
             egress.accepted += 1;
             let Capsule::Datagram(datagram) = found else {

@@ -27,9 +27,9 @@ use slab::Slab;
 
 pub use action::{Action, Ending};
 pub use incoming::Deliver;
-pub use messages::Body;
 pub use masque::response::ProxyError;
 pub use masque::{Role, Target};
+pub use messages::Body;
 pub use request::RequestId;
 
 use crate::config::{CommonConfig, Protocol};
@@ -118,11 +118,20 @@ impl Engine {
             connections_total: 0,
             sessions_total: 0,
         };
-        Self { endpoint, state, current: None, authority: String::new(), next_sweep: None }
+        Self {
+            endpoint,
+            state,
+            current: None,
+            authority: String::new(),
+            next_sweep: None,
+        }
     }
 
     /// Takes one received message of the outer socket, possibly several datagrams of `segment_size` bytes.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one received message, and the two ways on")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one received message, and the two ways on"
+    )]
     pub fn handle_outer(
         &mut self,
         now: Instant,
@@ -133,8 +142,13 @@ impl Engine {
         deliver: &mut impl Deliver,
         outbox: &mut Outbox,
     ) {
-        let mut receiver = incoming::Incoming { now, state: &mut self.state, deliver };
-        self.endpoint.handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
+        let mut receiver = incoming::Incoming {
+            now,
+            state: &mut self.state,
+            deliver,
+        };
+        self.endpoint
+            .handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
     }
 
     /// Works off what the last inputs caused. To be called after them and before [`Engine::poll_action`].
@@ -158,9 +172,13 @@ impl Engine {
                 self.state.ledger.ingress.drop(DropReason::PathChanged, count);
             }
             Event::StreamOpened { connection, stream } => self.take_stream(now, connection, stream, deliver),
-            Event::StreamReadable { connection, stream } => self.read_stream(now, connection, stream, deliver),
+            Event::StreamReadable { connection, stream } => {
+                self.read_stream(now, connection, stream, deliver)
+            }
             Event::StreamWritable { connection, stream } => self.resume_stream(connection, stream),
-            Event::StreamStopped { connection, stream, .. } => self.stopped_stream(connection, stream),
+            Event::StreamStopped {
+                connection, stream, ..
+            } => self.stopped_stream(connection, stream),
             Event::StreamFinished { .. } => {}
             Event::StreamsAvailable { connection, .. } => self.send_queued_requests(now, connection),
         }
@@ -171,7 +189,12 @@ impl Engine {
         let mut peer = Peer::new(self.state.role, connection);
         for bytes in peer.h3.opening_streams() {
             let Some(stream) = self.endpoint.open_stream(connection, quic::Dir::Uni) else {
-                self.endpoint.close(now, connection, masque_code(masque::Code::StreamCreationError), b"no control stream");
+                self.endpoint.close(
+                    now,
+                    connection,
+                    masque_code(masque::Code::StreamCreationError),
+                    b"no control stream",
+                );
                 return;
             };
             // Three opening streams take under 100 bytes, within any peer's first credit.
@@ -200,14 +223,25 @@ impl Engine {
         for id in ids {
             self.state.end(RequestId(id), Ending::ConnectionLost);
         }
-        if let Some(mut peer) = self.state.peers.get_mut(connection.index()).and_then(Option::take) {
+        if let Some(mut peer) = self
+            .state
+            .peers
+            .get_mut(connection.index())
+            .and_then(Option::take)
+        {
             let mut queued = 0;
             while peer.queue.pop().is_some() {
                 queued += 1;
             }
             self.state.ledger.ingress.drop(DropReason::PathChanged, queued);
-            self.state.ledger.egress.drop(DropReason::UnknownSession, peer.early.len() as u64);
-            self.state.ledger.egress.drop(DropReason::ReassemblyExpired, u64::from(peer.reassembler.waiting()));
+            self.state
+                .ledger
+                .egress
+                .drop(DropReason::UnknownSession, peer.early.len() as u64);
+            self.state.ledger.egress.drop(
+                DropReason::ReassemblyExpired,
+                u64::from(peer.reassembler.waiting()),
+            );
         }
         if self.current == Some(connection) {
             self.current = None;
@@ -218,7 +252,8 @@ impl Engine {
     /// Closes the connections whose peer broke a rule of HTTP/3.
     fn close_broken_peers(&mut self, now: Instant) {
         while let Some((connection, error)) = self.state.broken.pop() {
-            self.endpoint.close(now, connection, masque_code(error.code), error.reason.as_bytes());
+            self.endpoint
+                .close(now, connection, masque_code(error.code), error.reason.as_bytes());
         }
     }
 
@@ -229,7 +264,10 @@ impl Engine {
 
     /// Fills the outbox. Whether there is more to send than fits.
     pub fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
-        let mut source = outgoing::Source { now, state: &mut self.state };
+        let mut source = outgoing::Source {
+            now,
+            state: &mut self.state,
+        };
         self.endpoint.flush(now, &mut source, outbox)
     }
 
@@ -261,7 +299,9 @@ impl Engine {
             .iter()
             .filter_map(|(id, request)| match request.phase {
                 Phase::Refused { until } if until <= now => Some((id, Ending::Idle)),
-                Phase::Open | Phase::Sent if request.is_udp() && now.duration_since(request.last_active) >= idle_timeout => {
+                Phase::Open | Phase::Sent
+                    if request.is_udp() && now.duration_since(request.last_active) >= idle_timeout =>
+                {
                     Some((id, Ending::Idle))
                 }
                 _ => None,
@@ -274,18 +314,29 @@ impl Engine {
         let expired = self.state.waiting.expire(now, |_| limits::WAITING_TIME_MAX);
         self.state.ledger.ingress.drop(DropReason::NoTunnel, expired);
         for index in 0..self.state.peers.len() {
-            let Some(peer) = self.state.peers[index].as_mut() else { continue };
+            let Some(peer) = self.state.peers[index].as_mut() else {
+                continue;
+            };
             let round_trip = self
                 .endpoint
                 .report(peer.connection)
-                .map_or(limits::EARLY_TIME_MIN, |report| report.rtt.max(limits::EARLY_TIME_MIN));
+                .map_or(limits::EARLY_TIME_MIN, |report| {
+                    report.rtt.max(limits::EARLY_TIME_MIN)
+                });
             let known = &peer.requests;
             let early = peer.early.expire(now, |quarter| {
-                if known.contains_key(&quarter) { limits::OPENING_TIME_MAX } else { round_trip }
+                if known.contains_key(&quarter) {
+                    limits::OPENING_TIME_MAX
+                } else {
+                    round_trip
+                }
             });
             self.state.ledger.egress.drop(DropReason::UnknownSession, early);
             let fragments = peer.reassembler.handle_timeout(now);
-            self.state.ledger.egress.drop(DropReason::ReassemblyExpired, u64::from(fragments));
+            self.state
+                .ledger
+                .egress
+                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
         }
     }
 
@@ -303,7 +354,13 @@ impl Engine {
     /// Datagrams that wait on the way into QUIC.
     #[must_use]
     pub fn ingress_waiting(&self) -> u64 {
-        let queued: usize = self.state.peers.iter().flatten().map(|peer| peer.queue.len()).sum();
+        let queued: usize = self
+            .state
+            .peers
+            .iter()
+            .flatten()
+            .map(|peer| peer.queue.len())
+            .sum();
         queued as u64 + self.state.waiting.len() as u64 + self.endpoint.datagrams_held()
     }
 
@@ -311,14 +368,23 @@ impl Engine {
     #[must_use]
     pub fn egress_waiting(&self) -> u64 {
         let peers = self.state.peers.iter().flatten();
-        peers.map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting())).sum()
+        peers
+            .map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()))
+            .sum()
     }
 
     /// Ends every request and connection at once, with H3_NO_ERROR.
     pub fn close_all(&mut self, now: Instant) {
-        let connections: Vec<_> = self.state.peers.iter().flatten().map(|peer| peer.connection).collect();
+        let connections: Vec<_> = self
+            .state
+            .peers
+            .iter()
+            .flatten()
+            .map(|peer| peer.connection)
+            .collect();
         for connection in connections.into_iter().chain(self.current) {
-            self.endpoint.close(now, connection, masque_code(masque::Code::NoError), b"");
+            self.endpoint
+                .close(now, connection, masque_code(masque::Code::NoError), b"");
         }
     }
 
@@ -359,7 +425,10 @@ impl Engine {
     #[must_use]
     pub fn gauges(&self) -> [(u64, u64); 2] {
         let open = self.state.peers.iter().flatten().count() as u64;
-        [(self.state.udp_sessions, self.state.sessions_total), (open, self.state.connections_total)]
+        [
+            (self.state.udp_sessions, self.state.sessions_total),
+            (open, self.state.connections_total),
+        ]
     }
 
     /// Requests refused before a valid token, by status.
@@ -389,7 +458,9 @@ impl State {
 
     /// Ends a request for the driver, once: it closes its socket and calls [`Engine::release`].
     fn end(&mut self, id: RequestId, ending: Ending) {
-        let Some(request) = self.requests.get_mut(id.0) else { return };
+        let Some(request) = self.requests.get_mut(id.0) else {
+            return;
+        };
         if matches!(request.phase, Phase::Ended) {
             return;
         }
@@ -409,7 +480,9 @@ impl State {
             let early = peer.early.take(quarter).len() as u64;
             self.ledger.egress.drop(DropReason::UnknownSession, early);
             let fragments = peer.reassembler.forget(quarter);
-            self.ledger.egress.drop(DropReason::ReassemblyExpired, u64::from(fragments));
+            self.ledger
+                .egress
+                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
         }
         let request = &self.requests[id.0];
         if request.known_to_driver {
@@ -423,7 +496,11 @@ impl State {
 impl Engine {
     /// The driver has forgotten an ended request; its ID may be used again.
     pub fn release(&mut self, id: RequestId) {
-        let ended = self.state.requests.get(id.0).is_some_and(|request| matches!(request.phase, Phase::Ended));
+        let ended = self
+            .state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| matches!(request.phase, Phase::Ended));
         debug_assert!(ended, "only ended requests are released");
         if ended {
             self.state.requests.remove(id.0);

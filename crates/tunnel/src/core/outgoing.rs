@@ -19,7 +19,12 @@ impl Engine {
     /// Takes a batch of datagrams of one inner socket for the session `id`, in order.
     ///
     /// What cannot be queued is dropped and counted.
-    pub fn send_datagrams<'a>(&mut self, now: Instant, id: RequestId, payloads: impl Iterator<Item = &'a [u8]>) {
+    pub fn send_datagrams<'a>(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return self.refuse_datagrams(payloads.count());
         };
@@ -34,7 +39,9 @@ impl Engine {
                 }
             }
             Phase::Sent | Phase::Open => {
-                let connection = request.connection.expect("a request that was sent has a connection");
+                let connection = request
+                    .connection
+                    .expect("a request that was sent has a connection");
                 let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
                 if let Some(peer) = self.state.peer(connection) {
                     peer.datagram_max = datagram_max;
@@ -62,7 +69,12 @@ impl Engine {
         for payload in self.state.waiting.take(id) {
             self.state.enqueue(now, id, &payload);
         }
-        if let Some(connection) = self.state.requests.get(id.0).and_then(|request| request.connection) {
+        if let Some(connection) = self
+            .state
+            .requests
+            .get(id.0)
+            .and_then(|request| request.connection)
+        {
             self.endpoint.mark_ready(connection);
         }
     }
@@ -78,7 +90,13 @@ impl State {
         let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let Kind::Udp { splitter, split, queued_bytes, .. } = &mut request.kind else {
+        let Kind::Udp {
+            splitter,
+            split,
+            queued_bytes,
+            ..
+        } = &mut request.kind
+        else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut) else {
@@ -106,7 +124,9 @@ impl State {
             return ingress.drop(DropReason::FlowQuota, 1);
         }
         let mut evicted = 0;
-        let room = peer.queue.make_room(total, self.common.queue_policy, |_| evicted += 1);
+        let room = peer
+            .queue
+            .make_room(total, self.common.queue_policy, |_| evicted += 1);
         ingress.drop(DropReason::QueueFull, evicted);
         if room == Push::Full {
             return ingress.drop(DropReason::QueueFull, 1);
@@ -117,12 +137,18 @@ impl State {
         }
         let mut push = |parts: [&[u8]; 3]| {
             let bytes = append(&mut self.arena, parts);
-            peer.queue.push(Queued { bytes, request: id, since: now });
+            peer.queue.push(Queued {
+                bytes,
+                request: id,
+                since: now,
+            });
         };
         let Some((split_prefix, split_prefix_bytes, room)) = split_plan else {
             return push([&prefix[..prefix_bytes], payload, &[]]);
         };
-        let fragments = splitter.fragments(payload.len(), room).expect("it was counted above");
+        let fragments = splitter
+            .fragments(payload.len(), room)
+            .expect("it was counted above");
         ingress.split += fragments.len() as u64 - 1;
         for (header, range) in fragments {
             push([&split_prefix[..split_prefix_bytes], &header, &payload[range]]);
@@ -148,7 +174,11 @@ pub(super) struct Source<'a> {
 
 impl DatagramSource for Source<'_> {
     fn waits(&self, connection: ConnectionKey) -> bool {
-        self.state.peers.get(connection.index()).and_then(Option::as_ref).is_some_and(|peer| !peer.queue.is_empty())
+        self.state
+            .peers
+            .get(connection.index())
+            .and_then(Option::as_ref)
+            .is_some_and(|peer| !peer.queue.is_empty())
     }
 
     fn next_datagram(&mut self, connection: ConnectionKey, size_max: usize, room: usize) -> Option<Bytes> {
@@ -166,7 +196,11 @@ impl DatagramSource for Source<'_> {
                 None
             };
             let entry = peer.queue.pop()?;
-            if let Some(Request { kind: Kind::Udp { queued_bytes, .. }, .. }) = state.requests.get_mut(entry.request.0) {
+            if let Some(Request {
+                kind: Kind::Udp { queued_bytes, .. },
+                ..
+            }) = state.requests.get_mut(entry.request.0)
+            {
                 // An ID may have been given to another session since; its share only grows back sooner.
                 *queued_bytes = queued_bytes.saturating_sub(entry.bytes.len());
             }

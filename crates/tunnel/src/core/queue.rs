@@ -46,7 +46,12 @@ impl DatagramQueue {
     }
 
     /// Makes room for `bytes` by the policy: the entries that have to go for it are given to `evict`.
-    pub(crate) fn make_room(&mut self, bytes: usize, policy: QueuePolicy, mut evict: impl FnMut(Queued)) -> Push {
+    pub(crate) fn make_room(
+        &mut self,
+        bytes: usize,
+        policy: QueuePolicy,
+        mut evict: impl FnMut(Queued),
+    ) -> Push {
         if bytes > limits::QUEUE_BYTES_MAX {
             return Push::Full;
         }
@@ -65,7 +70,10 @@ impl DatagramQueue {
     /// Appends an entry for which [`DatagramQueue::make_room`] found room.
     pub(crate) fn push(&mut self, entry: Queued) {
         self.bytes += entry.bytes.len();
-        debug_assert!(self.bytes <= limits::QUEUE_BYTES_MAX, "room is made before a push");
+        debug_assert!(
+            self.bytes <= limits::QUEUE_BYTES_MAX,
+            "room is made before a push"
+        );
         self.entries.push_back(entry);
     }
 
@@ -85,7 +93,11 @@ mod tests {
     use super::*;
 
     fn entry(bytes: usize, request: usize) -> Queued {
-        Queued { bytes: Bytes::from(vec![0; bytes]), request: RequestId(request), since: Instant::now() }
+        Queued {
+            bytes: Bytes::from(vec![0; bytes]),
+            request: RequestId(request),
+            since: Instant::now(),
+        }
     }
 
     #[test]
@@ -93,14 +105,27 @@ mod tests {
         let mut queue = DatagramQueue::default();
         let half = limits::QUEUE_BYTES_MAX / 2;
         for request in 0..2 {
-            assert_eq!(queue.make_room(half, QueuePolicy::DropNewest, |_| unreachable!()), Push::Queued);
+            assert_eq!(
+                queue.make_room(half, QueuePolicy::DropNewest, |_| unreachable!()),
+                Push::Queued
+            );
             queue.push(entry(half, request));
         }
-        assert_eq!(queue.make_room(1, QueuePolicy::DropNewest, |_| unreachable!()), Push::Full);
+        assert_eq!(
+            queue.make_room(1, QueuePolicy::DropNewest, |_| unreachable!()),
+            Push::Full
+        );
         let mut evicted = Vec::new();
-        assert_eq!(queue.make_room(1, QueuePolicy::DropOldest, |entry| evicted.push(entry.request.0)), Push::Queued);
+        assert_eq!(
+            queue.make_room(1, QueuePolicy::DropOldest, |entry| evicted.push(entry.request.0)),
+            Push::Queued
+        );
         assert_eq!((evicted, queue.bytes(), queue.len()), (vec![0], half, 1));
-        let never = queue.make_room(limits::QUEUE_BYTES_MAX + 1, QueuePolicy::DropOldest, |_| unreachable!());
+        let never = queue.make_room(
+            limits::QUEUE_BYTES_MAX + 1,
+            QueuePolicy::DropOldest,
+            |_| unreachable!(),
+        );
         assert_eq!(never, Push::Full);
     }
 
@@ -108,7 +133,12 @@ mod tests {
     fn what_is_pushed_first_is_popped_first() {
         let mut queue = DatagramQueue::default();
         (0..3).for_each(|request| queue.push(entry(10, request)));
-        assert_eq!(std::iter::from_fn(|| queue.pop()).map(|entry| entry.request.0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(
+            std::iter::from_fn(|| queue.pop())
+                .map(|entry| entry.request.0)
+                .collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
         assert!(queue.is_empty());
         assert_eq!(queue.bytes(), 0);
     }

@@ -18,7 +18,14 @@ use crate::secret::Token;
 impl Engine {
     /// The headers of a request have come.
     pub(super) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
-        let Some(connection) = self.state.requests.get(id.0).and_then(|request| request.connection) else { return };
+        let Some(connection) = self
+            .state
+            .requests
+            .get(id.0)
+            .and_then(|request| request.connection)
+        else {
+            return;
+        };
         match request_headers::classify(list) {
             Err(MessageError::Stream { code, .. }) => {
                 self.reset(id, code);
@@ -38,7 +45,13 @@ impl Engine {
         }
     }
 
-    fn judge_connect_udp(&mut self, now: Instant, connection: ConnectionKey, id: RequestId, asked: ConnectUdp) {
+    fn judge_connect_udp(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        id: RequestId,
+        asked: ConnectUdp,
+    ) {
         match &asked.path {
             PathKind::Segment(segment) => {
                 // A wrong segment is any wrong path of a web site.
@@ -77,7 +90,9 @@ impl Engine {
         if let Some(peer) = self.state.peer(connection) {
             peer.authenticated = true;
         }
-        let Some(target) = target else { return self.answer_and_end(id, &response::response(400)) };
+        let Some(target) = target else {
+            return self.answer_and_end(id, &response::response(400));
+        };
         if target.address().is_some_and(|address| address.is_unspecified()) {
             return self.answer_and_end(id, &response::failure(ProxyError::DestinationIpProhibited));
         }
@@ -87,9 +102,14 @@ impl Engine {
         if protocol == Protocol::Udp {
             self.evict_for_one_more();
         }
-        let Some(request) = self.state.requests.get_mut(id.0) else { return };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
         request.kind = match protocol {
-            Protocol::Udp => Kind::udp(split.filter(|_| self.state.common.oversize == Oversize::Split), false),
+            Protocol::Udp => Kind::udp(
+                split.filter(|_| self.state.common.oversize == Oversize::Split),
+                false,
+            ),
             Protocol::Tcp => Kind::Tcp,
         };
         request.phase = Phase::Opening;
@@ -99,19 +119,27 @@ impl Engine {
             self.state.udp_sessions += 1;
             self.state.sessions_total += 1;
         }
-        self.state.actions.push_back(Action::Open { request: id, protocol, target });
+        self.state.actions.push_back(Action::Open {
+            request: id,
+            protocol,
+            target,
+        });
     }
 
     /// The driver has opened the target.
     pub fn accept(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
-        let Some(request) = self.state.requests.get_mut(id.0) else { return };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
         if request.phase != Phase::Opening {
             return;
         }
         request.phase = Phase::Open;
         request.last_active = now;
         match &mut request.kind {
-            Kind::Udp { split, split_agreed, .. } => {
+            Kind::Udp {
+                split, split_agreed, ..
+            } => {
                 *split_agreed = split.is_some();
                 let accepted = response::connect_udp_accepted(*split);
                 self.send_headers(id, &accepted);
@@ -126,7 +154,9 @@ impl Engine {
 
     /// The driver could not open the target. The ID is free.
     pub fn refuse(&mut self, id: RequestId, error: ProxyError) {
-        let Some(request) = self.state.requests.get_mut(id.0) else { return };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
         request.known_to_driver = false;
         if request.phase == Phase::Opening {
             self.answer_and_end(id, &response::failure(error));
@@ -142,7 +172,9 @@ impl Engine {
             let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
             if let Some(control) = peer.own_streams.first() {
                 // Where even a few bytes find no credit, the client learns it from the refusals.
-                let _ = self.endpoint.write(peer.connection, *control, &peer.h3.goaway_frame(next));
+                let _ = self
+                    .endpoint
+                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
             }
         }
     }
@@ -154,7 +186,11 @@ impl Engine {
 
     fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
         self.send_headers(id, list);
-        let unsent = self.state.requests.get(id.0).is_some_and(|request| !request.output.is_empty());
+        let unsent = self
+            .state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| !request.output.is_empty());
         if unsent {
             self.reset(id, Code::RequestRejected);
         } else {
@@ -167,12 +203,17 @@ impl Engine {
         if *credential == Credential::None {
             return;
         }
-        let Some(remote) = self.remote(connection) else { return };
+        let Some(remote) = self.remote(connection) else {
+            return;
+        };
         let prefix_is_out = self.state.wrong_tokens.count(now, remote.ip());
-        let Some(peer) = self.state.peer(connection) else { return };
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
         peer.wrong_tokens += 1;
         if prefix_is_out || peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
-            self.endpoint.close(now, connection, masque_code(Code::NoError), b"");
+            self.endpoint
+                .close(now, connection, masque_code(Code::NoError), b"");
         }
     }
 

@@ -24,7 +24,11 @@ const ENTRY_BYTES: usize = 64;
 
 impl<K: Copy + PartialEq> WaitingRoom<K> {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { entries: VecDeque::new(), bytes: 0, bytes_max }
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -39,7 +43,11 @@ impl<K: Copy + PartialEq> WaitingRoom<K> {
             return false;
         }
         self.bytes += bytes;
-        self.entries.push_back(Waiting { key, payload: payload.to_vec(), since: now });
+        self.entries.push_back(Waiting {
+            key,
+            payload: payload.to_vec(),
+            since: now,
+        });
         true
     }
 
@@ -93,8 +101,14 @@ mod tests {
         let mut room = WaitingRoom::new(10 + ENTRY_BYTES);
         let now = Instant::now();
         assert!(room.push(1, &[1; 10], now));
-        assert_eq!(room.expire(now + Duration::from_secs(1), |_| Duration::from_secs(1)), 0);
-        assert_eq!(room.expire(now + Duration::from_secs(2), |_| Duration::from_secs(1)), 1);
+        assert_eq!(
+            room.expire(now + Duration::from_secs(1), |_| Duration::from_secs(1)),
+            0
+        );
+        assert_eq!(
+            room.expire(now + Duration::from_secs(2), |_| Duration::from_secs(1)),
+            1
+        );
         assert!(room.push(1, &[1; 10], now));
     }
 }

@@ -20,7 +20,11 @@ impl WrongTokens {
             IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 72 << 72)),
         };
         if self.prefixes.len() >= limits::WRONG_TOKEN_PREFIXES && !self.prefixes.contains_key(&prefix) {
-            let oldest = self.prefixes.iter().min_by_key(|(_, (since, _))| *since).map(|(prefix, _)| *prefix);
+            let oldest = self
+                .prefixes
+                .iter()
+                .min_by_key(|(_, (since, _))| *since)
+                .map(|(prefix, _)| *prefix);
             oldest.map(|oldest| self.prefixes.remove(&oldest));
         }
         let (since, count) = self.prefixes.entry(prefix).or_insert((now, 0));

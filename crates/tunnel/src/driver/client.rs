@@ -62,7 +62,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(servers: Vec<(String, u16)>, pin: [u8; 32], bind: Option<IpAddr>, now: Instant) -> Self {
+    pub(super) fn new(
+        servers: Vec<(String, u16)>,
+        pin: [u8; 32],
+        bind: Option<IpAddr>,
+        now: Instant,
+    ) -> Self {
         Self {
             servers,
             pin,
@@ -107,7 +112,9 @@ impl Client {
     fn pause(&mut self) -> Duration {
         let doubled = limits::BACKOFF_MIN.saturating_mul(1 << self.failed_rounds.min(16));
         self.failed_rounds = self.failed_rounds.saturating_add(1);
-        doubled.min(limits::BACKOFF_MAX).mul_f64(rand::rng().random_range(0.5..=1.0))
+        doubled
+            .min(limits::BACKOFF_MAX)
+            .mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 }
 
@@ -168,7 +175,9 @@ impl Shard {
             match self.begin_attempt(now, address) {
                 Ok(()) => {
                     self.client().address = Some(address);
-                    self.client().link = Link::Attempt { until: now + limits::CONNECT_ATTEMPT };
+                    self.client().link = Link::Attempt {
+                        until: now + limits::CONNECT_ATTEMPT,
+                    };
                     return;
                 }
                 Err(reason) => self.client().last_reason = reason,
@@ -183,7 +192,10 @@ impl Shard {
         client.link = Link::Pause { until };
         if !std::mem::replace(&mut client.announced_down, true) {
             let (host, port) = &client.servers[client.server];
-            let reason = format!("{host}:{port} cannot be reached ({}); trying on", client.last_reason);
+            let reason = format!(
+                "{host}:{port} cannot be reached ({}); trying on",
+                client.last_reason
+            );
             self.notify(Notice::Reconnecting { reason });
         }
     }
@@ -192,10 +204,13 @@ impl Shard {
         let options = outer::options(&self.common);
         let bind = self.client().bind.map(|ip| SocketAddr::new(ip, 0));
         let socket = UdpSocket::connect(bind, address, &options).map_err(|error| error.to_string())?;
-        self.outer.replace(socket, &self.poller).map_err(|error| error.to_string())?;
+        self.outer
+            .replace(socket, &self.poller)
+            .map_err(|error| error.to_string())?;
         let client = self.client();
         let (pin, name) = (client.pin, client.servers[client.server].0.clone());
-        self.engine.connect(now, address, &name, pin, udp_payload_ceiling(address))
+        self.engine
+            .connect(now, address, &name, pin, udp_payload_ceiling(address))
     }
 
     pub(super) fn tunnel_is_up(&mut self, now: Instant, rtt: Duration) {
@@ -210,10 +225,19 @@ impl Shard {
         let is_again = std::mem::replace(&mut client.has_been_up, true);
         let server = client.address.expect("an address was tried");
         self.reconnects += u64::from(is_again);
-        if let Some(text) = self.outer.socket().and_then(UdpSocket::buffer_warning).filter(|_| !is_again) {
+        if let Some(text) = self
+            .outer
+            .socket()
+            .and_then(UdpSocket::buffer_warning)
+            .filter(|_| !is_again)
+        {
             self.notify(Notice::Warning { text });
         }
-        self.notify(Notice::Connected { server, rtt, payload_unsplit });
+        self.notify(Notice::Connected {
+            server,
+            rtt,
+            payload_unsplit,
+        });
     }
 
     pub(super) fn token_refused(&mut self, status: u16) {
@@ -259,14 +283,19 @@ impl Shard {
             .inner
             .iter()
             .enumerate()
-            .filter(|(_, inner)| matches!(inner, Some(Inner::Tcp(relay)) if !relay.open && relay.deadline <= now))
+            .filter(
+                |(_, inner)| matches!(inner, Some(Inner::Tcp(relay)) if !relay.open && relay.deadline <= now),
+            )
             .map(|(index, _)| index)
             .filter(|index| self.engine.is_queued(RequestId(*index)))
             .collect();
         for index in overdue {
             let id = RequestId(index);
             self.tcp.failed += 1;
-            self.tell_refused(now, "a local TCP connection was closed: the tunnel is down".to_owned());
+            self.tell_refused(
+                now,
+                "a local TCP connection was closed: the tunnel is down".to_owned(),
+            );
             self.close_inner(id, true);
             self.engine.abort(id);
         }
@@ -275,16 +304,26 @@ impl Shard {
             let client = self.client();
             let listener = client.tcp_listeners[index].0.try_clone();
             if let Ok(listener) = listener {
-                let interest = if self.drain_until.is_some() { Interest::NONE } else { Interest::READABLE };
-                let _ = self.poller.modify(&listener, Token::TcpListener(index).encode(), interest);
+                let interest = if self.drain_until.is_some() {
+                    Interest::NONE
+                } else {
+                    Interest::READABLE
+                };
+                let _ = self
+                    .poller
+                    .modify(&listener, Token::TcpListener(index).encode(), interest);
             }
         }
     }
 
     /// One batch of a UDP listener: every run of one source goes to its session.
     pub(super) fn receive_at_listener(&mut self, now: Instant, index: usize) {
-        let Some(listener) = self.udp_listeners.get_mut(index) else { return };
-        let Ok(count) = listener.socket.receive(&mut self.inner_batch) else { return };
+        let Some(listener) = self.udp_listeners.get_mut(index) else {
+            return;
+        };
+        let Ok(count) = listener.socket.receive(&mut self.inner_batch) else {
+            return;
+        };
         let mut start = 0;
         while start < count {
             let source = self.inner_batch.get(start).meta.source;
@@ -297,8 +336,11 @@ impl Shard {
                 None => self.new_session(now, index, source),
             };
             let batch = &self.inner_batch;
-            let whole = (start..end).map(|index| batch.get(index)).filter(|received| !received.meta.truncated);
-            self.engine.send_datagrams(now, id, whole.flat_map(|received| received.segments()));
+            let whole = (start..end)
+                .map(|index| batch.get(index))
+                .filter(|received| !received.meta.truncated);
+            self.engine
+                .send_datagrams(now, id, whole.flat_map(|received| received.segments()));
             start = end;
         }
     }
@@ -306,14 +348,22 @@ impl Shard {
     fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
         let target = self.udp_listeners[index].target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
-        self.insert_inner(id, Inner::Source { listener: index, address: source });
+        self.insert_inner(
+            id,
+            Inner::Source {
+                listener: index,
+                address: source,
+            },
+        );
         self.udp_listeners[index].sessions.insert(source, id);
         id
     }
 
     pub(super) fn accept_tcp(&mut self, now: Instant, index: usize) {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some((listener, target)) = self.client().tcp_listeners.get(index) else { return };
+            let Some((listener, target)) = self.client().tcp_listeners.get(index) else {
+                return;
+            };
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
@@ -324,11 +374,13 @@ impl Shard {
                         let token = Token::TcpListener(index).encode();
                         let _ = self.poller.modify(&listener, token, Interest::NONE);
                     }
-                    return self.tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
+                    return self
+                        .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
             };
             let target = target.clone();
-            if self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX || stream.set_nonblocking(true).is_err() {
+            if self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX || stream.set_nonblocking(true).is_err()
+            {
                 self.tcp.failed += 1;
                 continue;
             }
@@ -354,7 +406,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn session_refused(&mut self, now: Instant, id: RequestId, status: u16, error: Option<ProxyError>) {
+    pub(super) fn session_refused(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        status: u16,
+        error: Option<ProxyError>,
+    ) {
         if let Some(Some(Inner::Source { listener, .. })) = self.inner.get(id.index()) {
             let target = &self.udp_listeners[*listener].target;
             let text = format!("the server refused UDP to {target}: {}", explain(status, error));
@@ -367,7 +425,10 @@ impl Shard {
             && matches!(self.inner.get(id.index()), Some(Some(Inner::Tcp(_))))
         {
             self.tcp.failed += 1;
-            let text = format!("the server refused a TCP connection: {}", explain(*status, *error));
+            let text = format!(
+                "the server refused a TCP connection: {}",
+                explain(*status, *error)
+            );
             self.tell_refused(Instant::now(), text);
         }
     }
@@ -375,7 +436,10 @@ impl Shard {
     /// Warns, not more often than every few seconds.
     fn tell_refused(&mut self, now: Instant, text: String) {
         let client = self.client();
-        if client.refusal_told.is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD) {
+        if client
+            .refusal_told
+            .is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD)
+        {
             client.refusal_told = Some(now);
             self.notify(Notice::Warning { text });
         }
@@ -395,7 +459,8 @@ impl Shard {
 fn explain(status: u16, error: Option<ProxyError>) -> String {
     match error {
         Some(ProxyError::DestinationIpProhibited) => {
-            "the target's address is not allowed there (the server's owner can with --allow-target)".to_owned()
+            "the target's address is not allowed there (the server's owner can with --allow-target)"
+                .to_owned()
         }
         Some(ProxyError::DnsError) => "its name cannot be resolved there".to_owned(),
         Some(ProxyError::ConnectionRefused) => "nothing listens at the target".to_owned(),

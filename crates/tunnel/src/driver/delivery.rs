@@ -15,8 +15,10 @@ use crate::limits;
 const HEADERS_V4: u32 = 28;
 const HEADERS_V6: u32 = 48;
 
-const TRAIN_LIMITS: TrainLimits =
-    TrainLimits { segments: limits::INNER_TRAIN_SEGMENTS, bytes: packet::UDP_PAYLOAD_MAX };
+const TRAIN_LIMITS: TrainLimits = TrainLimits {
+    segments: limits::INNER_TRAIN_SEGMENTS,
+    bytes: packet::UDP_PAYLOAD_MAX,
+};
 
 #[derive(Debug, Default)]
 struct Pending {
@@ -51,7 +53,10 @@ impl Deliver for Delivery {
         }
         let pending = &mut self.trains[self.used];
         pending.request = request;
-        pending.train.push(payload, TRAIN_LIMITS).expect("an empty train takes any datagram");
+        pending
+            .train
+            .push(payload, TRAIN_LIMITS)
+            .expect("an empty train takes any datagram");
         self.used += 1;
         *last = self.used;
     }
@@ -63,7 +68,11 @@ impl Deliver for Delivery {
 
 /// Largest UDP payload that the interface towards `remote` carries; where the kernel does not say, what Ethernet does.
 pub(super) fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
-    let headers = if remote.ip().to_canonical().is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
+    let headers = if remote.ip().to_canonical().is_ipv4() {
+        HEADERS_V4
+    } else {
+        HEADERS_V6
+    };
     let mtu = route_mtu(remote).unwrap_or(1_500);
     mtu.saturating_sub(headers).min(packet::UDP_PAYLOAD_MAX as u32) as u16
 }
@@ -102,10 +111,16 @@ impl Delivery {
                 .iter()
                 .map(|(_, index, destination)| {
                     let train = &self.trains[*index].train;
-                    Outgoing { destination: *destination, ..Outgoing::connected(train.bytes(), train.segment_size()) }
+                    Outgoing {
+                        destination: *destination,
+                        ..Outgoing::connected(train.bytes(), train.segment_size())
+                    }
                 })
                 .collect();
-            let total: u64 = group.iter().map(|(_, index, _)| self.trains[*index].train.len() as u64).sum();
+            let total: u64 = group
+                .iter()
+                .map(|(_, index, _)| self.trains[*index].train.len() as u64)
+                .sum();
             let mut is_there = false;
             with_socket(group[0].0, &mut |socket| {
                 is_there = true;
@@ -132,6 +147,10 @@ fn send(socket: &mut UdpSocket, messages: &[Outgoing<'_>], total: u64, account: 
     account.drop(DropReason::TargetUnreachable, outcome.dropped.unreachable);
     account.drop(DropReason::SocketError, outcome.dropped.other);
     let rest = total - outcome.segments - outcome.dropped.total();
-    let reason = if outcome.blocked { DropReason::SocketFull } else { DropReason::SocketError };
+    let reason = if outcome.blocked {
+        DropReason::SocketFull
+    } else {
+        DropReason::SocketError
+    };
     account.drop(reason, rest);
 }

@@ -43,10 +43,7 @@ enum Inner {
     /// Server: a UDP socket connected to the target.
     Upstream(Box<UdpSocket>),
     /// Client: a source behind a UDP listener.
-    Source {
-        listener: usize,
-        address: SocketAddr,
-    },
+    Source { listener: usize, address: SocketAddr },
     /// Both: a TCP connection.
     Tcp(Relay),
 }
@@ -97,7 +94,11 @@ impl Shard {
         let mut busy = true;
         loop {
             let now = Instant::now();
-            let timeout = if busy { Some(Duration::ZERO) } else { self.time_to_wait(now) };
+            let timeout = if busy {
+                Some(Duration::ZERO)
+            } else {
+                self.time_to_wait(now)
+            };
             self.poller
                 .wait(&mut self.ready, timeout)
                 .map_err(|error| Failure::Bug(format!("waiting for sockets failed: {error}")))?;
@@ -107,7 +108,9 @@ impl Shard {
                 self.say_goodbye();
                 return Err(failure);
             }
-            let drained = self.drain_until.is_some_and(|until| until <= now || self.tcp.open == 0);
+            let drained = self
+                .drain_until
+                .is_some_and(|until| until <= now || self.tcp.open == 0);
             if self.stopping || drained {
                 self.say_goodbye();
                 return Ok(self.snapshot());
@@ -161,7 +164,9 @@ impl Shard {
     fn settle(&mut self, now: Instant) {
         loop {
             self.engine.settle(now, &mut self.delivery);
-            let Some(action) = self.engine.poll_action() else { return };
+            let Some(action) = self.engine.poll_action() else {
+                return;
+            };
             self.carry_out(now, action);
             while let Some(action) = self.engine.poll_action() {
                 self.carry_out(now, action);
@@ -171,7 +176,11 @@ impl Shard {
 
     fn carry_out(&mut self, now: Instant, action: Action) {
         match action {
-            Action::Open { request, protocol, target } => self.open_target(now, request, protocol, &target),
+            Action::Open {
+                request,
+                protocol,
+                target,
+            } => self.open_target(now, request, protocol, &target),
             Action::Established { request } => self.established(request),
             Action::BodyReadable { request } => {
                 if let Some(relay) = self.relay(request) {
@@ -189,7 +198,11 @@ impl Shard {
                 self.request_ended(request, &ending);
                 self.engine.release(request);
             }
-            Action::Refused { request, status, error } => self.session_refused(now, request, status, error),
+            Action::Refused {
+                request,
+                status,
+                error,
+            } => self.session_refused(now, request, status, error),
             Action::Up { rtt } => self.tunnel_is_up(now, rtt),
             Action::TokenRefused { status } => self.token_refused(status),
             Action::Lost { reason } => self.tunnel_lost(now, &reason),
@@ -214,7 +227,9 @@ impl Shard {
 
     /// Moves a relay's bytes, then follows what it needs.
     fn step_relay(&mut self, id: RequestId) {
-        let Some(Some(Inner::Tcp(relay))) = self.inner.get_mut(id.index()) else { return };
+        let Some(Some(Inner::Tcp(relay))) = self.inner.get_mut(id.index()) else {
+            return;
+        };
         let was_stalled = relay.is_stalled();
         let step = relay.step(id, &mut self.engine, &mut self.tcp);
         match (was_stalled, relay.is_stalled()) {
@@ -249,7 +264,9 @@ impl Shard {
 
     /// Closes the inner end of a request; `reset` tells a TCP peer that it did not end well.
     fn close_inner(&mut self, id: RequestId, reset: bool) {
-        let Some(inner) = self.inner.get_mut(id.index()).and_then(Option::take) else { return };
+        let Some(inner) = self.inner.get_mut(id.index()).and_then(Option::take) else {
+            return;
+        };
         match inner {
             Inner::Opening(opening) => opening.close(&self.poller),
             Inner::Upstream(mut socket) => {
@@ -283,8 +300,12 @@ impl Shard {
             Some(Some(Inner::Upstream(socket))) => {
                 // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
                 if socket.receive(&mut self.inner_batch).is_ok() {
-                    let payloads = self.inner_batch.iter().filter(|received| !received.meta.truncated);
-                    self.engine.send_datagrams(now, id, payloads.flat_map(|received| received.segments()));
+                    let payloads = self
+                        .inner_batch
+                        .iter()
+                        .filter(|received| !received.meta.truncated);
+                    self.engine
+                        .send_datagrams(now, id, payloads.flat_map(|received| received.segments()));
                 }
             }
             Some(Some(Inner::Tcp(relay))) => {
@@ -308,22 +329,27 @@ impl Shard {
         let (inner, listeners) = (&mut self.inner, &mut self.udp_listeners);
         match self.role {
             Role::Server(_) => {
-                self.delivery.flush(self.engine.egress(), |id| Some((id.index(), None)), |index, send| {
-                    if let Some(Some(Inner::Upstream(socket))) = inner.get_mut(index) {
-                        send(socket);
-                    }
-                });
+                self.delivery.flush(
+                    self.engine.egress(),
+                    |id| Some((id.index(), None)),
+                    |index, send| {
+                        if let Some(Some(Inner::Upstream(socket))) = inner.get_mut(index) {
+                            send(socket);
+                        }
+                    },
+                );
             }
             Role::Client(_) => {
                 let destination = |id: RequestId| match inner.get(id.index()) {
                     Some(Some(Inner::Source { listener, address })) => Some((*listener, Some(*address))),
                     _ => None,
                 };
-                self.delivery.flush(self.engine.egress(), destination, |index, send| {
-                    if let Some(listener) = listeners.get_mut(index) {
-                        send(&mut listener.socket);
-                    }
-                });
+                self.delivery
+                    .flush(self.engine.egress(), destination, |index, send| {
+                        if let Some(listener) = listeners.get_mut(index) {
+                            send(&mut listener.socket);
+                        }
+                    });
             }
         }
     }
@@ -367,7 +393,12 @@ impl Shard {
         let _ = self.notices.try_send(notice);
     }
 
-    fn watch(&self, source: &impl std::os::fd::AsFd, token: Token, interest: Interest) -> std::io::Result<()> {
+    fn watch(
+        &self,
+        source: &impl std::os::fd::AsFd,
+        token: Token,
+        interest: Interest,
+    ) -> std::io::Result<()> {
         self.poller.add(source, token.encode(), interest)
     }
 }

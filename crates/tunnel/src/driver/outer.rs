@@ -27,7 +27,10 @@ pub(super) fn options(common: &CommonConfig) -> SocketOptions {
     SocketOptions {
         receive_buffer_bytes: common.receive_buffer_bytes,
         send_buffer_bytes: common.send_buffer_bytes,
-        offloads: packet_io::Offloads { gso: common.gso, gro: common.gro },
+        offloads: packet_io::Offloads {
+            gso: common.gso,
+            gro: common.gro,
+        },
         dont_fragment: true,
         receive_ecn: true,
     }
@@ -146,7 +149,10 @@ impl Shard {
                     if meta.truncated {
                         continue;
                     }
-                    let path = Path { remote: meta.source, local: meta.local };
+                    let path = Path {
+                        remote: meta.source,
+                        local: meta.local,
+                    };
                     self.engine.handle_outer(
                         now,
                         path,
@@ -179,7 +185,10 @@ impl Shard {
 
     /// ICMP says that nobody listens at the server's port.
     fn server_port_is_closed(&mut self, now: Instant) {
-        let silent = self.outer.heard.is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
+        let silent = self
+            .outer
+            .heard
+            .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
         if let Role::Client(client) = &self.role
             && (silent || !client.is_up())
         {

@@ -103,7 +103,11 @@ impl Relay {
         if self.read_closed && self.write_closed {
             return Step::Done;
         }
-        if outward == Step::Again || inward == Step::Again { Step::Again } else { Step::Wait }
+        if outward == Step::Again || inward == Step::Again {
+            Step::Again
+        } else {
+            Step::Wait
+        }
     }
 
     /// From the tunnel to the local connection.
@@ -145,7 +149,11 @@ impl Relay {
             // A peer that has gone already cannot be told.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
-        if self.body_readable && !self.is_stalled() { Step::Again } else { Step::Wait }
+        if self.body_readable && !self.is_stalled() {
+            Step::Again
+        } else {
+            Step::Wait
+        }
     }
 
     fn write_some(&mut self) -> io::Result<usize> {

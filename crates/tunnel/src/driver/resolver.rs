@@ -36,28 +36,42 @@ impl Resolver {
         let asked = Arc::new(Mutex::new(asked));
         for _ in 0..limits::RESOLVER_THREADS {
             let (asked, answer, waker) = (Arc::clone(&asked), answer.clone(), waker.clone());
-            thread::Builder::new().name("resolver".to_owned()).spawn(move || {
-                loop {
-                    let question = match asked.lock() {
-                        Ok(asked) => asked.recv(),
-                        Err(_) => return,
-                    };
-                    // The shard has ended.
-                    let Ok(question) = question else { return };
-                    let addresses = resolve(&question.host, question.port);
-                    if answer.send(Answer { purpose: question.purpose, addresses }).is_err() {
-                        return;
+            thread::Builder::new()
+                .name("resolver".to_owned())
+                .spawn(move || {
+                    loop {
+                        let question = match asked.lock() {
+                            Ok(asked) => asked.recv(),
+                            Err(_) => return,
+                        };
+                        // The shard has ended.
+                        let Ok(question) = question else { return };
+                        let addresses = resolve(&question.host, question.port);
+                        if answer
+                            .send(Answer {
+                                purpose: question.purpose,
+                                addresses,
+                            })
+                            .is_err()
+                        {
+                            return;
+                        }
+                        waker.wake();
                     }
-                    waker.wake();
-                }
-            })?;
+                })?;
         }
         Ok(Self { questions, answers })
     }
 
     /// Asks; false where too many questions are open.
     pub(super) fn ask(&self, purpose: Purpose, host: &str, port: u16) -> bool {
-        self.questions.try_send(Question { purpose, host: host.to_owned(), port }).is_ok()
+        self.questions
+            .try_send(Question {
+                purpose,
+                host: host.to_owned(),
+                port,
+            })
+            .is_ok()
     }
 
     pub(super) fn poll(&self) -> Option<Answer> {
@@ -66,6 +80,8 @@ impl Resolver {
 }
 
 fn resolve(host: &str, port: u16) -> Vec<SocketAddr> {
-    let Ok(found) = (host, port).to_socket_addrs() else { return Vec::new() };
+    let Ok(found) = (host, port).to_socket_addrs() else {
+        return Vec::new();
+    };
     found.take(limits::ADDRESSES_PER_NAME).collect()
 }

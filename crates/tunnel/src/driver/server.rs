@@ -25,7 +25,12 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(rules: TargetRules, now: Instant) -> Self {
-        Self { rules, own_addresses: None, next_sweep: now, resolutions: 0 }
+        Self {
+            rules,
+            own_addresses: None,
+            next_sweep: now,
+            resolutions: 0,
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -58,14 +63,18 @@ impl Opening {
 impl Shard {
     /// An authorized request wants a target.
     pub(super) fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
-        let Role::Server(server) = &mut self.role else { return };
+        let Role::Server(server) = &mut self.role else {
+            return;
+        };
         if protocol == Protocol::Tcp && self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX {
             self.tcp.failed += 1;
             return self.engine.refuse(id, ProxyError::ConnectionLimitReached);
         }
         server.resolutions += 1;
         let resolution = server.resolutions;
-        let literal = target.address().map(|address| SocketAddr::new(address, target.port()));
+        let literal = target
+            .address()
+            .map(|address| SocketAddr::new(address, target.port()));
         let is_literal = literal.is_some();
         let opening = Opening {
             protocol,
@@ -83,20 +92,28 @@ impl Shard {
         }
         if is_literal {
             self.try_next_address(now, id);
-        } else if !self.resolver.ask(purpose(id, resolution), target.host(), target.port()) {
+        } else if !self
+            .resolver
+            .ask(purpose(id, resolution), target.host(), target.port())
+        {
             self.give_up(id, ProxyError::DnsTimeout);
         }
     }
 
     pub(super) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
         let id = RequestId((answer.purpose >> PURPOSE_SHIFT) as usize);
-        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else { return };
+        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
+            return;
+        };
         if opening.resolution & PURPOSE_MASK != answer.purpose & PURPOSE_MASK {
             return;
         }
         let port = opening.port;
-        let addresses: Vec<SocketAddr> =
-            answer.addresses.iter().map(|address| SocketAddr::new(address.ip(), port)).collect();
+        let addresses: Vec<SocketAddr> = answer
+            .addresses
+            .iter()
+            .map(|address| SocketAddr::new(address.ip(), port))
+            .collect();
         opening.addresses = addresses.into_iter();
         opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
         self.try_next_address(now, id);
@@ -105,12 +122,16 @@ impl Shard {
     /// Tries addresses until one opens or begins to connect.
     fn try_next_address(&mut self, now: Instant, id: RequestId) {
         loop {
-            let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else { return };
+            let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
+                return;
+            };
             if let Some(socket) = opening.connecting.take() {
                 let _ = self.poller.remove(&socket);
             }
             let (protocol, error) = (opening.protocol, opening.error);
-            let Some(address) = opening.addresses.next() else { return self.give_up(id, error) };
+            let Some(address) = opening.addresses.next() else {
+                return self.give_up(id, error);
+            };
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             if !self.is_allowed(now, address) {
                 self.set_error(id, ProxyError::DestinationIpProhibited);
@@ -134,9 +155,15 @@ impl Shard {
     }
 
     fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
-        let Role::Server(server) = &mut self.role else { return false };
+        let Role::Server(server) = &mut self.role else {
+            return false;
+        };
         let is_fresh = |since: &Instant| now.duration_since(*since) < limits::OWN_ADDRESSES_AGE;
-        if !server.own_addresses.as_ref().is_some_and(|(since, _)| is_fresh(since)) {
+        if !server
+            .own_addresses
+            .as_ref()
+            .is_some_and(|(since, _)| is_fresh(since))
+        {
             let found = if_addrs::get_if_addrs().unwrap_or_default();
             server.own_addresses = Some((now, found.into_iter().map(|interface| interface.ip()).collect()));
         }
@@ -145,7 +172,10 @@ impl Shard {
     }
 
     fn open_udp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
-        let options = packet_io::SocketOptions { receive_ecn: false, ..outer::options(&self.common) };
+        let options = packet_io::SocketOptions {
+            receive_ecn: false,
+            ..outer::options(&self.common)
+        };
         let socket = UdpSocket::connect(None, address, &options)?;
         self.watch(&socket, Token::of(id), Interest::READABLE)?;
         self.insert_inner(id, Inner::Upstream(Box::new(socket)));
@@ -154,7 +184,11 @@ impl Shard {
     }
 
     fn begin_tcp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(SocketProtocol::TCP))?;
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking(),
+            Some(SocketProtocol::TCP),
+        )?;
         match socket.connect(&SockAddr::from(address)) {
             Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
                 return Err(error);
@@ -171,8 +205,12 @@ impl Shard {
 
     /// A connecting TCP socket has a result.
     pub(super) fn target_ready(&mut self, now: Instant, id: RequestId) {
-        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else { return };
-        let Some(socket) = opening.connecting.take() else { return };
+        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
+            return;
+        };
+        let Some(socket) = opening.connecting.take() else {
+            return;
+        };
         let failure = match socket.take_error() {
             Ok(None) => socket.peer_addr().err(),
             Ok(Some(error)) | Err(error) => Some(error),
@@ -192,7 +230,9 @@ impl Shard {
     }
 
     fn give_up(&mut self, id: RequestId, error: ProxyError) {
-        let Some(Inner::Opening(opening)) = self.inner.get_mut(id.index()).and_then(Option::take) else { return };
+        let Some(Inner::Opening(opening)) = self.inner.get_mut(id.index()).and_then(Option::take) else {
+            return;
+        };
         if opening.protocol == Protocol::Tcp {
             self.tcp.open -= 1;
             self.tcp.failed += 1;
@@ -203,7 +243,9 @@ impl Shard {
 
     /// Gives up addresses that take too long.
     pub(super) fn server_turn(&mut self, now: Instant) {
-        let Role::Server(server) = &mut self.role else { return };
+        let Role::Server(server) = &mut self.role else {
+            return;
+        };
         if now < server.next_sweep {
             return;
         }
@@ -217,8 +259,16 @@ impl Shard {
             .collect();
         for index in overdue {
             let id = RequestId(index);
-            let is_connecting = matches!(&self.inner[index], Some(Inner::Opening(opening)) if opening.connecting.is_some());
-            self.set_error(id, if is_connecting { ProxyError::ConnectionTimeout } else { ProxyError::DnsTimeout });
+            let is_connecting =
+                matches!(&self.inner[index], Some(Inner::Opening(opening)) if opening.connecting.is_some());
+            self.set_error(
+                id,
+                if is_connecting {
+                    ProxyError::ConnectionTimeout
+                } else {
+                    ProxyError::DnsTimeout
+                },
+            );
             self.try_next_address(now, id);
         }
     }
@@ -247,7 +297,9 @@ fn proxy_error(error: &io::Error) -> ProxyError {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ProxyError::ConnectionRefused,
         io::ErrorKind::TimedOut => ProxyError::ConnectionTimeout,
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => ProxyError::DestinationIpUnroutable,
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+            ProxyError::DestinationIpUnroutable
+        }
         io::ErrorKind::ConnectionReset => ProxyError::ConnectionTerminated,
         _ => ProxyError::ProxyInternalError,
     }

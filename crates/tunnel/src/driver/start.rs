@@ -42,7 +42,10 @@ pub fn start_server(config: ServerConfig) -> Result<Handle, Failure> {
     let warning = socket.buffer_warning();
     let role = Role::Server(Server::new(TargetRules::new(config.allowed_targets), now));
     let (mut shard, handle) = assemble(engine, role, config.common, now)?;
-    shard.outer.replace(socket, &shard.poller).map_err(|error| unavailable(&error))?;
+    shard
+        .outer
+        .replace(socket, &shard.poller)
+        .map_err(|error| unavailable(&error))?;
     shard.notify(Notice::Listening { local });
     if let Some(text) = warning {
         shard.notify(Notice::Warning { text });
@@ -69,22 +72,38 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
     let mut tcp_listeners = Vec::new();
     for forward in &config.forwards {
         let target = Target::new(&forward.host, forward.port).map_err(|error| {
-            Failure::Configuration(format!("the target {}:{} cannot be used: {error}", forward.host, forward.port))
+            Failure::Configuration(format!(
+                "the target {}:{} cannot be used: {error}",
+                forward.host, forward.port
+            ))
         })?;
         match forward.protocol {
             Protocol::Udp => {
-                let options = SocketOptions { receive_ecn: false, dont_fragment: false, ..outer::options(&shard.common) };
-                let socket = UdpSocket::bind(forward.listen, &options).map_err(|error| unavailable(&error))?;
+                let options = SocketOptions {
+                    receive_ecn: false,
+                    dont_fragment: false,
+                    ..outer::options(&shard.common)
+                };
+                let socket =
+                    UdpSocket::bind(forward.listen, &options).map_err(|error| unavailable(&error))?;
                 let token = Token::UdpListener(shard.udp_listeners.len());
-                shard.watch(&socket, token, Interest::READABLE).map_err(|error| unavailable(&error))?;
-                shard.udp_listeners.push(UdpListener { socket, sessions: HashMap::new(), target });
+                shard
+                    .watch(&socket, token, Interest::READABLE)
+                    .map_err(|error| unavailable(&error))?;
+                shard.udp_listeners.push(UdpListener {
+                    socket,
+                    sessions: HashMap::new(),
+                    target,
+                });
             }
             Protocol::Tcp => {
                 let listener = TcpListener::bind(forward.listen)
                     .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
                     .map_err(|error| cannot_listen(forward.listen, &error))?;
                 let token = Token::TcpListener(tcp_listeners.len());
-                shard.watch(&listener, token, Interest::READABLE).map_err(|error| unavailable(&error))?;
+                shard
+                    .watch(&listener, token, Interest::READABLE)
+                    .map_err(|error| unavailable(&error))?;
                 tcp_listeners.push((listener, target));
             }
         }
@@ -98,11 +117,17 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
 fn endpoint_parameters(common: &CommonConfig, reset_key: [u8; 64]) -> Result<EndpointParameters, Failure> {
     let mut seed = [0; 32];
     random(&mut seed)?;
-    Ok(EndpointParameters { udp_payload_max: common.max_udp_payload, profile: common.profile, reset_key, seed })
+    Ok(EndpointParameters {
+        udp_payload_max: common.max_udp_payload,
+        profile: common.profile,
+        reset_key,
+        seed,
+    })
 }
 
 fn random(bytes: &mut [u8]) -> Result<(), Failure> {
-    aws_lc_rs::rand::fill(bytes).map_err(|_| Failure::Unavailable("the system gives no random numbers".to_owned()))
+    aws_lc_rs::rand::fill(bytes)
+        .map_err(|_| Failure::Unavailable("the system gives no random numbers".to_owned()))
 }
 
 /// Binds the outer socket; where the machine has no IPv6, its wildcard means IPv4's.
@@ -123,7 +148,10 @@ fn has_no_family(error: &io::Error) -> bool {
 }
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
-    unavailable(&io::Error::new(error.kind(), format!("cannot listen at {address}: {error}")))
+    unavailable(&io::Error::new(
+        error.kind(),
+        format!("cannot listen at {address}: {error}"),
+    ))
 }
 
 fn unavailable(error: &io::Error) -> Failure {
@@ -133,7 +161,12 @@ fn unavailable(error: &io::Error) -> Failure {
     }
 }
 
-fn assemble(engine: Engine, role: Role, common: CommonConfig, now: Instant) -> Result<(Shard, Handle), Failure> {
+fn assemble(
+    engine: Engine,
+    role: Role,
+    common: CommonConfig,
+    now: Instant,
+) -> Result<(Shard, Handle), Failure> {
     let poller = Poller::new().map_err(|error| unavailable(&error))?;
     let waker = Waker::new(&poller, Token::Waker.encode()).map_err(|error| unavailable(&error))?;
     let resolver = Resolver::new(&waker).map_err(|error| unavailable(&error))?;
@@ -163,7 +196,12 @@ fn assemble(engine: Engine, role: Role, common: CommonConfig, now: Instant) -> R
         failure: None,
         stopping: false,
     };
-    let handle = Handle { commands: command_sender, waker, notices: notice_receiver, thread: None };
+    let handle = Handle {
+        commands: command_sender,
+        waker,
+        notices: notice_receiver,
+        thread: None,
+    };
     Ok((shard, handle))
 }
 

@@ -53,8 +53,13 @@ mod tests {
 
     #[test]
     fn every_token_survives_its_number() {
-        let tokens =
-            [Token::Outer, Token::Waker, Token::UdpListener(3), Token::TcpListener(0), Token::Request(1 << 40)];
+        let tokens = [
+            Token::Outer,
+            Token::Waker,
+            Token::UdpListener(3),
+            Token::TcpListener(0),
+            Token::Request(1 << 40),
+        ];
         for token in tokens {
             assert_eq!(Token::decode(token.encode()), token);
         }
