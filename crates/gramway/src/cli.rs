@@ -114,7 +114,7 @@ pub(crate) struct CommonArguments {
 /// `gramway up`.
 #[derive(Args, Debug)]
 pub(crate) struct UpArguments {
-    /// Address and port to listen on [default: [::]:443]
+    /// Address and port to listen on; without it every address, port 443: `[::]:443`
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<String>,
     /// Host that the link names instead of the listening address; may be repeated
@@ -136,8 +136,8 @@ pub(crate) struct ConnectArguments {
     /// File that holds the link, - for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) link_file: Option<PathBuf>,
-    /// Forward udp:LISTEN=TARGET or tcp:LISTEN=TARGET; may be repeated. LISTEN: PORT (on 127.0.0.1), ADDR:PORT or
-    /// [V6]:PORT. TARGET: HOST:PORT or [V6]:PORT, resolved at the server
+    /// Forward `udp:LISTEN=TARGET` or `tcp:LISTEN=TARGET`; may be repeated. LISTEN is `PORT` (on 127.0.0.1),
+    /// `ADDR:PORT` or `[V6]:PORT`; TARGET is `HOST:PORT` or `[V6]:PORT`, resolved at the server
     #[arg(short = 'L', long = "forward", value_name = "FORWARD")]
     pub(crate) forward: Vec<String>,
     #[command(flatten)]

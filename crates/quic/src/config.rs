@@ -96,6 +96,7 @@ pub(crate) fn transport(
     };
     let mut config = TransportConfig::default();
     config
+        .initial_rtt(limits::INITIAL_ROUND_TRIP)
         .max_concurrent_bidi_streams(VarInt::from_u32(streams))
         .max_concurrent_uni_streams(VarInt::from_u32(limits::UNIDIRECTIONAL_STREAMS))
         .stream_receive_window(VarInt::from_u32(limits::STREAM_WINDOW_BYTES))

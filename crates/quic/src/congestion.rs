@@ -1,4 +1,9 @@
-//! Congestion control: the window of the `fixed` profile, and an observer that tells "blocked" from "nothing to say".
+//! Congestion control beside quinn-proto's: an observer around its controllers, and the window of the `fixed` profile.
+//!
+//! [`Observed`] tells "blocked" from "nothing to say", and lets a window grow only while it is used (RFC 9002 section
+//! 7.8). quinn-proto itself holds a sender for limited by its application only when it has just found nothing to send;
+//! under load from a slower source that is seldom the moment at which an acknowledgement comes: windows grew to
+//! gigabytes, and the first loss cut nothing.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -31,25 +36,37 @@ impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
         Box::new(Observed {
             inner,
             asked: self.asked.clone(),
+            in_flight: 0,
+            mtu: current_mtu.into(),
         })
     }
 }
 
+/// A window is used while more than one part in so many of it is in flight.
+const USED_PART: u64 = 2;
+
 struct Observed {
     inner: Box<dyn Controller>,
     asked: WindowAsked,
+    /// Bytes in flight after the last acknowledgement, and sent since.
+    in_flight: u64,
+    mtu: u64,
 }
 
 impl Controller for Observed {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.in_flight += bytes;
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
-        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+        // A window of two packets never has more than one in flight: room for less than one counts as used.
+        let is_used = self.in_flight + self.mtu > self.inner.window() / USED_PART;
+        self.inner.on_ack(now, sent, bytes, app_limited || !is_used, rtt);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_acked: Option<u64>) {
+        self.in_flight = in_flight;
         self.inner.on_end_acks(now, in_flight, app_limited, largest_acked);
     }
 
@@ -58,6 +75,7 @@ impl Controller for Observed {
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.mtu = new_mtu.into();
         self.inner.on_mtu_update(new_mtu);
     }
 
@@ -74,6 +92,8 @@ impl Controller for Observed {
         Box::new(Self {
             inner: self.inner.clone_box(),
             asked: self.asked.clone(),
+            in_flight: self.in_flight,
+            mtu: self.mtu,
         })
     }
 

@@ -62,6 +62,10 @@ pub const PACKET_THRESHOLD: u32 = 64;
 /// Reordering that is not yet loss, in round trips (RFC 9002 section 6.1.2 recommends 9/8).
 pub const TIME_THRESHOLD: f32 = 1.5;
 
+/// Round trip assumed before the first measurement: a lost first packet is repeated after three of it, where RFC 9002
+/// section 6.2.2 would wait a second; a handshake answers for its own congestion.
+pub const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
+
 /// Handshakes in progress from one prefix (IPv4 /24, IPv6 /56).
 pub const HALF_OPEN_PER_PREFIX: usize = 64;
 

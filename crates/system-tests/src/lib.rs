@@ -4,6 +4,7 @@
 //! removed when its guard is dropped, after a panic too. A test that cannot run here says so by [`require_root!`] or
 //! [`require_program!`] and returns.
 
+pub mod conservation;
 pub mod directory;
 pub mod iperf;
 pub mod limits;
@@ -12,7 +13,9 @@ pub mod place;
 pub mod port;
 pub mod process;
 pub mod program;
+pub mod service;
 pub mod skip;
+pub mod source;
 pub mod topology;
 pub mod tunnel;
 pub mod wait;

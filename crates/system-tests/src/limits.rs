@@ -13,3 +13,9 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Lines of a program's output that a failing test shows.
 pub const SHOWN_LINES: usize = 20;
+
+/// Between two questions of a UDP source that has no answer.
+pub const ASK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Bytes that hold every UDP payload.
+pub const UDP_PAYLOAD_BUFFER: usize = 65_536;

@@ -135,6 +135,14 @@ impl Client {
         self.end.process.wait_for_starts("connected", times, limit)
     }
 
+    /// Starts it again after it was killed or stopped, and waits for nothing.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start_again_unconnected(&mut self) {
+        self.end.start_again();
+    }
+
     /// Starts it again after it was killed or stopped, and waits until it is connected.
     ///
     /// # Panics

@@ -1,3 +1,14 @@
 //! All end-to-end tests, one module per subject.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod forwards;
+mod hostile;
 mod house;
+mod many;
+mod paths;
+mod refusals;
+mod restarts;
+mod scene;
+mod sizes;
+mod streams;
+mod unprivileged;

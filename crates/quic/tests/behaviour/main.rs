@@ -1,5 +1,7 @@
 //! What one shard's QUIC does, seen from outside, on virtual time and a link in memory.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
 mod accounting;
 mod acks;
 mod basics;

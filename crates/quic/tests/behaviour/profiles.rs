@@ -115,7 +115,7 @@ fn the_fixed_profile_works_with_packets_of_any_size() {
 }
 
 #[test]
-fn the_adaptive_profiles_send_ect_0_and_react_to_congestion_experienced() {
+fn the_adaptive_profiles_mark_their_packets_as_ecn_capable() {
     for profile in [Profile::Throughput, Profile::Latency] {
         let (mut pair, client, _) = Pair::connected(Setup {
             profile,
@@ -129,4 +129,18 @@ fn the_adaptive_profiles_send_ect_0_and_react_to_congestion_experienced() {
             "{profile:?}"
         );
     }
+}
+
+#[test]
+fn a_window_does_not_grow_while_a_slow_source_leaves_it_unused() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    for _ in 0..5_000 {
+        for _ in 0..4 {
+            pair.client.send_datagram(client, vec![1; 1_150]);
+        }
+        pair.drive(Duration::from_millis(1));
+    }
+    let window = pair.client.endpoint.report(client).unwrap().congestion_window;
+    // 4.6 kB a millisecond over a round trip of two, and the acknowledgement delay.
+    assert!(window < 200_000, "{window} bytes");
 }

@@ -27,7 +27,11 @@ fn a_restarted_server_with_the_same_reset_key_is_noticed_within_a_round_trip() {
         let (at, reason) = pair.client.closed[0].clone();
         assert_eq!(reason, CloseReason::Reset);
         let first_packet = pair.client.sent[sent_before].at;
-        assert!(at - first_packet <= 2 * one_way, "{:?}", at - first_packet);
+        assert!(
+            at - first_packet <= 2 * one_way + Duration::from_millis(1),
+            "{:?}",
+            at - first_packet
+        );
         pair.connect();
         pair.drive(SECOND);
         assert_eq!((pair.client.connected.len(), pair.server.connected.len()), (2, 1));

@@ -80,6 +80,10 @@ impl Engine {
         if self.current != Some(connection) {
             return;
         }
+        let takes_connect_udp = self.state.peer(connection).and_then(|peer| peer.takes_connect_udp());
+        if takes_connect_udp == Some(false) {
+            return self.state.actions.push_back(Action::NoDatagrams);
+        }
         let mut probe = Request::new(Role::Client, Kind::udp(None, true), Phase::Queued, now);
         probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));
         let id = self.state.insert_request(probe);

@@ -200,6 +200,12 @@ impl Engine {
         if matches!(request.phase, Phase::Refused { .. }) {
             return;
         }
+        // A capsule that is cut is malformed (RFC 9297 section 3.3).
+        if let Kind::Udp { capsules, .. } = &request.kind
+            && let Err(error) = capsules.finish()
+        {
+            return self.fail(id, Failure::Message(error));
+        }
         self.close_stream(id);
         self.state.end(id, Ending::Finished);
     }
@@ -291,7 +297,9 @@ impl Engine {
                 Ok(_) if front.is_empty() => {
                     request.output.pop_front();
                 }
-                Ok(_) => return,
+                Ok(0) => return,
+                // Only a write that takes nothing is followed by an event.
+                Ok(_) => {}
                 Err(_) => {
                     // The peer's STOP_SENDING arrives as an event of its own, which decides what it means.
                     request.output.clear();

@@ -246,6 +246,12 @@ impl Shard {
         )));
     }
 
+    /// The server is no MASQUE proxy for UDP; another version of it may be one day.
+    pub(super) fn server_unfit(&mut self, now: Instant) {
+        self.client().last_reason = "it does not offer CONNECT-UDP with HTTP datagrams".to_owned();
+        self.engine.disconnect(now);
+    }
+
     pub(super) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
         if *reason == CloseReason::WrongPin {
             self.failure = Some(Failure::Refused(reason.to_string()));

@@ -205,6 +205,7 @@ impl Shard {
             } => self.session_refused(now, request, status, error),
             Action::Up { rtt } => self.tunnel_is_up(now, rtt),
             Action::TokenRefused { status } => self.token_refused(status),
+            Action::NoDatagrams => self.server_unfit(now),
             Action::Lost { reason } => self.tunnel_lost(now, &reason),
             // The connection goes on until the server closes it; then a new one is made.
             Action::GoingAway => {}

@@ -1,0 +1,59 @@
+//! The law of conservation: every datagram that came in was sent on, dropped for a named reason, or waits.
+
+use serde_json::Value;
+
+/// Checks both directions of one process's counters, as `gramway status --json` shows them:
+/// `accepted + split = sent + joined + sum(drops) + waiting`.
+///
+/// # Panics
+/// When the law is broken, or a counter is missing.
+pub fn assert_conserved(status: &Value) {
+    for name in ["ingress", "egress"] {
+        let direction = &status[name];
+        let count = |counter: &str| {
+            direction[counter]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{name}.{counter} is missing: {status}"))
+        };
+        let came = count("accepted") + count("split");
+        let went = count("sent") + count("joined") + dropped(direction) + count("waiting");
+        assert_eq!(came, went, "{name} of the {}: {direction}", status["role"]);
+    }
+}
+
+/// Datagrams that one direction dropped, for whatever reason.
+///
+/// # Panics
+/// When there are no counters.
+#[must_use]
+pub fn dropped(direction: &Value) -> u64 {
+    let drops = direction["drops"].as_object();
+    drops
+        .unwrap_or_else(|| panic!("drops are missing: {direction}"))
+        .values()
+        .filter_map(Value::as_u64)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status(sent: u64) -> Value {
+        let direction = json!({"accepted": 3, "split": 5, "sent": sent, "joined": 1, "waiting": 1,
+            "drops": {"queue_full": 2, "too_large": 1}});
+        json!({"role": "server", "ingress": direction, "egress": direction})
+    }
+
+    #[test]
+    fn a_balanced_account_passes() {
+        assert_conserved(&status(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "ingress of the")]
+    fn a_datagram_that_vanished_is_told() {
+        assert_conserved(&status(2));
+    }
+}

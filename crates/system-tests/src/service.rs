@@ -1,0 +1,127 @@
+//! What tunnels lead to: UDP echoes and TCP services on threads, inside a namespace, gone when dropped.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::limits::{POLL_INTERVAL, PROGRAM_LIMIT, UDP_PAYLOAD_BUFFER};
+use crate::namespace::Namespace;
+
+/// A running service.
+pub struct Service {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Answers every UDP datagram with itself.
+    ///
+    /// # Panics
+    /// When the address cannot be bound.
+    #[must_use]
+    pub fn udp_echo(namespace: &Namespace, address: &str) -> Self {
+        let address = parse(address);
+        let socket = namespace.inside(|| UdpSocket::bind(address));
+        let socket = socket.unwrap_or_else(|error| panic!("{address} cannot be bound: {error}"));
+        let timed = socket.set_read_timeout(Some(POLL_INTERVAL));
+        timed.expect("a timeout above zero is taken");
+        Self::run(move |stop| {
+            let mut buffer = vec![0; UDP_PAYLOAD_BUFFER];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((length, source)) = socket.recv_from(&mut buffer) {
+                    // Whoever asked asks again, as UDP does.
+                    let _ = socket.send_to(&buffer[..length], source);
+                }
+            }
+        })
+    }
+
+    /// Runs the handler on a thread of its own for every TCP connection. Its reads and writes wait 30 s at most.
+    ///
+    /// # Panics
+    /// When the address cannot be bound.
+    #[must_use]
+    pub fn tcp(
+        namespace: &Namespace,
+        address: &str,
+        handler: impl Fn(TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let address = parse(address);
+        let listener = namespace.inside(|| TcpListener::bind(address));
+        let listener = listener.unwrap_or_else(|error| panic!("{address} cannot be bound: {error}"));
+        let set = listener.set_nonblocking(true);
+        set.expect("a listener can be non-blocking");
+        let handler = Arc::new(handler);
+        Self::run(move |stop| {
+            while !stop.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        let handler = Arc::clone(&handler);
+                        std::thread::spawn(move || handler(patient(stream)));
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(POLL_INTERVAL),
+                    Err(_) => {}
+                }
+            }
+        })
+    }
+
+    /// Answers every TCP connection with what it sends, and ends when it ends.
+    ///
+    /// # Panics
+    /// When the address cannot be bound.
+    #[must_use]
+    pub fn tcp_echo(namespace: &Namespace, address: &str) -> Self {
+        Self::tcp(namespace, address, |stream| {
+            // A connection that fails shows at its other end.
+            let _ = std::io::copy(&mut &stream, &mut &stream);
+        })
+    }
+
+    fn run(body: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = Some(std::thread::spawn(move || body(&told)));
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, was printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens a TCP connection from inside; its reads and writes wait 30 s at most.
+///
+/// # Panics
+/// When nobody listens.
+#[must_use]
+pub fn connect(namespace: &Namespace, address: &str) -> TcpStream {
+    let address = parse(address);
+    let stream = namespace.inside(|| TcpStream::connect_timeout(&address, PROGRAM_LIMIT));
+    patient(stream.unwrap_or_else(|error| panic!("{address} cannot be reached: {error}")))
+}
+
+fn patient(stream: TcpStream) -> TcpStream {
+    let limit: Option<Duration> = Some(PROGRAM_LIMIT);
+    let limited = stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.set_read_timeout(limit))
+        .and_then(|()| stream.set_write_timeout(limit));
+    limited.expect("a connected socket takes timeouts");
+    stream
+}
+
+fn parse(address: &str) -> SocketAddr {
+    address
+        .parse()
+        .unwrap_or_else(|error| panic!("{address} is no address: {error}"))
+}

@@ -1,0 +1,144 @@
+//! Real traffic through forwards: iperf3 both ways, both protocols on one port, IPv4 and IPv6 inside and outside.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown};
+
+use system_tests::directory::TestDirectory;
+use system_tests::iperf::{IperfLoad, IperfReport, IperfServer, run_iperf};
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::service::{Service, connect};
+use system_tests::source::{Source, pattern};
+use system_tests::topology::Pair;
+use system_tests::tunnel::{Client, Server};
+use system_tests::{require_program, require_root};
+
+use crate::scene::{OPEN_LOOPBACK, Scene, both, load};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Far above what a busy machine loses at a fiftieth of the rate that it can carry.
+const LOST_PERCENT_MAX: f64 = 5.0;
+
+fn measure(scene: &Scene, udp: bool, arguments: &str) -> IperfReport {
+    let load = IperfLoad {
+        address: LOOPBACK,
+        port: 5201,
+        udp,
+        seconds: 1,
+        arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+    };
+    run_iperf(&scene.pair.client.place(), &load, scene.directory.path())
+        .unwrap_or_else(|error| panic!("iperf3 {arguments}: {error}"))
+}
+
+#[test]
+fn iperf_passes_udp_and_tcp_in_both_directions_with_one_and_four_flows() {
+    require_root!();
+    require_program!("iperf3");
+    let _load = load();
+    let mut scene = Scene::new(&both!("5201"));
+    let _target = IperfServer::start(&scene.pair.server.place(), LOOPBACK, 5201, scene.directory.path());
+    for arguments in [
+        "-b 50M -l 1150",
+        "-b 50M -l 1150 -R",
+        "-b 12M -l 1150 -P 4",
+        "-b 12M -l 1150 -P 4 -R",
+    ] {
+        let report = measure(&scene, true, arguments);
+        assert!(
+            report.packets > 0 && report.received_bytes > 0,
+            "{arguments}: {report:?}"
+        );
+        assert!(report.lost_percent <= LOST_PERCENT_MAX, "{arguments}: {report:?}");
+        scene.check();
+    }
+    for arguments in ["", "-R", "-P 4", "-P 4 -R"] {
+        let report = measure(&scene, false, arguments);
+        assert!(report.received_bytes > 0, "{arguments}: {report:?}");
+        scene.check();
+    }
+    assert_eq!(scene.client.stop(), Some(0));
+    assert_eq!(scene.server.stop(), Some(0));
+}
+
+#[test]
+fn udp_and_tcp_share_a_port_number() {
+    require_root!();
+    let mut scene = Scene::new(&both!("7000"));
+    let _udp = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let _tcp = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7000");
+    Source::new(&scene.pair.client, "127.0.0.1:7000").ask(b"over udp", PROGRAM_LIMIT);
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    stream.write_all(b"over tcp").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"over tcp");
+    scene.check();
+}
+
+#[test]
+fn ipv6_works_outside_and_inside() {
+    require_root!();
+    let forwards = [
+        "udp:[::1]:7001=[::1]:7001",
+        "tcp:[::1]:7001=[::1]:7001",
+        "udp:7002=[::1]:7001",
+        "udp:[::]:7003=127.0.0.1:7003",
+    ];
+    let mut scene = Scene::with(1500, "[fd77::1]:4433", &forwards);
+    assert!(scene.server.link().contains("@[fd77::1]:4433?"));
+    let _v6 = Service::udp_echo(&scene.pair.server, "[::1]:7001");
+    let _v4 = Service::udp_echo(&scene.pair.server, "127.0.0.1:7003");
+    let _tcp = Service::tcp_echo(&scene.pair.server, "[::1]:7001");
+    // Inside IPv6; IPv4 to an IPv6 target; a wildcard that takes both, from the cable too.
+    for listener in [
+        "[::1]:7001",
+        "127.0.0.1:7002",
+        "127.0.0.1:7003",
+        "[::1]:7003",
+        "[fd77::2]:7003",
+    ] {
+        let mut source = Source::new(&scene.pair.client, listener);
+        source.ask(listener.as_bytes(), PROGRAM_LIMIT);
+        source.ask(&pattern(1, 20_000), PROGRAM_LIMIT);
+    }
+    let mut stream = connect(&scene.pair.client, "[::1]:7001");
+    stream.write_all(b"six").unwrap();
+    let mut answer = [0; 3];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"six");
+    let peer = scene.server.status()["peers"][0]["remote"].clone();
+    assert!(
+        peer.as_str().is_some_and(|peer| peer.starts_with("[fd77::2]:")),
+        "{peer}"
+    );
+    scene.check();
+}
+
+#[test]
+fn a_server_on_the_wildcard_answers_over_ipv4_and_ipv6() {
+    require_root!();
+    let (pair, directory) = (Pair::new(1500), TestDirectory::new());
+    let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
+    let mut options = vec!["--public", "10.77.0.1", "--public", "fd77::1"];
+    options.extend(OPEN_LOOPBACK);
+    let server = Server::start(
+        &pair.server.place(),
+        "server",
+        "[::]:4433",
+        &options,
+        directory.path(),
+    );
+    let link = server.link();
+    let hosts = "10.77.0.1:4433,[fd77::1]:4433";
+    assert!(link.contains(hosts), "{link}");
+    for (name, host) in [("v4", "10.77.0.1:4433"), ("v6", "[fd77::1]:4433")] {
+        let link = link.replace(hosts, host);
+        let place = pair.client.place();
+        let forward = ["udp:7000=127.0.0.1:7000"];
+        let mut client = Client::start(&place, name, &link, &forward, &[], directory.path());
+        Source::new(&pair.client, "127.0.0.1:7000").ask(host.as_bytes(), PROGRAM_LIMIT);
+        assert_eq!(client.stop(), Some(0));
+    }
+}

@@ -1,0 +1,134 @@
+//! Strangers at the server's port: garbage and handshakes that are never finished change nothing for its users.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::namespace::Namespace;
+use system_tests::process::Process;
+use system_tests::program::interop_python;
+use system_tests::service::Service;
+use system_tests::skip::skip;
+use system_tests::source::{Source, pattern};
+use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4};
+use system_tests::tunnel::Client;
+use system_tests::wait::wait_until;
+use system_tests::{require_root, test_name};
+
+use crate::scene::{LISTEN, Scene, load};
+
+const GARBAGE: u64 = 20_000;
+const HALF_HANDSHAKES: usize = 2_000;
+
+/// Networks that the half handshakes come from: more than the server lets in at a time from one.
+const NETWORKS: u8 = 40;
+
+/// For the half handshakes to be made and sent, in Python.
+const ATTACK_LIMIT: Duration = Duration::from_secs(120);
+
+const FORWARD: &str = "udp:7000=127.0.0.1:7000";
+
+/// Random bytes; or the beginning of a QUIC Initial, right in its first bytes (RFC 9000 section 17.2.2).
+fn garbage(number: u64) -> Vec<u8> {
+    let length = 1 + (number * 7919 % 1472) as usize;
+    let mut bytes = pattern(number, length.max(32));
+    if number.is_multiple_of(2) {
+        bytes[0] = 0xc0 | bytes[0] & 0x0f;
+        bytes[1..6].copy_from_slice(&[0, 0, 0, 1, 8]);
+        // Source connection ID and token are empty; the length field says more than comes.
+        bytes[14..18].copy_from_slice(&[0, 0, 0x44, 0xb0]);
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+#[test]
+fn twenty_thousand_garbage_datagrams_do_not_disturb_a_session() {
+    require_root!();
+    let _load = load();
+    let mut scene = Scene::new(&[FORWARD]);
+    let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
+    source.ask(b"before", PROGRAM_LIMIT);
+    let strangers: Vec<UdpSocket> = scene.pair.client.inside(|| {
+        (0..16)
+            .map(|_| UdpSocket::bind((CLIENT_V4, 0)).unwrap())
+            .collect()
+    });
+    for number in 0..GARBAGE {
+        let stranger = &strangers[(number % 16) as usize];
+        // A full buffer of the sender loses one, which is as good as another.
+        let _ = stranger.send_to(&garbage(number), LISTEN);
+        if number.is_multiple_of(500) {
+            source.ask(&number.to_be_bytes(), PROGRAM_LIMIT);
+        }
+    }
+    source.ask(&pattern(1, 40_000), PROGRAM_LIMIT);
+    let (client, server) = (scene.client.status(), scene.server.status());
+    assert_eq!(client["reconnects"], 0, "{client}");
+    assert_eq!(server["connections"]["total"], 1, "{server}");
+    let received = server["outer_io"]["segments_received"].as_u64();
+    assert!(received.is_some_and(|count| count > GARBAGE / 2), "{server}");
+    scene.check();
+}
+
+/// Starts half handshakes towards the server, from many networks behind the client's machine.
+fn attack(from: &Namespace, python: &Path, directory: &Path) -> Process {
+    let mut command: Command = from.command(python);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/half_handshakes.py");
+    command.arg(script);
+    command.args([PAIR_SERVER_V4, "4433", &HALF_HANDSHAKES.to_string()]);
+    command.args((0..NETWORKS).map(|number| format!("10.80.{number}.1")));
+    Process::start(command, "half-handshakes", directory)
+}
+
+#[test]
+fn two_thousand_half_handshakes_keep_nobody_out() {
+    require_root!();
+    let Some(python) = interop_python() else {
+        return skip(
+            test_name!(),
+            "needs Python with aioquic; `cargo xtask setup` installs it",
+        );
+    };
+    let _load = load();
+    let mut scene = Scene::new(&[FORWARD]);
+    let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
+    for number in 0..NETWORKS {
+        let address = format!("10.80.{number}.1/32");
+        scene
+            .pair
+            .client
+            .run("ip", ["address", "add", &address, "dev", "eth0"]);
+    }
+    scene
+        .pair
+        .server
+        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4]);
+    let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
+    source.ask(b"before", PROGRAM_LIMIT);
+    let mut attack = attack(&scene.pair.client, &python, scene.directory.path());
+    // Users that are there work on, and others come in: one after the other as long as it lasts, one afterwards.
+    let (place, link) = (scene.pair.client.place(), scene.server.link());
+    let mut newcomers = 0;
+    wait_until("the end of the half handshakes", ATTACK_LIMIT, || {
+        let ended = attack.try_status();
+        source.ask(b"meanwhile", PROGRAM_LIMIT);
+        let forward = ["udp:7001=127.0.0.1:7000"];
+        let mut newcomer = Client::start(&place, "newcomer", &link, &forward, &[], scene.directory.path());
+        Source::new(&scene.pair.client, "127.0.0.1:7001").ask(b"newcomer", PROGRAM_LIMIT);
+        assert_eq!(newcomer.stop(), Some(0));
+        newcomers += 1;
+        ended.is_some_and(|status| {
+            assert!(status.success(), "{}", attack.stderr());
+            true
+        })
+    });
+    assert_eq!(attack.stdout().trim(), HALF_HANDSHAKES.to_string());
+    let (client, server) = (scene.client.status(), scene.server.status());
+    assert_eq!(client["reconnects"], 0, "{client}");
+    assert_eq!(server["connections"]["total"], 1 + newcomers, "{server}");
+    scene.check();
+}

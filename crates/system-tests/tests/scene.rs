@@ -1,0 +1,79 @@
+//! The usual scene: a server and a client on two machines with one cable. Targets are on the server's machine, on its
+//! loopback addresses, which the server opens; forwards listen on the client's.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use system_tests::conservation::assert_conserved;
+use system_tests::directory::TestDirectory;
+use system_tests::topology::Pair;
+use system_tests::tunnel::{Client, Server};
+
+/// Where the server listens.
+pub(crate) const LISTEN: &str = "10.77.0.1:4433";
+
+/// What lets clients reach the loopback addresses of the server's machine.
+pub(crate) const OPEN_LOOPBACK: [&str; 4] = ["--allow-target", "127.0.0.0/8", "--allow-target", "::1/128"];
+
+/// Resident memory that neither end may exceed, in bytes.
+pub(crate) const MEMORY_MAX: u64 = 64 << 20;
+
+/// What a forward of both protocols from this port to itself reads.
+macro_rules! both {
+    ($port:literal) => {
+        [
+            concat!("udp:", $port, "=127.0.0.1:", $port),
+            concat!("tcp:", $port, "=127.0.0.1:", $port),
+        ]
+    };
+}
+pub(crate) use both;
+
+/// A connected pair of server and client. Processes end before their machines, and files go last.
+pub(crate) struct Scene {
+    pub(crate) client: Client,
+    pub(crate) server: Server,
+    pub(crate) pair: Pair,
+    pub(crate) directory: TestDirectory,
+}
+
+impl Scene {
+    /// A cable of Ethernet's MTU, over IPv4.
+    pub(crate) fn new(forwards: &[&str]) -> Self {
+        Self::with(1500, LISTEN, forwards)
+    }
+
+    /// A cable of this MTU in bytes; the server's listening address says which protocol is used.
+    pub(crate) fn with(mtu_bytes: u16, listen: &str, forwards: &[&str]) -> Self {
+        let (pair, directory) = (Pair::new(mtu_bytes), TestDirectory::new());
+        let (place, files) = (pair.server.place(), directory.path());
+        let server = Server::start(&place, "server", listen, &OPEN_LOOPBACK, files);
+        let place = pair.client.place();
+        let client = Client::start(&place, "client", &server.link(), forwards, &[], files);
+        Self {
+            client,
+            server,
+            pair,
+            directory,
+        }
+    }
+
+    /// Holds both ends to the law of conservation and to their memory.
+    pub(crate) fn check(&mut self) {
+        assert_conserved(&self.client.status());
+        assert_conserved(&self.server.status());
+        for process in [self.client.process(), self.server.process()] {
+            let peak = process.peak_memory_bytes().expect("both ends run");
+            assert!(
+                peak <= MEMORY_MAX,
+                "{peak} bytes of memory are more than {MEMORY_MAX}"
+            );
+        }
+    }
+}
+
+static LOAD: Mutex<()> = Mutex::new(());
+
+/// Held by tests that load the machine or judge losses: one at a time, or they would measure each other.
+pub(crate) fn load() -> MutexGuard<'static, ()> {
+    LOAD.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,116 @@
+//! Without root: a server, a client and the demo as an ordinary user.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use system_tests::directory::TestDirectory;
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::place::{Place, run};
+use system_tests::process::Process;
+use system_tests::program::gramway_binary;
+use system_tests::service::Service;
+use system_tests::source::Source;
+use system_tests::topology::Pair;
+use system_tests::{require_program, require_root};
+
+use crate::scene::{OPEN_LOOPBACK, load};
+
+/// About ten seconds of load, on a busy machine.
+const DEMO_LIMIT: Duration = Duration::from_secs(90);
+
+const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// The program where everybody may run it, and a home that belongs to nobody.
+struct Ordinary {
+    program: PathBuf,
+    home: PathBuf,
+}
+
+impl Ordinary {
+    fn new(directory: &TestDirectory) -> Self {
+        let (program, home) = (directory.join("gramway"), directory.join("home"));
+        // Not copied by this process: a file that a child of another thread holds open for writing cannot be run.
+        run(Command::new("cp").arg(gramway_binary()).arg(&program));
+        std::fs::create_dir(&home).unwrap();
+        std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).unwrap();
+        Self { program, home }
+    }
+
+    fn command(&self, place: &Place, arguments: &[&str]) -> Command {
+        let mut command = place.command("setpriv");
+        command.args(NOBODY).arg(&self.program).args(arguments);
+        command.env("HOME", &self.home).env("TMPDIR", &self.home);
+        command.env_remove("XDG_STATE_HOME").current_dir(&self.home);
+        command
+    }
+}
+
+/// The line that says which setting would give larger socket buffers.
+fn buffers_are_told(process: &mut Process) {
+    let line = process.wait_for_starts("warning: ", 1, PROGRAM_LIMIT);
+    assert!(line.contains("sysctl -w net.core.rmem_max="), "{line}");
+}
+
+#[test]
+fn server_and_client_work_and_tell_how_to_get_larger_buffers() {
+    require_root!();
+    require_program!("setpriv");
+    let (pair, directory) = (Pair::new(1500), TestDirectory::new());
+    let ordinary = Ordinary::new(&directory);
+    let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
+    let start = |place: &Place, name: &str, arguments: &[&str]| {
+        Process::start(ordinary.command(place, arguments), name, directory.path())
+    };
+    let mut arguments = vec!["up", "--listen", "10.77.0.1:4433"];
+    arguments.extend(OPEN_LOOPBACK);
+    let mut server = start(&pair.server.place(), "server", &arguments);
+    server.wait_for_starts("print the link with: gramway link --state ", 1, PROGRAM_LIMIT);
+    let link = run(&mut ordinary.command(&pair.server.place(), &["link"]));
+    let state = ordinary.home.join(".local/state/gramway");
+    assert!(state.join("owner.token").is_file());
+    let arguments = ["connect", link.trim(), "-L", "udp:7000=127.0.0.1:7000"];
+    let mut client = start(&pair.client.place(), "client", &arguments);
+    client.wait_for_starts("connected", 1, PROGRAM_LIMIT);
+    Source::new(&pair.client, "127.0.0.1:7000").ask(b"as nobody", PROGRAM_LIMIT);
+    buffers_are_told(&mut server);
+    buffers_are_told(&mut client);
+    let arguments = ["up", "--state", "other", "--listen", "10.77.0.1:443"];
+    pair.server
+        .set_parameter("net.ipv4.ip_unprivileged_port_start", "1024");
+    let mut refused = start(&pair.server.place(), "refused", &arguments);
+    assert_eq!(
+        refused.wait(PROGRAM_LIMIT).code(),
+        Some(77),
+        "{}",
+        refused.stderr()
+    );
+    assert!(!ordinary.home.join("other").exists());
+}
+
+fn demo_passes(command: Command, directory: &Path) {
+    let mut demo = Process::start(command, "demo", directory);
+    let status = demo.wait(DEMO_LIMIT);
+    assert_eq!(status.code(), Some(0), "{}", demo.stderr());
+    let told = demo.stdout();
+    let last = told.lines().last().unwrap_or_default();
+    for part in ["UDP", "TCP", "Gbit/s"] {
+        assert!(last.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn the_demo_carries_traffic_and_ends_with_a_summary_as_root_and_as_nobody() {
+    require_root!();
+    require_program!("setpriv");
+    let _load = load();
+    let directory = TestDirectory::new();
+    let ordinary = Ordinary::new(&directory);
+    demo_passes(ordinary.command(&Place::Host, &["demo"]), directory.path());
+    let mut command = Command::new(gramway_binary());
+    command.arg("demo");
+    demo_passes(command, directory.path());
+}

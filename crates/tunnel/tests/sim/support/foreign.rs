@@ -1,0 +1,163 @@
+//! A peer that is not our engine: bare QUIC, on which a test says whatever it likes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use masque::{HeaderList, Item, MessageReader, Role};
+use packet::Ecn;
+use quic::{
+    CloseReason, ConnectionKey, DatagramSource, Dir, Endpoint, Event, Outbox, Path, Read, Receiver, StreamId,
+};
+
+#[derive(Default)]
+struct Source {
+    waiting: VecDeque<Bytes>,
+}
+
+impl DatagramSource for Source {
+    fn waits(&self, _: ConnectionKey) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn next_datagram(&mut self, _: ConnectionKey, _: usize, room: usize) -> Option<Bytes> {
+        self.waiting.pop_front_if(|front| front.len() <= room)
+    }
+}
+
+#[derive(Default)]
+struct Sink(Vec<Bytes>);
+
+impl Receiver for Sink {
+    fn datagram(&mut self, _: ConnectionKey, payload: Bytes) {
+        self.0.push(payload);
+    }
+
+    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
+        super::CEILING
+    }
+}
+
+/// A foreign peer with at most one connection.
+pub(crate) struct Foreign {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) outbox: Outbox,
+    pub(crate) connection: Option<ConnectionKey>,
+    pub(crate) is_connected: bool,
+    /// Why the connection ended.
+    pub(crate) closed: Option<CloseReason>,
+    /// Opens the streams of HTTP/3.
+    greets: bool,
+    source: Source,
+    sink: Sink,
+    streams: BTreeMap<StreamId, Vec<u8>>,
+}
+
+impl Foreign {
+    pub(crate) fn new(endpoint: Endpoint, connection: Option<ConnectionKey>, greets: bool) -> Self {
+        Self {
+            endpoint,
+            outbox: Outbox::default(),
+            connection,
+            is_connected: false,
+            closed: None,
+            greets,
+            source: Source::default(),
+            sink: Sink::default(),
+            streams: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn receive(&mut self, now: Instant, remote: SocketAddr, ecn: Ecn, bytes: &[u8]) {
+        let (path, length) = (Path { remote, local: None }, bytes.len());
+        let (bytes, sink) = (BytesMut::from(bytes), &mut self.sink);
+        self.endpoint
+            .handle_received(now, path, ecn, bytes, length, sink, &mut self.outbox);
+    }
+
+    pub(crate) fn work(&mut self, now: Instant) {
+        if self.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Connected { connection } => {
+                    self.connection = Some(connection);
+                    self.is_connected = true;
+                    self.greet();
+                }
+                Event::Closed { reason, .. } => self.closed = Some(reason),
+                Event::StreamOpened { stream, .. } | Event::StreamReadable { stream, .. } => self.read(stream),
+                _ => {}
+            }
+        }
+    }
+
+    fn greet(&mut self) {
+        if self.greets {
+            for bytes in masque::Connection::new(Role::Client).opening_streams() {
+                let stream = self.open(Dir::Uni).expect("a peer takes three unidirectional streams");
+                assert_eq!(self.write(stream, &bytes), bytes.len());
+            }
+        }
+    }
+
+    fn read(&mut self, stream: StreamId) {
+        let connection = self.key();
+        while let Ok(Read::Data(bytes)) = self.endpoint.read(connection, stream, usize::MAX) {
+            self.streams.entry(stream).or_default().extend_from_slice(&bytes);
+        }
+    }
+
+    /// Whether there is more to send than the outbox takes.
+    pub(crate) fn flush(&mut self, now: Instant) -> bool {
+        self.endpoint.flush(now, &mut self.source, &mut self.outbox)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.endpoint.poll_timeout().map(|(due, _)| due)
+    }
+
+    fn key(&self) -> ConnectionKey {
+        self.connection.expect("there is a connection")
+    }
+
+    pub(crate) fn open(&mut self, dir: Dir) -> Option<StreamId> {
+        self.endpoint.open_stream(self.key(), dir)
+    }
+
+    /// How many bytes the stream took.
+    pub(crate) fn write(&mut self, stream: StreamId, bytes: &[u8]) -> usize {
+        let connection = self.key();
+        self.endpoint.write(connection, stream, bytes).unwrap_or(0)
+    }
+
+    /// Sends a request on a new stream.
+    pub(crate) fn request(&mut self, list: &HeaderList) -> StreamId {
+        let stream = self.open(Dir::Bi).expect("the peer takes a request");
+        let frame = masque::headers_frame(list);
+        assert_eq!(self.write(stream, &frame), frame.len());
+        stream
+    }
+
+    /// Sends a DATAGRAM frame.
+    pub(crate) fn datagram(&mut self, payload: Vec<u8>) {
+        self.source.waiting.push_back(payload.into());
+        self.endpoint.mark_ready(self.key());
+    }
+
+    /// Payloads of DATAGRAM frames that have come.
+    pub(crate) fn datagrams(&self) -> &[Bytes] {
+        &self.sink.0
+    }
+
+    /// Status of the response on a stream.
+    pub(crate) fn status(&self, stream: StreamId) -> Option<u16> {
+        let mut bytes = Bytes::from(self.streams.get(&stream)?.clone());
+        match MessageReader::new(Role::Client).next(&mut bytes) {
+            Ok(Some(Item::Headers(list))) => masque::response::status_of(&list).ok(),
+            _ => None,
+        }
+    }
+}
