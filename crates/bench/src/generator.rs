@@ -157,8 +157,9 @@ pub(crate) fn generate(
             std::thread::sleep(limits::PACING_STEP);
             continue;
         }
-        if due == 0 {
-            std::thread::sleep(pacer.wait(elapsed).min(limits::STOP_CHECK));
+        let worth = pacer.worth_sending().min(train_max);
+        if due < worth {
+            std::thread::sleep(pacer.wait(elapsed, worth).min(limits::STOP_CHECK));
             continue;
         }
         let flow = &mut flows[turn];

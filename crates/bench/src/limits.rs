@@ -26,7 +26,7 @@ pub const RELAY_SOURCES_MAX: usize = 1_024;
 pub const CATCH_UP_MAX: Duration = Duration::from_millis(5);
 
 /// Shortest sleep of a paced generator: shorter ones cost more CPU than they give evenness.
-pub const PACING_STEP: Duration = Duration::from_micros(50);
+pub const PACING_STEP: Duration = Duration::from_micros(100);
 
 /// Segments per send of a paced generator, so that a slow rate is not one burst per sleep.
 pub const PACED_TRAIN_SEGMENTS: usize = 16;

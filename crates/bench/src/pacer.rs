@@ -33,12 +33,20 @@ impl Pacer {
         self.sent += datagrams as f64;
     }
 
-    /// How long to sleep until a small train is due.
-    pub(crate) fn wait(&self, elapsed: Duration) -> Duration {
+    /// Datagrams that are worth one send: what falls due in one step, so that a fast generator sends trains and leaves
+    /// the processor to what it measures.
+    pub(crate) fn worth_sending(&self) -> usize {
+        self.rate
+            .map_or(1, |rate| (rate * limits::PACING_STEP.as_secs_f64()) as usize)
+            .max(1)
+    }
+
+    /// How long to sleep until `count` datagrams are due.
+    pub(crate) fn wait(&self, elapsed: Duration, count: usize) -> Duration {
         let Some(rate) = self.rate else {
             return Duration::ZERO;
         };
-        let next = (self.sent + 1.0) / rate;
+        let next = (self.sent + count as f64) / rate;
         Duration::from_secs_f64((next - elapsed.as_secs_f64()).max(0.0)).max(limits::PACING_STEP)
     }
 }
@@ -54,7 +62,7 @@ mod tests {
             let due = pacer.due(elapsed);
             pacer.sent(due);
             total += due;
-            elapsed += pacer.wait(elapsed);
+            elapsed += pacer.wait(elapsed, 1);
         }
         total
     }

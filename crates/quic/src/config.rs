@@ -24,12 +24,25 @@ pub enum Profile {
     },
 }
 
+/// Which library seals and opens packets. Which one is faster depends on the processor: [`crate::sealing_probe`] lets the
+/// caller measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aead {
+    /// aws-lc-rs: AES-GCM with AVX-512.
+    #[default]
+    AwsLc,
+    /// ring: AES-GCM with AVX2 and VAES.
+    Ring,
+}
+
 /// What an endpoint needs in either role.
 pub struct EndpointParameters {
     /// Upper bound of UDP payloads that we send and that the peer may send us, in bytes; `None`: 65,507.
     pub udp_payload_max: Option<u16>,
     /// Throughput against delay.
     pub profile: Profile,
+    /// Which library seals and opens packets.
+    pub aead: Aead,
     /// Key of stateless resets (RFC 9000 section 10.3.2), the same over restarts of a server.
     pub reset_key: [u8; 64],
     /// Seed of connection IDs and packet-number gaps; from the operating system outside tests.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use quinn_proto::{ConnectionError, Datagram};
+use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 
 use crate::config::Profile;
 use crate::congestion::WindowAsked;
@@ -97,6 +97,23 @@ impl Connection {
             .as_ref()
             .is_some_and(|flag| flag.load(Ordering::Relaxed));
         CloseReason::new(error, wrong_pin)
+    }
+
+    /// Lets an authenticated peer open more streams once it uses half of what it may.
+    pub(crate) fn grant_streams(&mut self) {
+        if !self.authenticated || self.proto.side().is_client() {
+            return;
+        }
+        let granted = self.proto.max_concurrent_streams(Dir::Bi);
+        let open = self.proto.streams().remote_open_streams(Dir::Bi);
+        let more = if open * 2 > granted { granted * 2 } else { granted };
+        let more = more
+            .max(u64::from(limits::AUTHENTICATED_STREAMS_AT_FIRST))
+            .min(u64::from(limits::AUTHENTICATED_STREAMS));
+        if more != granted {
+            let count = VarInt::from_u64(more).expect("it is at most 16,384");
+            self.proto.set_max_concurrent_streams(Dir::Bi, count);
+        }
     }
 
     /// Writes trains into `outbox`. Whether there is more to send now, so that the caller should come back after its

@@ -14,7 +14,7 @@ use quinn_proto::{
 };
 
 use crate::admission::{Admission, Verdict};
-use crate::config::{self, ClientParameters, EndpointParameters, Profile, ServerParameters};
+use crate::config::{self, Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
 use crate::congestion::WindowAsked;
 use crate::connection::Connection;
 use crate::counters::{ConnectionReport, Counters};
@@ -55,6 +55,7 @@ pub struct Endpoint {
     proto: quinn_proto::Endpoint,
     server: Option<quinn_proto::ServerConfig>,
     profile: Profile,
+    aead: Aead,
     udp_payload_max: u16,
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
@@ -92,7 +93,7 @@ impl Endpoint {
             .expect("the payload is clamped to at least 1,200 bytes");
         let server = server
             .map(|server| {
-                let tls = tls::server(server.certificate_chain, server.private_key)?;
+                let tls = tls::server(parameters.aead, server.certificate_chain, server.private_key)?;
                 let token_key =
                     hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
                 let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
@@ -119,6 +120,7 @@ impl Endpoint {
             proto,
             server,
             profile: parameters.profile,
+            aead: parameters.aead,
             udp_payload_max,
             connections: Vec::new(),
             open: 0,
@@ -146,7 +148,7 @@ impl Endpoint {
         parameters: &ClientParameters,
         udp_payload_ceiling: u16,
     ) -> Result<ConnectionKey, String> {
-        let (tls, wrong_pin) = tls::client(parameters.pin);
+        let (tls, wrong_pin) = tls::client(self.aead, parameters.pin);
         let mut client = quinn_proto::ClientConfig::new(tls);
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
         let asked = WindowAsked::default();
@@ -376,6 +378,9 @@ impl Endpoint {
                                 stream,
                             });
                         }
+                        if dir == Dir::Bi {
+                            connection.grant_streams();
+                        }
                         continue;
                     }
                     StreamEvent::Readable { id } => Event::StreamReadable {
@@ -530,9 +535,7 @@ impl Endpoint {
             return;
         }
         entry.deadline = None;
-        entry
-            .proto
-            .set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(limits::AUTHENTICATED_STREAMS));
+        entry.grant_streams();
         entry
             .proto
             .set_receive_window(VarInt::from_u32(limits::CONNECTION_WINDOW_BYTES));

@@ -19,10 +19,10 @@ mod pace;
 mod tls;
 mod transmit;
 
-pub use config::{ClientParameters, EndpointParameters, Profile, ServerParameters};
+pub use config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
 pub use counters::{ConnectionReport, Counters};
 pub use endpoint::{Endpoint, Path, Receiver, Timer};
 pub use event::{CloseReason, ConnectionKey, Event, Read, StreamError};
 pub use quinn_proto::{Dir, Side, StreamId};
-pub use tls::{ConfigurationError, public_key_pin};
+pub use tls::{ConfigurationError, public_key_pin, sealing_probe};
 pub use transmit::{DatagramSource, Outbox, OutgoingTrain};

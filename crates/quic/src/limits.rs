@@ -27,6 +27,10 @@ pub const UNIDIRECTIONAL_STREAMS: u32 = 8;
 /// Request streams that an authenticated peer may have open: UDP sessions and TCP connections together.
 pub const AUTHENTICATED_STREAMS: u32 = 16_384;
 
+/// Request streams that an authenticated peer may have open at first; doubled whenever half of them are. quinn-proto
+/// makes room for all that are allowed: 16,384 cost 1.4 MB for each connection.
+pub const AUTHENTICATED_STREAMS_AT_FIRST: u32 = 256;
+
 /// Receive window of one stream, in bytes: 5 Gbit/s at 10 ms.
 pub const STREAM_WINDOW_BYTES: u32 = 6 << 20;
 

@@ -34,6 +34,9 @@ def settings(*pairs):
 async def expect_close(what, code, act, **options):
     """The connection ends with this code after `act(peer)`, and the server serves others."""
     async with SERVICE.connection(**options) as peer:
+        if peer.http:
+            # What comes together with the end of the handshake may be too early to be looked at.
+            await peer.until("SETTINGS", lambda: peer.http.received_settings)
         act(peer)
         closed = await peer.until_closed()
         if closed != code:
@@ -96,7 +99,7 @@ async def check_headers_after_connect():
 
 async def check_garbage_instead_of_fields():
     """RFC 9204 sections 2.2 and 6: what does not decode ends the connection."""
-    for garbage in [b"", b"\xff" * 40, b"\x02\x00\x80", b"\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\x27\xff"]:
+    for garbage in [b"", b"\xff" * 40, b"\x02\x00\x80", b"\0\0" + b"\xff" * 11, b"\0\0\x27\xff"]:
         frame = encode_frame(FrameType.HEADERS, garbage)
         await expect_close(f"fields {garbage!r}", ErrorCode.QPACK_DECOMPRESSION_FAILED, on_request(frame))
 
@@ -121,7 +124,8 @@ async def check_control_streams_that_break_the_rules():
     await expect_close("push stream", twice, on_new_stream(StreamType.PUSH))
     await expect_close("control stream ends", closed, on_control(b"", end=True))
     await expect_close("QPACK stream ends", closed, on_new_stream(StreamType.QPACK_ENCODER, end=True), **bare)
-    await expect_close("push ID decreases", ErrorCode.H3_ID_ERROR, on_control(encode_frame(FrameType.MAX_PUSH_ID, b"\0")))
+    lower = on_control(encode_frame(FrameType.MAX_PUSH_ID, b"\0"))
+    await expect_close("push ID decreases", ErrorCode.H3_ID_ERROR, lower)
     insert = on_new_stream(StreamType.QPACK_ENCODER, b"\x41x\x01y")
     await expect_close("an insertion", ErrorCode.QPACK_ENCODER_STREAM_ERROR, insert, **bare)
     acknowledge = on_new_stream(StreamType.QPACK_DECODER, b"\x80")

@@ -1,4 +1,4 @@
-"""The Gramway server that the client roles talk to, as `gramway link --masque` describes it, and the requests that it takes."""
+"""The Gramway server that the client roles talk to, as `gramway link --masque` describes it, and its requests."""
 
 import argparse
 import urllib.parse

@@ -160,6 +160,22 @@ impl Process {
             .strip_suffix(" kB")?;
         kibibytes.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
     }
+
+    /// Processor time that it has used so far, in user and kernel mode; `None` once it has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).ok()?;
+        // Behind the name in parentheses, which may hold anything, utime and stime are numbers 11 and 12.
+        let fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let ticks: u64 = fields
+            .skip(11)
+            .take(2)
+            .map_while(|field| field.parse::<u64>().ok())
+            .sum();
+        Some(Duration::from_millis(
+            ticks * 1000 / rustix::param::clock_ticks_per_second(),
+        ))
+    }
 }
 
 impl Drop for Process {

@@ -4,6 +4,7 @@
 mod forwards;
 mod hostile;
 mod house;
+mod interop;
 mod many;
 mod paths;
 mod refusals;

@@ -142,8 +142,28 @@ fn a_server_that_answers_nobody_is_tried_until_it_does_with_one_line() {
     } = scene;
     let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
     // Nothing comes in any more, and nobody is told.
-    pair.server
-        .nft("table ip deaf { chain input { type filter hook input priority 0; udp dport 4433 drop; } }");
+    pair.server.nft(
+        "table ip deaf {\n\
+         chain input { type filter hook input priority 0; udp dport 4433 drop; }\n\
+         }\n",
+    );
+    client.kill();
+    client.start_again_unconnected();
+    let line = client
+        .process()
+        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT);
+    assert!(
+        line.contains("10.77.0.1:4433") && line.contains("no answer"),
+        "{line}"
+    );
+    wait_until("a second attempt", PROGRAM_LIMIT, || {
+        let status = client.status();
+        status["state"] == "connecting" && status["quic"]["packets_sent"].as_u64() > Some(8)
+    });
+    let deaf = "table ip deaf {\n\
+                chain input { type filter hook input priority 0; udp dport 4433 drop; }\n\
+                }\n";
+    pair.server.nft(deaf);
     client.kill();
     client.start_again_unconnected();
     let line = client

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 use system_tests::iperf::{IperfLoad, IperfServer, run_iperf};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::{Service, connect};
@@ -110,6 +110,42 @@ fn a_target_where_nobody_listens_resets_the_connection_and_is_told() {
     let warning = "the server refused a TCP connection: nothing listens at the target";
     scene.client.process().wait_for_line(warning, PROGRAM_LIMIT);
     assert_eq!(scene.client.status()["tcp"]["failed"], 1);
+}
+
+#[test]
+fn a_reader_that_pauses_after_its_target_has_ended_costs_no_processor_time() {
+    require_root!();
+    let mut scene = Scene::new(&[FORWARD]);
+    // More than QUIC's window of one stream; the rest waits in the kernel, together with the end.
+    const ANSWER_BYTES: usize = 11 << 20;
+    let (sender, receiver) = mpsc::channel();
+    let _server = Service::tcp(&scene.pair.server, "127.0.0.1:7000", move |mut stream| {
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        stream.write_all(&pattern(1, ANSWER_BYTES)).unwrap();
+        drop(stream);
+        sender.send(()).unwrap();
+    });
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    set_socket_recv_buffer_size(&stream, 64 << 10).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    receiver.recv_timeout(PROGRAM_LIMIT).unwrap();
+    let still = |scene: &Scene| scene.server.status()["tcp"]["bytes_in"].as_u64();
+    let mut before = None;
+    wait_until("the answer to come to a stand", PROGRAM_LIMIT, || {
+        std::mem::replace(&mut before, still(&scene)) == before
+    });
+    for process in [scene.client.process(), scene.server.process()] {
+        let start = process.cpu_time().unwrap();
+        // What is measured is that nothing happens for a while.
+        std::thread::sleep(Duration::from_secs(1));
+        let used = process.cpu_time().unwrap() - start;
+        eprintln!("{used:?} {before:?}");
+        assert!(used < Duration::from_millis(300), "{used:?} of one second");
+    }
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer == pattern(1, ANSWER_BYTES), "{} bytes", answer.len());
+    scene.check();
 }
 
 #[test]

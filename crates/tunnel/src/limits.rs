@@ -15,11 +15,22 @@ pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
 pub const QUEUE_BYTES_MAX: usize = 2 << 20;
 
+/// Datagrams of one peer, in bytes, above which inner sockets are not read while QUIC still has something to send at
+/// once: a batch of coalesced datagrams holds more than one flush sends, and what waits in a socket waits cheaper.
+pub const QUEUE_INTAKE_BYTES: usize = 256 << 10;
+
+/// Flushes of at most [`quic::limits::OUTBOX_TRAINS`] trains in one turn.
+pub const FLUSHES_PER_TURN: usize = 4;
+
 /// The share of a peer's queue that one flow may hold, in bytes: others always find a quarter.
 pub const FLOW_QUEUE_BYTES_MAX: usize = QUEUE_BYTES_MAX / 4 * 3;
 
 /// A datagram that waited longer is worth nothing to those who use UDP.
 pub const QUEUE_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// Round trips that the fragments of one payload may wait, where that is longer than [`QUEUE_TIME_MAX`]: a new
+/// connection's window doubles with each, and the largest payload takes three of them.
+pub const FRAGMENT_ROUND_TRIPS: u32 = 3;
 
 /// Datagrams that wait for the tunnel to come up, in bytes, for all sessions of a client.
 pub const WAITING_BYTES_MAX: usize = 1 << 20;

@@ -65,6 +65,7 @@ impl Ours {
         let parameters = |seed| EndpointParameters {
             udp_payload_max: Some(UDP_PAYLOAD_MAX),
             profile: Profile::Throughput,
+            aead: quic::Aead::default(),
             reset_key: [seed; 64],
             seed: [seed; 32],
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quic::limits::{
-    AUTHENTICATED_STREAMS, AUTHENTICATION_DEADLINE, HALF_OPEN_PER_PREFIX, RETRY_ABOVE_PER_SECOND,
+    AUTHENTICATED_STREAMS, AUTHENTICATED_STREAMS_AT_FIRST, AUTHENTICATION_DEADLINE, HALF_OPEN_PER_PREFIX, RETRY_ABOVE_PER_SECOND,
     UNAUTHENTICATED_CREDIT_BYTES, UNAUTHENTICATED_STREAMS,
 };
 use quic::{CloseReason, ConnectionKey, Dir, Timer};
@@ -53,9 +53,22 @@ fn authentication_lifts_the_deadline_the_streams_and_the_credit() {
     pair.server.endpoint.authenticate(server);
     pair.drive(SECOND / 10);
     let mut last = None;
-    for _ in UNAUTHENTICATED_STREAMS..AUTHENTICATED_STREAMS {
-        last = pair.client.endpoint.open_stream(client, Dir::Bi);
-        assert!(last.is_some());
+    let mut opened = UNAUTHENTICATED_STREAMS;
+    while opened < AUTHENTICATED_STREAMS {
+        // A stream exists for the peer once something was written to it.
+        while let Some(stream) = pair.client.endpoint.open_stream(client, Dir::Bi) {
+            pair.client.endpoint.write(client, stream, b"?").unwrap();
+            opened += 1;
+            last = Some(stream);
+        }
+        let before = opened;
+        pair.drive(SECOND / 10);
+        assert!(opened == before && opened >= AUTHENTICATED_STREAMS_AT_FIRST / 2);
+        if opened < AUTHENTICATED_STREAMS {
+            last = pair.client.endpoint.open_stream(client, Dir::Bi);
+            assert!(last.is_some(), "stuck at {opened} streams");
+            opened += 1;
+        }
     }
     assert_eq!(pair.client.endpoint.open_stream(client, Dir::Bi), None);
     pair.client.bulk = last.map(|stream| (client, stream));

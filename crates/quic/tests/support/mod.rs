@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Path, Profile, ServerParameters,
+    Aead, ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Path, Profile, ServerParameters,
     public_key_pin,
 };
 
@@ -265,6 +265,7 @@ pub(crate) fn client_endpoint(setup: &Setup, seed: u8) -> Endpoint {
     let parameters = EndpointParameters {
         udp_payload_max: setup.client_payload_max,
         profile: setup.profile,
+        aead: Aead::default(),
         reset_key: [seed; 64],
         seed: [seed; 32],
     };
@@ -275,6 +276,7 @@ pub(crate) fn server_endpoint(setup: &Setup, identity: &Identity, reset_key: [u8
     let parameters = EndpointParameters {
         udp_payload_max: setup.server_payload_max,
         profile: setup.profile,
+        aead: Aead::default(),
         reset_key,
         seed: [2; 32],
     };

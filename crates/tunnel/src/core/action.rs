@@ -63,8 +63,6 @@ pub enum Action {
         /// 401 or 407.
         status: u16,
     },
-    /// Client: the server speaks HTTP/3, but what UDP forwards need is not in its SETTINGS.
-    NoDatagrams,
     /// Client: the connection is gone.
     Lost {
         /// Why.

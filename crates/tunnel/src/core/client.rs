@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use masque::request as request_headers;
 use masque::response;
-use masque::{HeaderList, Role, Target};
-use quic::{ClientParameters, ConnectionKey, Dir};
+use masque::{Code, HeaderList, Role, Target};
+use quic::{ClientParameters, CloseReason, ConnectionKey, Dir};
 
 use super::request::{Kind, Phase, Request, RequestId};
-use super::{Action, Deliver, Ending, Engine, payload_unsplit, quarter};
+use super::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
 use crate::limits;
@@ -80,9 +80,16 @@ impl Engine {
         if self.current != Some(connection) {
             return;
         }
-        let takes_connect_udp = self.state.peer(connection).and_then(|peer| peer.takes_connect_udp());
+        let takes_connect_udp = self
+            .state
+            .peer(connection)
+            .and_then(|peer| peer.takes_connect_udp());
         if takes_connect_udp == Some(false) {
-            return self.state.actions.push_back(Action::NoDatagrams);
+            self.endpoint
+                .close(now, connection, masque_code(Code::NoError), b"");
+            self.current = None;
+            let reason = CloseReason::Protocol("it does not offer CONNECT-UDP with datagrams".to_owned());
+            return self.state.actions.push_back(Action::Lost { reason });
         }
         let mut probe = Request::new(Role::Client, Kind::udp(None, true), Phase::Queued, now);
         probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));

@@ -179,6 +179,9 @@ impl Engine {
         let Some(request) = self.state.requests.get(id.0) else {
             return;
         };
+        if matches!(request.phase, Phase::Refused { .. }) {
+            return;
+        }
         match failure {
             Failure::Message(MessageError::Stream { code, .. }) => self.reset(id, code),
             Failure::Message(MessageError::Connection(error)) => {

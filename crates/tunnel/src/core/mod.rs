@@ -18,7 +18,7 @@ mod wrong_tokens;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
@@ -153,6 +153,7 @@ impl Engine {
 
     /// Works off what the last inputs caused. To be called after them and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
+        self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
         loop {
             while let Some(event) = self.endpoint.poll_event() {
                 self.handle_event(now, event, deliver);
@@ -203,6 +204,9 @@ impl Engine {
             peer.own_streams.push(stream);
         }
         peer.datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
+        if let Some(report) = self.endpoint.report(connection) {
+            peer.measured(report.rtt);
+        }
         self.state.connections_total += 1;
         let index = connection.index();
         if self.state.peers.len() <= index {
@@ -284,7 +288,7 @@ impl Engine {
     /// Runs what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
-        if self.next_sweep.is_none_or(|due| due <= now) {
+        if self.next_sweep.is_some_and(|due| due <= now) {
             self.sweep(now);
             self.next_sweep = Some(now + limits::SWEEP_INTERVAL);
         }
@@ -317,12 +321,16 @@ impl Engine {
             let Some(peer) = self.state.peers[index].as_mut() else {
                 continue;
             };
-            let round_trip = self
+            if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
+                self.endpoint
+                    .close(now, peer.connection, masque_code(masque::Code::NoError), b"");
+            }
+            let measured = self
                 .endpoint
                 .report(peer.connection)
-                .map_or(limits::EARLY_TIME_MIN, |report| {
-                    report.rtt.max(limits::EARLY_TIME_MIN)
-                });
+                .map_or(Duration::ZERO, |report| report.rtt);
+            peer.measured(measured);
+            let round_trip = measured.max(limits::EARLY_TIME_MIN);
             let known = &peer.requests;
             let early = peer.early.expire(now, |quarter| {
                 if known.contains_key(&quarter) {

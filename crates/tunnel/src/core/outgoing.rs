@@ -7,9 +7,10 @@ use bytes::{Bytes, BytesMut};
 use masque::datagram;
 use masque::split::Splitter;
 use quic::{ConnectionKey, DatagramSource};
+use slab::Slab;
 
 use super::queue::{Push, Queued};
-use super::request::{Kind, Phase, RequestId};
+use super::request::{Kind, Phase, Request, RequestId};
 use super::{Engine, State, quarter};
 use crate::config::Oversize;
 use crate::drops::DropReason;
@@ -58,6 +59,16 @@ impl Engine {
         }
     }
 
+    /// Whether some peer's queue holds more than inner sockets should add to while QUIC is sending.
+    #[must_use]
+    pub fn queue_is_long(&self) -> bool {
+        self.state
+            .peers
+            .iter()
+            .flatten()
+            .any(|peer| peer.queue.bytes() > limits::QUEUE_INTAKE_BYTES)
+    }
+
     fn refuse_datagrams(&mut self, count: usize) {
         let ingress = &mut self.state.ledger.ingress;
         ingress.accepted += count as u64;
@@ -84,18 +95,15 @@ impl State {
     /// Queues one datagram of a session with a stream; it is counted as accepted already.
     fn enqueue(&mut self, now: Instant, id: RequestId, payload: &[u8]) {
         let ingress = &mut self.ledger.ingress;
-        let Some(request) = self.requests.get_mut(id.0) else {
+        let Some(request) = self.requests.get(id.0) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let Kind::Udp {
-            splitter,
-            split,
-            queued_bytes,
-            ..
-        } = &mut request.kind
+            split, queued_bytes, ..
+        } = &request.kind
         else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
@@ -124,23 +132,41 @@ impl State {
             return ingress.drop(DropReason::FlowQuota, 1);
         }
         let mut evicted = 0;
-        let room = peer
-            .queue
-            .make_room(total, self.common.queue_policy, |_| evicted += 1);
+        let room = peer.queue.make_room(total, self.common.queue_policy, |entry| {
+            evicted += 1;
+            give_share_back(&mut self.requests, &entry);
+        });
         ingress.drop(DropReason::QueueFull, evicted);
         if room == Push::Full {
             return ingress.drop(DropReason::QueueFull, 1);
         }
+        let Some(Request {
+            kind:
+                Kind::Udp {
+                    splitter,
+                    queued_bytes,
+                    ..
+                },
+            ..
+        }) = self.requests.get_mut(id.0)
+        else {
+            unreachable!("it was there above, and evicting removes no request");
+        };
         *queued_bytes += total;
         if self.arena.capacity() - self.arena.len() < total {
             self.arena.reserve(limits::ARENA_BYTES.max(total));
         }
+        let time_max = if split_plan.is_some() {
+            peer.fragment_time_max
+        } else {
+            limits::QUEUE_TIME_MAX
+        };
         let mut push = |parts: [&[u8]; 3]| {
             let bytes = append(&mut self.arena, parts);
             peer.queue.push(Queued {
                 bytes,
                 request: id,
-                since: now,
+                expires: now + time_max,
             });
         };
         let Some((split_prefix, split_prefix_bytes, room)) = split_plan else {
@@ -166,6 +192,18 @@ fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
     arena.split().freeze()
 }
 
+/// An entry has left the queue: its flow may have so much more in it.
+fn give_share_back(requests: &mut Slab<Request>, entry: &Queued) {
+    if let Some(Request {
+        kind: Kind::Udp { queued_bytes, .. },
+        ..
+    }) = requests.get_mut(entry.request.0)
+    {
+        // An ID may have been given to another session since; its share only grows back sooner.
+        *queued_bytes = queued_bytes.saturating_sub(entry.bytes.len());
+    }
+}
+
 /// The queues as QUIC sees them while it flushes.
 pub(super) struct Source<'a> {
     pub(super) now: Instant,
@@ -186,7 +224,7 @@ impl DatagramSource for Source<'_> {
         let peer = state.peers.get_mut(connection.index()).and_then(Option::as_mut)?;
         loop {
             let front = peer.queue.front()?;
-            let reason = if self.now.duration_since(front.since) > limits::QUEUE_TIME_MAX {
+            let reason = if self.now > front.expires {
                 Some(DropReason::QueueExpired)
             } else if front.bytes.len() > size_max {
                 Some(DropReason::PathChanged)
@@ -196,14 +234,7 @@ impl DatagramSource for Source<'_> {
                 None
             };
             let entry = peer.queue.pop()?;
-            if let Some(Request {
-                kind: Kind::Udp { queued_bytes, .. },
-                ..
-            }) = state.requests.get_mut(entry.request.0)
-            {
-                // An ID may have been given to another session since; its share only grows back sooner.
-                *queued_bytes = queued_bytes.saturating_sub(entry.bytes.len());
-            }
+            give_share_back(&mut state.requests, &entry);
             match reason {
                 Some(reason) => state.ledger.ingress.drop(reason, 1),
                 None => return Some(entry.bytes),
@@ -211,5 +242,3 @@ impl DatagramSource for Source<'_> {
         }
     }
 }
-
-use super::request::Request;

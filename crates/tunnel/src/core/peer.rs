@@ -1,6 +1,7 @@
 //! What the tunnel knows of one QUIC connection.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use masque::split::Reassembler;
 use quic::{ConnectionKey, StreamId};
@@ -24,6 +25,8 @@ pub(crate) struct Peer {
     pub(crate) reassembler: Reassembler,
     /// Largest DATAGRAM frame payload at present, in bytes.
     pub(crate) datagram_max: usize,
+    /// How long the fragments of a payload wait in the queue.
+    pub(crate) fragment_time_max: Duration,
     /// A valid token was seen (server), or ours was taken (client).
     pub(crate) authenticated: bool,
     pub(crate) wrong_tokens: u32,
@@ -41,9 +44,15 @@ impl Peer {
             early: WaitingRoom::new(limits::EARLY_BYTES_MAX),
             reassembler: Reassembler::new(),
             datagram_max: 0,
+            fragment_time_max: limits::QUEUE_TIME_MAX,
             authenticated: false,
             wrong_tokens: 0,
         }
+    }
+
+    /// The round trip is known (again).
+    pub(crate) fn measured(&mut self, round_trip: Duration) {
+        self.fragment_time_max = limits::QUEUE_TIME_MAX.max(limits::FRAGMENT_ROUND_TRIPS * round_trip);
     }
 
     pub(crate) fn request(&mut self, quarter: u64) -> Option<RequestId> {

@@ -14,7 +14,8 @@ use crate::limits;
 pub(crate) struct Queued {
     pub(crate) bytes: Bytes,
     pub(crate) request: RequestId,
-    pub(crate) since: Instant,
+    /// When it is worth nothing any more.
+    pub(crate) expires: Instant,
 }
 
 /// What became of a push.
@@ -96,7 +97,7 @@ mod tests {
         Queued {
             bytes: Bytes::from(vec![0; bytes]),
             request: RequestId(request),
-            since: Instant::now(),
+            expires: Instant::now(),
         }
     }
 

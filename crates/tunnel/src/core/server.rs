@@ -10,7 +10,7 @@ use masque::{Code, HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
 use super::request::{Kind, Phase, RequestId};
-use super::{Action, Deliver, Ending, Engine, masque_code};
+use super::{Action, Deliver, Ending, Engine};
 use crate::config::{Oversize, Protocol};
 use crate::limits;
 use crate::secret::Token;
@@ -210,11 +210,12 @@ impl Engine {
         let Some(peer) = self.state.peer(connection) else {
             return;
         };
-        peer.wrong_tokens += 1;
-        if prefix_is_out || peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
-            self.endpoint
-                .close(now, connection, masque_code(Code::NoError), b"");
-        }
+        // The next sweep closes it: a close at once would overtake the answers, and a client would not learn why.
+        peer.wrong_tokens = if prefix_is_out {
+            limits::WRONG_TOKENS_PER_CONNECTION
+        } else {
+            peer.wrong_tokens.saturating_add(1)
+        };
     }
 
     /// Makes room for one more UDP session by ending the idlest one.

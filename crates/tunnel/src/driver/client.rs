@@ -246,12 +246,6 @@ impl Shard {
         )));
     }
 
-    /// The server is no MASQUE proxy for UDP; another version of it may be one day.
-    pub(super) fn server_unfit(&mut self, now: Instant) {
-        self.client().last_reason = "it does not offer CONNECT-UDP with HTTP datagrams".to_owned();
-        self.engine.disconnect(now);
-    }
-
     pub(super) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
         if *reason == CloseReason::WrongPin {
             self.failure = Some(Failure::Refused(reason.to_string()));
@@ -324,6 +318,9 @@ impl Shard {
 
     /// One batch of a UDP listener: every run of one source goes to its session.
     pub(super) fn receive_at_listener(&mut self, now: Instant, index: usize) {
+        if self.more_to_send && self.engine.queue_is_long() {
+            return;
+        }
         let Some(listener) = self.udp_listeners.get_mut(index) else {
             return;
         };

@@ -4,6 +4,7 @@
 //! carry out its actions; send the trains for inner sockets; flush QUIC. A datagram passes through in one turn
 //! without leaving the thread, and batches form by themselves while the thread was busy.
 
+mod aead;
 mod client;
 mod delivery;
 mod outer;
@@ -78,6 +79,8 @@ struct Shard {
     /// TCP relays that have more to do at once.
     again: Vec<RequestId>,
     stalled: usize,
+    /// The last flush left something that can be sent at once.
+    more_to_send: bool,
     tcp: TcpCounters,
     /// Counters of inner sockets that are closed.
     inner_io_past: IoCounters,
@@ -156,8 +159,8 @@ impl Shard {
         }
         self.settle(now);
         self.flush_delivery();
-        let more = self.flush_outer(now);
-        more || !self.again.is_empty()
+        self.more_to_send = self.flush_outer(now);
+        self.more_to_send || !self.again.is_empty()
     }
 
     /// Lets the engine work off its events and carries out what it asks for.
@@ -205,7 +208,6 @@ impl Shard {
             } => self.session_refused(now, request, status, error),
             Action::Up { rtt } => self.tunnel_is_up(now, rtt),
             Action::TokenRefused { status } => self.token_refused(status),
-            Action::NoDatagrams => self.server_unfit(now),
             Action::Lost { reason } => self.tunnel_lost(now, &reason),
             // The connection goes on until the server closes it; then a new one is made.
             Action::GoingAway => {}
@@ -298,6 +300,7 @@ impl Shard {
 
     fn inner_ready(&mut self, now: Instant, id: RequestId, event: Ready) {
         match self.inner.get_mut(id.index()) {
+            Some(Some(Inner::Upstream(_))) if self.more_to_send && self.engine.queue_is_long() => {}
             Some(Some(Inner::Upstream(socket))) => {
                 // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
                 if socket.receive(&mut self.inner_batch).is_ok() {

@@ -178,9 +178,14 @@ impl Shard {
             self.outer.send(&self.poller);
             return false;
         }
-        let more = self.engine.flush(now, &mut self.outer.outbox);
-        self.outer.send(&self.poller);
-        more && !self.outer.is_blocked()
+        for _ in 0..limits::FLUSHES_PER_TURN {
+            let more = self.engine.flush(now, &mut self.outer.outbox);
+            self.outer.send(&self.poller);
+            if !more || self.outer.is_blocked() {
+                return false;
+            }
+        }
+        true
     }
 
     /// ICMP says that nobody listens at the server's port.

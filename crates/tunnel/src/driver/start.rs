@@ -10,6 +10,7 @@ use std::time::Instant;
 use packet_io::{DatagramSocket, Interest, Poller, SocketOptions, UdpSocket, Waker};
 use quic::{EndpointParameters, ServerParameters};
 
+use super::aead;
 use super::client::Client;
 use super::outer::{self, Outer};
 use super::resolver::Resolver;
@@ -120,6 +121,7 @@ fn endpoint_parameters(common: &CommonConfig, reset_key: [u8; 64]) -> Result<End
     Ok(EndpointParameters {
         udp_payload_max: common.max_udp_payload,
         profile: common.profile,
+        aead: aead::fastest(),
         reset_key,
         seed,
     })
@@ -188,6 +190,7 @@ fn assemble(
         udp_listeners: Vec::new(),
         again: Vec::new(),
         stalled: 0,
+        more_to_send: false,
         tcp: TcpCounters::default(),
         inner_io_past: IoCounters::default(),
         reconnects: 0,

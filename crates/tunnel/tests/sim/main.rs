@@ -2,5 +2,15 @@
 //!
 //! `GRAMWAY_SIM_SEED=N` runs one seed alone.
 
+mod access;
+mod drain;
+mod early;
 mod faults;
+mod hostile;
+mod lifetime;
+mod path;
+mod queues;
+mod sizes;
+mod storm;
 mod support;
+mod tcp;

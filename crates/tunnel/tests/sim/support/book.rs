@@ -71,8 +71,14 @@ impl Book {
         assert_eq!(named, session, "a payload of another session arrived {way:?}");
         let size = entry.sizes.get(number as usize).copied();
         assert_eq!(size, Some(payload.len()), "a payload has another length");
-        assert!(payload == content(session, number, payload.len()), "a payload was corrupted");
-        assert!(entry.arrived[way as usize].insert(number), "a payload arrived twice {way:?}");
+        assert!(
+            payload == content(session, number, payload.len()),
+            "a payload was corrupted"
+        );
+        assert!(
+            entry.arrived[way as usize].insert(number),
+            "a payload arrived twice {way:?}"
+        );
     }
 
     /// Payloads of a session that have arrived.
@@ -87,7 +93,10 @@ impl Book {
 
     /// Payloads that have arrived, of all sessions.
     pub(crate) fn total(&self, way: Way) -> u64 {
-        self.sessions.values().map(|session| session.counts[way as usize]).sum()
+        self.sessions
+            .values()
+            .map(|session| session.counts[way as usize])
+            .sum()
     }
 }
 

@@ -52,6 +52,7 @@ pub(crate) struct Foreign {
     source: Source,
     sink: Sink,
     streams: BTreeMap<StreamId, Vec<u8>>,
+    requests: Vec<StreamId>,
 }
 
 impl Foreign {
@@ -66,6 +67,7 @@ impl Foreign {
             source: Source::default(),
             sink: Sink::default(),
             streams: BTreeMap::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -88,7 +90,9 @@ impl Foreign {
                     self.greet();
                 }
                 Event::Closed { reason, .. } => self.closed = Some(reason),
-                Event::StreamOpened { stream, .. } | Event::StreamReadable { stream, .. } => self.read(stream),
+                Event::StreamOpened { stream, .. } | Event::StreamReadable { stream, .. } => {
+                    self.read(stream)
+                }
                 _ => {}
             }
         }
@@ -97,7 +101,9 @@ impl Foreign {
     fn greet(&mut self) {
         if self.greets {
             for bytes in masque::Connection::new(Role::Client).opening_streams() {
-                let stream = self.open(Dir::Uni).expect("a peer takes three unidirectional streams");
+                let stream = self
+                    .open(Dir::Uni)
+                    .expect("a peer takes three unidirectional streams");
                 assert_eq!(self.write(stream, &bytes), bytes.len());
             }
         }
@@ -138,7 +144,13 @@ impl Foreign {
         let stream = self.open(Dir::Bi).expect("the peer takes a request");
         let frame = masque::headers_frame(list);
         assert_eq!(self.write(stream, &frame), frame.len());
+        self.requests.push(stream);
         stream
+    }
+
+    /// Streams of the requests so far.
+    pub(crate) fn requests(&self) -> &[StreamId] {
+        &self.requests
     }
 
     /// Sends a DATAGRAM frame.

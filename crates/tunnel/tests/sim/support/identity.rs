@@ -13,7 +13,9 @@ pub(crate) struct Identity {
 }
 
 /// PKCS#8 of an Ed25519 key up to its 32 bytes (RFC 8410 section 7). Its signatures have one length, unlike ECDSA's.
-const PKCS8_ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+const PKCS8_ED25519: [u8; 16] = [
+    0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+];
 
 /// The identity of every server here.
 pub(crate) fn identity() -> &'static Identity {
@@ -21,7 +23,11 @@ pub(crate) fn identity() -> &'static Identity {
         let private_key = [&PKCS8_ED25519[..], &[5; 32]].concat();
         let key = KeyPair::try_from(&private_key[..]).expect("a well-formed key");
         let parameters = CertificateParams::new(["server.test".to_owned()]).expect("a well-formed name");
-        let certificate = parameters.self_signed(&key).expect("the key signs").der().to_vec();
+        let certificate = parameters
+            .self_signed(&key)
+            .expect("the key signs")
+            .der()
+            .to_vec();
         let pin = quic::public_key_pin(&certificate).expect("a well-formed certificate");
         Identity {
             certificate,

@@ -23,10 +23,11 @@ use rand::{Rng, SeedableRng};
 use sim::{Clock, Event, LinkConfig, Network};
 
 pub(crate) use book::{Book, Way};
-pub(crate) use foreign::Foreign;
-pub(crate) use identity::identity;
-pub(crate) use tcp::{Script, TcpEnd};
-pub(crate) use tunnel::{SLOW_OPENING, Server, Tunnel};
+use foreign::Foreign;
+use identity::identity;
+pub(crate) use tcp::Script;
+use tunnel::Server;
+pub(crate) use tunnel::{SLOW_OPENING, Tunnel};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
@@ -169,7 +170,13 @@ impl World {
         let mut endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], false);
         let parameters = ClientParameters { pin: identity().pin };
         let connection = endpoint
-            .connect(self.network.now(), self.server, "server.test", &parameters, CEILING)
+            .connect(
+                self.network.now(),
+                self.server,
+                "server.test",
+                &parameters,
+                CEILING,
+            )
             .expect("the name and the address are usable");
         self.foreigners
             .insert(address, Foreign::new(endpoint, Some(connection), true));
@@ -194,7 +201,12 @@ impl World {
 
     /// Changes what is between the server and everybody else.
     pub(crate) fn set_link(&mut self, link: LinkConfig) {
-        let others: Vec<_> = self.tunnels.keys().chain(self.foreigners.keys()).copied().collect();
+        let others: Vec<_> = self
+            .tunnels
+            .keys()
+            .chain(self.foreigners.keys())
+            .copied()
+            .collect();
         for other in others.into_iter().filter(|other| *other != self.server) {
             self.network.set_config(other, self.server, link);
         }
@@ -207,7 +219,14 @@ impl World {
     /// A tunnel end, which gets a turn afterwards.
     pub(crate) fn tunnel(&mut self, address: SocketAddr) -> &mut Tunnel {
         self.touched.insert(address);
-        self.tunnels.get_mut(&address).expect("a tunnel end has this address")
+        self.tunnels
+            .get_mut(&address)
+            .expect("a tunnel end has this address")
+    }
+
+    /// A tunnel end, to look at.
+    pub(crate) fn tunnel_ref(&self, address: SocketAddr) -> &Tunnel {
+        &self.tunnels[&address]
     }
 
     /// The server's end.
@@ -223,12 +242,17 @@ impl World {
     /// A peer of another make, which gets a turn afterwards.
     pub(crate) fn foreign(&mut self, address: SocketAddr) -> &mut Foreign {
         self.touched.insert(address);
-        self.foreigners.get_mut(&address).expect("a foreigner has this address")
+        self.foreigners
+            .get_mut(&address)
+            .expect("a foreigner has this address")
     }
 
     /// Sends payloads of these sizes in one batch, from a client's source to its target.
     pub(crate) fn send_from(&mut self, client: SocketAddr, kind: &str, session: u32, sizes: &[usize]) {
-        let payloads: Vec<_> = sizes.iter().map(|size| self.book.payload(session, *size)).collect();
+        let payloads: Vec<_> = sizes
+            .iter()
+            .map(|size| self.book.payload(session, *size))
+            .collect();
         let now = self.now();
         self.tunnel(client).send(now, kind, session, &payloads);
     }
@@ -243,11 +267,14 @@ impl World {
         self.send_from(self.server, "", session, sizes);
     }
 
-    /// Opens a TCP connection through the first client; returns its session.
-    pub(crate) fn open_tcp(&mut self, local: Script, target: Script) -> u32 {
+    /// Opens a TCP connection through the first client, to a target that listens if it has a script; returns its
+    /// session.
+    pub(crate) fn open_tcp(&mut self, local: Script, target: impl Into<Option<Script>>) -> u32 {
         let session = self.book.session();
         let now = self.now();
-        self.server().scripts.insert(session, target);
+        if let Some(script) = target.into() {
+            self.server().scripts.insert(session, script);
+        }
         self.client().open_tcp(now, session, local);
         session
     }
@@ -309,8 +336,11 @@ impl World {
         let now = self.now();
         while let Some(address) = self.touched.pop_first() {
             let at_once = &mut self.turns_at_once;
-            *at_once = if at_once.0 == Some(now) { (Some(now), at_once.1 + 1) } else { (Some(now), 0) };
-            assert!(at_once.1 < TURNS_AT_ONCE_MAX, "no end of turns at one instant");
+            *at_once = if at_once.0 == Some(now) {
+                (Some(now), at_once.1 + 1)
+            } else {
+                (Some(now), 0)
+            };
             let due = if let Some(tunnel) = self.tunnels.get_mut(&address) {
                 tunnel.work(now, &mut self.book);
                 loop {
@@ -335,13 +365,23 @@ impl World {
             } else {
                 continue;
             };
+            assert!(
+                self.turns_at_once.1 < TURNS_AT_ONCE_MAX,
+                "no end of turns at {now:?}; {address} is due at {due:?}"
+            );
             self.network.set_timer(address, due);
         }
     }
 }
 
 /// Puts the packets of all trains on the network.
-fn post(network: &mut Network<Ecn>, random: &mut StdRng, damage: Damage, from: SocketAddr, outbox: &mut Outbox) {
+fn post(
+    network: &mut Network<Ecn>,
+    random: &mut StdRng,
+    damage: Damage,
+    from: SocketAddr,
+    outbox: &mut Outbox,
+) {
     for train in outbox.trains() {
         for segment in packet::segments(&train.bytes, train.segment_size) {
             let mut bytes = segment.to_vec();
@@ -375,6 +415,7 @@ fn endpoint(seed: u64, reset_key: [u8; 64], serves: bool) -> Endpoint {
     let parameters = EndpointParameters {
         udp_payload_max: None,
         profile: Profile::default(),
+        aead: quic::Aead::default(),
         reset_key,
         seed: [seed as u8; 32],
     };

@@ -19,6 +19,8 @@ pub(crate) struct Script {
     pub(crate) ends: bool,
     /// Whether it reads.
     pub(crate) reads: bool,
+    /// Whether it writes only after the peer has ended its side.
+    pub(crate) waits: bool,
 }
 
 impl Script {
@@ -28,6 +30,23 @@ impl Script {
             bytes,
             ends: true,
             reads: true,
+            waits: false,
+        }
+    }
+
+    /// Writes so many bytes after the peer has ended its side.
+    pub(crate) fn answering(bytes: u64) -> Self {
+        Self {
+            waits: true,
+            ..Self::sending(bytes)
+        }
+    }
+
+    /// Reads and never ends.
+    pub(crate) fn listening() -> Self {
+        Self {
+            ends: false,
+            ..Self::sending(0)
         }
     }
 }
@@ -35,7 +54,7 @@ impl Script {
 /// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct TcpEnd {
-    session: u32,
+    pub(crate) session: u32,
     sends: Way,
     pub(crate) script: Script,
     pub(crate) open: bool,
@@ -66,10 +85,6 @@ impl TcpEnd {
         }
     }
 
-    pub(crate) fn is_of(&self, session: u32) -> bool {
-        self.session == session
-    }
-
     /// Moves what can be moved. Whether both sides have ended.
     pub(crate) fn step(&mut self, engine: &mut Engine, id: RequestId) -> bool {
         if !self.open {
@@ -77,6 +92,9 @@ impl TcpEnd {
         }
         if self.readable && self.script.reads {
             self.take(engine, id);
+        }
+        if self.script.waits && !self.read_end {
+            return false;
         }
         while self.writable && self.written < self.script.bytes {
             let length = CHUNK_BYTES.min(self.script.bytes - self.written);
@@ -100,7 +118,12 @@ impl TcpEnd {
             let state = engine.read_body(id, &mut pieces, usize::MAX);
             for piece in pieces.drain(..) {
                 for taken in piece {
-                    assert_eq!(taken, byte(self.session, comes, self.read), "at byte {}", self.read);
+                    assert_eq!(
+                        taken,
+                        byte(self.session, comes, self.read),
+                        "at byte {}",
+                        self.read
+                    );
                     self.read += 1;
                 }
             }
@@ -123,5 +146,8 @@ impl TcpEnd {
 
 fn byte(session: u32, way: Way, place: u64) -> u8 {
     let mixed = place ^ (place >> 8) ^ (place >> 16);
-    (mixed as u8).wrapping_mul(7).wrapping_add(session as u8).wrapping_add(way as u8)
+    (mixed as u8)
+        .wrapping_mul(7)
+        .wrapping_add(session as u8)
+        .wrapping_add(way as u8)
 }

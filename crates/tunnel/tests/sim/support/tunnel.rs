@@ -2,7 +2,7 @@
 //!
 //! It does what a driver does: carries out the actions, enters deliveries in the ledger, connects anew. A target's
 //! host name says what the target does (`echo-7`: sends back what it gets; `sink-7`: takes it; `slow-7`: like `echo`,
-//! but opens only after [`SLOW_OPENING`]; `refused-7`: nobody listens; `tcp-7`: follows its script) and names the
+//! but opens only after [`SLOW_OPENING`]; `refused-7`: nobody listens; `tcp-7`: follows its script, and refuses where there is none) and names the
 //! session, so that a payload in the wrong place is seen.
 
 use std::collections::BTreeMap;
@@ -73,6 +73,8 @@ pub(crate) struct Tunnel {
     pub(crate) up: bool,
     /// Client: the request of each session.
     pub(crate) requests: BTreeMap<u32, RequestId>,
+    /// TCP ends that are done.
+    past: BTreeMap<u32, TcpEnd>,
 }
 
 impl Tunnel {
@@ -93,6 +95,7 @@ impl Tunnel {
             due: None,
             up: false,
             requests: BTreeMap::new(),
+            past: BTreeMap::new(),
         }
     }
 
@@ -101,7 +104,13 @@ impl Tunnel {
         let server = self.server.expect("only clients connect");
         self.due = Some(now + ATTEMPT);
         self.engine
-            .connect(now, server.address, "server.test", server.pin, self.recorder.ceiling)
+            .connect(
+                now,
+                server.address,
+                "server.test",
+                server.pin,
+                self.recorder.ceiling,
+            )
             .expect("the name and the address are usable");
     }
 
@@ -130,7 +139,13 @@ impl Tunnel {
         }
         while let Some(index) = self.opening.iter().position(|(due, ..)| *due <= now) {
             let (_, id, session) = self.opening.remove(index);
-            self.ends.insert(id, End::Udp { session, echoes: true });
+            self.ends.insert(
+                id,
+                End::Udp {
+                    session,
+                    echoes: true,
+                },
+            );
             self.engine.accept(now, id, &mut self.recorder);
         }
         self.settle(now);
@@ -172,9 +187,8 @@ impl Tunnel {
             Action::BodyReadable { request } => self.with_tcp(*request, |end| end.readable = true),
             Action::BodyWritable { request } => self.with_tcp(*request, |end| end.writable = true),
             Action::Ended { request, .. } => {
-                self.ends.remove(request);
+                self.remove_end(*request);
                 self.opening.retain(|(_, id, _)| id != request);
-                self.requests.retain(|_, id| id != request);
                 self.engine.release(*request);
             }
             Action::Up { .. } => self.up = true,
@@ -188,7 +202,10 @@ impl Tunnel {
     }
 
     fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
-        let (kind, number) = target.host().split_once('-').expect("targets are named KIND-SESSION");
+        let (kind, number) = target
+            .host()
+            .split_once('-')
+            .expect("targets are named KIND-SESSION");
         let session = number.parse().expect("sessions are numbers");
         match (protocol, kind) {
             (Protocol::Udp, "slow") => return self.opening.push((now + SLOW_OPENING, id, session)),
@@ -196,7 +213,7 @@ impl Tunnel {
                 let echoes = kind == "echo";
                 self.ends.insert(id, End::Udp { session, echoes });
             }
-            (Protocol::Tcp, "tcp") => {
+            (Protocol::Tcp, "tcp") if self.scripts.contains_key(&session) => {
                 let end = TcpEnd::new(session, Way::Down, self.scripts[&session], true);
                 self.ends.insert(id, End::Tcp(end));
             }
@@ -218,9 +235,15 @@ impl Tunnel {
         if let Some(End::Tcp(end)) = self.ends.get_mut(&id)
             && end.step(&mut self.engine, id)
         {
-            self.ends.remove(&id);
-            self.requests.retain(|_, known| *known != id);
+            self.remove_end(id);
             self.engine.forget(id);
+        }
+    }
+
+    fn remove_end(&mut self, id: RequestId) {
+        self.requests.retain(|_, known| *known != id);
+        if let Some(End::Tcp(end)) = self.ends.remove(&id) {
+            self.past.insert(end.session, end);
         }
     }
 
@@ -248,7 +271,8 @@ impl Tunnel {
             None if self.server.is_none() => self.request_of(session).expect("the session is open"),
             None => self.open(now, Protocol::Udp, kind, session),
         };
-        self.engine.send_datagrams(now, id, payloads.iter().map(Vec::as_slice));
+        self.engine
+            .send_datagrams(now, id, payloads.iter().map(Vec::as_slice));
     }
 
     fn open(&mut self, now: Instant, protocol: Protocol, kind: &str, session: u32) -> RequestId {
@@ -256,7 +280,13 @@ impl Tunnel {
         let id = self.engine.open(now, protocol, target);
         self.requests.insert(session, id);
         if protocol == Protocol::Udp {
-            self.ends.insert(id, End::Udp { session, echoes: false });
+            self.ends.insert(
+                id,
+                End::Udp {
+                    session,
+                    echoes: false,
+                },
+            );
         }
         id
     }
@@ -272,24 +302,33 @@ impl Tunnel {
     pub(crate) fn request_of(&self, session: u32) -> Option<RequestId> {
         let found = self.ends.iter().find(|(_, end)| match end {
             End::Udp { session: number, .. } => *number == session,
-            End::Tcp(end) => end.is_of(session),
+            End::Tcp(end) => end.session == session,
         });
         found.map(|(id, _)| *id)
     }
 
-    /// The TCP end of a session, as long as it lives.
-    pub(crate) fn tcp(&mut self, session: u32) -> Option<&mut TcpEnd> {
-        self.ends.values_mut().find_map(|end| match end {
-            End::Tcp(end) if end.is_of(session) => Some(end),
+    /// The TCP end of a session, also when it is done.
+    pub(crate) fn tcp(&mut self, session: u32) -> &mut TcpEnd {
+        let living = self.ends.values_mut().find_map(|end| match end {
+            End::Tcp(end) if end.session == session => Some(end),
             _ => None,
-        })
+        });
+        living
+            .or_else(|| self.past.get_mut(&session))
+            .expect("the connection was opened")
+    }
+
+    /// A slow TCP end reads on.
+    pub(crate) fn resume(&mut self, session: u32) {
+        self.tcp(session).script.reads = true;
+        let id = self.request_of(session).expect("the connection is open");
+        self.step_tcp(id);
     }
 
     /// The local connection of a TCP forward breaks.
     pub(crate) fn abort(&mut self, session: u32) {
-        let id = self.request_of(session).expect("the session is open");
-        self.ends.remove(&id);
-        self.requests.remove(&session);
+        let id = self.request_of(session).expect("the connection is open");
+        self.remove_end(id);
         self.engine.abort(id);
     }
 
@@ -302,8 +341,16 @@ impl Tunnel {
     pub(crate) fn check(&mut self) {
         let (ingress, egress) = (self.engine.ingress_waiting(), self.engine.egress_waiting());
         let ledger = *self.engine.ledger();
-        assert!(ledger.ingress.is_balanced(ingress), "{:?}, {ingress} wait", ledger.ingress);
-        assert!(ledger.egress.is_balanced(egress), "{:?}, {egress} wait", ledger.egress);
+        assert!(
+            ledger.ingress.is_balanced(ingress),
+            "{:?}, {ingress} wait",
+            ledger.ingress
+        );
+        assert!(
+            ledger.egress.is_balanced(egress),
+            "{:?}, {egress} wait",
+            ledger.egress
+        );
         for peer in self.engine.peers() {
             assert!(peer.queue_bytes <= limits::QUEUE_BYTES_MAX, "{peer:?}");
         }

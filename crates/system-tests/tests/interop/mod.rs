@@ -1,0 +1,52 @@
+//! Both roles against an HTTP/3 stack that we did not write (aioquic): what goes over the wire is what the RFCs say, and
+//! whoever breaks them is refused as they say.
+//!
+//! The programs in `interop/` judge by themselves and print one line of JSON; these tests start both sides, read it, and
+//! look at the counters of ours.
+
+mod foreign_client;
+mod foreign_server;
+
+use std::path::Path;
+
+use serde_json::Value;
+use system_tests::place::Place;
+use system_tests::process::Process;
+
+/// Ends the test, as skipped, where the Python packages are missing; else gives the interpreter.
+macro_rules! require_python {
+    () => {
+        match system_tests::program::interop_python() {
+            Some(python) => python,
+            None => {
+                let reason =
+                    "needs the Python packages of the interop tests; `cargo xtask setup` installs them";
+                return system_tests::skip::skip(system_tests::test_name!(), reason);
+            }
+        }
+    };
+}
+use require_python;
+
+/// Runs one of the programs under guard.
+fn start_python(python: &Path, program: &str, arguments: &[&str], directory: &Path) -> Process {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("interop")
+        .join(program);
+    let mut command = Place::Host.command(python);
+    command.arg(script).args(arguments);
+    // The source tree stays as it is.
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    Process::start(command, program, directory)
+}
+
+/// The last line that the program printed; nothing in it has failed.
+fn result_of(process: &Process) -> Value {
+    let output = process.stdout();
+    let last = output.lines().last().unwrap_or_default();
+    let result: Value = serde_json::from_str(last)
+        .unwrap_or_else(|error| panic!("the last line is no result ({error}): {last:?}"));
+    let failed: Vec<_> = result["failed"].as_array().unwrap().iter().collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    result
+}
