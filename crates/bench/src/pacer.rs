@@ -97,7 +97,7 @@ mod tests {
         let mut pacer = Pacer::new(None, 1_000);
         pacer.sent(1_000_000);
         assert_eq!(
-            (pacer.due(Duration::ZERO), pacer.wait(Duration::ZERO)),
+            (pacer.due(Duration::ZERO), pacer.wait(Duration::ZERO, 1)),
             (usize::MAX, Duration::ZERO)
         );
     }

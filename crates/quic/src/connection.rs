@@ -41,6 +41,8 @@ pub(crate) struct Connection {
     /// The deadline as it stands in the endpoint's timer set.
     pub(crate) timer: Option<Instant>,
     wrong_pin: Option<Arc<AtomicBool>>,
+    /// Streams whose reader does not take what has come.
+    pub(crate) standing_readers: usize,
     datagrams_handed: u64,
     datagrams_dropped: u64,
     trains_sent: u64,
@@ -84,6 +86,7 @@ impl Connection {
             ready: false,
             timer: None,
             wrong_pin,
+            standing_readers: 0,
             datagrams_handed: 0,
             datagrams_dropped: 0,
             trains_sent: 0,

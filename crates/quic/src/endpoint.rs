@@ -9,7 +9,7 @@ use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, Incoming,
+    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming,
     RandomConnectionIdGenerator, Side, StreamEvent, StreamId, VarInt, WriteError,
 };
 
@@ -65,7 +65,7 @@ pub struct Endpoint {
     timers: BTreeSet<(Instant, usize)>,
     events: VecDeque<Event>,
     ended: Counters,
-    stalled_readers: usize,
+    standing_readers: usize,
     ignored_handshakes: u64,
     retries: u64,
 }
@@ -130,7 +130,7 @@ impl Endpoint {
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             ended: Counters::default(),
-            stalled_readers: 0,
+            standing_readers: 0,
             ignored_handshakes: 0,
             retries: 0,
         })
@@ -192,7 +192,7 @@ impl Endpoint {
         while !data.is_empty() {
             let segment = data.split_to(segment_size.min(data.len()));
             // Unread stream data pins the whole receive buffer that it arrived in.
-            let segment = if self.stalled_readers > 0 {
+            let segment = if self.standing_readers > 0 {
                 BytesMut::from(&segment[..])
             } else {
                 segment
@@ -429,6 +429,7 @@ impl Endpoint {
         if let Some(remote) = connection.half_open {
             self.admission.end(remote);
         }
+        self.standing_readers -= connection.standing_readers;
         self.ended += connection.counters();
         self.open -= 1;
     }
@@ -484,7 +485,14 @@ impl Endpoint {
                 continue;
             };
             connection.timer = None;
-            if connection.deadline.is_some_and(|deadline| deadline <= now) {
+            if connection.deadline.take_if(|deadline| *deadline <= now).is_some() {
+                if connection.closed {
+                    // A connection that its first packet closed gets no closing timer from quinn-proto and would stay.
+                    self.proto
+                        .handle_event(ConnectionHandle(index), EndpointEvent::drained());
+                    self.remove(index);
+                    continue;
+                }
                 self.end(
                     now,
                     index,
@@ -579,10 +587,14 @@ impl Endpoint {
         }
     }
 
-    /// Says how many streams hold received data that their reader does not take: while there are some, received
-    /// packets are copied out of the batch buffers, so that unread bytes pin no more than themselves.
-    pub fn set_stalled_readers(&mut self, count: usize) {
-        self.stalled_readers = count;
+    /// Says how many streams of `connection` hold received data that their reader does not take: while there are some,
+    /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves.
+    pub fn set_standing_readers(&mut self, connection: ConnectionKey, count: usize) {
+        let Some(entry) = self.live(connection) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.standing_readers, count);
+        self.standing_readers = self.standing_readers + count - before;
     }
 
     fn live(&mut self, connection: ConnectionKey) -> Option<&mut Connection> {

@@ -31,11 +31,12 @@ pub const AUTHENTICATED_STREAMS: u32 = 16_384;
 /// makes room for all that are allowed: 16,384 cost 1.4 MB for each connection.
 pub const AUTHENTICATED_STREAMS_AT_FIRST: u32 = 256;
 
-/// Receive window of one stream, in bytes: 5 Gbit/s at 10 ms.
-pub const STREAM_WINDOW_BYTES: u32 = 6 << 20;
+/// Receive window of one stream, in bytes: 3 Gbit/s at 10 ms.
+pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 
-/// Receive window of an authenticated connection, in bytes.
-pub const CONNECTION_WINDOW_BYTES: u32 = 12 << 20;
+/// Receive window of an authenticated connection, in bytes: what it pins at most. Nine streams may stand unread before
+/// the others have to wait; growing the window only while some do was tried, and stalled where it shrank again.
+pub const CONNECTION_WINDOW_BYTES: u32 = 10 * STREAM_WINDOW_BYTES;
 
 /// Unacknowledged stream bytes that we keep for retransmission, per connection.
 pub const SEND_WINDOW_BYTES: u64 = 8 << 20;
@@ -91,3 +92,4 @@ pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
 const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);
+const _: () = assert!(CONNECTION_WINDOW_BYTES <= 40 << 20);

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aws_lc_rs::digest;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider, ring as ring_provider};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider, ring as ring_provider,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::quic::{Keys, Version};
 use rustls::{CertificateError, CipherSuite, DigitallySignedStruct, SignatureScheme};
@@ -43,7 +45,10 @@ pub fn sealing_probe(aead: Aead) -> impl FnMut() {
     let mut packet_number = 0;
     move || {
         packet_number += 1;
-        let sealed = keys.local.packet.encrypt_in_place(packet_number, &[0; 16], &mut payload);
+        let sealed = keys
+            .local
+            .packet
+            .encrypt_in_place(packet_number, &[0; 16], &mut payload);
         debug_assert!(sealed.is_ok(), "sealing ends at 2^23 packets, a probe before");
     }
 }

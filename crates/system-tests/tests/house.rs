@@ -32,7 +32,12 @@ fn a_namespace_and_its_processes_vanish_even_after_a_panic() {
             command.arg("1000");
             let process = Process::start(command, "sleep", directory.path());
             // Unguarded, as a program that a program started.
-            let stray = namespace.command("sleep").arg("1000").spawn().unwrap();
+            let stray = namespace.command("sleep").arg("100").spawn().unwrap();
+            // Inside only once `ip` has become the program.
+            let name = format!("/proc/{}/comm", stray.id());
+            wait_until("the stray process", PROGRAM_LIMIT, || {
+                std::fs::read_to_string(&name).is_ok_and(|name| name.trim() == "sleep")
+            });
             sender
                 .send((namespace.name().to_owned(), process.id(), stray))
                 .unwrap();

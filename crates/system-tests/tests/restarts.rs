@@ -92,7 +92,7 @@ fn a_tcp_connection_ends_clearly_when_its_server_dies() {
     state.scene.server.start_again();
     state.source.ask(b"back", PROGRAM_LIMIT);
     // A reset, not an orderly end: nobody may take what has come for all there was.
-    let error = stream.read(&mut answer).unwrap_err();
+    let error = stream.read_exact(&mut answer).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     state.tcp_works();
 }
@@ -110,7 +110,7 @@ fn a_new_tcp_connection_fails_clearly_while_the_server_is_away() {
         .process()
         .wait_for_starts(lost, 1, PROGRAM_LIMIT);
     let mut stream = connect(&state.scene.pair.client, "127.0.0.1:7000");
-    let error = stream.read(&mut [0; 5]).unwrap_err();
+    let error = stream.read_exact(&mut [0; 5]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     let warning = "a local TCP connection was closed: the tunnel is down";
     state.scene.client.process().wait_for_line(warning, PROGRAM_LIMIT);

@@ -22,8 +22,6 @@ pub enum DropReason {
     PathChanged,
     /// Towards QUIC: the server refused the session, or the session ended.
     SessionClosed,
-    /// Towards QUIC: the session table is full and its idlest entry is in use.
-    SessionLimit,
     /// From QUIC: it names no session, or overtook its request by more than may wait.
     UnknownSession,
     /// From QUIC: it names a context that was not agreed on (RFC 9298 section 4).
@@ -48,7 +46,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 17] = [
         Self::QueueFull,
         Self::FlowQuota,
         Self::QueueExpired,
@@ -56,7 +54,6 @@ impl DropReason {
         Self::TooLarge,
         Self::PathChanged,
         Self::SessionClosed,
-        Self::SessionLimit,
         Self::UnknownSession,
         Self::UnknownContext,
         Self::Malformed,
@@ -80,7 +77,6 @@ impl DropReason {
             Self::TooLarge => "too_large",
             Self::PathChanged => "path_changed",
             Self::SessionClosed => "session_closed",
-            Self::SessionLimit => "session_limit",
             Self::UnknownSession => "unknown_session",
             Self::UnknownContext => "unknown_context",
             Self::Malformed => "malformed",

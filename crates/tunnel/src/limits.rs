@@ -47,7 +47,7 @@ pub const EARLY_TIME_MIN: Duration = Duration::from_millis(100);
 /// How long datagrams of a known request wait for its target to be resolved and opened.
 pub const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// UDP sessions of one client, and upstream sockets of one connection at a server. Beyond it the idlest one goes.
+/// UDP sessions of one client, and of one server. Beyond it the idlest one goes.
 pub const UDP_SESSIONS_MAX: usize = 8_192;
 
 /// A session whose request was refused answers its source with silence for this long, instead of asking again for
@@ -83,8 +83,11 @@ pub const INNER_RECEIVE_SLOTS: usize = 64;
 /// 1,150 bytes, and a burst of 60 overflowed it while it waited for a core.
 pub const INNER_TRAIN_SEGMENTS: usize = 16;
 
-/// Bytes of datagrams collected for inner sockets before they are sent.
-pub const INNER_FLUSH_BYTES: usize = 512 << 10;
+/// Datagrams collected for inner sockets before they are sent: below what a stock receive buffer takes.
+pub const INNER_BURST_DATAGRAMS: usize = 48;
+
+/// Datagrams of one inner batch that are queued before QUIC may send.
+pub const INTAKE_DATAGRAMS: usize = 256;
 
 /// Bytes that one read from a TCP socket takes: below the size from which allocators map and unmap pages each time.
 pub const TCP_READ_BYTES: usize = 64 << 10;

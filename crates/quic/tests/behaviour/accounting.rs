@@ -179,7 +179,7 @@ fn unread_streams_do_not_corrupt_anything_while_packets_are_copied_out_of_their_
         .map(|index| (index ^ (index >> 8)) as u8)
         .collect();
     pair.server.reads = false;
-    pair.server.endpoint.set_stalled_readers(1);
+    pair.server.endpoint.set_standing_readers(server, 1);
     let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
     assert_eq!(
         pair.client.endpoint.write(client, stream, &content).unwrap(),
@@ -195,7 +195,7 @@ fn unread_streams_do_not_corrupt_anything_while_packets_are_copied_out_of_their_
     pair.drive(Duration::from_secs(1));
     assert!(pair.server.recorder.datagrams == given);
     assert_eq!(pair.server.stream_bytes, 0);
-    pair.server.endpoint.set_stalled_readers(0);
+    pair.server.endpoint.set_standing_readers(server, 0);
     pair.server.read_all(server, stream);
     pair.drive(Duration::from_secs(1));
     assert!(pair.server.streams[&(server, stream)] == content);

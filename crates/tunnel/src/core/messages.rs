@@ -69,7 +69,7 @@ impl Engine {
             matches!(request.kind, Kind::Tcp) && matches!(request.phase, Phase::Open | Phase::Opening)
         });
         if is_body {
-            self.state.actions.push_back(Action::BodyReadable { request: id });
+            self.state.announce_body(id);
         } else {
             self.read_message(now, id, deliver);
         }
@@ -138,7 +138,7 @@ impl Engine {
             // What follows the headers of a TCP forward is the driver's to read.
             match self.state.requests.get(id.0) {
                 Some(request) if matches!(request.kind, Kind::Tcp) => {
-                    return self.state.actions.push_back(Action::BodyReadable { request: id });
+                    return self.state.announce_body(id);
                 }
                 Some(request) if request.phase != Phase::Ended => {}
                 _ => return,
@@ -228,8 +228,14 @@ impl Engine {
                     out.push_back(bytes);
                 }
                 Ok(Next::Item(_)) => {}
-                Ok(Next::Blocked) => return Body::Blocked,
-                Ok(Next::Finished) => return Body::Finished,
+                Ok(Next::Blocked) => {
+                    self.state.set_unread(id, false);
+                    return Body::Blocked;
+                }
+                Ok(Next::Finished) => {
+                    self.state.set_unread(id, false);
+                    return Body::Finished;
+                }
                 Err(failure) => {
                     self.fail(id, failure);
                     return Body::Reset;
@@ -411,6 +417,27 @@ impl From<MessageError> for Failure {
 }
 
 impl State {
+    /// The driver shall read a TCP forward's content; until it has read all, its reader counts as standing.
+    pub(super) fn announce_body(&mut self, id: RequestId) {
+        self.set_unread(id, true);
+        self.actions.push_back(Action::BodyReadable { request: id });
+    }
+
+    fn set_unread(&mut self, id: RequestId, unread: bool) {
+        let Some(request) = self.requests.get_mut(id.0) else {
+            return;
+        };
+        if std::mem::replace(&mut request.unread, unread) == unread {
+            return;
+        }
+        let Some(connection) = request.connection else {
+            return;
+        };
+        let Some(peer) = self.peer(connection) else { return };
+        peer.unread = if unread { peer.unread + 1 } else { peer.unread - 1 };
+        self.unread_changed.push(connection);
+    }
+
     /// Content of a UDP session's stream: datagrams in capsules (RFC 9297 section 3.5), others skipped.
     fn take_content(&mut self, now: Instant, id: RequestId, mut bytes: Bytes, deliver: &mut impl Deliver) {
         while let Some(Request {

@@ -60,6 +60,8 @@ struct State {
     wrong_tokens: WrongTokens,
     /// Connections whose peer broke a rule that ends them.
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
+    /// Connections whose number of unread forwards may have changed.
+    unread_changed: Vec<ConnectionKey>,
     /// No new requests are taken.
     draining: bool,
     refused: std::collections::BTreeMap<String, u64>,
@@ -112,6 +114,7 @@ impl Engine {
             waiting: WaitingRoom::new(limits::WAITING_BYTES_MAX),
             wrong_tokens: WrongTokens::default(),
             broken: Vec::new(),
+            unread_changed: Vec::new(),
             draining: false,
             refused: std::collections::BTreeMap::new(),
             udp_sessions: 0,
@@ -268,6 +271,10 @@ impl Engine {
 
     /// Fills the outbox. Whether there is more to send than fits.
     pub fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        while let Some(connection) = self.state.unread_changed.pop() {
+            let unread = self.state.peer(connection).map_or(0, |peer| peer.unread);
+            self.endpoint.set_standing_readers(connection, unread);
+        }
         let mut source = outgoing::Source {
             now,
             state: &mut self.state,
@@ -396,11 +403,6 @@ impl Engine {
         }
     }
 
-    /// Streams whose reader is slow: received packets are copied while there are some.
-    pub fn set_stalled_readers(&mut self, count: usize) {
-        self.endpoint.set_stalled_readers(count);
-    }
-
     /// Sums of QUIC's counters.
     #[must_use]
     pub fn quic_totals(&self) -> QuicCounters {
@@ -474,6 +476,7 @@ impl State {
         }
         request.phase = Phase::Ended;
         request.output.clear();
+        let was_unread = std::mem::take(&mut request.unread);
         request.body.clear();
         if request.is_udp() {
             self.udp_sessions -= 1;
@@ -485,6 +488,10 @@ impl State {
         {
             let quarter = quarter(stream);
             peer.forget(quarter);
+            if was_unread {
+                peer.unread -= 1;
+                self.unread_changed.push(connection);
+            }
             let early = peer.early.take(quarter).len() as u64;
             self.ledger.egress.drop(DropReason::UnknownSession, early);
             let fragments = peer.reassembler.forget(quarter);

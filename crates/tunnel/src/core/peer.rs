@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) datagram_max: usize,
     /// How long the fragments of a payload wait in the queue.
     pub(crate) fragment_time_max: Duration,
+    /// TCP forwards whose content the driver has not read.
+    pub(crate) unread: usize,
     /// A valid token was seen (server), or ours was taken (client).
     pub(crate) authenticated: bool,
     pub(crate) wrong_tokens: u32,
@@ -45,6 +47,7 @@ impl Peer {
             reassembler: Reassembler::new(),
             datagram_max: 0,
             fragment_time_max: limits::QUEUE_TIME_MAX,
+            unread: 0,
             authenticated: false,
             wrong_tokens: 0,
         }

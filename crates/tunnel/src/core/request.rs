@@ -89,6 +89,8 @@ pub(crate) struct Request {
     pub(crate) output: VecDeque<Bytes>,
     /// The stream ends after `output`.
     pub(crate) finishing: bool,
+    /// Content waits in QUIC that the driver has not read.
+    pub(crate) unread: bool,
     /// The peer's side has ended.
     pub(crate) peer_finished: bool,
     pub(crate) last_active: Instant,
@@ -109,6 +111,7 @@ impl Request {
             body: VecDeque::new(),
             output: VecDeque::new(),
             finishing: false,
+            unread: false,
             peer_finished: false,
             last_active: now,
             known_to_driver: false,

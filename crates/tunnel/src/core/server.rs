@@ -147,7 +147,7 @@ impl Engine {
             }
             Kind::Tcp | Kind::Undecided => {
                 self.send_headers(id, &response::response(200));
-                self.state.actions.push_back(Action::BodyReadable { request: id });
+                self.state.announce_body(id);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use packet_io::{DatagramSocket, Interest, UdpSocket};
+use packet_io::{Interest, UdpSocket};
 use quic::CloseReason;
 use rand::Rng;
 
@@ -91,6 +91,11 @@ impl Client {
 
     pub(super) fn is_up(&self) -> bool {
         self.link == Link::Up
+    }
+
+    /// Why the connection is about to be given up by us, for the line that people read.
+    pub(super) fn set_reason(&mut self, reason: &str) {
+        reason.clone_into(&mut self.last_reason);
     }
 
     pub(super) fn state_name(&self) -> &'static str {
@@ -316,39 +321,8 @@ impl Shard {
         }
     }
 
-    /// One batch of a UDP listener: every run of one source goes to its session.
-    pub(super) fn receive_at_listener(&mut self, now: Instant, index: usize) {
-        if self.more_to_send && self.engine.queue_is_long() {
-            return;
-        }
-        let Some(listener) = self.udp_listeners.get_mut(index) else {
-            return;
-        };
-        let Ok(count) = listener.socket.receive(&mut self.inner_batch) else {
-            return;
-        };
-        let mut start = 0;
-        while start < count {
-            let source = self.inner_batch.get(start).meta.source;
-            let mut end = start + 1;
-            while end < count && self.inner_batch.get(end).meta.source == source {
-                end += 1;
-            }
-            let id = match self.udp_listeners[index].sessions.get(&source) {
-                Some(id) => *id,
-                None => self.new_session(now, index, source),
-            };
-            let batch = &self.inner_batch;
-            let whole = (start..end)
-                .map(|index| batch.get(index))
-                .filter(|received| !received.meta.truncated);
-            self.engine
-                .send_datagrams(now, id, whole.flat_map(|received| received.segments()));
-            start = end;
-        }
-    }
-
-    fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
+    /// A source that was not heard before.
+    pub(super) fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
         let target = self.udp_listeners[index].target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
         self.insert_inner(

@@ -33,12 +33,12 @@ pub(super) struct Delivery {
     used: usize,
     /// By request: one more than the index of its last train.
     last: Vec<usize>,
-    bytes: usize,
+    datagrams: usize,
 }
 
 impl Deliver for Delivery {
     fn deliver(&mut self, request: RequestId, payload: &[u8]) {
-        self.bytes += payload.len();
+        self.datagrams += 1;
         if self.last.len() <= request.index() {
             self.last.resize(request.index() + 1, 0);
         }
@@ -80,7 +80,7 @@ pub(super) fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
 impl Delivery {
     /// Whether so much has been collected that it should be sent before more is read.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes >= limits::INNER_FLUSH_BYTES
+        self.datagrams >= limits::INNER_BURST_DATAGRAMS
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -134,7 +134,7 @@ impl Delivery {
             pending.train.clear();
         }
         self.used = 0;
-        self.bytes = 0;
+        self.datagrams = 0;
     }
 }
 

@@ -7,6 +7,7 @@
 mod aead;
 mod client;
 mod delivery;
+mod intake;
 mod outer;
 mod relay;
 mod report;
@@ -78,7 +79,6 @@ struct Shard {
     udp_listeners: Vec<UdpListener>,
     /// TCP relays that have more to do at once.
     again: Vec<RequestId>,
-    stalled: usize,
     /// The last flush left something that can be sent at once.
     more_to_send: bool,
     tcp: TcpCounters,
@@ -233,21 +233,20 @@ impl Shard {
         let Some(Some(Inner::Tcp(relay))) = self.inner.get_mut(id.index()) else {
             return;
         };
-        let was_stalled = relay.is_stalled();
         let step = relay.step(id, &mut self.engine, &mut self.tcp);
-        match (was_stalled, relay.is_stalled()) {
-            (false, true) => self.stalled += 1,
-            (true, false) => self.stalled -= 1,
-            _ => {}
-        }
-        self.engine.set_stalled_readers(self.stalled);
         match step {
             Step::Wait | Step::Again => {
                 let wanted = relay.wanted();
                 if wanted != relay.interest {
                     relay.interest = wanted;
-                    // The descriptor is watched since it was inserted.
-                    let _ = self.poller.modify(&relay.stream, Token::of(id).encode(), wanted);
+                    let token = Token::of(id).encode();
+                    // A hang-up is reported whatever the interest, again and again: without any it is not watched.
+                    let _ = if wanted == Interest::NONE {
+                        self.poller.remove(&relay.stream)
+                    } else {
+                        let known = self.poller.modify(&relay.stream, token, wanted);
+                        known.or_else(|_| self.poller.add(&relay.stream, token, wanted))
+                    };
                 }
                 if step == Step::Again {
                     self.again.push(id);
@@ -286,10 +285,6 @@ impl Shard {
                 }
             }
             Inner::Tcp(relay) => {
-                if relay.is_stalled() {
-                    self.stalled -= 1;
-                    self.engine.set_stalled_readers(self.stalled);
-                }
                 if reset {
                     relay.reset_on_close();
                 }
@@ -300,18 +295,7 @@ impl Shard {
 
     fn inner_ready(&mut self, now: Instant, id: RequestId, event: Ready) {
         match self.inner.get_mut(id.index()) {
-            Some(Some(Inner::Upstream(_))) if self.more_to_send && self.engine.queue_is_long() => {}
-            Some(Some(Inner::Upstream(socket))) => {
-                // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
-                if socket.receive(&mut self.inner_batch).is_ok() {
-                    let payloads = self
-                        .inner_batch
-                        .iter()
-                        .filter(|received| !received.meta.truncated);
-                    self.engine
-                        .send_datagrams(now, id, payloads.flat_map(|received| received.segments()));
-                }
-            }
+            Some(Some(Inner::Upstream(_))) => self.receive_upstream(now, id),
             Some(Some(Inner::Tcp(relay))) => {
                 if event.hangup && !relay.open {
                     self.close_inner(id, false);

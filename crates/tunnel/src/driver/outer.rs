@@ -138,37 +138,44 @@ impl Shard {
         if !event.readable {
             return;
         }
-        let outer = &mut self.outer;
-        let Some(socket) = &mut outer.socket else { return };
-        match socket.receive(&mut outer.batch) {
+        let Some(socket) = &mut self.outer.socket else {
+            return;
+        };
+        match socket.receive(&mut self.outer.batch) {
             Ok(0) => {}
             Ok(count) => {
-                outer.heard = Some(now);
-                for index in 0..count {
-                    let (meta, data) = outer.batch.take(index);
-                    if meta.truncated {
-                        continue;
-                    }
-                    let path = Path {
-                        remote: meta.source,
-                        local: meta.local,
-                    };
-                    self.engine.handle_outer(
-                        now,
-                        path,
-                        meta.ecn,
-                        data,
-                        meta.segment_size,
-                        &mut self.delivery,
-                        &mut outer.outbox,
-                    );
-                }
-                if self.delivery.is_full() {
-                    self.flush_delivery();
-                }
+                self.outer.heard = Some(now);
+                (0..count).for_each(|index| self.take_outer(now, index));
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.server_port_is_closed(now),
             Err(_) => {}
+        }
+    }
+
+    /// One message of the outer batch; what it holds for inner sockets leaves in bursts that receivers can take.
+    fn take_outer(&mut self, now: Instant, index: usize) {
+        let outer = &mut self.outer;
+        let (meta, data) = outer.batch.take(index);
+        if meta.truncated {
+            return;
+        }
+        let path = Path {
+            remote: meta.source,
+            local: meta.local,
+        };
+        self.engine.handle_outer(
+            now,
+            path,
+            meta.ecn,
+            data,
+            meta.segment_size,
+            &mut self.delivery,
+            &mut outer.outbox,
+        );
+        if self.delivery.is_full() {
+            self.flush_delivery();
+            // A receiver that shares our core gets to drain its buffer before the next burst fills it.
+            std::thread::yield_now();
         }
     }
 
@@ -194,9 +201,10 @@ impl Shard {
             .outer
             .heard
             .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
-        if let Role::Client(client) = &self.role
+        if let Role::Client(client) = &mut self.role
             && (silent || !client.is_up())
         {
+            client.set_reason("nobody listens at its port");
             self.engine.disconnect(now);
         }
     }

@@ -189,7 +189,6 @@ fn assemble(
         inner: Vec::new(),
         udp_listeners: Vec::new(),
         again: Vec::new(),
-        stalled: 0,
         more_to_send: false,
         tcp: TcpCounters::default(),
         inner_io_past: IoCounters::default(),

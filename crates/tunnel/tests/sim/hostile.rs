@@ -7,7 +7,7 @@ use packet::Ecn;
 use quic::{CloseReason, Dir};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sim::for_each_seed;
+use sim::{LinkConfig, for_each_seed};
 use tunnel::core::Target;
 use tunnel::drops::DropReason;
 
@@ -164,6 +164,26 @@ fn garbage_on_streams_and_in_datagrams_harms_nobody_else() {
         world.run(SECOND);
         assert_eq!(world.book.count(session, Way::Down), 30);
     });
+}
+
+#[test]
+fn a_connection_that_its_first_packet_closes_is_forgotten() {
+    let mut world = World::connected(Setup::default());
+    let foreign = world.add_foreign_client();
+    world.set_link(LinkConfig {
+        loss: 1.0,
+        ..world.setup.link
+    });
+    world.run(MILLISECOND);
+    world.set_link(world.setup.link);
+    let now = world.now();
+    world.foreign(foreign).close(now, 0x100);
+    // Longer than a stranger may stay; an end that works without rest is noticed by the world.
+    world.run(60 * SECOND);
+    let session = world.book.session();
+    world.send("echo", session, &[100]);
+    world.run(SECOND);
+    assert_eq!(world.book.count(session, Way::Down), 1);
 }
 
 #[test]

@@ -122,7 +122,6 @@ fn a_slow_reader_bounds_what_is_kept_for_it() {
 }
 
 #[test]
-#[ignore = "unread bytes of two streams use up the connection's credit, on which new requests wait, too"]
 fn readers_that_stand_still_keep_nobody_else_from_working() {
     let mut world = World::connected(Setup::default());
     let standing = Script {

@@ -153,6 +153,12 @@ impl Foreign {
         &self.requests
     }
 
+    /// Closes the connection.
+    pub(crate) fn close(&mut self, now: Instant, code: u32) {
+        let connection = self.key();
+        self.endpoint.close(now, connection, code, b"");
+    }
+
     /// Sends a DATAGRAM frame.
     pub(crate) fn datagram(&mut self, payload: Vec<u8>) {
         self.source.waiting.push_back(payload.into());
