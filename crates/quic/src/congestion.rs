@@ -224,6 +224,7 @@ mod tests {
             inner,
             asked: asked.clone(),
         })
+        // tidy-allow(pure): first instant of virtual time
         .build(Instant::now(), 1_200);
         asked.take();
         let copy = controller.clone_box();

@@ -46,6 +46,7 @@ impl Default for Clock {
     /// A clock at offset zero. Its anchor is the only reading of the real clock, because an `Instant` can't be made
     /// otherwise.
     fn default() -> Self {
+        // tidy-allow(pure): first instant of virtual time
         Self::anchored_at(Instant::now())
     }
 }

@@ -94,6 +94,7 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(setup: Setup) -> Self {
         let identity = Identity::new();
+        // tidy-allow(pure): first instant of virtual time
         let start = Instant::now();
         let client = Side::new(
             client_endpoint(&setup, 1),
