@@ -36,15 +36,17 @@ impl Admission {
         validated: bool,
         connections: usize,
     ) -> Verdict {
-        let crowded = self
-            .half_open
-            .get(&prefix(remote))
-            .is_some_and(|count| *count >= limits::HALF_OPEN_PER_PREFIX);
-        if crowded
-            || self.half_open_total >= limits::HALF_OPEN_TOTAL
-            || connections >= limits::CONNECTIONS_MAX
-        {
+        let of_prefix = self.half_open.get(&prefix(remote)).copied().unwrap_or(0);
+        let exceeds = |part: usize| {
+            of_prefix >= limits::HALF_OPEN_PER_PREFIX / part
+                || self.half_open_total >= limits::HALF_OPEN_TOTAL / part
+        };
+        if connections >= limits::CONNECTIONS_MAX || (validated && exceeds(1)) {
             return Verdict::Ignore;
+        }
+        // Forged addresses fill no more than half of the room: beyond it, every newcomer proves its own.
+        if !validated && exceeds(2) {
+            return Verdict::Retry;
         }
         let fresh = self
             .window_start
@@ -120,6 +122,18 @@ mod tests {
             admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0),
             Verdict::Accept
         );
+    }
+
+    #[test]
+    fn forged_addresses_leave_half_of_the_room_to_those_who_prove_theirs() {
+        let mut admission = Admission::default();
+        let (now, ip) = (start(), IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..limits::HALF_OPEN_PER_PREFIX / 2 {
+            assert_eq!(admission.judge(now, ip, false, 0), Verdict::Accept);
+            admission.begin(ip);
+        }
+        assert_eq!(admission.judge(now, ip, false, 0), Verdict::Retry);
+        assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
     }
 
     #[test]

@@ -71,10 +71,10 @@ pub const TIME_THRESHOLD: f32 = 1.5;
 /// section 6.2.2 would wait a second; a handshake answers for its own congestion.
 pub const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// Handshakes in progress from one prefix (IPv4 /24, IPv6 /56).
+/// Handshakes in progress from one prefix (IPv4 /24, IPv6 /56); addresses that have not answered a Retry get half of it.
 pub const HALF_OPEN_PER_PREFIX: usize = 64;
 
-/// Handshakes in progress altogether.
+/// Handshakes in progress altogether; addresses that have not answered a Retry get half of it.
 pub const HALF_OPEN_TOTAL: usize = 1_024;
 
 /// New connections per second above which addresses are validated by Retry first (RFC 9000 section 8.1.2).

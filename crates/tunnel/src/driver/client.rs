@@ -266,7 +266,7 @@ impl Shard {
         match client.link {
             Link::Up => {
                 client.announced_down = true;
-                let reason = format!("the connection is lost ({}); connecting anew", client.last_reason);
+                let reason = format!("the connection is lost ({})", client.last_reason);
                 self.notify(Notice::Reconnecting { reason });
                 self.try_server(now, 0);
             }
