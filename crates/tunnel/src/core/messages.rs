@@ -62,6 +62,12 @@ impl Engine {
             .state
             .peer(connection)
             .and_then(|peer| peer.request(quarter(stream)))
+            .filter(|id| {
+                self.state
+                    .requests
+                    .get(id.0)
+                    .is_some_and(|request| request.phase != Phase::Closing)
+            })
         else {
             return;
         };
@@ -272,25 +278,57 @@ impl Engine {
     /// The local connection of a TCP forward is gone: the stream is reset (RFC 9114 section 4.4) and the ID is free.
     pub fn abort(&mut self, id: RequestId) {
         self.reset(id, Code::ConnectError);
-        self.forget(id);
+        self.remove(id);
     }
 
-    /// Both sides of a TCP forward are done: its ID is free.
+    /// Both sides of a TCP forward are done: the driver may forget it. It goes on here until the peer has acknowledged
+    /// everything that was written.
     pub fn forget(&mut self, id: RequestId) {
-        if let Some(request) = self.state.requests.get_mut(id.0) {
-            request.known_to_driver = false;
-            let ended = request.phase == Phase::Ended;
-            self.state.end(id, Ending::Finished);
-            if ended {
-                self.state.requests.remove(id.0);
+        match self.state.requests.get_mut(id.0) {
+            Some(request) if request.phase == Phase::Open && !request.acknowledged => {
+                request.phase = Phase::Closing;
+                request.known_to_driver = false;
+                self.state.closing += 1;
             }
+            _ => self.remove(id),
+        }
+    }
+
+    /// TCP forwards that the driver has forgotten and the peer has not acknowledged.
+    #[must_use]
+    pub fn closing(&self) -> usize {
+        self.state.closing
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        request.known_to_driver = false;
+        if request.phase == Phase::Ended {
+            self.state.requests.remove(id.0);
+        } else {
+            self.state.end(id, Ending::Finished);
+        }
+    }
+
+    /// The peer has acknowledged everything on a stream of ours, its end included.
+    pub(super) fn stream_acknowledged(&mut self, connection: ConnectionKey, stream: StreamId) {
+        let quarter = quarter(stream);
+        let id = self.state.peer(connection).and_then(|peer| peer.request(quarter));
+        let Some((id, request)) = id.and_then(|id| Some((id, self.state.requests.get_mut(id.0)?))) else {
+            return;
+        };
+        request.acknowledged = true;
+        if request.phase == Phase::Closing {
+            self.state.end(id, Ending::Finished);
         }
     }
 
     /// A local session is over: its stream ends and its ID is free.
     pub fn close(&mut self, id: RequestId) {
         self.close_stream(id);
-        self.forget(id);
+        self.remove(id);
     }
 
     /// Writes what waits for QUIC's credit.
@@ -360,7 +398,7 @@ impl Engine {
             .state
             .requests
             .get(id.0)
-            .is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening))
+            .is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening | Phase::Closing))
         {
             self.reset(id, Code::RequestCancelled);
             self.state.end(id, Ending::Reset);

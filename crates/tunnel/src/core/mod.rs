@@ -62,6 +62,8 @@ struct State {
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
     unread_changed: Vec<ConnectionKey>,
+    /// TCP forwards in [`Phase::Closing`].
+    closing: usize,
     /// No new requests are taken.
     draining: bool,
     refused: std::collections::BTreeMap<String, u64>,
@@ -115,6 +117,7 @@ impl Engine {
             wrong_tokens: WrongTokens::default(),
             broken: Vec::new(),
             unread_changed: Vec::new(),
+            closing: 0,
             draining: false,
             refused: std::collections::BTreeMap::new(),
             udp_sessions: 0,
@@ -183,7 +186,7 @@ impl Engine {
             Event::StreamStopped {
                 connection, stream, ..
             } => self.stopped_stream(connection, stream),
-            Event::StreamFinished { .. } => {}
+            Event::StreamFinished { connection, stream } => self.stream_acknowledged(connection, stream),
             Event::StreamsAvailable { connection, .. } => self.send_queued_requests(now, connection),
         }
     }
@@ -473,6 +476,9 @@ impl State {
         };
         if matches!(request.phase, Phase::Ended) {
             return;
+        }
+        if request.phase == Phase::Closing {
+            self.closing -= 1;
         }
         request.phase = Phase::Ended;
         request.output.clear();

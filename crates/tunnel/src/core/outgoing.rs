@@ -53,7 +53,7 @@ impl Engine {
                 }
                 self.endpoint.mark_ready(connection);
             }
-            Phase::Refused { .. } | Phase::Ended | Phase::Headers | Phase::Opening => {
+            Phase::Refused { .. } | Phase::Ended | Phase::Headers | Phase::Opening | Phase::Closing => {
                 self.refuse_datagrams(payloads.count());
             }
         }

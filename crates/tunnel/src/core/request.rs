@@ -36,6 +36,8 @@ pub(crate) enum Phase {
     Open,
     /// Client: answered with a failure; its source is not asked for again before `until`.
     Refused { until: Instant },
+    /// The driver is done with it; the peer has not acknowledged everything.
+    Closing,
     /// Over; the driver has been told.
     Ended,
 }
@@ -89,6 +91,8 @@ pub(crate) struct Request {
     pub(crate) output: VecDeque<Bytes>,
     /// The stream ends after `output`.
     pub(crate) finishing: bool,
+    /// The peer has acknowledged our side, its end included.
+    pub(crate) acknowledged: bool,
     /// Content waits in QUIC that the driver has not read.
     pub(crate) unread: bool,
     /// The peer's side has ended.
@@ -111,6 +115,7 @@ impl Request {
             body: VecDeque::new(),
             output: VecDeque::new(),
             finishing: false,
+            acknowledged: false,
             unread: false,
             peer_finished: false,
             last_active: now,

@@ -161,7 +161,7 @@ impl Engine {
         if request.phase == Phase::Opening {
             self.answer_and_end(id, &response::failure(error));
         } else {
-            self.forget(id);
+            self.remove(id);
         }
     }
 

@@ -113,7 +113,7 @@ impl Shard {
             }
             let drained = self
                 .drain_until
-                .is_some_and(|until| until <= now || self.tcp.open == 0);
+                .is_some_and(|until| until <= now || (self.tcp.open == 0 && self.engine.closing() == 0));
             if self.stopping || drained {
                 self.say_goodbye();
                 return Ok(self.snapshot());
