@@ -1,5 +1,7 @@
 //! The endpoint of one shard: routes received packets to connections, lets new ones in, and keeps their timers.
 
+mod streams;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming,
-    RandomConnectionIdGenerator, Side, StreamEvent, StreamId, VarInt, WriteError,
+    RandomConnectionIdGenerator, Side, StreamEvent, VarInt,
 };
 
 use crate::admission::{Admission, Verdict};
@@ -18,7 +20,7 @@ use crate::config::{self, Aead, ClientParameters, EndpointParameters, Profile, S
 use crate::congestion::WindowAsked;
 use crate::connection::Connection;
 use crate::counters::{ConnectionReport, Counters};
-use crate::event::{CloseReason, ConnectionKey, Event, Read, StreamError};
+use crate::event::{CloseReason, ConnectionKey, Event};
 use crate::limits;
 use crate::tls::{self, ConfigurationError};
 use crate::transmit::{DatagramSource, Outbox};
@@ -602,101 +604,6 @@ impl Endpoint {
         (!entry.closed).then_some(entry)
     }
 
-    /// Opens a stream; `None` while the peer allows no more ([`Event::StreamsAvailable`] follows).
-    pub fn open_stream(&mut self, connection: ConnectionKey, dir: Dir) -> Option<StreamId> {
-        self.live(connection)?.proto.streams().open(dir)
-    }
-
-    /// Writes to a stream; how many bytes were taken, zero where it is blocked ([`Event::StreamWritable`] follows).
-    ///
-    /// # Errors
-    /// [`StreamError`] where the peer stopped it or it is gone.
-    pub fn write(
-        &mut self,
-        connection: ConnectionKey,
-        stream: StreamId,
-        data: &[u8],
-    ) -> Result<usize, StreamError> {
-        let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let written = written(entry.proto.send_stream(stream).write(data))?;
-        if written > 0 {
-            self.mark_ready(connection);
-        }
-        Ok(written)
-    }
-
-    /// Like [`Endpoint::write`] without a copy; taken bytes are cut off `data`.
-    ///
-    /// # Errors
-    /// [`StreamError`] where the peer stopped it or it is gone.
-    pub fn write_bytes(
-        &mut self,
-        connection: ConnectionKey,
-        stream: StreamId,
-        data: &mut Bytes,
-    ) -> Result<usize, StreamError> {
-        let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let result = entry
-            .proto
-            .send_stream(stream)
-            .write_chunks(std::slice::from_mut(data));
-        let written = written(result.map(|written| written.bytes))?;
-        if written > 0 {
-            self.mark_ready(connection);
-        }
-        Ok(written)
-    }
-
-    /// Ends our side of a stream after what was written; a stream that is gone is left alone.
-    pub fn finish(&mut self, connection: ConnectionKey, stream: StreamId) {
-        if let Some(entry) = self.live(connection) {
-            // A stopped or finished stream has nothing left to end.
-            let _ = entry.proto.send_stream(stream).finish();
-            self.touch(connection.0);
-        }
-    }
-
-    /// Abandons our side of a stream; a stream that is gone is left alone.
-    pub fn reset(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
-        if let Some(entry) = self.live(connection) {
-            let _ = entry.proto.send_stream(stream).reset(VarInt::from_u32(code));
-            self.touch(connection.0);
-        }
-    }
-
-    /// Tells the peer to stop sending on a stream; a stream that is gone is left alone.
-    pub fn stop(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
-        if let Some(entry) = self.live(connection) {
-            let _ = entry.proto.recv_stream(stream).stop(VarInt::from_u32(code));
-            self.touch(connection.0);
-        }
-    }
-
-    /// Reads up to `length_max` bytes from a stream.
-    ///
-    /// # Errors
-    /// [`StreamError`] where the peer reset it or it is gone.
-    pub fn read(
-        &mut self,
-        connection: ConnectionKey,
-        stream: StreamId,
-        length_max: usize,
-    ) -> Result<Read, StreamError> {
-        let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let mut receive = entry.proto.recv_stream(stream);
-        let mut chunks = receive.read(true).map_err(|_| StreamError::Closed)?;
-        let result = match chunks.next(length_max) {
-            Ok(Some(chunk)) => Ok(Read::Data(chunk.bytes)),
-            Ok(None) => Ok(Read::Finished),
-            Err(quinn_proto::ReadError::Blocked) => Ok(Read::Blocked),
-            Err(quinn_proto::ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
-        };
-        if chunks.finalize().should_transmit() {
-            self.mark_ready(connection);
-        }
-        result
-    }
-
     /// State and counters of a living connection.
     pub fn report(&mut self, connection: ConnectionKey) -> Option<ConnectionReport> {
         self.live(connection).map(Connection::report)
@@ -743,14 +650,5 @@ impl Endpoint {
     #[must_use]
     pub fn side(&self, connection: ConnectionKey) -> Option<Side> {
         Some(self.connections.get(connection.0)?.as_ref()?.proto.side())
-    }
-}
-
-fn written(result: Result<usize, WriteError>) -> Result<usize, StreamError> {
-    match result {
-        Ok(written) => Ok(written),
-        Err(WriteError::Blocked) => Ok(0),
-        Err(WriteError::Stopped(code)) => Err(StreamError::Reset(code.into_inner())),
-        Err(WriteError::ClosedStream) => Err(StreamError::Closed),
     }
 }

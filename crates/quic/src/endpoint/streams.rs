@@ -1,0 +1,113 @@
+//! Reading and writing the streams of an endpoint's connections.
+
+use bytes::Bytes;
+use quinn_proto::{Dir, StreamId, VarInt, WriteError};
+
+use super::Endpoint;
+use crate::event::{ConnectionKey, Read, StreamError};
+
+impl Endpoint {
+    /// Opens a stream; `None` while the peer allows no more ([`Event::StreamsAvailable`] follows).
+    pub fn open_stream(&mut self, connection: ConnectionKey, dir: Dir) -> Option<StreamId> {
+        self.live(connection)?.proto.streams().open(dir)
+    }
+
+    /// Writes to a stream; how many bytes were taken, zero where it is blocked ([`Event::StreamWritable`] follows).
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer stopped it or it is gone.
+    pub fn write(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Result<usize, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let written = written(entry.proto.send_stream(stream).write(data))?;
+        if written > 0 {
+            self.mark_ready(connection);
+        }
+        Ok(written)
+    }
+
+    /// Like [`Endpoint::write`] without a copy; taken bytes are cut off `data`.
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer stopped it or it is gone.
+    pub fn write_bytes(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        data: &mut Bytes,
+    ) -> Result<usize, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let result = entry
+            .proto
+            .send_stream(stream)
+            .write_chunks(std::slice::from_mut(data));
+        let written = written(result.map(|written| written.bytes))?;
+        if written > 0 {
+            self.mark_ready(connection);
+        }
+        Ok(written)
+    }
+
+    /// Ends our side of a stream after what was written; a stream that is gone is left alone.
+    pub fn finish(&mut self, connection: ConnectionKey, stream: StreamId) {
+        if let Some(entry) = self.live(connection) {
+            // A stopped or finished stream has nothing left to end.
+            let _ = entry.proto.send_stream(stream).finish();
+            self.touch(connection.0);
+        }
+    }
+
+    /// Abandons our side of a stream; a stream that is gone is left alone.
+    pub fn reset(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
+        if let Some(entry) = self.live(connection) {
+            let _ = entry.proto.send_stream(stream).reset(VarInt::from_u32(code));
+            self.touch(connection.0);
+        }
+    }
+
+    /// Tells the peer to stop sending on a stream; a stream that is gone is left alone.
+    pub fn stop(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
+        if let Some(entry) = self.live(connection) {
+            let _ = entry.proto.recv_stream(stream).stop(VarInt::from_u32(code));
+            self.touch(connection.0);
+        }
+    }
+
+    /// Reads up to `length_max` bytes from a stream.
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer reset it or it is gone.
+    pub fn read(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        length_max: usize,
+    ) -> Result<Read, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let mut receive = entry.proto.recv_stream(stream);
+        let mut chunks = receive.read(true).map_err(|_| StreamError::Closed)?;
+        let result = match chunks.next(length_max) {
+            Ok(Some(chunk)) => Ok(Read::Data(chunk.bytes)),
+            Ok(None) => Ok(Read::Finished),
+            Err(quinn_proto::ReadError::Blocked) => Ok(Read::Blocked),
+            Err(quinn_proto::ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
+        };
+        if chunks.finalize().should_transmit() {
+            self.mark_ready(connection);
+        }
+        result
+    }
+}
+
+fn written(result: Result<usize, WriteError>) -> Result<usize, StreamError> {
+    match result {
+        Ok(written) => Ok(written),
+        Err(WriteError::Blocked) => Ok(0),
+        Err(WriteError::Stopped(code)) => Err(StreamError::Reset(code.into_inner())),
+        Err(WriteError::ClosedStream) => Err(StreamError::Closed),
+    }
+}
