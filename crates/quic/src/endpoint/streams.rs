@@ -7,12 +7,12 @@ use super::Endpoint;
 use crate::event::{ConnectionKey, Read, StreamError};
 
 impl Endpoint {
-    /// Opens a stream; `None` while the peer allows no more ([`Event::StreamsAvailable`] follows).
+    /// Opens a stream; `None` while the peer allows no more ([`crate::Event::StreamsAvailable`] follows).
     pub fn open_stream(&mut self, connection: ConnectionKey, dir: Dir) -> Option<StreamId> {
         self.live(connection)?.proto.streams().open(dir)
     }
 
-    /// Writes to a stream; how many bytes were taken, zero where it is blocked ([`Event::StreamWritable`] follows).
+    /// Writes to a stream; how many bytes were taken, zero where it is blocked ([`crate::Event::StreamWritable`] follows).
     ///
     /// # Errors
     /// [`StreamError`] where the peer stopped it or it is gone.
