@@ -82,8 +82,9 @@ impl Admission {
     }
 }
 
-/// The network that one customer usually holds: /24 of IPv4, /56 of IPv6.
-fn prefix(ip: IpAddr) -> IpAddr {
+/// The network that one customer usually holds, by its first address: /24 of IPv4, also where mapped, /56 of IPv6.
+#[must_use]
+pub fn prefix(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & !0xff)),
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 72 << 72)),

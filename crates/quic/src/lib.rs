@@ -19,6 +19,7 @@ mod pace;
 mod tls;
 mod transmit;
 
+pub use admission::prefix as customer_prefix;
 pub use config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
 pub use counters::{ConnectionReport, Counters};
 pub use endpoint::{Endpoint, Path, Receiver, Timer};

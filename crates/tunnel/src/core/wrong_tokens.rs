@@ -1,7 +1,7 @@
 //! How often each network has shown a wrong token lately.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::limits;
@@ -15,10 +15,7 @@ pub(crate) struct WrongTokens {
 impl WrongTokens {
     /// Counts one; whether the prefix has used up its tries.
     pub(crate) fn count(&mut self, now: Instant, remote: IpAddr) -> bool {
-        let prefix = match remote.to_canonical() {
-            IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & !0xff)),
-            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 72 << 72)),
-        };
+        let prefix = quic::customer_prefix(remote);
         if self.prefixes.len() >= limits::WRONG_TOKEN_PREFIXES && !self.prefixes.contains_key(&prefix) {
             let oldest = self
                 .prefixes
@@ -38,6 +35,8 @@ impl WrongTokens {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
