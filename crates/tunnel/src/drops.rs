@@ -14,6 +14,8 @@ pub enum DropReason {
     FlowQuota,
     /// Towards QUIC: it waited longer than a queued datagram may.
     QueueExpired,
+    /// Towards QUIC: its flow answers loss, and has made a queue that stands (RFC 8289).
+    StandingDelay,
     /// Towards QUIC: the tunnel is down, and more waits for it than may.
     NoTunnel,
     /// Towards QUIC: it does not fit one DATAGRAM frame, and the peer or the settings do not split.
@@ -46,10 +48,11 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::QueueFull,
         Self::FlowQuota,
         Self::QueueExpired,
+        Self::StandingDelay,
         Self::NoTunnel,
         Self::TooLarge,
         Self::PathChanged,
@@ -73,6 +76,7 @@ impl DropReason {
             Self::QueueFull => "queue_full",
             Self::FlowQuota => "flow_quota",
             Self::QueueExpired => "queue_expired",
+            Self::StandingDelay => "standing_delay",
             Self::NoTunnel => "no_tunnel",
             Self::TooLarge => "too_large",
             Self::PathChanged => "path_changed",

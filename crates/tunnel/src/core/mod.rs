@@ -6,6 +6,7 @@
 
 mod action;
 mod client;
+mod delay_control;
 mod incoming;
 mod messages;
 mod outgoing;

@@ -7,10 +7,9 @@ use bytes::{Bytes, BytesMut};
 use masque::datagram;
 use masque::split::Splitter;
 use quic::{ConnectionKey, DatagramSource};
-use slab::Slab;
 
-use super::queue::{Push, Queued};
-use super::request::{Kind, Phase, Request, RequestId};
+use super::queue::{FlowId, NoRoom, Queued};
+use super::request::{Kind, Phase, RequestId};
 use super::{Engine, State, quarter};
 use crate::config::Oversize;
 use crate::drops::DropReason;
@@ -95,16 +94,13 @@ impl State {
     /// Queues one datagram of a session with a stream; it is counted as accepted already.
     fn enqueue(&mut self, now: Instant, id: RequestId, payload: &[u8]) {
         let ingress = &mut self.ledger.ingress;
-        let Some(request) = self.requests.get(id.0) else {
+        let Some(request) = self.requests.get_mut(id.0) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let Kind::Udp {
-            split, queued_bytes, ..
-        } = &request.kind
-        else {
+        let Kind::Udp { split, splitter, .. } = &mut request.kind else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut) else {
@@ -128,31 +124,15 @@ impl State {
             total = payload.len() + count * (prefix_bytes + SPLIT_HEADER_BYTES);
             split_plan = Some((prefix, prefix_bytes, room));
         }
-        if *queued_bytes + total > limits::FLOW_QUEUE_BYTES_MAX {
-            return ingress.drop(DropReason::FlowQuota, 1);
-        }
-        let mut evicted = 0;
-        let room = peer.queue.make_room(total, self.common.queue_policy, |entry| {
-            evicted += 1;
-            give_share_back(&mut self.requests, &entry);
-        });
-        ingress.drop(DropReason::QueueFull, evicted);
-        if room == Push::Full {
-            return ingress.drop(DropReason::QueueFull, 1);
-        }
-        let Some(Request {
-            kind:
-                Kind::Udp {
-                    splitter,
-                    queued_bytes,
-                    ..
-                },
-            ..
-        }) = self.requests.get_mut(id.0)
-        else {
-            unreachable!("it was there above, and evicting removes no request");
+        let flow = FlowId {
+            hash: id.0 as u64,
+            is_controlled: false,
         };
-        *queued_bytes += total;
+        match peer.queue.make_room(flow, total, self.common.queue_policy) {
+            Ok(evicted) => ingress.drop(DropReason::QueueFull, evicted),
+            Err(NoRoom::Flow) => return ingress.drop(DropReason::FlowQuota, 1),
+            Err(NoRoom::Queue) => return ingress.drop(DropReason::QueueFull, 1),
+        }
         if self.arena.capacity() - self.arena.len() < total {
             self.arena.reserve(limits::ARENA_BYTES.max(total));
         }
@@ -163,11 +143,14 @@ impl State {
         };
         let mut push = |parts: [&[u8]; 3]| {
             let bytes = append(&mut self.arena, parts);
-            peer.queue.push(Queued {
-                bytes,
-                request: id,
-                expires: now + time_max,
-            });
+            peer.queue.push(
+                flow,
+                Queued {
+                    bytes,
+                    since: now,
+                    expires: now + time_max,
+                },
+            );
         };
         let Some((split_prefix, split_prefix_bytes, room)) = split_plan else {
             return push([&prefix[..prefix_bytes], payload, &[]]);
@@ -190,18 +173,6 @@ fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
         arena.extend_from_slice(part);
     }
     arena.split().freeze()
-}
-
-/// An entry has left the queue: its flow may have so much more in it.
-fn give_share_back(requests: &mut Slab<Request>, entry: &Queued) {
-    if let Some(Request {
-        kind: Kind::Udp { queued_bytes, .. },
-        ..
-    }) = requests.get_mut(entry.request.0)
-    {
-        // An ID may have been given to another session since; its share only grows back sooner.
-        *queued_bytes = queued_bytes.saturating_sub(entry.bytes.len());
-    }
 }
 
 /// The queues as QUIC sees them while it flushes.
@@ -230,11 +201,12 @@ impl DatagramSource for Source<'_> {
                 Some(DropReason::PathChanged)
             } else if front.bytes.len() > room {
                 return None;
+            } else if peer.queue.front_delays_its_flow(self.now) {
+                Some(DropReason::StandingDelay)
             } else {
                 None
             };
             let entry = peer.queue.pop()?;
-            give_share_back(&mut state.requests, &entry);
             match reason {
                 Some(reason) => state.ledger.ingress.drop(reason, 1),
                 None => return Some(entry.bytes),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use masque::split::Reassembler;
 use quic::{ConnectionKey, StreamId};
 
-use super::queue::DatagramQueue;
+use super::queue::FairQueue;
 use super::request::RequestId;
 use super::waiting::WaitingRoom;
 use crate::limits;
@@ -20,7 +20,7 @@ pub(crate) struct Peer {
     pub(crate) requests: HashMap<u64, RequestId>,
     /// The session of the last datagram: most often the next one's, too.
     last: Option<(u64, RequestId)>,
-    pub(crate) queue: DatagramQueue,
+    pub(crate) queue: FairQueue,
     pub(crate) early: WaitingRoom<u64>,
     pub(crate) reassembler: Reassembler,
     /// Largest DATAGRAM frame payload at present, in bytes.
@@ -42,7 +42,7 @@ impl Peer {
             own_streams: Vec::new(),
             requests: HashMap::new(),
             last: None,
-            queue: DatagramQueue::default(),
+            queue: FairQueue::default(),
             early: WaitingRoom::new(limits::EARLY_BYTES_MAX),
             reassembler: Reassembler::new(),
             datagram_max: 0,

@@ -53,8 +53,6 @@ pub(crate) enum Kind {
         split: Option<u64>,
         /// Agreed on by both sides.
         split_agreed: bool,
-        /// Bytes in the peer's queue.
-        queued_bytes: usize,
         /// The client's token check: no datagrams, no session.
         is_probe: bool,
     },
@@ -68,7 +66,6 @@ impl Kind {
             splitter: Splitter::new(),
             split,
             split_agreed: false,
-            queued_bytes: 0,
             is_probe,
         }
     }
