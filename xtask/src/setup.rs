@@ -1,4 +1,4 @@
-//! Installs the tools that the checks and tests need: system packages, cargo tools, and a Python environment.
+//! Installs the tools that the checks and tests need: system packages, cargo tools, a Python environment, Go modules.
 //!
 //! Everything already present is left alone, so a second run takes no time and needs no network. System packages come
 //! from `apt-get`, as root or through `sudo -n`; where neither is possible the exact line to type is the error.
@@ -43,6 +43,7 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     if extent == Extent::Everything {
         install_packages(repository)?;
         install_python_packages(repository)?;
+        fetch_go_modules(repository)?;
     }
     install_cargo_tools(repository)
 }
@@ -136,6 +137,26 @@ fn install_python_packages(repository: &Repository) -> Result<()> {
         &path(&requirements),
     ]))?;
     std::fs::write(&stamp, wanted).with_context(|| format!("{} cannot be written", stamp.display()))
+}
+
+/// Where Go is missing or too old, the tests with its programs skip themselves; no package of the system is new enough.
+fn fetch_go_modules(repository: &Repository) -> Result<()> {
+    let go = |arguments: &[&str]| {
+        let mut command = repository.command("go");
+        command
+            .args(["-C", "crates/system-tests/interop-go"])
+            .args(arguments);
+        // The installed version, never another that it would fetch.
+        command.env("GOTOOLCHAIN", "local");
+        command
+    };
+    let is_new_enough = go(&["list", "-m"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if is_new_enough {
+        run_to_success(&mut go(&["mod", "download"]))?;
+    }
+    Ok(())
 }
 
 fn install_cargo_tools(repository: &Repository) -> Result<()> {

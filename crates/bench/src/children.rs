@@ -138,12 +138,18 @@ impl Load {
         name: &'static str,
         options: &impl Serialize,
     ) -> Result<(Self, SocketAddr), Error> {
-        let json_error = |source| Error::Json {
-            from: name.to_owned(),
-            source,
-        };
-        let options = serde_json::to_string(options).map_err(json_error)?;
-        let (guard, stdout, stderr) = spawn(programs.load(name, &options))?;
+        Self::launch(name, programs.load_with(name, options)?)
+    }
+
+    /// Starts a command of [`Programs::load`] and waits for its first line.
+    ///
+    /// # Errors
+    /// When it does not start, with its own reason.
+    pub(crate) fn launch<T: DeserializeOwned>(
+        name: &'static str,
+        command: Command,
+    ) -> Result<(Self, T), Error> {
+        let (guard, stdout, stderr) = spawn(command)?;
         let load = Self {
             name,
             guard,
@@ -151,8 +157,11 @@ impl Load {
             stderr,
         };
         let line = load.line(limits::READY_TIMEOUT)?;
-        let address = serde_json::from_str(&line).map_err(json_error)?;
-        Ok((load, address))
+        let ready = serde_json::from_str(&line).map_err(|source| Error::Json {
+            from: name.to_owned(),
+            source,
+        })?;
+        Ok((load, ready))
     }
 
     /// Process ID.

@@ -36,6 +36,9 @@ pub enum Error {
         /// Its last words.
         reason: String,
     },
+    /// The user may not do what it needs.
+    #[error("{0}")]
+    NotPermitted(String),
     /// The options make no sense together.
     #[error("{0}")]
     Usage(String),

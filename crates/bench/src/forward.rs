@@ -46,6 +46,8 @@ pub struct Options {
     pub max_udp_payload: Option<u16>,
     /// `--profile` of both ends.
     pub profile: Option<String>,
+    /// `--connections` of both ends.
+    pub connections: Option<u8>,
     /// Seconds per run; `None` is 2.
     pub seconds: Option<u32>,
     /// Only cases whose name contains one of these; empty is all.
@@ -75,6 +77,7 @@ struct Results<'a> {
     seconds: u32,
     max_udp_payload: Option<u16>,
     profile: Option<&'a str>,
+    connections: Option<u8>,
     rows: &'a [Row],
 }
 
@@ -134,6 +137,7 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
                 seconds,
                 max_udp_payload,
                 profile,
+                connections: options.connections,
                 rows: &rows,
             };
             write_json(path, &results)?;

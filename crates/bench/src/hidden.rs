@@ -1,7 +1,9 @@
-//! The load processes: `_generate`, `_sink` and `_relay`, each with its options as one JSON argument.
+//! The load processes: `_generate`, `_sink`, `_relay`, `_emulate` and `_sweep`, each with its options as one JSON
+//! argument.
 //!
-//! Protocol on stdout: one line with the bound address (JSON string), then, at the end, one line with the report.
-//! Sink and relay end when their stdin does, so that none outlives a benchmark that died.
+//! Protocol on stdout: one line when it is ready, with the bound address where there is one (JSON), then, at the end,
+//! one line with the report. All but the generator end when their stdin does, so that none outlives a benchmark that
+//! died.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -12,10 +14,11 @@ use serde::de::DeserializeOwned;
 
 use crate::error::During;
 use crate::generator::{self, GeneratorOptions, LiveSent};
+use crate::l3::emulator::{Emulator, EmulatorOptions};
 use crate::process;
 use crate::relay::{Relay, RelayOptions};
 use crate::sink::{LiveReceived, Sink, SinkOptions};
-use crate::{Error, tcp_relay};
+use crate::{Error, namespace, tcp_relay};
 
 /// Subcommand of the generator.
 pub(crate) const GENERATE: &str = "_generate";
@@ -23,11 +26,15 @@ pub(crate) const GENERATE: &str = "_generate";
 pub(crate) const SINK: &str = "_sink";
 /// Subcommand of the relay hop.
 pub(crate) const RELAY: &str = "_relay";
+/// Subcommand of the link emulator.
+pub(crate) const EMULATE: &str = "_emulate";
+/// Subcommand of the process that removes namespaces; its option is the process ID of the benchmark.
+pub(crate) const SWEEP: &str = "_sweep";
 
 /// Whether `name` is one of the hidden subcommands.
 #[must_use]
 pub fn is_hidden(name: &str) -> bool {
-    [GENERATE, SINK, RELAY].contains(&name)
+    [GENERATE, SINK, RELAY, EMULATE, SWEEP].contains(&name)
 }
 
 /// Runs a hidden subcommand; `arguments` are its name and its options as JSON.
@@ -64,6 +71,18 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
             relay.run(&stop_at_end_of_input())?;
             say(&process::usage(std::process::id()))
         }
+        EMULATE => {
+            let emulator = Emulator::open(&parse::<EmulatorOptions>(options)?)?;
+            say(&())?;
+            say(&emulator.run(&stop_at_end_of_input())?)
+        }
+        SWEEP => {
+            let benchmark = parse(options)?;
+            say(&())?;
+            until_end_of_input();
+            namespace::sweep(benchmark);
+            say(&())
+        }
         _ => Err(Error::Usage(format!("unknown load command {name}"))),
     }
 }
@@ -89,10 +108,14 @@ fn stop_at_end_of_input() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     std::thread::spawn(move || {
-        let mut input = std::io::stdin().lock();
-        let mut byte = [0];
-        while let Ok(1..) = input.read(&mut byte) {}
+        until_end_of_input();
         flag.store(true, Ordering::Relaxed);
     });
     stop
+}
+
+fn until_end_of_input() {
+    let mut input = std::io::stdin().lock();
+    let mut byte = [0];
+    while let Ok(1..) = input.read(&mut byte) {}
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::children::{self, Guard, Lines};
 use crate::error::During;
+use crate::namespace::Namespace;
 use crate::{Error, limits};
 
 /// One run of the client.
@@ -71,15 +72,18 @@ pub(crate) struct IperfServer {
 }
 
 impl IperfServer {
-    /// Starts a server on `address` and waits until it listens.
+    /// Starts a server on `address`, in a namespace or here, and waits until it listens.
     ///
     /// # Errors
     /// When iperf3 is missing or the port is taken.
-    pub(crate) fn start(address: SocketAddr) -> Result<Self, Error> {
+    pub(crate) fn start(namespace: Option<&Namespace>, address: SocketAddr) -> Result<Self, Error> {
         check_installed()?;
         let mut command = Command::new("iperf3");
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         command.args(["-s", "-1", "--forceflush", "-B", &ip, "-p", &port]);
+        if let Some(namespace) = namespace {
+            command = namespace.inside(&command);
+        }
         let (guard, stdout, stderr) = children::spawn(command)?;
         if stdout
             .wait_for(limits::READY_TIMEOUT, |line| line.contains("Server listening"))
@@ -113,16 +117,19 @@ pub(crate) fn check_installed() -> Result<(), Error> {
         .ok_or(Error::IperfMissing)
 }
 
-/// Runs the client against a server that listens already.
+/// Runs the client, in a namespace or here, against a server that listens already.
 ///
 /// # Errors
 /// When iperf3 says so, or does not end.
-pub(crate) fn run(run: &IperfRun) -> Result<IperfResult, Error> {
+pub(crate) fn run(namespace: Option<&Namespace>, run: &IperfRun) -> Result<IperfResult, Error> {
     let mut command = Command::new("timeout");
     let limit = Duration::from_secs(u64::from(run.seconds)) + limits::END_TIMEOUT;
     command
         .args(["--signal=KILL", &limit.as_secs().to_string(), "iperf3"])
         .args(arguments(run));
+    if let Some(namespace) = namespace {
+        command = namespace.inside(&command);
+    }
     let output = command
         .stdin(Stdio::null())
         .output()

@@ -4,7 +4,7 @@
 //! through `gramway status --json`, so what is measured is what users run. Loads run as child processes too, so
 //! that CPU time is known per process.
 //!
-//! Entry points: [`forward::run`], [`floor::run`], [`demo::run`], and [`hidden::run`] for the child processes.
+//! Entry points: [`forward::run`], [`l3::run`], [`floor::run`], [`demo::run`], and [`hidden::run`] for the child processes.
 
 mod children;
 mod counters;
@@ -15,10 +15,12 @@ pub mod forward;
 mod generator;
 pub mod hidden;
 mod iperf;
+pub mod l3;
 mod latency;
 pub mod limits;
 mod machine;
 mod median;
+mod namespace;
 mod pacer;
 mod payload;
 mod process;

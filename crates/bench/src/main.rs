@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Programs, demo, floor, forward, hidden};
+use bench::{Programs, demo, floor, forward, hidden, l3};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -34,6 +34,9 @@ enum Command {
         /// Profile of both ends.
         #[arg(long)]
         profile: Option<String>,
+        /// Connections, and shards of both ends.
+        #[arg(long, value_name = "N")]
+        connections: Option<u8>,
         /// Seconds per run.
         #[arg(long)]
         seconds: Option<u32>,
@@ -43,6 +46,21 @@ enum Command {
         /// Counters of clean cases too.
         #[arg(long)]
         details: bool,
+    },
+    /// IP packets through the tunnel, beside direct, wireguard-go and quincy; needs root.
+    L3 {
+        /// Write results as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// One run per contestant instead of the median of five.
+        #[arg(long)]
+        quick: bool,
+        /// Seconds per run.
+        #[arg(long)]
+        seconds: Option<u32>,
+        /// Only cases whose name contains this; may be given several times.
+        #[arg(long, value_name = "PATTERN")]
+        only: Vec<String>,
     },
     /// What the parts cost: AEAD, one sealed hop, QUIC in memory.
     Floor {
@@ -80,6 +98,7 @@ fn run() -> anyhow::Result<()> {
             quick,
             max_udp_payload,
             profile,
+            connections,
             seconds,
             only,
             details,
@@ -91,11 +110,28 @@ fn run() -> anyhow::Result<()> {
                 quick,
                 max_udp_payload,
                 profile,
+                connections,
                 seconds,
                 only,
                 details,
             };
             forward::run(&options, &mut output)?;
+        }
+        Command::L3 {
+            json,
+            quick,
+            seconds,
+            only,
+        } => {
+            let programs = Programs::of_bench(gramway)?;
+            let options = l3::Options {
+                programs,
+                json,
+                quick,
+                seconds,
+                only,
+            };
+            l3::run(&options, &mut output)?;
         }
         Command::Floor { json, quick } => floor::run(&floor::Options { json, quick }, &mut output)?,
         Command::Demo => {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use serde::Serialize;
+
 use crate::Error;
 use crate::error::During;
 
@@ -56,6 +58,18 @@ impl Programs {
         let mut command = Command::new(&self.load);
         command.args(&self.load_prefix).args([subcommand, options]);
         command
+    }
+
+    /// A hidden load command with its options as JSON.
+    ///
+    /// # Errors
+    /// When the options can't be written as JSON.
+    pub(crate) fn load_with(&self, subcommand: &str, options: &impl Serialize) -> Result<Command, Error> {
+        let options = serde_json::to_string(options).map_err(|source| Error::Json {
+            from: subcommand.to_owned(),
+            source,
+        })?;
+        Ok(self.load(subcommand, &options))
     }
 }
 

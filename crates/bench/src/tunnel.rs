@@ -30,6 +30,8 @@ pub(crate) struct TunnelOptions {
     pub(crate) max_udp_payload: Option<u16>,
     /// `--profile` of both ends.
     pub(crate) profile: Option<String>,
+    /// `--connections` of both ends.
+    pub(crate) connections: Option<u8>,
 }
 
 /// A connected tunnel that forwards one UDP and TCP port.
@@ -190,10 +192,13 @@ fn add_options(command: &mut std::process::Command, options: &TunnelOptions) {
     if let Some(profile) = &options.profile {
         command.args(["--profile", profile]);
     }
+    if let Some(count) = options.connections {
+        command.args(["--connections", &count.to_string()]);
+    }
 }
 
 /// The server's link, or `None` as long as it is not running: it answers `status` only when its socket is bound.
-fn link(programs: &Programs, state: &Path) -> Option<String> {
+pub(crate) fn link(programs: &Programs, state: &Path) -> Option<String> {
     status(programs, state)?;
     let output = programs
         .gramway()
@@ -206,7 +211,8 @@ fn link(programs: &Programs, state: &Path) -> Option<String> {
     (output.status.success() && !text.trim().is_empty()).then_some(text)
 }
 
-fn status(programs: &Programs, state: &Path) -> Option<Value> {
+/// The answer of `gramway status --json`, or `None` where nobody answers.
+pub(crate) fn status(programs: &Programs, state: &Path) -> Option<Value> {
     let mut command = programs.gramway();
     let output = command
         .args(["status", "--json", "--state"])
@@ -253,15 +259,35 @@ pub(crate) fn free_address() -> Result<SocketAddr, Error> {
     }
 }
 
+/// Removes the directories of the benchmark that had this process ID.
+pub(crate) fn remove_directories(process: u32) {
+    let prefix = Directory::prefix(process);
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // What can't be removed lies in the temporary directory, which the system empties.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A private directory that is removed at the end.
 #[derive(Debug)]
-struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    fn create() -> Result<Self, Error> {
+    fn prefix(process: u32) -> String {
+        format!("gramway-bench-{process}-")
+    }
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the temporary directory refuses it.
+    pub(crate) fn create() -> Result<Self, Error> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("gramway-bench-{}-{number}", std::process::id()));
+        let name = format!("{}{number}", Self::prefix(std::process::id()));
+        let path = std::env::temp_dir().join(name);
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
@@ -269,7 +295,16 @@ impl Directory {
         Ok(Self(path))
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file into it that only its owner may read.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
         let path = self.0.join(name);
         let open = fs::OpenOptions::new()
             .write(true)

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use bench::{Programs, floor, forward, hidden};
+use bench::{Programs, floor, forward, hidden, l3};
 
 use crate::cli::{BenchCommand, ForwardArguments};
 use crate::exit::{Code, Problem};
@@ -27,6 +27,7 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
                 quick,
                 max_udp_payload,
                 profile,
+                connections,
                 seconds,
                 only,
                 details,
@@ -38,11 +39,27 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
                 quick,
                 max_udp_payload,
                 profile,
+                connections,
                 seconds,
                 only,
                 details,
             };
             forward::run(&options, &mut io::stdout())?;
+        }
+        BenchCommand::L3 {
+            json,
+            quick,
+            seconds,
+            only,
+        } => {
+            let options = l3::Options {
+                programs: Programs::of_gramway()?,
+                json,
+                quick,
+                seconds,
+                only,
+            };
+            l3::run(&options, &mut io::stdout())?;
         }
         BenchCommand::Floor { json, quick } => {
             floor::run(&floor::Options { json, quick }, &mut io::stdout())?
@@ -51,10 +68,10 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
             Some(name) if hidden::is_hidden(name) => hidden::run(&arguments)?,
             Some(name) => {
                 return Err(Problem::usage(format!(
-                    "there is no benchmark \"{name}\"; there are forward and floor"
+                    "there is no benchmark \"{name}\"; there are forward, l3 and floor"
                 )));
             }
-            None => return Err(Problem::usage("name a benchmark: forward or floor")),
+            None => return Err(Problem::usage("name a benchmark: forward, l3 or floor")),
         },
     }
     Ok(())
@@ -64,6 +81,7 @@ impl From<bench::Error> for Problem {
     fn from(error: bench::Error) -> Self {
         let code = match &error {
             bench::Error::Usage(_) => Code::Usage,
+            bench::Error::NotPermitted(_) => Code::Permission,
             bench::Error::Json { .. } | bench::Error::Setup(_) => Code::Bug,
             _ => Code::Unavailable,
         };

@@ -41,6 +41,12 @@ pub(crate) enum Command {
     /// Measure UDP and TCP through the tunnel, and what its parts cost
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Undo what a killed process left in the host's network; started by gramway itself
+    #[command(name = tunnel::host::GUARDIAN_SUBCOMMAND, hide = true)]
+    Guardian {
+        /// The list of changes
+        file: PathBuf,
+    },
 }
 
 /// `gramway bench`.
@@ -48,6 +54,21 @@ pub(crate) enum Command {
 pub(crate) enum BenchCommand {
     /// The tunnel beside direct traffic and a plaintext relay
     Forward(ForwardArguments),
+    /// IP packets through the tunnel, beside direct traffic, wireguard-go and quincy; needs root
+    L3 {
+        /// Write the results as JSON too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// One run of each contestant instead of the median of five
+        #[arg(long)]
+        quick: bool,
+        /// Seconds of each run [default: 3]
+        #[arg(long)]
+        seconds: Option<u32>,
+        /// Only cases whose name contains this; may be repeated
+        #[arg(long, value_name = "PATTERN")]
+        only: Vec<String>,
+    },
     /// What the parts cost: AEAD, one sealed hop, QUIC in memory
     Floor {
         /// Write the results as JSON too
@@ -77,6 +98,9 @@ pub(crate) struct ForwardArguments {
     /// --profile of both ends
     #[arg(long)]
     pub(crate) profile: Option<String>,
+    /// --connections of both ends
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<u8>,
     /// Seconds of each run [default: 2]
     #[arg(long)]
     pub(crate) seconds: Option<u32>,
@@ -97,6 +121,9 @@ pub(crate) struct CommonArguments {
     /// Config file [default: DIR/config.toml where it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Threads that carry traffic, and a client's connections to its server, 1 to 16 [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<String>,
     /// Upper bound for QUIC packets in bytes of UDP payload, 1200 to 65507
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_udp_payload: Option<String>,
@@ -109,6 +136,9 @@ pub(crate) struct CommonArguments {
     /// Do without UDP receive offload
     #[arg(long)]
     pub(crate) no_gro: bool,
+    /// Do without super-packets on the TUN device
+    #[arg(long)]
+    pub(crate) no_tun_offloads: bool,
 }
 
 /// `gramway up`.
@@ -123,6 +153,22 @@ pub(crate) struct UpArguments {
     /// Open targets that are closed otherwise, such as loopback and the server's own addresses; may be repeated
     #[arg(long, value_name = "CIDR[:PORT]")]
     pub(crate) allow_target: Vec<String>,
+    /// Carry IP packets of clients through a TUN device; needs root or CAP_NET_ADMIN
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = crate::tun::AUTOMATIC)]
+    pub(crate) tun: Option<String>,
+    /// Where clients' addresses come from; the first one is the server's own. May be repeated
+    /// [default: 10.86.0.0/24 and a private IPv6 network]
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) pool: Vec<String>,
+    /// Let clients reach what this machine reaches, by its address
+    #[arg(long)]
+    pub(crate) nat: bool,
+    /// What clients are told to be reachable besides the pools; may be repeated [default: everything with --nat]
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) advertise: Vec<String>,
+    /// Let clients reach each other
+    #[arg(long)]
+    pub(crate) client_to_client: bool,
     #[command(flatten)]
     pub(crate) common: CommonArguments,
 }
@@ -140,6 +186,21 @@ pub(crate) struct ConnectArguments {
     /// `ADDR:PORT` or `[V6]:PORT`; TARGET is `HOST:PORT` or `[V6]:PORT`, resolved at the server
     #[arg(short = 'L', long = "forward", value_name = "FORWARD")]
     pub(crate) forward: Vec<String>,
+    /// Carry IP packets through a TUN device with an address that the server leases; needs root or CAP_NET_ADMIN
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = crate::tun::AUTOMATIC)]
+    pub(crate) tun: Option<String>,
+    /// Route this through the TUN, instead of what the server advertises; may be repeated
+    #[arg(long, value_name = "CIDR", conflicts_with = "no_routes")]
+    pub(crate) route: Vec<String>,
+    /// Route nothing through the TUN but what --default-route says
+    #[arg(long)]
+    pub(crate) no_routes: bool,
+    /// Route everything through the TUN that has no better route
+    #[arg(long)]
+    pub(crate) default_route: bool,
+    /// Name server to ask while the TUN is there; may be repeated
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) dns: Vec<String>,
     #[command(flatten)]
     pub(crate) common: CommonArguments,
 }

@@ -13,10 +13,11 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use tunnel::config::{CommonConfig, Forward};
+use tunnel::config::{CommonConfig, Forward, TunRoutes};
 use tunnel::target_rules::AllowedTarget;
 
 use crate::exit::Problem;
+use crate::tun::TunSettings;
 pub(crate) use file::template;
 use keys::{KEYS, Kind};
 use values::Value;
@@ -32,6 +33,7 @@ pub(crate) struct Settings {
     pub(crate) forward: Vec<Forward>,
     pub(crate) link_file: Option<PathBuf>,
     pub(crate) bind: Option<IpAddr>,
+    pub(crate) tun: TunSettings,
     pub(crate) common: CommonConfig,
 }
 
@@ -72,8 +74,22 @@ impl Settings {
 
     /// Sets one key; the error completes "KEY: …".
     fn set(&mut self, key: &str, value: Value) -> Result<(), String> {
-        let common = &mut self.common;
+        let (common, tun) = (&mut self.common, &mut self.tun);
         match key {
+            "tun" => tun.name = Some(value.text()?).filter(|name| !name.is_empty()),
+            "tun_offloads" => tun.offloads = value.boolean()?,
+            "pool" => tun.pools = values::prefixes(&value.list()?)?,
+            "nat" => tun.nat = value.boolean()?,
+            "client_to_client" => tun.client_to_client = value.boolean()?,
+            "advertise" => tun.advertise = Some(values::prefixes(&value.list()?)?),
+            "route" => tun.routes = TunRoutes::These(values::prefixes(&value.list()?)?),
+            "no_routes" => {
+                if value.boolean()? {
+                    tun.routes = TunRoutes::None;
+                }
+            }
+            "default_route" => tun.default_route = value.boolean()?,
+            "dns" => tun.dns = values::addresses(&value.list()?)?,
             "listen" => self.listen = Some(values::listen(&value.text()?)?),
             "public" => {
                 let hosts = value.list()?;
@@ -105,6 +121,10 @@ impl Settings {
             "max_udp_payload" => {
                 let bytes = value.integer_in(crate::limits::UDP_PAYLOAD_BYTES, "bytes")?;
                 common.max_udp_payload = Some(u16::try_from(bytes).expect("the range ends below 65,536"));
+            }
+            "connections" => {
+                let count = value.integer_in(crate::limits::CONNECTIONS, "connections")?;
+                common.connections = Some(usize::try_from(count).expect("the range starts above zero"));
             }
             "profile" => common.profile = values::profile(&value.text()?)?,
             "gso" => common.gso = value.boolean()?,

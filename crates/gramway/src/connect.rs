@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use tunnel::config::ClientConfig;
+use tunnel::config::{ClientConfig, TunRoutes};
 
 use crate::admin::{AdminSocket, client_socket};
 use crate::cli::ConnectArguments;
@@ -12,6 +12,7 @@ use crate::config::Settings;
 use crate::exit::{Code, Problem};
 use crate::limits::LINK_BYTES_MAX;
 use crate::link::Link;
+use crate::tun::AUTOMATIC;
 use crate::{run, startup};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
@@ -20,13 +21,26 @@ const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
     let (directory, mut settings) = startup::settings_with(&arguments.common)?;
     settings.apply_flag("-L", "forward", &arguments.forward)?;
-    let link = find_link(arguments, &settings)?;
-    if settings.forward.is_empty() {
+    // `--tun LINK` reads like a name.
+    let (given_link, given_name) = match (&arguments.link, &arguments.tun) {
+        (None, Some(link)) if link.contains("://") => (Some(link), Some(AUTOMATIC.to_owned())),
+        (link, name) => (link.as_ref(), name.clone()),
+    };
+    settings.apply_flag("--tun", "tun", given_name.as_slice())?;
+    settings.apply_flag("--route", "route", &arguments.route)?;
+    settings.apply_flag("--dns", "dns", &arguments.dns)?;
+    if arguments.no_routes {
+        settings.tun.routes = TunRoutes::None;
+    }
+    settings.tun.default_route |= arguments.default_route;
+    let link = find_link(given_link, arguments, &settings)?;
+    if settings.forward.is_empty() && settings.tun.name.is_none() {
         return Err(Problem::usage(
-            "nothing to forward; give at least one -L, such as -L udp:5353=10.0.0.1:53",
+            "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, or --tun",
         ));
     }
 
+    let (tun, _name_lock) = settings.tun.for_client(&directory)?.unzip();
     startup::raise_file_limit();
     let handle = tunnel::client::start(ClientConfig {
         servers: link
@@ -38,6 +52,7 @@ pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
         token: link.token,
         forwards: settings.forward.clone(),
         bind: settings.bind,
+        tun,
         common: settings.common,
     })?;
     let controller = handle.controller();
@@ -53,10 +68,14 @@ pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
 }
 
 /// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the settings' file.
-fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, Problem> {
+fn find_link(
+    link: Option<&String>,
+    arguments: &ConnectArguments,
+    settings: &Settings,
+) -> Result<Link, Problem> {
     let variable = std::env::var_os(LINK_VARIABLE).filter(|text| !text.is_empty());
     let given: Vec<_> = [
-        arguments.link.as_ref().map(|_| "as an argument"),
+        link.map(|_| "as an argument"),
         arguments.link_file.as_ref().map(|_| "with --link-file"),
         variable.as_ref().map(|_| "in GRAMWAY_LINK"),
     ]
@@ -69,7 +88,7 @@ fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, 
             given.join(" and ")
         )));
     }
-    if let Some(text) = &arguments.link {
+    if let Some(text) = link {
         return parse(Code::Usage, "LINK", text);
     }
     if let Some(text) = variable {

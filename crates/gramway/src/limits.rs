@@ -9,6 +9,9 @@ pub(crate) const HOST_BYTES_MAX: usize = 253;
 /// Bytes of UDP payload for QUIC packets: RFC 9000 section 14 demands 1,200; the IPv4 header leaves 65,507.
 pub(crate) const UDP_PAYLOAD_BYTES: RangeInclusive<i64> = 1_200..=65_507;
 
+/// Connections to a server, and shards of one.
+pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=tunnel::limits::SHARDS_MAX as i64;
+
 /// Slowest fixed rate, in bits per second: below it one full train takes seconds.
 pub(crate) const FIXED_RATE_MIN: u64 = 1_000_000;
 
@@ -20,6 +23,9 @@ pub(crate) const SOCKET_BUFFER_BYTES: RangeInclusive<i64> = 65_536..=1_073_741_8
 
 /// Idle expiry of UDP sessions, in seconds, up to a day.
 pub(crate) const UDP_IDLE_SECONDS: RangeInclusive<i64> = 1..=86_400;
+
+/// Clients with a TUN that share a state directory at a time.
+pub(crate) const CLIENT_NAMES_MAX: usize = 16;
 
 /// Bytes of a link: room for sixteen long host names; also bounds what is read from a link file.
 pub(crate) const LINK_BYTES_MAX: usize = 8_192;

@@ -10,6 +10,7 @@ mod connect;
 mod endpoint;
 mod exit;
 mod forward;
+mod guardian;
 mod identity;
 mod limits;
 mod link;
@@ -24,6 +25,7 @@ mod status;
 mod status_table;
 #[cfg(test)]
 mod test_support;
+mod tun;
 mod units;
 mod up;
 
@@ -61,5 +63,6 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Link(arguments) => print_link::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),
+        cli::Command::Guardian { file } => guardian::run(&file),
     }
 }

@@ -75,14 +75,35 @@ pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
             rtt,
             payload_unsplit,
         } => {
-            let forwards: Vec<_> = forwards.iter().map(forward::describe).collect();
+            let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
+            parts.extend(forwards.iter().map(forward::describe));
             format!(
-                "connected to {server}, round trip {}, {}, payloads up to {payload_unsplit} bytes unsplit",
-                units::milliseconds(*rtt),
-                forwards.join(", ")
+                "connected to {server}, {}, payloads up to {payload_unsplit} bytes unsplit",
+                parts.join(", ")
             )
         }
+        Notice::Stripes { up, of } if up == of => format!("{of} stripes"),
+        Notice::Stripes { up, of } => format!("a stripe is back: {up} of {of}"),
+        Notice::StripeLost { up, of, reason } => {
+            format!("a stripe is lost ({reason}): {up} of {of}; its flows move to the others")
+        }
         Notice::Reconnecting { reason } => format!("connecting again: {reason}"),
+        Notice::Tun {
+            name,
+            addresses,
+            routes,
+            mtu,
+        } => {
+            let list = |texts: Vec<String>| match texts.as_slice() {
+                [] => "none".to_owned(),
+                _ => texts.join(", "),
+            };
+            format!(
+                "TUN {name}: addresses {}, routes {}, MTU {mtu}",
+                list(addresses.iter().map(ToString::to_string).collect()),
+                list(routes.iter().map(ToString::to_string).collect()),
+            )
+        }
         Notice::PayloadUnsplit { bytes } => format!("payloads up to {bytes} bytes unsplit"),
         Notice::Warning { text } => format!("warning: {text}"),
     }
@@ -134,6 +155,22 @@ mod tests {
             line(&notice, &forwards),
             "connected to 192.0.2.1:443, round trip 0.34 ms, udp 127.0.0.1:53 -> 10.0.0.1:53, \
              tcp 127.0.0.1:80 -> web:80, payloads up to 1402 bytes unsplit"
+        );
+    }
+
+    #[test]
+    fn stripes_that_come_and_go_are_one_short_line_each() {
+        let line = |notice| line(&notice, &[]);
+        assert_eq!(line(Notice::Stripes { up: 2, of: 2 }), "2 stripes");
+        assert_eq!(line(Notice::Stripes { up: 2, of: 3 }), "a stripe is back: 2 of 3");
+        let lost = Notice::StripeLost {
+            up: 1,
+            of: 2,
+            reason: "timed out".to_owned(),
+        };
+        assert_eq!(
+            line(lost),
+            "a stripe is lost (timed out): 1 of 2; its flows move to the others"
         );
     }
 

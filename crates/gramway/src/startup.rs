@@ -37,6 +37,7 @@ pub(crate) fn settings(
 /// [`settings`], and the flags that all commands with traffic share.
 pub(crate) fn settings_with(common: &CommonArguments) -> Result<(StateDirectory, Settings), Problem> {
     let (directory, mut settings) = settings(common.state.as_deref(), common.config.as_deref())?;
+    settings.apply_flag("--connections", "connections", common.connections.as_slice())?;
     settings.apply_flag(
         "--max-udp-payload",
         "max_udp_payload",
@@ -45,6 +46,7 @@ pub(crate) fn settings_with(common: &CommonArguments) -> Result<(StateDirectory,
     settings.apply_flag("--profile", "profile", common.profile.as_slice())?;
     settings.common.gso &= !common.no_gso;
     settings.common.gro &= !common.no_gro;
+    settings.tun.offloads &= !common.no_tun_offloads;
     Ok((directory, settings))
 }
 

@@ -86,6 +86,14 @@ fn render_process(process: &Value) -> String {
     );
     row("outer socket", block.socket("/outer_io"));
     row("inner sockets", block.socket("/inner_io"));
+    if process["tun"].is_object() {
+        row("TUN", block.tun());
+    }
+    let shards = process["shards"].as_array().map_or(&[][..], Vec::as_slice);
+    // One shard has nothing that is not above.
+    for shard in shards.iter().filter(|_| shards.len() > 1) {
+        row(&format!("shard {}", shard["index"]), render_shard(shard));
+    }
     for peer in process["peers"].as_array().into_iter().flatten() {
         row("peer", render_peer(peer));
     }
@@ -121,6 +129,37 @@ fn render_peer(peer: &Value) -> String {
         block.number("/payload_unsplit"),
         block.bytes("/queue_bytes"),
         block.count("/quic/packets_lost"),
+    )
+}
+
+fn render_shard(shard: &Value) -> String {
+    let block = Block(shard);
+    let stripe = shard["stripe"].as_object().map_or(String::new(), |_| {
+        let rtt = shard.pointer("/stripe/rtt_ms").and_then(Value::as_f64);
+        let rtt = Duration::try_from_secs_f64(rtt.unwrap_or(0.0) / 1_000.0).unwrap_or_default();
+        format!(
+            ", round trip {}, window {}, path MTU {}",
+            milliseconds(rtt),
+            block.bytes("/stripe/congestion_window_bytes"),
+            block.number("/stripe/path_mtu"),
+        )
+    });
+    format!(
+        "{}{}{stripe}; {} connections, {} UDP sessions, {} TCP connections open; {} datagrams sent, {} received; \
+         {} given to others, {} taken{}{}",
+        block.text("/state"),
+        shard["server_shard"]
+            .as_u64()
+            .map_or(String::new(), |index| format!(" to shard {index}")),
+        block.count("/connections/open"),
+        block.count("/udp_sessions/open"),
+        block.count("/tcp_connections/open"),
+        block.count("/datagrams_sent"),
+        block.count("/datagrams_received"),
+        block.count("/handover/given"),
+        block.count("/handover/taken"),
+        block.unless_zero("{} without room", "/handover/dropped"),
+        block.unless_zero("{} reconnects", "/reconnects"),
     )
 }
 
@@ -180,6 +219,31 @@ impl Block<'_> {
         }
     }
 
+    fn tun(&self) -> String {
+        let leases = match self.text("/role") {
+            "server" => format!(
+                ", {} leases held of {} kept",
+                self.count("/tun/leases/open"),
+                self.count("/tun/leases_kept")
+            ),
+            _ => String::new(),
+        };
+        format!(
+            "{}, MTU {}, {} sessions{leases}; {} read ({} super-packets), {}; {} written ({} super-packets), {}{}{}",
+            self.text("/tun/name"),
+            self.number("/tun/mtu"),
+            self.count("/tun/sessions"),
+            self.count("/tun/io/reads"),
+            self.count("/tun/io/super_reads"),
+            self.bytes("/tun/io/bytes_read"),
+            self.count("/tun/io/writes"),
+            self.count("/tun/io/super_writes"),
+            self.bytes("/tun/io/bytes_written"),
+            self.unless_zero("{} refused by the kernel", "/tun/io/refused"),
+            self.unless_zero("{} errors", "/tun/io/errors"),
+        )
+    }
+
     fn socket(&self, pointer: &str) -> String {
         let at = |name: &str| format!("{pointer}/{name}");
         let per_call = |segments: &str, calls: &str| {
@@ -205,7 +269,7 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::snapshot::{PeerSnapshot, QuicCounters, Snapshot};
+    use tunnel::snapshot::{PeerSnapshot, QuicCounters, ShardSnapshot, Snapshot, StripeSnapshot};
 
     use super::*;
 
@@ -235,12 +299,26 @@ mod tests {
             queue_bytes: 0,
             quic: QuicCounters::default(),
         });
+        let alone = ShardSnapshot {
+            state: "connected".into(),
+            server_shard: Some(1),
+            stripe: Some(StripeSnapshot {
+                rtt_ms: 20.0,
+                congestion_window_bytes: 12_000,
+                path_mtu: 1_452,
+            }),
+            ..ShardSnapshot::default()
+        };
+        snapshot.shards.push(alone.clone());
+        assert!(!render(&[serde_json::to_value(&snapshot).unwrap()]).contains("shard 0"));
+        snapshot.shards.push(ShardSnapshot { index: 1, ..alone });
         let text = render(&[serde_json::to_value(&snapshot).unwrap()]);
         for part in [
             "client 7, connected on 127.0.0.1:4433, for 1 min 5 s\n",
             "refused requests: 404 3",
             "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
             "30 received (7.5 a call), 17 dropped by the kernel",
+            "  shard 1       connected to shard 1, round trip 20 ms, window 12.0 kB, path MTU 1452; 0 connections, ",
             "192.0.2.1:443 (no token yet), round trip 0.34 ms, window 12.0 kB, path MTU 1452, 1402 bytes unsplit",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");

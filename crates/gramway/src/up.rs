@@ -24,6 +24,11 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     settings.apply_flag("--listen", "listen", arguments.listen.as_slice())?;
     settings.apply_flag("--public", "public", &arguments.public)?;
     settings.apply_flag("--allow-target", "allow_target", &arguments.allow_target)?;
+    settings.apply_flag("--tun", "tun", arguments.tun.as_slice())?;
+    settings.apply_flag("--pool", "pool", &arguments.pool)?;
+    settings.apply_flag("--advertise", "advertise", &arguments.advertise)?;
+    settings.tun.nat |= arguments.nat;
+    settings.tun.client_to_client |= arguments.client_to_client;
     let listen = settings.listen.unwrap_or_else(addresses::default_listen);
     let hosts: Vec<_> = addresses::announced(listen, &settings.public)
         .into_iter()
@@ -31,6 +36,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .collect();
     let mut state = ServerState::open(&directory, &hosts)?;
 
+    let tun = settings.tun.for_server(&directory, state.identity.pin())?;
     startup::raise_file_limit();
     let handle = tunnel::server::start(ServerConfig {
         listen,
@@ -40,6 +46,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         reset_key: state.reset_key,
         token_key: state.token_key,
         allowed_targets: settings.allow_target.clone(),
+        tun,
         common: settings.common.clone(),
     })?;
     let controller = handle.controller();

@@ -1,5 +1,5 @@
-//! Capsules (RFC 9297 section 3.2) in the content of a CONNECT-UDP stream: DATAGRAM ones are delivered, others
-//! skipped.
+//! Capsules (RFC 9297 section 3.2): cutting a stream's content into them, and those of CONNECT-UDP, where DATAGRAM
+//! ones are delivered and others skipped.
 
 use bytes::{Buf, Bytes};
 use packet::varint;
@@ -7,7 +7,7 @@ use packet::varint;
 use crate::{MessageError, frame::HeaderReader, limits::CAPSULE_BYTES_MAX};
 
 /// Capsule type DATAGRAM (RFC 9297 section 3.5).
-const DATAGRAM: u64 = 0x00;
+pub(crate) const DATAGRAM: u64 = 0x00;
 
 /// What precedes a UDP payload in a DATAGRAM capsule: type, length, context ID.
 pub const PREFIX_BYTES_MAX: usize = 3 * varint::LEN_MAX;
@@ -21,74 +21,29 @@ pub enum Capsule {
     Oversized(u64),
 }
 
-#[derive(Debug)]
-enum State {
-    Header,
-    Skip(u64),
-    Datagram(Vec<u8>, u64),
-}
-
-/// Reads the capsules of one stream.
-#[derive(Debug)]
+/// Reads the capsules of a CONNECT-UDP stream.
+#[derive(Debug, Default)]
 pub struct CapsuleReader {
-    header: HeaderReader,
-    state: State,
-}
-
-impl Default for CapsuleReader {
-    fn default() -> Self {
-        Self::new()
-    }
+    raw: RawReader,
 }
 
 impl CapsuleReader {
     /// A reader at the start of the stream's content.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            header: HeaderReader::default(),
-            state: State::Header,
-        }
+        Self::default()
     }
 
     /// Consumes from `input`, content of DATA frames, up to the next capsule of interest; `None` when all of it is
     /// consumed. A capsule that lies whole in `input` is a slice of it.
     pub fn next(&mut self, input: &mut Bytes) -> Option<Capsule> {
-        loop {
-            match &mut self.state {
-                State::Header => match self.header.read(input)? {
-                    (DATAGRAM, length) if length > CAPSULE_BYTES_MAX => {
-                        self.state = State::Skip(length);
-                        return Some(Capsule::Oversized(length));
-                    }
-                    (DATAGRAM, length) => self.state = State::Datagram(Vec::new(), length),
-                    (_, length) => self.state = State::Skip(length),
-                },
-                State::Skip(0) => self.state = State::Header,
-                State::Skip(_) if input.is_empty() => return None,
-                State::Skip(left) => {
-                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-                    *left -= taken as u64;
-                    input.advance(taken);
-                }
-                State::Datagram(buffer, left) => {
-                    let part = input.split_to(input.len().min(*left as usize));
-                    *left -= part.len() as u64;
-                    let is_whole = *left == 0;
-                    if is_whole && buffer.is_empty() {
-                        self.state = State::Header;
-                        return Some(Capsule::Datagram(part));
-                    }
-                    buffer.extend_from_slice(&part);
-                    if !is_whole {
-                        return None;
-                    }
-                    let datagram = Bytes::from(std::mem::take(buffer));
-                    self.state = State::Header;
-                    return Some(Capsule::Datagram(datagram));
-                }
-            }
-        }
+        let raw = self
+            .raw
+            .next(input, |kind| (kind == DATAGRAM).then_some(CAPSULE_BYTES_MAX))?;
+        Some(match raw {
+            Raw::Whole(_, datagram) => Capsule::Datagram(datagram),
+            Raw::TooLong(_, length) => Capsule::Oversized(length),
+        })
     }
 
     /// The content ended.
@@ -96,6 +51,82 @@ impl CapsuleReader {
     /// # Errors
     /// H3_MESSAGE_ERROR for the stream inside a capsule (RFC 9297 section 3.3).
     pub fn finish(&self) -> Result<(), MessageError> {
+        self.raw.finish()
+    }
+}
+
+/// A capsule of a type that its reader asked for.
+#[derive(Debug)]
+pub(crate) enum Raw {
+    /// Type and value.
+    Whole(u64, Bytes),
+    /// Type and bytes of one that is being skipped.
+    TooLong(u64, u64),
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Header,
+    Skip(u64),
+    /// Inside a value that is kept: its type, what came of it, and the bytes to come.
+    Value(u64, Vec<u8>, u64),
+}
+
+/// Cuts content into capsules.
+#[derive(Debug, Default)]
+pub(crate) struct RawReader {
+    header: HeaderReader,
+    state: State,
+}
+
+impl RawReader {
+    /// Consumes from `input` up to the next capsule of a type for which `bytes_max` names the longest value that is
+    /// kept; others are skipped.
+    pub(crate) fn next(&mut self, input: &mut Bytes, bytes_max: impl Fn(u64) -> Option<u64>) -> Option<Raw> {
+        loop {
+            match &mut self.state {
+                State::Header => {
+                    let (kind, length) = self.header.read(input)?;
+                    match bytes_max(kind) {
+                        Some(most) if length <= most => self.state = State::Value(kind, Vec::new(), length),
+                        Some(_) => {
+                            self.state = State::Skip(length);
+                            return Some(Raw::TooLong(kind, length));
+                        }
+                        None => self.state = State::Skip(length),
+                    }
+                }
+                State::Skip(0) => self.state = State::Header,
+                State::Skip(_) if input.is_empty() => return None,
+                State::Skip(left) => {
+                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+                    *left -= taken as u64;
+                    input.advance(taken);
+                }
+                State::Value(kind, buffer, left) => {
+                    let part = input.split_to(input.len().min(*left as usize));
+                    *left -= part.len() as u64;
+                    if *left > 0 {
+                        buffer.extend_from_slice(&part);
+                        return None;
+                    }
+                    let value = if buffer.is_empty() {
+                        part
+                    } else {
+                        buffer.extend_from_slice(&part);
+                        Bytes::from(std::mem::take(buffer))
+                    };
+                    let kind = *kind;
+                    self.state = State::Header;
+                    return Some(Raw::Whole(kind, value));
+                }
+            }
+        }
+    }
+
+    /// The content ended.
+    pub(crate) fn finish(&self) -> Result<(), MessageError> {
         match self.state {
             State::Header if self.header.is_empty() => Ok(()),
             State::Skip(0) => Ok(()),

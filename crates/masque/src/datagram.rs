@@ -1,5 +1,5 @@
 //! HTTP Datagrams in QUIC DATAGRAM frames (RFC 9297 section 2.1) with the context ID of CONNECT-UDP (RFC 9298 section
-//! 5).
+//! 5) and CONNECT-IP (RFC 9484 section 6).
 
 use packet::varint;
 
@@ -16,9 +16,10 @@ pub const PREFIX_BYTES_MAX: usize = 2 * varint::LEN_MAX;
 pub struct View<'a> {
     /// The request's stream ID divided by four; also see [`View::stream_id`].
     pub quarter_stream_id: u64,
-    /// Who the payload is for: [`UDP_CONTEXT_ID`], the split context, or unknown (to be dropped).
+    /// What the payload is: [`UDP_CONTEXT_ID`] or [`crate::ip::PACKET_CONTEXT_ID`], a context that was agreed on, or
+    /// unknown (to be dropped).
     pub context_id: u64,
-    /// What follows; the UDP payload in context 0.
+    /// What follows; in context 0 the UDP payload or the IP packet.
     pub payload: &'a [u8],
 }
 

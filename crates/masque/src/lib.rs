@@ -1,5 +1,5 @@
-//! HTTP/3 and MASQUE for both roles, sans-IO: exactly what a UDP and TCP proxy needs of RFC 9114, 9204, 9297 and
-//! 9298.
+//! HTTP/3 and MASQUE for both roles, sans-IO: exactly what a UDP, TCP and IP proxy needs of RFC 9114, 9204,
+//! 9297, 9298 and 9484.
 //!
 //! The crate owns no stream, no socket and no clock. The caller hands in the bytes of each QUIC stream, in any
 //! chunks, and writes out the bytes that it gets back; time enters as a parameter. Everything from the peer is
@@ -9,6 +9,7 @@
 //! - [`MessageReader`]: the receive half of one request stream; [`headers_frame`] and [`data_frame_header`] make the
 //!   send half.
 //! - [`request`] and [`response`]: building and judging CONNECT and CONNECT-UDP.
+//! - [`ip`]: CONNECT-IP: requests, addresses, routes.
 //! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
 
 pub mod capsule;
@@ -17,11 +18,13 @@ pub mod datagram;
 mod error;
 mod frame;
 mod headers;
+pub mod ip;
 pub mod limits;
 mod message;
 pub mod qpack;
 pub mod request;
 pub mod response;
+mod server_shard;
 mod settings;
 pub mod split;
 mod target;
@@ -31,5 +34,6 @@ pub use error::{Code, ConnectionError, MessageError};
 pub use frame::{data_frame_header, headers_frame};
 pub use headers::{Field, HeaderList};
 pub use message::{Item, MessageReader};
+pub use server_shard::ServerShard;
 pub use settings::Settings;
 pub use target::{Target, TargetError};

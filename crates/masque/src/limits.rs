@@ -38,6 +38,13 @@ pub const INTERIM_RESPONSES_MAX: u32 = 8;
 /// Bytes of a DATAGRAM capsule that is taken: a context ID and the longest UDP payload; a longer one is skipped.
 pub const CAPSULE_BYTES_MAX: u64 = 65_536;
 
+/// Addresses in one ADDRESS_ASSIGN or ADDRESS_REQUEST capsule: a client needs one or two, a site a few more.
+pub const ADDRESSES_MAX: usize = 64;
+
+/// Ranges in one ROUTE_ADVERTISEMENT capsule: "everything but private networks" takes about 40, a company's list some
+/// hundreds.
+pub const ROUTES_MAX: usize = 1024;
+
 /// Messages in reassembly at a time, for one [`crate::split::Reassembler`]. Senders finish a message before the next,
 /// so this many are touched by reordering and loss only.
 pub const REASSEMBLY_SLOTS: usize = 16;

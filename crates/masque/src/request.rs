@@ -1,4 +1,4 @@
-//! Requests: building CONNECT and CONNECT-UDP, and judging what a client sent.
+//! Requests: building CONNECT and CONNECT-UDP, and judging what a client sent, CONNECT-IP among it.
 //!
 //! A request that breaks RFC 9114 sections 4.2 to 4.4 is malformed and costs its stream. One that is well-formed but
 //! not ours is [`Request::Other`]. A target that cannot be is reported inside the request, so that the caller looks
@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{HeaderList, MessageError, Target, TargetError, limits::STRUCTURED_INTEGER_MAX};
+use crate::{HeaderList, MessageError, Target, TargetError, ip, limits::STRUCTURED_INTEGER_MAX};
 
 /// Request and response field that offers and accepts the split context (specs/split.md, SPLIT-1).
 pub const SPLIT_FIELD: &str = "gramway-split";
@@ -19,6 +19,8 @@ const WELL_KNOWN: &str = "/.well-known/masque/udp/";
 pub enum Request {
     /// UDP forward (RFC 9298 section 3.4).
     ConnectUdp(ConnectUdp),
+    /// IP packets (RFC 9484 section 4.4).
+    ConnectIp(ip::ConnectIp),
     /// TCP forward (RFC 9114 section 4.4); the credential comes in `Proxy-Authorization`.
     Connect {
         /// Where to, from `:authority`.
@@ -45,12 +47,12 @@ pub struct ConnectUdp {
     pub capsule_protocol: bool,
 }
 
-/// Which URI template a CONNECT-UDP request follows.
+/// Which URI template a CONNECT-UDP or CONNECT-IP request follows.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PathKind {
-    /// `/.well-known/masque/udp/{target_host}/{target_port}/`
+    /// `/.well-known/masque/udp/{target_host}/{target_port}/` or `/.well-known/masque/ip/{target}/{ipproto}/`
     WellKnown,
-    /// `/{segment}/{target_host}/{target_port}/`: the segment may be a credential, so compare it in constant time.
+    /// `/{segment}/` and the same two variables: the segment may be a credential, so compare it in constant time.
     Segment(String),
 }
 
@@ -158,10 +160,13 @@ pub fn classify(list: &HeaderList) -> Result<Request, MessageError> {
         ));
     }
     check_host(list, Some(authority))?;
+    if protocol == "connect-ip" && scheme == "https" {
+        return Ok(ip::judge(list, path).map_or(Request::Other, Request::ConnectIp));
+    }
     if protocol != "connect-udp" || scheme != "https" {
         return Ok(Request::Other);
     }
-    let Some((path, host, port)) = split_path(path) else {
+    let Some((path, host, port)) = split_path(path, WELL_KNOWN) else {
         return Ok(Request::Other);
     };
     Ok(Request::ConnectUdp(ConnectUdp {
@@ -177,7 +182,12 @@ pub fn classify(list: &HeaderList) -> Result<Request, MessageError> {
 /// Whatever else stands there counts as absent.
 #[must_use]
 pub fn split_context(list: &HeaderList) -> Option<u64> {
-    let text = std::str::from_utf8(list.only(SPLIT_FIELD)?).ok()?;
+    context_field(list, SPLIT_FIELD)
+}
+
+/// A context ID that a client may allocate, in the field `name`.
+pub(crate) fn context_field(list: &HeaderList, name: &str) -> Option<u64> {
+    let text = std::str::from_utf8(list.only(name)?).ok()?;
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -283,22 +293,23 @@ fn check_host(list: &HeaderList, authority: Option<&str>) -> Result<(), MessageE
     }
 }
 
-fn split_path(path: &str) -> Option<(PathKind, &str, &str)> {
-    let (kind, rest) = match path.strip_prefix(WELL_KNOWN) {
+/// The template that a path follows, and the two variables at its end, not decoded.
+pub(crate) fn split_path<'a>(path: &'a str, well_known: &str) -> Option<(PathKind, &'a str, &'a str)> {
+    let (kind, rest) = match path.strip_prefix(well_known) {
         Some(rest) => (PathKind::WellKnown, rest),
         None => {
             let (segment, rest) = path.strip_prefix('/')?.split_once('/')?;
             (PathKind::Segment(segment.to_owned()), rest)
         }
     };
-    let (host, port) = rest.strip_suffix('/')?.split_once('/')?;
+    let (first, second) = rest.strip_suffix('/')?.split_once('/')?;
     let is_one_segment = |text: &str| !text.is_empty() && !text.contains(['/', '?', '#']);
     let segment_fits = !matches!(&kind, PathKind::Segment(segment) if !is_one_segment(segment));
-    (segment_fits && is_one_segment(host) && is_one_segment(port)).then_some((kind, host, port))
+    (segment_fits && is_one_segment(first) && is_one_segment(second)).then_some((kind, first, second))
 }
 
 /// RFC 6750 section 2.1; the scheme's case does not matter (RFC 9110 section 11.1).
-fn credential(list: &HeaderList, name: &str) -> Credential {
+pub(crate) fn credential(list: &HeaderList, name: &str) -> Credential {
     if list.values(name).next().is_none() {
         return Credential::None;
     }

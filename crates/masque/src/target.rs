@@ -79,17 +79,7 @@ impl Target {
     /// percent-encoded, so an IPv6 address's colons become `%3A` (RFC 9298 section 3).
     #[must_use]
     pub fn path(&self) -> String {
-        let mut path = String::with_capacity(self.host.len() + 6);
-        for byte in self.host.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    path.push(char::from(byte))
-                }
-                _ => write!(path, "%{byte:02X}").expect("writing to a String cannot fail"),
-            }
-        }
-        write!(path, "/{}", self.port).expect("writing to a String cannot fail");
-        path
+        format!("{}/{}", percent_encode(&self.host), self.port)
     }
 
     /// The reverse of [`Target::path`]: two path segments.
@@ -132,7 +122,7 @@ impl fmt::Display for Target {
 
 /// Letters, digits, hyphens and underscores in labels; an all-numeric last label is an address or nothing (RFC 3696
 /// section 2).
-fn is_name(host: &str) -> bool {
+pub(crate) fn is_name(host: &str) -> bool {
     let labels = host.strip_suffix('.').unwrap_or(host);
     let last = labels.rsplit('.').next().unwrap_or_default();
     host.len() <= NAME_BYTES_MAX
@@ -153,8 +143,22 @@ fn parse_port(text: &str) -> Result<u16, TargetError> {
     text.parse().map_err(|_| TargetError::Port)
 }
 
+/// Escapes whatever is not unreserved (RFC 3986 section 2.3).
+pub(crate) fn percent_encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => write!(encoded, "%{byte:02X}").expect("writing to a String cannot fail"),
+        }
+    }
+    encoded
+}
+
 /// `None` for a broken escape or a result that is not UTF-8.
-fn percent_decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut plain = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

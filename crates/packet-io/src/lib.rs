@@ -5,6 +5,9 @@
 //! one, and the path does without GSO for [`GSO_BACKOFF`]. [`FaultySocket`] has the same interface and loses,
 //! duplicates and mangles datagrams by a seed. [`Poller`] and [`Waker`] are the event loop's ends of the kernel.
 //!
+//! [`TunDevice`] exchanges IP packets with the kernel; sockets of several threads may share a port, and [`steering`] has
+//! the kernel spread QUIC packets over them.
+//!
 //! Sockets are non-blocking and belong to one thread. This is the only crate with unsafe code, all of it in `sys`;
 //! other platforms replace that module.
 //!
@@ -35,25 +38,37 @@ mod buffers;
 mod capabilities;
 mod datagram;
 mod faulty;
+mod interface;
 mod limits;
+mod listener;
+mod network;
 mod poller;
 mod send;
+mod seqpacket;
 mod socket;
+pub mod steering;
 #[expect(
     unsafe_code,
     reason = "the one place where system calls without a safe wrapper are made"
 )]
 mod sys;
 mod thread;
+mod tun;
 
 pub use batch::{ReceiveBatch, ReceiveMeta, Received};
 pub use buffers::{BufferGrants, Grant};
 pub use capabilities::{Capabilities, Offloads};
 pub use datagram::{DatagramSocket, IoStats, Outgoing, SendDrops, SendOutcome};
 pub use faulty::{FaultCounts, Faults, FaultySocket};
+pub use interface::InterfaceName;
 pub use limits::{
-    GSO_BACKOFF, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SLOT_BYTES_MAX, TRAIN_BYTES_MAX,
+    GSO_BACKOFF, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEQPACKET_BATCH_MAX,
+    SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_PACKET_BYTES_MAX, TUN_QUEUES_MAX, VNET_HEADER_BYTES,
 };
+pub use listener::{join_tcp_group, listen_tcp_group};
+pub use network::network_cookie;
 pub use poller::{Interest, Poller, Ready, Waker};
+pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu};
 pub use thread::{pin_thread, raise_fd_limit};
+pub use tun::{TunDevice, TunError, TunOffloads, TunOpenError, TunQueue, TunRead, TunStats};

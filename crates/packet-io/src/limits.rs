@@ -10,6 +10,18 @@ pub const SLOT_BYTES_MAX: usize = 65_536;
 /// Most bytes of one GSO train: an IPv4 packet minus its headers.
 pub const TRAIN_BYTES_MAX: usize = packet::UDP_PAYLOAD_MAX;
 
+/// Most bytes of a packet that a TUN device gives or takes at once: what the length field of an IPv4 header holds.
+pub const TUN_PACKET_BYTES_MAX: usize = 65_535;
+
+/// Bytes of the `virtio_net_hdr` before each packet of a TUN device (virtio 1.2, section 5.1.6, without `num_buffers`).
+pub const VNET_HEADER_BYTES: usize = packet::vnet::VNET_HEADER_BYTES;
+
+/// Most queues of a TUN device (`MAX_TAP_QUEUES` of the kernel).
+pub const TUN_QUEUES_MAX: usize = 256;
+
+/// Most bytes of an interface's name (`IFNAMSIZ` without its zero).
+pub(crate) const INTERFACE_NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
+
 /// Bytes of the longest socket address used here, `sockaddr_in6`, rounded up to its alignment.
 pub(crate) const NAME_BYTES: usize = 32;
 
@@ -28,6 +40,10 @@ pub const SEND_BUFFER_BYTES_DEFAULT: usize = 2 << 20;
 /// Most kernel messages of one `sendmmsg` call: two trains' worth when each segment has to go alone, and small
 /// enough that the arrays (about 300 bytes per message) stay in the cache.
 pub(crate) const SEND_UNITS_MAX: usize = 128;
+
+/// Most messages of one call on a Unix SEQPACKET socket: a receiver's batch of 32 slots; the arrays (2.5 KiB) are
+/// written for each call.
+pub const SEQPACKET_BATCH_MAX: usize = 32;
 
 /// How long a path goes without GSO once the kernel refused a train whose segments it took one by one. Routes and
 /// devices seldom change back sooner, and a retry costs one failed call.

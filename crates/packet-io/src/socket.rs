@@ -12,6 +12,7 @@ use crate::batch::{ReceiveBatch, newer_drops};
 use crate::buffers::BufferGrants;
 use crate::capabilities::{Capabilities, Offloads};
 use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
+use crate::interface::InterfaceName;
 use crate::limits::{RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEND_UNITS_MAX};
 use crate::send::Sender;
 use crate::sys::addr::Family;
@@ -31,6 +32,10 @@ pub struct SocketOptions {
     pub dont_fragment: bool,
     /// Report the ECN codepoint of what is received.
     pub receive_ecn: bool,
+    /// Share the port with sockets of this user's processes that do so too ([`UdpSocket::bind_group`]).
+    pub reuse_port: bool,
+    /// The only interface to send and receive by, whatever the routes say.
+    pub interface: Option<InterfaceName>,
 }
 
 impl Default for SocketOptions {
@@ -41,6 +46,8 @@ impl Default for SocketOptions {
             offloads: Offloads::default(),
             dont_fragment: false,
             receive_ecn: false,
+            reuse_port: false,
+            interface: None,
         }
     }
 }
@@ -68,6 +75,34 @@ impl UdpSocket {
     pub fn bind(local: SocketAddr, options: &SocketOptions) -> io::Result<Self> {
         let local = canonical(local);
         Self::open(Some(local), None, options).map_err(|error| explain(&error, "listen at", local))
+    }
+
+    /// `count` (at least 1) sockets that share the port of `local`, at which nobody else may be receiving already. The
+    /// kernel spreads senders over them by addresses and ports, until [`crate::steering`] tells it better. Closing one
+    /// moves the last into its place; a later one joins with [`SocketOptions::reuse_port`].
+    ///
+    /// # Errors
+    /// As of [`UdpSocket::bind`].
+    pub fn bind_group(local: SocketAddr, count: usize, options: &SocketOptions) -> io::Result<Vec<Self>> {
+        let alone = SocketOptions {
+            reuse_port: false,
+            ..*options
+        };
+        let first = Self::bind(local, &alone)?;
+        let shared = first.local_addr()?;
+        if count > 1 {
+            // Set after binding, it lets others join and did not make this one join others.
+            first.socket.set_reuse_port(true)?;
+        }
+        let joining = SocketOptions {
+            reuse_port: true,
+            ..*options
+        };
+        let mut sockets = vec![first];
+        for _ in 1..count {
+            sockets.push(Self::bind(shared, &joining)?);
+        }
+        Ok(sockets)
     }
 
     /// A socket that talks to `remote` only, from `local` or whatever address the kernel chooses.
@@ -110,6 +145,12 @@ impl UdpSocket {
             options,
         )?;
         let grants = BufferGrants::apply(&socket, options.receive_buffer_bytes, options.send_buffer_bytes)?;
+        if options.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        if let Some(interface) = options.interface {
+            bind_interface(&socket, Some(interface))?;
+        }
         if let Some(local) = local {
             socket.bind(&local.into())?;
         }
@@ -150,6 +191,15 @@ impl UdpSocket {
     #[must_use]
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.remote
+    }
+
+    /// Binds the socket to an interface, or to another one, or to none. What is under way stays where it is. Binding
+    /// one that is bound already needs CAP_NET_RAW.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such interface, `PermissionDenied` without the capability.
+    pub fn set_interface(&self, interface: Option<InterfaceName>) -> io::Result<()> {
+        bind_interface(&self.socket, interface)
     }
 
     /// Brings `kernel_drops` of the counters up to date, which receiving does only with the next datagram.
@@ -285,6 +335,21 @@ fn set_up(
         (true, false) => options::set(descriptor, libc::IPPROTO_IP, libc::IP_PKTINFO, on),
         (true, true) => options::set(descriptor, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on),
     }
+}
+
+fn bind_interface(socket: &Socket, interface: Option<InterfaceName>) -> io::Result<()> {
+    socket
+        .bind_device(interface.as_ref().map(InterfaceName::as_bytes))
+        .map_err(|error| {
+            let kind = match error.raw_os_error() {
+                Some(libc::ENODEV) => io::ErrorKind::NotFound,
+                _ => error.kind(),
+            };
+            let name = interface
+                .as_ref()
+                .map_or("every interface", InterfaceName::as_str);
+            io::Error::new(kind, format!("cannot use {name}: {error}"))
+        })
 }
 
 /// An IPv4 address that came in mapped form, as IPv4; the unspecified IPv6 address stays as it is.

@@ -1,44 +1,15 @@
 //! Sending where the path is slow or narrow: in a network namespace whose loopback interface is made so.
 //!
-//! Each test runs itself again in a namespace by `unshare`; where that or the set-up is not possible, it says so and
-//! passes, because nothing was shown.
+//! Where there is no namespace to be had, a test says so and passes, because nothing was shown.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, address, options, pair, pattern, receive, without_offloads};
+use common::{DEADLINE, address, in_namespace, options, pair, pattern, receive, without_offloads};
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, ReceiveBatch, SocketOptions, UdpSocket};
-
-const INSIDE: &str = "PACKET_IO_TEST_INSIDE_NAMESPACE";
-const SETUP_FAILED: i32 = 77;
-
-/// Runs the test `name` in a namespace after the shell commands `setup`; true in the run inside, which does the work.
-fn in_namespace(name: &str, setup: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let script = format!(
-        "{{ ip link set lo up && {setup}; }} || exit {SETUP_FAILED}; exec \"$0\" --exact {name} --nocapture"
-    );
-    let status = Command::new("unshare")
-        .args(["--map-root-user", "--net", "sh", "-c", &script])
-        .arg(std::env::current_exe().unwrap())
-        .env(INSIDE, "1")
-        .status();
-    match status.map(|status| status.code()) {
-        Ok(Some(0)) => {}
-        // 1 is `unshare` itself; a test that fails ends with 101.
-        Ok(Some(1 | SETUP_FAILED)) | Err(_) => {
-            eprintln!("{name}: not run, `unshare --map-root-user --net` with `{setup}` fails here");
-        }
-        other => panic!("{name} failed in its namespace: {other:?}"),
-    }
-    false
-}
 
 #[test]
 fn a_full_socket_tells_where_to_go_on_and_nothing_is_lost_or_doubled() {

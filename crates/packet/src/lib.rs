@@ -1,11 +1,30 @@
-//! Pure building blocks of the packet path: ECN codepoints, QUIC varints, trains of equal-sized datagrams.
+//! Pure building blocks of the packet path: ECN codepoints, QUIC varints, trains of equal-sized datagrams; IP headers,
+//! checksums, ICMP errors, and the kernel's super-packets taken apart and put together.
 //!
-//! This crate does no I/O, reads no clock and holds no lock.
+//! This crate does no I/O, reads no clock and holds no lock. Whatever a packet says about its own lengths is checked
+//! before it is believed: hostile input is an error, never a panic.
+//!
+//! - [`ip`]: reading a packet, its flow, its hop limit.
+//! - [`checksum`]: the Internet checksum, complete and partial.
+//! - [`icmp`], [`mss`]: telling an inner sender what fits and what failed.
+//! - [`vnet`], [`segmentation`], [`coalesce`]: super-packets of a TUN device with `IFF_VNET_HDR`.
 
+pub mod checksum;
+pub mod coalesce;
 mod ecn;
+pub mod icmp;
+pub mod ip;
+pub mod limits;
+pub mod mss;
+pub mod segmentation;
 mod segments;
+#[cfg(test)]
+mod test_packets;
 mod train;
+mod transport;
 pub mod varint;
+pub mod vnet;
+mod wire;
 
 pub use ecn::Ecn;
 pub use segments::{Segments, segments};

@@ -1,5 +1,6 @@
 //! Which new connections are let in: half-open handshakes are bounded per prefix and altogether, and above a named
-//! rate an address has to prove itself by a Retry first (RFC 9000 section 8.1.2).
+//! rate an address has to prove itself by a Retry first (RFC 9000 section 8.1.2). Each shard of a process has its part of
+//! the bounds, so that they hold for all together.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,8 +20,9 @@ pub(crate) enum Verdict {
 }
 
 /// Handshakes in progress, and the rate of attempts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Admission {
+    shards: u8,
     half_open: BTreeMap<IpAddr, usize>,
     half_open_total: usize,
     window_start: Option<Instant>,
@@ -28,6 +30,17 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
+    /// For one of so many shards, at least one.
+    pub(crate) fn new(shards: u8) -> Self {
+        Self {
+            shards,
+            half_open: BTreeMap::new(),
+            half_open_total: 0,
+            window_start: None,
+            attempts: 0,
+        }
+    }
+
     /// Judges an attempt from `remote`; `validated` says that a Retry or an earlier token proved the address.
     pub(crate) fn judge(
         &mut self,
@@ -37,11 +50,12 @@ impl Admission {
         connections: usize,
     ) -> Verdict {
         let of_prefix = self.half_open.get(&prefix(remote)).copied().unwrap_or(0);
+        let shards = usize::from(self.shards);
         let exceeds = |part: usize| {
-            of_prefix >= limits::HALF_OPEN_PER_PREFIX / part
-                || self.half_open_total >= limits::HALF_OPEN_TOTAL / part
+            of_prefix >= limits::HALF_OPEN_PER_PREFIX / part / shards
+                || self.half_open_total >= limits::HALF_OPEN_TOTAL / part / shards
         };
-        if connections >= limits::CONNECTIONS_MAX || (validated && exceeds(1)) {
+        if connections >= limits::CONNECTIONS_MAX / shards || (validated && exceeds(1)) {
             return Verdict::Ignore;
         }
         // Forged addresses fill no more than half of the room: beyond it, every newcomer proves its own.
@@ -56,7 +70,7 @@ impl Admission {
             self.attempts = 0;
         }
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts > limits::RETRY_ABOVE_PER_SECOND && !validated {
+        if self.attempts > limits::RETRY_ABOVE_PER_SECOND / u32::from(self.shards) && !validated {
             Verdict::Retry
         } else {
             Verdict::Accept
@@ -103,7 +117,7 @@ mod tests {
 
     #[test]
     fn one_prefix_cannot_hold_more_handshakes_than_its_share() {
-        let mut admission = Admission::default();
+        let mut admission = Admission::new(1);
         let now = start();
         for host in 0..limits::HALF_OPEN_PER_PREFIX {
             let ip = IpAddr::from([192, 0, 2, host as u8]);
@@ -127,7 +141,7 @@ mod tests {
 
     #[test]
     fn forged_addresses_leave_half_of_the_room_to_those_who_prove_theirs() {
-        let mut admission = Admission::default();
+        let mut admission = Admission::new(1);
         let (now, ip) = (start(), IpAddr::from([192, 0, 2, 1]));
         for _ in 0..limits::HALF_OPEN_PER_PREFIX / 2 {
             assert_eq!(admission.judge(now, ip, false, 0), Verdict::Accept);
@@ -139,7 +153,7 @@ mod tests {
 
     #[test]
     fn above_the_named_rate_an_address_has_to_prove_itself_until_the_second_is_over() {
-        let mut admission = Admission::default();
+        let mut admission = Admission::new(1);
         let now = start();
         let ip = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..limits::RETRY_ABOVE_PER_SECOND {
@@ -155,11 +169,25 @@ mod tests {
 
     #[test]
     fn no_connection_is_accepted_beyond_the_total() {
-        let mut admission = Admission::default();
+        let mut admission = Admission::new(1);
         let ip = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(
             admission.judge(start(), ip, true, limits::CONNECTIONS_MAX),
             Verdict::Ignore
         );
+    }
+
+    #[test]
+    fn the_shards_of_a_process_have_together_what_one_alone_has() {
+        let now = start();
+        let mut accepted = 0;
+        for _ in 0..4 {
+            let mut admission = Admission::new(4);
+            while admission.judge(now, IpAddr::from([192, 0, 2, 1]), true, 0) == Verdict::Accept {
+                admission.begin(IpAddr::from([192, 0, 2, 1]));
+                accepted += 1;
+            }
+        }
+        assert_eq!(accepted, limits::HALF_OPEN_PER_PREFIX);
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_proto::congestion::CubicConfig;
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 use crate::congestion::{FixedRateConfig, ObservedConfig, WindowAsked};
+use crate::connection_id::Shard;
 use crate::limits;
+use crate::patient::PatientConfig;
 
 /// How a connection weighs throughput against delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +44,11 @@ pub struct EndpointParameters {
     pub profile: Profile,
     /// Which library seals and opens packets.
     pub aead: Aead,
-    /// Key of stateless resets (RFC 9000 section 10.3.2), the same over restarts of a server.
+    /// Key of stateless resets (RFC 9000 section 10.3.2), the same over restarts of a server and in all its shards. The
+    /// key of connection IDs is derived from it.
     pub reset_key: [u8; 64],
+    /// Which shard the endpoint is; every connection ID that it issues names it.
+    pub shard: Shard,
     /// Seed of connection IDs and packet-number gaps; from the operating system outside tests.
     pub seed: [u8; 32],
 }
@@ -131,7 +135,7 @@ pub(crate) fn transport(
         .datagram_send_buffer_size(limits::DATAGRAM_SEND_BYTES);
     match profile {
         Profile::Throughput | Profile::Latency => {
-            let inner = Arc::new(CubicConfig::default());
+            let inner = Arc::new(PatientConfig);
             config.congestion_controller_factory(Arc::new(ObservedConfig {
                 inner,
                 asked: asked.clone(),

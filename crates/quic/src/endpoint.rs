@@ -11,14 +11,15 @@ use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming,
-    RandomConnectionIdGenerator, Side, StreamEvent, VarInt,
+    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, Side,
+    StreamEvent, VarInt,
 };
 
 use crate::admission::{Admission, Verdict};
 use crate::config::{self, Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
 use crate::congestion::WindowAsked;
 use crate::connection::Connection;
+use crate::connection_id::{Generator, Sorter, SteerKey};
 use crate::counters::{ConnectionReport, Counters};
 use crate::event::{CloseReason, ConnectionKey, Event};
 use crate::limits;
@@ -41,6 +42,12 @@ pub trait Receiver {
 
     /// Largest UDP payload, in bytes, that the interface towards a new peer carries.
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16;
+
+    /// A datagram whose connection ID names another shard of this process, to be handed to that shard's endpoint as it
+    /// is; dropped where this is left out. Never called in an endpoint that is the only one.
+    fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
+        let _ = (shard, path, ecn, segment);
+    }
 }
 
 /// Why [`Endpoint::handle_timeout`] wants to be called.
@@ -59,6 +66,8 @@ pub struct Endpoint {
     profile: Profile,
     aead: Aead,
     udp_payload_max: u16,
+    sorter: Option<Sorter>,
+    foreign_segments: u64,
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
     admission: Admission,
@@ -77,6 +86,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConfigurationError`] where the certificate and key cannot be used.
+    ///
+    /// # Panics
+    /// Where the shard's index is not below its count.
     pub fn new(
         parameters: &EndpointParameters,
         server: Option<ServerParameters>,
@@ -85,11 +97,17 @@ impl Endpoint {
             .udp_payload_max
             .unwrap_or(limits::UDP_PAYLOAD_MAX)
             .clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
+        let (shard, seed) = (parameters.shard, parameters.seed);
+        assert!(
+            shard.index < shard.count,
+            "a shard is one of those that there are"
+        );
+        let steer_key = SteerKey::derive(&parameters.reset_key);
+        let id_key = steer_key.clone();
         let mut endpoint =
             EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
         endpoint
-            // The default generator puts the same hash tag into every ID, which links connections to one server.
-            .cid_generator(|| Box::new(RandomConnectionIdGenerator::new(limits::CONNECTION_ID_BYTES)))
+            .cid_generator(move || Box::new(Generator::new(id_key.clone(), shard.index, &seed)))
             .grease_quic_bit(false)
             .max_udp_payload_size(udp_payload_max)
             .expect("the payload is clamped to at least 1,200 bytes");
@@ -112,21 +130,19 @@ impl Endpoint {
                 Ok(config)
             })
             .transpose()?;
-        let proto = quinn_proto::Endpoint::new(
-            Arc::new(endpoint),
-            server.clone().map(Arc::new),
-            true,
-            Some(parameters.seed),
-        );
+        let proto =
+            quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, Some(seed));
         Ok(Self {
             proto,
             server,
             profile: parameters.profile,
             aead: parameters.aead,
             udp_payload_max,
+            sorter: Sorter::new(&steer_key, shard),
+            foreign_segments: 0,
             connections: Vec::new(),
             open: 0,
-            admission: Admission::default(),
+            admission: Admission::new(shard.count),
             unsettled: Vec::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -193,6 +209,14 @@ impl Endpoint {
         let mut touched = None;
         while !data.is_empty() {
             let segment = data.split_to(segment_size.min(data.len()));
+            // quinn-proto would answer it with a stateless reset, which the peer would believe.
+            if let Some(sorter) = &mut self.sorter
+                && let Some(shard) = sorter.other_shard(&segment)
+            {
+                self.foreign_segments += 1;
+                receiver.foreign_segment(shard, path, ecn, &segment);
+                continue;
+            }
             // Unread stream data pins the whole receive buffer that it arrived in.
             let segment = if self.standing_readers > 0 {
                 BytesMut::from(&segment[..])
@@ -644,6 +668,12 @@ impl Endpoint {
     #[must_use]
     pub fn handshakes_limited(&self) -> (u64, u64) {
         (self.ignored_handshakes, self.retries)
+    }
+
+    /// Received segments that were given to [`Receiver::foreign_segment`].
+    #[must_use]
+    pub fn foreign_segments(&self) -> u64 {
+        self.foreign_segments
     }
 
     /// Which side of `connection` we are.

@@ -1,7 +1,9 @@
 //! All end-to-end tests, one module per subject.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod emulator;
 mod forwards;
+mod host;
 mod hostile;
 mod house;
 mod interop;
@@ -12,4 +14,5 @@ mod restarts;
 mod scene;
 mod sizes;
 mod streams;
+mod stripes;
 mod unprivileged;

@@ -37,7 +37,9 @@ impl Travelled {
         let place = network.server.place();
         let server = Server::start(&place, "server", &listen, &OPEN_LOOPBACK, directory.path());
         let (place, link) = (network.client.place(), server.link());
-        let client = Client::start(&place, "client", &link, &[FORWARD], &[], directory.path());
+        // One connection: its path is what these tests are about.
+        let options = ["--connections", "1"];
+        let client = Client::start(&place, "client", &link, &[FORWARD], &options, directory.path());
         Self {
             client,
             server,

@@ -64,18 +64,20 @@ fn udp_is_back_within_three_seconds_of_a_servers_restart() {
     // At once: the client does not know yet, the new server tells it by a stateless reset.
     state.scene.server.kill();
     state.restart_server("at once");
-    // After a while: the client knows, and has begun to pause between its attempts.
+    // After a while: the client knows, and has begun to pause between its attempts. One of its stripes may have been
+    // back before the others were lost.
+    let told = state.scene.client.process().stderr().matches("connecting again").count();
     state.scene.server.kill();
     let Restartable { scene, source, .. } = &mut state;
     assert_eq!(source.try_ask(b"nobody", Duration::from_secs(3)), None);
     scene
         .client
         .process()
-        .wait_for_starts("connecting again", 2, PROGRAM_LIMIT);
+        .wait_for_starts("connecting again", told + 1, PROGRAM_LIMIT);
     state.restart_server("after a while");
     state.tcp_works();
     let status = state.scene.client.status();
-    assert_eq!(status["reconnects"], 2, "{status}");
+    assert_eq!(status["reconnects"], told + 1, "{status}");
     assert_eq!(state.scene.client.process().id(), client);
     state.scene.check();
 }

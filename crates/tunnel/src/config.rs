@@ -1,8 +1,10 @@
 //! What the program tells the tunnel: identities, addresses, forwards and limits.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+pub use masque::ip::{ClientId, Prefix};
 pub use quic::Profile;
 
 use crate::secret::Token;
@@ -31,6 +33,9 @@ pub enum QueuePolicy {
 /// Settings that server and client share.
 #[derive(Clone, Debug)]
 pub struct CommonConfig {
+    /// Shards of the process, and a client's connections (stripes): 1 to [`crate::limits::SHARDS_MAX`]; `None`: one for
+    /// each core.
+    pub connections: Option<usize>,
     /// Throughput against delay.
     pub profile: Profile,
     /// Upper bound for QUIC packets in bytes of UDP payload, 1,200 to 65,507; `None`: what the interface carries.
@@ -54,6 +59,7 @@ pub struct CommonConfig {
 impl Default for CommonConfig {
     fn default() -> Self {
         Self {
+            connections: None,
             profile: Profile::default(),
             max_udp_payload: None,
             gso: true,
@@ -64,6 +70,16 @@ impl Default for CommonConfig {
             oversize: Oversize::default(),
             queue_policy: QueuePolicy::default(),
         }
+    }
+}
+
+impl CommonConfig {
+    /// How many shards run.
+    pub(crate) fn shards(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.connections
+            .unwrap_or_else(cores)
+            .clamp(1, crate::limits::SHARDS_MAX)
     }
 }
 
@@ -84,8 +100,61 @@ pub struct ServerConfig {
     pub token_key: [u8; 64],
     /// Targets that are refused by default and allowed here.
     pub allowed_targets: Vec<AllowedTarget>,
+    /// The TUN device for clients' IP packets; `None`: none.
+    pub tun: Option<ServerTun>,
     /// Shared settings.
     pub common: CommonConfig,
+}
+
+/// A server's TUN device, and what clients reach through it.
+#[derive(Clone, Debug)]
+pub struct ServerTun {
+    /// Name of the interface; `None`: the first free `gramwayN`.
+    pub name: Option<String>,
+    /// Where clients' addresses come from; the first address of each is the server's own.
+    pub pools: Vec<Prefix>,
+    /// Give packets of clients that leave by other interfaces this machine's address.
+    pub nat: bool,
+    /// Let clients reach each other.
+    pub client_to_client: bool,
+    /// What clients reach besides the pools; `None`: everything with `nat`, else nothing.
+    pub routes: Option<Vec<Prefix>>,
+    /// Exchange super-packets with the kernel where it has them.
+    pub offloads: bool,
+    /// The file that keeps leases over restarts.
+    pub leases_file: PathBuf,
+    /// Directory of what is to be undone in the host's network.
+    pub host_directory: PathBuf,
+}
+
+/// Which routes a client's TUN device gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunRoutes {
+    /// Those that the server advertises, but no default route.
+    Advertised,
+    /// None.
+    None,
+    /// These.
+    These(Vec<Prefix>),
+}
+
+/// A client's TUN device.
+#[derive(Clone, Debug)]
+pub struct ClientTun {
+    /// Name of the interface; `None`: the first free `gramwayN`.
+    pub name: Option<String>,
+    /// The name by which the server knows this client again, kept for good (specs/ip-session.md, SESSION-2).
+    pub client: ClientId,
+    /// The routes.
+    pub routes: TunRoutes,
+    /// Everything that has no better route goes through the tunnel.
+    pub default_route: bool,
+    /// Name servers to ask while the tunnel is there.
+    pub dns: Vec<IpAddr>,
+    /// Exchange super-packets with the kernel where it has them.
+    pub offloads: bool,
+    /// Directory of what is to be undone in the host's network.
+    pub host_directory: PathBuf,
 }
 
 /// Protocol of a forward.
@@ -121,6 +190,8 @@ pub struct ClientConfig {
     pub token: Token,
     /// What is forwarded.
     pub forwards: Vec<Forward>,
+    /// The TUN device; `None`: none.
+    pub tun: Option<ClientTun>,
     /// Local address of the outer socket; `None`: chosen by the kernel.
     pub bind: Option<IpAddr>,
     /// Shared settings.

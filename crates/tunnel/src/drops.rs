@@ -28,7 +28,7 @@ pub enum DropReason {
     UnknownSession,
     /// From QUIC: it names a context that was not agreed on (RFC 9298 section 4).
     UnknownContext,
-    /// From QUIC: it is no HTTP Datagram (RFC 9297 section 2.1), or no fragment.
+    /// It is no HTTP Datagram (RFC 9297 section 2.1), no fragment, or no IP packet.
     Malformed,
     /// From QUIC: a fragment whose message did not become complete in time, or whose place was needed.
     ReassemblyExpired,
@@ -44,11 +44,21 @@ pub enum DropReason {
     SocketFull,
     /// To an inner socket: any other error.
     SocketError,
+    /// An IP packet whose source is not what its sender was given, or not what this end was told to be reachable.
+    SourceSpoofed,
+    /// An IP packet to where no session and no route leads.
+    NoRoute,
+    /// An IP packet to where the rules do not let it: another client, the server itself, one link only.
+    PolicyDenied,
+    /// An IP packet whose hop limit ran out.
+    HopLimit,
+    /// An IP packet that only its sender can make smaller; it was told.
+    PacketTooBig,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::QueueFull,
         Self::FlowQuota,
         Self::QueueExpired,
@@ -67,6 +77,11 @@ impl DropReason {
         Self::TargetUnreachable,
         Self::SocketFull,
         Self::SocketError,
+        Self::SourceSpoofed,
+        Self::NoRoute,
+        Self::PolicyDenied,
+        Self::HopLimit,
+        Self::PacketTooBig,
     ];
 
     /// The name in `gramway status`.
@@ -91,6 +106,11 @@ impl DropReason {
             Self::TargetUnreachable => "target_unreachable",
             Self::SocketFull => "socket_full",
             Self::SocketError => "socket_error",
+            Self::SourceSpoofed => "source_spoofed",
+            Self::NoRoute => "no_route",
+            Self::PolicyDenied => "policy_denied",
+            Self::HopLimit => "hop_limit",
+            Self::PacketTooBig => "packet_too_big",
         }
     }
 }

@@ -1,14 +1,16 @@
-//! The program's handle on a running shard: notices out, commands in.
+//! The program's handle on the running shards: notices out, commands in.
 
-use std::net::SocketAddr;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use packet_io::Waker;
 
+use crate::config::Prefix;
 use crate::snapshot::Snapshot;
 
-/// What a shard tells the program, in the order in which it happened.
+/// What the shards tell the program, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// Server: listening.
@@ -25,7 +27,23 @@ pub enum Notice {
         /// Largest UDP payload that travels in one datagram at present, in bytes.
         payload_unsplit: usize,
     },
-    /// Client: the connection is gone; it is being made again.
+    /// Client: a further stripe is up: all of them are, or one that was lost is back.
+    Stripes {
+        /// Stripes that are up.
+        up: usize,
+        /// Stripes that are wanted.
+        of: usize,
+    },
+    /// Client: a stripe is gone while others live; its flows go on over them, and it is being made again.
+    StripeLost {
+        /// Stripes that are up.
+        up: usize,
+        /// Stripes that are wanted.
+        of: usize,
+        /// What happened, for people.
+        reason: String,
+    },
+    /// Client: no connection is left; they are being made again.
     Reconnecting {
         /// What happened, for people.
         reason: String,
@@ -34,6 +52,17 @@ pub enum Notice {
     PayloadUnsplit {
         /// Bytes.
         bytes: usize,
+    },
+    /// The TUN device is set up, or something about it changed.
+    Tun {
+        /// Name of the interface.
+        name: String,
+        /// Its addresses.
+        addresses: Vec<IpAddr>,
+        /// What is routed into it.
+        routes: Vec<Prefix>,
+        /// Bytes of the longest packet that it takes.
+        mtu: u32,
     },
     /// Something that a person should know and can change, e.g. socket buffers.
     Warning {
@@ -68,45 +97,79 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// A running shard. Dropping the handle stops it.
-pub struct Handle {
+/// The way to one shard.
+pub(crate) struct Line {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) waker: Waker,
+}
+
+/// A running server or client. Dropping the handle stops it.
+pub struct Handle {
+    pub(crate) controller: Controller,
     pub(crate) notices: mpsc::Receiver<Notice>,
-    pub(crate) thread: Option<std::thread::JoinHandle<Result<Snapshot, Failure>>>,
+    pub(crate) threads: Vec<JoinHandle<Result<Snapshot, Failure>>>,
 }
 
 /// A second handle for other threads, e.g. the admin socket.
 #[derive(Clone)]
 pub struct Controller {
-    commands: mpsc::Sender<Command>,
-    waker: Waker,
+    shards: Arc<[Line]>,
 }
 
+/// How long an answer to [`Controller::snapshot`] is waited for.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 impl Controller {
-    /// Asks for all counters; `None` where the shard has ended or does not answer within five seconds.
+    pub(crate) fn new(shards: Vec<Line>) -> Self {
+        Self {
+            shards: shards.into(),
+        }
+    }
+
+    /// Asks for all counters; `None` where all shards have ended or one does not answer within five seconds.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        self.send(Command::Snapshot(sender));
-        receiver.recv_timeout(Duration::from_secs(5)).ok()
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        let ask = |line: &Line| {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            line.send(Command::Snapshot(sender)).then_some(receiver)
+        };
+        let asked: Vec<_> = self.shards.iter().filter_map(ask).collect();
+        let mut parts = Vec::with_capacity(asked.len());
+        for receiver in asked {
+            match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(part) => parts.push(part),
+                // It has ended meanwhile.
+                Err(mpsc::RecvTimeoutError::Disconnected) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => return None,
+            }
+        }
+        Snapshot::merge(parts)
     }
 
     /// Ends gracefully: nothing new is accepted, what runs may finish within `limit`, then all is closed.
     pub fn drain(&self, limit: Duration) {
-        self.send(Command::Drain(limit));
+        for line in &*self.shards {
+            line.send(Command::Drain(limit));
+        }
     }
 
     /// Ends at once, telling the peers.
     pub fn stop(&self) {
-        self.send(Command::Stop);
+        for line in &*self.shards {
+            line.send(Command::Stop);
+        }
     }
+}
 
-    fn send(&self, command: Command) {
-        // A shard that has ended needs no command.
-        if self.commands.send(command).is_ok() {
+impl Line {
+    /// Whether the shard can still take it.
+    fn send(&self, command: Command) -> bool {
+        let is_sent = self.commands.send(command).is_ok();
+        if is_sent {
             self.waker.wake();
         }
+        is_sent
     }
 }
 
@@ -114,42 +177,48 @@ impl Handle {
     /// A second handle that other threads may hold.
     #[must_use]
     pub fn controller(&self) -> Controller {
-        Controller {
-            commands: self.commands.clone(),
-            waker: self.waker.clone(),
-        }
+        self.controller.clone()
     }
 
-    /// The next notice; `None` once the shard has ended, or when `limit` passes.
+    /// The next notice; `None` once all shards have ended, or when `limit` passes.
     #[must_use]
     pub fn next_notice(&self, limit: Duration) -> Option<Notice> {
         self.notices.recv_timeout(limit).ok()
     }
 
-    /// Whether the shard's thread has ended, so that [`Handle::join`] would not wait.
+    /// Whether all threads have ended, so that [`Handle::join`] would not wait.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_none_or(std::thread::JoinHandle::is_finished)
+        self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits for the shard to end: its last counters, or why it failed.
+    /// Waits for all shards to end: their last counters, or why one failed.
     ///
     /// # Errors
-    /// The [`Failure`] that ended it; a panic of the shard's thread is [`Failure::Bug`].
+    /// The first [`Failure`] that ended a shard, and so all of them; a panic of a shard's thread is [`Failure::Bug`].
     pub fn join(mut self) -> Result<Snapshot, Failure> {
-        let thread = self.thread.take().expect("only join and drop take the thread");
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(Failure::Bug("the shard's thread panicked".to_owned())))
+        let mut parts = Vec::with_capacity(self.threads.len());
+        let mut failure = None;
+        for thread in self.threads.drain(..) {
+            let ended = thread
+                .join()
+                .unwrap_or_else(|_| Err(Failure::Bug("a shard's thread panicked".to_owned())));
+            match ended {
+                Ok(part) => parts.push(part),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(Snapshot::merge(parts).unwrap_or_default()),
+        }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.controller().stop();
+        self.controller.stop();
+        for thread in self.threads.drain(..) {
             // Its result was not asked for; a panic was already printed.
             let _ = thread.join();
         }

@@ -1,11 +1,13 @@
-//! The driver: one shard's event loop over `quic`, `masque` and `packet-io`, in the roles of server and client.
+//! The driver: event loops over `quic`, `masque` and `packet-io`, one for each shard, in the roles of server and client.
 
 pub mod config;
 pub mod core;
 mod driver;
 pub mod drops;
 pub mod handle;
+pub mod host;
 pub mod limits;
+pub mod room;
 pub mod secret;
 pub mod snapshot;
 pub mod target_rules;

@@ -2,6 +2,23 @@
 
 use std::time::Duration;
 
+/// Shards of one process: an index of a connection ID names no more, and more cores than this share better elsewhere.
+pub const SHARDS_MAX: usize = 16;
+
+/// Parcels that wait for one shard from the others.
+pub const HANDOVER_PARCELS_MAX: usize = 1_024;
+
+/// What waits for one shard from the others, in bytes: as much as waits for a peer.
+pub const HANDOVER_BYTES_MAX: usize = QUEUE_BYTES_MAX;
+
+/// Connections that a stripe gives up at most because a sibling is on the same shard of the server: with two shards
+/// one in 64 clients still has both stripes on one.
+pub const SPREAD_TRIES: u32 = 6;
+
+/// How long after the start a stripe keeps its local traffic to itself although only siblings are up: what has moved
+/// to a sibling comes from another port there, so it should not move because of a round trip's difference.
+pub const STRIPE_GRACE: Duration = Duration::from_secs(1);
+
 /// Receive buffer asked for on UDP sockets, in bytes: what arrives at 2.5 Gbit/s while the thread waits 10 ms for a
 /// core, about doubled for the kernel's bookkeeping per datagram.
 pub const SOCKET_RECEIVE_BUFFER_BYTES: usize = 8 << 20;
@@ -154,3 +171,79 @@ pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
 
 /// A server whose port is reported closed, and that was not heard for so long, is given up before the idle timeout.
 pub const REFUSED_SILENCE: Duration = Duration::from_secs(1);
+
+/// ICMP answers of one shard per second (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
+pub const ICMP_PER_SECOND: u32 = 100;
+
+/// ICMP answers of one shard at once: a traceroute of thirty hops with three probes each.
+pub const ICMP_BURST: u32 = 100;
+
+/// Leases that a server keeps, of clients that are there and of those that were: 100 bytes each.
+pub const LEASES_MAX: usize = 16_384;
+
+/// Routes of a server that a client puts into its routing table.
+pub const IP_ROUTES_MAX: usize = 1_024;
+
+/// Packets that one super-packet can become: the most that `packet` cuts it into.
+pub const SUPER_PACKET_SEGMENTS_MAX: usize = 8_192;
+
+/// How long an IP packet may wait for the path.
+pub const PACKET_TIME_MAX: Duration = QUEUE_TIME_MAX;
+
+/// How long the kernel may take to answer a question about its network.
+pub const NETLINK_ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// One answer of the kernel about its network, in bytes: it fills at most 32 KiB.
+pub const NETLINK_BUFFER_BYTES: usize = 64 << 10;
+
+/// Tries to read a list that changes meanwhile.
+pub const NETLINK_DUMP_TRIES: u32 = 8;
+
+/// Reads of news about the network at once: a flood of them must not keep a shard from its packets.
+pub const MONITOR_READS_MAX: u32 = 64;
+
+/// How long `resolvectl` may take.
+pub const RESOLVECTL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks at whether `resolvectl` has ended.
+pub const RESOLVECTL_POLL: Duration = Duration::from_millis(5);
+
+/// How long other processes may hold the lock on the lists of changes; each needs milliseconds.
+pub const UNDO_LOCK_TIME: Duration = Duration::from_secs(5);
+
+/// Between two looks at that lock, and at processes that are about to end.
+pub const UNDO_POLL: Duration = Duration::from_millis(5);
+
+/// A list of changes to the host, in bytes: thousands of interfaces.
+pub const UNDO_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How long the guardian may take to report for duty.
+pub const GUARDIAN_START_TIME: Duration = Duration::from_secs(10);
+
+/// How long the guardian may take to end after it was sent home, before it is left alone.
+pub const GUARDIAN_END_TIME: Duration = Duration::from_secs(2);
+
+/// How long a process may take to die after its pipe to the guardian ended.
+pub const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The least MTU of IPv6, in bytes (RFC 8200 section 5).
+pub const IPV6_MTU_MIN: u32 = packet::limits::IPV6_MTU_MIN as u32;
+
+/// The least MTU that Linux gives an interface with IPv4, in bytes (RFC 791).
+pub const IPV4_MTU_MIN: u32 = packet::limits::IPV4_MTU_MIN as u32;
+
+/// Packets and super-packets read from the TUN device in one turn.
+pub const TUN_READS_PER_TURN: usize = 16;
+
+/// Packets and super-packets that wait in the TUN device for a shard: 5 ms at 200,000 plain packets a second.
+pub const TUN_QUEUE_PACKETS: u32 = 1_000;
+
+/// How long a client waits before it asks again for an IP session that was refused for the time being.
+pub const IP_RETRY: Duration = Duration::from_secs(5);
+
+/// Warnings about a TUN device that are remembered, so that each is told once.
+pub const SENTENCES_MAX: usize = 64;
+
+/// A client that moved to another address and hears nothing there for so long makes its connection anew. Four round
+/// trips where that is longer.
+pub const MOVED_SILENCE: Duration = Duration::from_millis(300);

@@ -1,7 +1,8 @@
-//! The counters of one shard at one moment, as `gramway status` shows them.
+//! The counters of a process at one moment, as `gramway status` shows them: sums over its shards, and what each has.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 
 use serde::Serialize;
 
@@ -36,10 +37,66 @@ pub struct Snapshot {
     pub connections: Gauge,
     /// Requests refused before a valid token: status code as text, count.
     pub refused_requests: BTreeMap<String, u64>,
-    /// Client: how often the connection was made again.
+    /// Client: how often the tunnel was up again after no connection was left.
     pub reconnects: u64,
+    /// The TUN device, where there is one.
+    pub tun: Option<TunSnapshot>,
     /// The living connections.
     pub peers: Vec<PeerSnapshot>,
+    /// What each shard has of all this: how flows and packets are distributed.
+    pub shards: Vec<ShardSnapshot>,
+}
+
+/// One shard: of a client also its stripe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ShardSnapshot {
+    /// Its number in the process.
+    pub index: usize,
+    /// As [`Snapshot::state`], of this shard alone.
+    pub state: String,
+    /// Address of its outer socket.
+    pub local: Option<SocketAddr>,
+    /// Client: the shard of the server that the stripe ends at, where the server says.
+    pub server_shard: Option<u8>,
+    /// Client: round trip, window and path MTU of the stripe while it is up.
+    pub stripe: Option<StripeSnapshot>,
+    /// Client: how often its connection was made again.
+    pub reconnects: u64,
+    /// QUIC connections open at present, and since the start.
+    pub connections: Gauge,
+    /// UDP sessions open at present, and since the start.
+    pub udp_sessions: Gauge,
+    /// TCP connections open at present, and since the start.
+    pub tcp_connections: Gauge,
+    /// DATAGRAM frames sent.
+    pub datagrams_sent: u64,
+    /// DATAGRAM frames received.
+    pub datagrams_received: u64,
+    /// What passed between this shard and the others.
+    pub handover: HandoverCounters,
+}
+
+/// A client's stripe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StripeSnapshot {
+    /// Smoothed round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Congestion window in bytes.
+    pub congestion_window_bytes: u64,
+    /// Path MTU in bytes of UDP payload.
+    pub path_mtu: u16,
+}
+
+/// What a shard gave to others and took from them: segments of their connections, local traffic of a stripe that was
+/// down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HandoverCounters {
+    /// Given to other shards.
+    pub given: u64,
+    /// Taken from other shards.
+    pub taken: u64,
+    /// Given up because the other shard does not keep up or does not exist.
+    pub dropped: u64,
 }
 
 /// One direction of the datagram path.
@@ -146,6 +203,48 @@ pub struct TcpCounters {
     pub bytes_out: u64,
 }
 
+/// A TUN device and its IP sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TunSnapshot {
+    /// Name of the interface.
+    pub name: String,
+    /// Bytes of the longest packet that it takes.
+    pub mtu: u32,
+    /// IP sessions that are open.
+    pub sessions: u64,
+    /// Server: leases that clients hold, and those given since the start.
+    pub leases: Gauge,
+    /// Server: leases that are kept, those of clients that are gone included.
+    pub leases_kept: u64,
+    /// What its queues did.
+    pub io: TunCounters,
+}
+
+/// What the queues of a TUN device count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TunCounters {
+    /// Packets and super-packets read.
+    pub reads: u64,
+    /// Of these, super-packets.
+    pub super_reads: u64,
+    /// Of these, packets that came alone: each cost a system call.
+    pub plain_reads: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Packets and super-packets written.
+    pub writes: u64,
+    /// Of these, super-packets.
+    pub super_writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Super-packets that the kernel refused; their packets were written one by one.
+    pub refused: u64,
+    /// Reads and writes that failed.
+    pub errors: u64,
+    /// How often a kind of super-packet was given up.
+    pub step_downs: u64,
+}
+
 /// A number at present and since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gauge {
@@ -174,4 +273,177 @@ pub struct PeerSnapshot {
     pub queue_bytes: usize,
     /// Counters of this connection.
     pub quic: QuicCounters,
+}
+
+impl Snapshot {
+    /// The sums over all shards of a process; `None` where there is none.
+    pub(crate) fn merge(parts: Vec<Self>) -> Option<Self> {
+        parts.into_iter().reduce(|mut sum, part| {
+            sum.uptime_seconds = sum.uptime_seconds.max(part.uptime_seconds);
+            if state_rank(&part.state) > state_rank(&sum.state) {
+                sum.state = part.state;
+            }
+            sum.local = sum.local.or(part.local);
+            sum.ingress += part.ingress;
+            sum.egress += part.egress;
+            sum.quic += part.quic;
+            sum.outer_io += part.outer_io;
+            sum.inner_io += part.inner_io;
+            sum.tcp += part.tcp;
+            sum.udp_sessions += part.udp_sessions;
+            sum.connections += part.connections;
+            add_counts(&mut sum.refused_requests, part.refused_requests);
+            sum.reconnects += part.reconnects;
+            sum.tun = match (sum.tun, part.tun) {
+                (Some(one), Some(other)) => Some(one.with(other)),
+                (one, other) => one.or(other),
+            };
+            sum.peers.extend(part.peers);
+            sum.shards.extend(part.shards);
+            sum
+        })
+    }
+}
+
+impl TunSnapshot {
+    /// What two shards say of one device; leases are the process's already.
+    fn with(mut self, other: Self) -> Self {
+        self.sessions += other.sessions;
+        self.io += other.io;
+        self
+    }
+}
+
+impl AddAssign for TunCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.super_reads += other.super_reads;
+        self.plain_reads += other.plain_reads;
+        self.bytes_read += other.bytes_read;
+        self.writes += other.writes;
+        self.super_writes += other.super_writes;
+        self.bytes_written += other.bytes_written;
+        self.refused += other.refused;
+        self.errors += other.errors;
+        self.step_downs += other.step_downs;
+    }
+}
+
+/// Of the shards' states the highest is the process's: one stripe that is up makes a client connected.
+fn state_rank(state: &str) -> u8 {
+    match state {
+        "connecting" => 0,
+        "reconnecting" => 1,
+        "connected" | "listening" => 2,
+        _ => 3,
+    }
+}
+
+fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
+    for (name, count) in other {
+        *sum.entry(name).or_default() += count;
+    }
+}
+
+impl AddAssign for Direction {
+    fn add_assign(&mut self, other: Self) {
+        self.accepted += other.accepted;
+        self.split += other.split;
+        self.sent += other.sent;
+        self.joined += other.joined;
+        self.waiting += other.waiting;
+        add_counts(&mut self.drops, other.drops);
+    }
+}
+
+impl AddAssign for Gauge {
+    fn add_assign(&mut self, other: Self) {
+        self.open += other.open;
+        self.total += other.total;
+    }
+}
+
+impl AddAssign for TcpCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.open += other.open;
+        self.total += other.total;
+        self.failed += other.failed;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+}
+
+impl AddAssign for QuicCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets_sent += other.packets_sent;
+        self.packets_received += other.packets_received;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.datagrams_sent += other.datagrams_sent;
+        self.datagrams_received += other.datagrams_received;
+        self.acks_sent += other.acks_sent;
+        self.acks_received += other.acks_received;
+        self.stream_frames_sent += other.stream_frames_sent;
+        self.stream_frames_received += other.stream_frames_received;
+        self.packets_lost += other.packets_lost;
+        self.congestion_events += other.congestion_events;
+        self.lost_mtu_probes += other.lost_mtu_probes;
+        self.black_holes += other.black_holes;
+        self.trains_sent += other.trains_sent;
+        self.train_segments_sent += other.train_segments_sent;
+    }
+}
+
+impl AddAssign for IoCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.receives += other.receives;
+        self.segments_received += other.segments_received;
+        self.bytes_received += other.bytes_received;
+        self.gro_messages += other.gro_messages;
+        self.kernel_drops += other.kernel_drops;
+        self.sends += other.sends;
+        self.gso_messages += other.gso_messages;
+        self.messages_sent += other.messages_sent;
+        self.segments_sent += other.segments_sent;
+        self.bytes_sent += other.bytes_sent;
+        self.split_resends += other.split_resends;
+        self.gso_step_downs += other.gso_step_downs;
+        self.would_block += other.would_block;
+        self.receive_buffer_wanted = self.receive_buffer_wanted.max(other.receive_buffer_wanted);
+        self.receive_buffer_obtained = self.receive_buffer_obtained.max(other.receive_buffer_obtained);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(index: usize, state: &str) -> Snapshot {
+        let mut part = Snapshot {
+            role: "client".to_owned(),
+            state: state.to_owned(),
+            shards: vec![ShardSnapshot {
+                index,
+                ..ShardSnapshot::default()
+            }],
+            ..Snapshot::default()
+        };
+        part.ingress.accepted = 5;
+        part.ingress.drops.insert("queue_full".to_owned(), 2);
+        part.inner_io.receive_buffer_obtained = 100;
+        part
+    }
+
+    #[test]
+    fn sums_of_all_shards_and_each_of_them_are_in_one_snapshot() {
+        let parts = vec![part(0, "reconnecting"), part(1, "connected"), part(2, "connecting")];
+        let merged = Snapshot::merge(parts).unwrap();
+        assert_eq!(merged.state, "connected");
+        assert_eq!(merged.ingress.accepted, 15);
+        assert_eq!(merged.ingress.drops["queue_full"], 6);
+        assert_eq!(merged.inner_io.receive_buffer_obtained, 100);
+        let indices: Vec<_> = merged.shards.iter().map(|shard| shard.index).collect();
+        assert_eq!(indices, [0, 1, 2]);
+        assert_eq!(Snapshot::merge(Vec::new()), None);
+    }
 }

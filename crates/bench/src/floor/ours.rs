@@ -67,6 +67,7 @@ impl Ours {
             profile: Profile::Throughput,
             aead: quic::Aead::default(),
             reset_key: [seed; 64],
+            shard: quic::Shard::SOLE,
             seed: [seed; 32],
         };
         let server = ServerParameters {

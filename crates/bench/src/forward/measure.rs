@@ -96,6 +96,7 @@ impl Rig {
         let settings = TunnelOptions {
             max_udp_payload: options.max_udp_payload,
             profile: options.profile.clone(),
+            connections: options.connections,
         };
         let mut tunnel = Tunnel::start(&programs, &settings, target)?;
         let payload_bytes = match load {
@@ -258,14 +259,15 @@ impl Rig {
         large_buffers: bool,
         mode: IperfMode,
     ) -> Result<Measurement, Error> {
-        let _server = IperfServer::start(self.target)?;
-        let result = iperf::run(&IperfRun {
+        let _server = IperfServer::start(None, self.target)?;
+        let run = IperfRun {
             address,
             seconds: self.seconds,
             streams,
             large_buffers,
             mode,
-        })?;
+        };
+        let result = iperf::run(None, &run)?;
         let gigabytes = (result.received_bytes / 1e9).max(1e-9);
         Ok(Measurement {
             sender_bits_per_second: result.sender_bits_per_second,

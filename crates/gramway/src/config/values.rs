@@ -1,10 +1,10 @@
 //! What a key's value may be: types, units and ranges.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tunnel::config::{Oversize, Profile, QueuePolicy};
+use tunnel::config::{Oversize, Prefix, Profile, QueuePolicy};
 
 use super::keys::Kind;
 use crate::limits::{FIXED_RATE_MAX, FIXED_RATE_MIN, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS};
@@ -77,6 +77,21 @@ impl Value {
 pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| format!("\"{text}\" is not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
+}
+
+/// Ranges of addresses; host bits are a likely mistake, so they are told.
+pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, String> {
+    let read = |text: &String| {
+        text.parse()
+            .map_err(|error| format!("\"{text}\" cannot be used: {error}"))
+    };
+    texts.iter().map(read).collect()
+}
+
+/// Addresses.
+pub(super) fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, String> {
+    let read = |text: &String| text.parse().map_err(|_| format!("\"{text}\" is not an IP address"));
+    texts.iter().map(read).collect()
 }
 
 /// `throughput`, `latency` or `fixed:RATE`.

@@ -8,3 +8,5 @@ pub(crate) mod cmsg;
 pub(crate) mod epoll;
 pub(crate) mod mmsg;
 pub(crate) mod options;
+pub(crate) mod seqpacket;
+pub(crate) mod tun;

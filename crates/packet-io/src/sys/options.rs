@@ -25,6 +25,37 @@ pub(crate) fn set(
     }
 }
 
+/// Has the kernel run `program` to choose the socket of a group that shares a port; its answer is the index.
+pub(crate) fn attach_reuseport_program(
+    socket: BorrowedFd<'_>,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
+    let Ok(len) = u16::try_from(program.len()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let program = libc::sock_fprog {
+        len,
+        // The kernel only reads through this pointer.
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the descriptor is open for the borrow's life; the option's value is one `sock_fprog`, whose pointer and
+    // length are those of a slice that outlives the call, and the kernel copies both.
+    let code = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// What the socket dropped for want of buffer since it exists; wraps. Linux 4.12.
 pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut numbers = [0_u32; MEMINFO_NUMBERS];
@@ -42,6 +73,28 @@ pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     };
     if code == 0 {
         Ok(numbers[MEMINFO_DROPS])
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The number of the socket's network namespace. Linux 5.14.
+pub(crate) fn network_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut len = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `cookie`, whose
+    // size that is, and the length back to `len`; both outlive the call.
+    let code = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if code == 0 {
+        Ok(cookie)
     } else {
         Err(io::Error::last_os_error())
     }

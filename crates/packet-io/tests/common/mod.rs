@@ -1,16 +1,46 @@
-//! What the socket tests share: options, and receiving with a deadline.
+//! What the tests share: options, receiving with a deadline, namespaces, threads without privileges.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use packet::Ecn;
 use packet_io::{DatagramSocket, Interest, Offloads, Poller, ReceiveBatch, SocketOptions, UdpSocket};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 /// Longest that a test waits for anything.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+const INSIDE: &str = "PACKET_IO_TEST_INSIDE_NAMESPACE";
+const SETUP_FAILED: i32 = 77;
+
+/// Runs the test `name` again in a network namespace of its own, after the shell commands `setup`; true in the run
+/// inside, which does the work. Where that is not possible it says so.
+pub fn in_namespace(name: &str, setup: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let script = format!(
+        "{{ ip link set lo up && {setup}; }} || exit {SETUP_FAILED}; exec \"$0\" --exact {name} --nocapture"
+    );
+    let status = Command::new("unshare")
+        .args(["--map-root-user", "--net", "sh", "-c", &script])
+        .arg(std::env::current_exe().unwrap())
+        .env(INSIDE, "1")
+        .status();
+    match status.map(|status| status.code()) {
+        Ok(Some(0)) => {}
+        // 1 is `unshare` itself; a test that fails ends with 101.
+        Ok(Some(1 | SETUP_FAILED)) | Err(_) => {
+            eprintln!("{name}: not run, `unshare --map-root-user --net` with `{setup}` fails here");
+        }
+        other => panic!("{name} failed in its namespace: {other:?}"),
+    }
+    false
+}
 
 /// One datagram with what was told about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,4 +115,20 @@ pub fn receive(socket: &mut (impl DatagramSocket + AsFd), count: usize) -> Vec<D
 /// Bytes that differ from one another and by `salt`.
 pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
     (0..len).map(|index| (index % 251) as u8 ^ salt).collect()
+}
+
+/// Runs `work` on a thread without any capability.
+pub fn without_privileges<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let drop_and_work = || {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        };
+        set_capabilities(None, sets).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(drop_and_work).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -11,5 +11,6 @@ mod limits;
 mod path_mtu;
 mod profiles;
 mod restart;
+mod shards;
 #[path = "../support/mod.rs"]
 mod support;

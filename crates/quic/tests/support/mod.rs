@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
     Aead, ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Path, Profile, ServerParameters,
-    public_key_pin,
+    Shard, public_key_pin,
 };
 
 pub(crate) use link::{Direction, Link, Random};
@@ -53,6 +53,7 @@ pub(crate) struct Setup {
     pub(crate) server_payload_max: Option<u16>,
     /// What both interfaces carry, in bytes of UDP payload.
     pub(crate) ceiling: u16,
+    pub(crate) server_shard: Shard,
     pub(crate) seed: u64,
 }
 
@@ -64,6 +65,7 @@ impl Default for Setup {
             client_payload_max: None,
             server_payload_max: None,
             ceiling: 1_452,
+            server_shard: Shard::SOLE,
             seed: 1,
         }
     }
@@ -268,6 +270,7 @@ pub(crate) fn client_endpoint(setup: &Setup, seed: u8) -> Endpoint {
         profile: setup.profile,
         aead: Aead::default(),
         reset_key: [seed; 64],
+        shard: Shard::SOLE,
         seed: [seed; 32],
     };
     Endpoint::new(&parameters, None).unwrap()
@@ -279,6 +282,7 @@ pub(crate) fn server_endpoint(setup: &Setup, identity: &Identity, reset_key: [u8
         profile: setup.profile,
         aead: Aead::default(),
         reset_key,
+        shard: setup.server_shard,
         seed: [2; 32],
     };
     let server = ServerParameters {

@@ -94,6 +94,8 @@ pub(crate) struct Recorder {
     pub(crate) datagrams: Vec<Bytes>,
     pub(crate) datagram_count: u64,
     pub(crate) datagram_bytes: u64,
+    /// Segments of other shards.
+    pub(crate) foreign: Vec<(u8, Ecn, Vec<u8>)>,
 }
 
 impl Receiver for Recorder {
@@ -107,6 +109,10 @@ impl Receiver for Recorder {
 
     fn udp_payload_ceiling(&mut self, _remote: SocketAddr) -> u16 {
         self.ceiling
+    }
+
+    fn foreign_segment(&mut self, shard: u8, _path: Path, ecn: Ecn, segment: &[u8]) {
+        self.foreign.push((shard, ecn, segment.to_vec()));
     }
 }
 
@@ -155,6 +161,7 @@ impl Side {
             datagrams: Vec::new(),
             datagram_count: 0,
             datagram_bytes: 0,
+            foreign: Vec::new(),
         };
         Self {
             endpoint,

@@ -1,11 +1,13 @@
-//! Both roles against an HTTP/3 stack that we did not write (aioquic): what goes over the wire is what the RFCs say, and
-//! whoever breaks them is refused as they say.
+//! Both roles against HTTP/3 stacks that we did not write (aioquic, and quic-go for IP packets): what goes over the wire
+//! is what the RFCs say, and whoever breaks them is refused as they say.
 //!
-//! The programs in `interop/` judge by themselves and print one line of JSON; these tests start both sides, read it, and
+//! The programs in `interop/` and `interop-go/` judge by themselves and print one line of JSON; these tests start both sides, read it, and
 //! look at the counters of ours.
 
+mod connect_ip;
 mod foreign_client;
 mod foreign_server;
+mod go;
 
 use std::path::Path;
 

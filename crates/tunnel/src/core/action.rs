@@ -1,12 +1,13 @@
 //! What the engine asks of its driver.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use masque::Target;
 use masque::response::ProxyError;
+use masque::{ServerShard, Target};
 use quic::CloseReason;
 
-use super::RequestId;
+use super::{Assignment, Owner, RequestId};
 use crate::config::Protocol;
 
 /// One thing to do, in order.
@@ -57,6 +58,8 @@ pub enum Action {
     Up {
         /// Smoothed round-trip time.
         rtt: Duration,
+        /// The server's shard that the connection is on, where it says so.
+        shard: Option<ServerShard>,
     },
     /// Client: the server did not take the token.
     TokenRefused {
@@ -70,6 +73,35 @@ pub enum Action {
     },
     /// Client: the server takes no new requests; the connection should be replaced.
     GoingAway,
+    /// Server: a client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
+    /// [`super::Engine::refuse`].
+    Lease {
+        /// Which request.
+        request: RequestId,
+        /// Whose it is.
+        owner: Owner,
+    },
+    /// Server: an accepted IP session is over; its lease is one holder poorer.
+    LeaseOver {
+        /// Whose it was.
+        owner: Owner,
+        /// The addresses of the session.
+        addresses: Vec<IpAddr>,
+    },
+    /// Client: addresses and routes, for the first time in this session or changed.
+    Assigned {
+        /// What they are.
+        assignment: Assignment,
+    },
+    /// Client: the server refused the IP session.
+    IpRefused {
+        /// HTTP status.
+        status: u16,
+        /// What the proxy said about the cause.
+        error: Option<ProxyError>,
+    },
+    /// Client: the IP session is over.
+    IpLost,
 }
 
 /// How a request ended.

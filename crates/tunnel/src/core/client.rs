@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use masque::request as request_headers;
 use masque::response;
-use masque::{Code, HeaderList, Role, Target};
+use masque::{Code, HeaderList, Role, ServerShard, Target};
 use quic::{ClientParameters, CloseReason, ConnectionKey, Dir};
 
 use super::request::{Kind, Phase, Request, RequestId};
@@ -41,6 +41,7 @@ impl Engine {
             .endpoint
             .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
         self.current = Some(key);
+        self.holds_requests = self.asks_to_stay;
         self.authority = format!("{}:{}", bracketed(server_name), remote.port());
         Ok(())
     }
@@ -55,7 +56,7 @@ impl Engine {
     /// A new session or connection through the tunnel. It waits where the tunnel is not up.
     pub fn open(&mut self, now: Instant, protocol: Protocol, target: Target) -> RequestId {
         if protocol == Protocol::Udp {
-            self.evict_for_one_more();
+            self.reserve_session();
         }
         let kind = match protocol {
             Protocol::Udp => Kind::udp(self.split_offer(), false),
@@ -65,10 +66,25 @@ impl Engine {
         request.target = Some(target);
         request.known_to_driver = true;
         let id = self.state.insert_request(request);
-        if let Some(connection) = self.current {
+        if let Some(connection) = self.current.filter(|_| !self.holds_requests) {
             self.send_request(now, connection, id);
         }
         id
+    }
+
+    /// The server may have forgotten the connection: asks it for a sign of life, to which it answers with a reset then.
+    pub fn doubt(&mut self) {
+        if let Some(connection) = self.current {
+            self.endpoint.local_address_changed(connection);
+        }
+    }
+
+    /// After [`Action::Up`] of one of several shards: the connection stays, and what waits may go out on it.
+    pub fn stay(&mut self, now: Instant) {
+        self.holds_requests = false;
+        if let Some(connection) = self.current {
+            self.send_queued_requests(now, connection);
+        }
     }
 
     fn split_offer(&self) -> Option<u64> {
@@ -95,12 +111,13 @@ impl Engine {
         probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));
         let id = self.state.insert_request(probe);
         self.send_request(now, connection, id);
+        self.open_ip(now);
         self.send_queued_requests(now, connection);
     }
 
     /// Sends what waits, while the server allows more streams.
     pub(super) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
-        if self.state.role != Role::Client || self.current != Some(connection) {
+        if self.state.role != Role::Client || self.current != Some(connection) || self.holds_requests {
             return;
         }
         let queued: Vec<usize> = self
@@ -118,7 +135,7 @@ impl Engine {
     }
 
     /// Whether the request has left, or was refused for good.
-    fn send_request(&mut self, now: Instant, connection: ConnectionKey, id: RequestId) -> bool {
+    pub(super) fn send_request(&mut self, now: Instant, connection: ConnectionKey, id: RequestId) -> bool {
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         let Some(peer) = self.state.peer(connection) else {
             return false;
@@ -127,12 +144,14 @@ impl Engine {
         let Some(takes_connect_udp) = peer.takes_connect_udp() else {
             return false;
         };
+        let ip_request = self.state.ip_request(&self.authority, id);
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return true;
         };
-        let target = request.target.clone().expect("a client's request has a target");
-        let list = match &request.kind {
-            Kind::Udp { .. } if !takes_connect_udp => {
+        let target = || request.target.clone().expect("a forward's request has a target");
+        let list = match (&request.kind, ip_request) {
+            (_, Some(list)) => list,
+            (Kind::Udp { .. }, None) if !takes_connect_udp => {
                 self.state.end(
                     id,
                     Ending::Refused {
@@ -142,10 +161,12 @@ impl Engine {
                 );
                 return true;
             }
-            Kind::Udp { split, .. } => {
-                request_headers::connect_udp(&self.authority, &target, &self.state.bearer, *split)
+            (Kind::Udp { split, .. }, None) => {
+                request_headers::connect_udp(&self.authority, &target(), &self.state.bearer, *split)
             }
-            Kind::Tcp | Kind::Undecided => request_headers::connect(&target, &self.state.bearer),
+            (Kind::Tcp | Kind::Ip(_) | Kind::Undecided, None) => {
+                request_headers::connect(&target(), &self.state.bearer)
+            }
         };
         let Some(stream) = self.endpoint.open_stream(connection, Dir::Bi) else {
             return false;
@@ -191,7 +212,10 @@ impl Engine {
                 if let Some(peer) = self.state.peer(connection) {
                     peer.authenticated = true;
                 }
-                self.state.actions.push_back(Action::Up { rtt: report.rtt });
+                self.state.actions.push_back(Action::Up {
+                    rtt: report.rtt,
+                    shard: ServerShard::of(list),
+                });
             }
             return;
         }
@@ -207,7 +231,11 @@ impl Engine {
             *split = split.filter(|offered| request_headers::split_context(list) == Some(*offered));
             *split_agreed = split.is_some();
         }
-        self.state.actions.push_back(Action::Established { request: id });
+        if matches!(request.kind, Kind::Ip(_)) {
+            self.ip_accepted(id, list);
+        } else {
+            self.state.actions.push_back(Action::Established { request: id });
+        }
         self.state.take_early(now, id, deliver);
     }
 
@@ -219,6 +247,9 @@ impl Engine {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
+        if matches!(request.kind, Kind::Ip(_)) {
+            self.state.actions.push_back(Action::IpRefused { status, error });
+        }
         if !request.is_udp() {
             return self.state.end(id, Ending::Refused { status, error });
         }

@@ -5,8 +5,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use masque::datagram::{self, DatagramError};
+use masque::ip::PACKET_CONTEXT_ID;
 use masque::split::Joined;
-use quic::{ConnectionKey, Receiver};
+use packet::Ecn;
+use packet::checksum::ChecksumState;
+use quic::{ConnectionKey, Path, Receiver};
 
 use super::request::{Kind, Phase, RequestId};
 use super::{State, WaitingRoom};
@@ -19,6 +22,15 @@ pub trait Deliver {
 
     /// Largest UDP payload, in bytes, that the interface towards `remote` carries.
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16;
+
+    /// A packet for the TUN. The driver enters in the ledger what becomes of it.
+    fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState);
+
+    /// A received segment whose connection ID names another shard of the process, to be handed to its engine as it is;
+    /// dropped where this is left out. Never called where the engine is the only one.
+    fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
+        let _ = (shard, path, ecn, segment);
+    }
 }
 
 /// Takes QUIC's datagrams while a batch is handled.
@@ -37,6 +49,10 @@ impl<D: Deliver> Receiver for Incoming<'_, D> {
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
         self.deliver.udp_payload_ceiling(remote)
+    }
+
+    fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
+        self.deliver.foreign_segment(shard, path, ecn, segment);
     }
 }
 
@@ -69,23 +85,33 @@ impl State {
         let Some((id, request)) = request.filter(|(_, request)| request.phase != Phase::Headers) else {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         };
-        let Kind::Udp {
-            split, split_agreed, ..
-        } = request.kind
-        else {
-            return egress.drop(DropReason::UnknownSession, 1);
+        let (split, checksum) = match &request.kind {
+            Kind::Udp {
+                split, split_agreed, ..
+            } => (split.filter(|_| *split_agreed), None),
+            Kind::Ip(session) => (session.split, session.checksum),
+            Kind::Tcp | Kind::Undecided => return egress.drop(DropReason::UnknownSession, 1),
         };
+        let is_ip = matches!(request.kind, Kind::Ip(_));
         if matches!(request.phase, Phase::Opening | Phase::Sent | Phase::Queued) {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         }
         request.last_active = now;
+        if is_ip && (view.context_id == PACKET_CONTEXT_ID || checksum == Some(view.context_id)) {
+            let state = if view.context_id == PACKET_CONTEXT_ID {
+                ChecksumState::Full
+            } else {
+                ChecksumState::Partial
+            };
+            return self.take_packet(now, id, view.payload, state, deliver);
+        }
         if view.context_id == datagram::UDP_CONTEXT_ID {
             if view.payload.len() > packet::UDP_PAYLOAD_MAX {
                 return egress.drop(DropReason::TargetTooLarge, 1);
             }
             return deliver.deliver(id, view.payload);
         }
-        if !split_agreed || split != Some(view.context_id) {
+        if split != Some(view.context_id) {
             return egress.drop(DropReason::UnknownContext, 1);
         }
         match peer.reassembler.handle(now, quarter, view.payload) {
@@ -97,7 +123,10 @@ impl State {
                     Joined::Duplicate => egress.drop(DropReason::DuplicateFragment, 1),
                     Joined::Complete { payload, fragments } => {
                         egress.joined += u64::from(fragments) - 1;
-                        if payload.len() > packet::UDP_PAYLOAD_MAX {
+                        if is_ip {
+                            let packet = payload.to_vec();
+                            self.take_packet(now, id, &packet, ChecksumState::Full, deliver);
+                        } else if payload.len() > packet::UDP_PAYLOAD_MAX {
                             egress.drop(DropReason::TargetTooLarge, 1);
                         } else {
                             deliver.deliver(id, payload);

@@ -135,9 +135,15 @@ impl Engine {
                     Role::Server => self.judge(now, id, &list),
                     Role::Client => self.answered(now, id, &list, deliver),
                 },
-                Ok(Next::Item(Item::Data(bytes))) => self.state.take_content(now, id, bytes, deliver),
+                Ok(Next::Item(Item::Data(bytes))) => {
+                    self.state.take_content(now, id, bytes.clone(), deliver);
+                    if let Err(error) = self.take_capsules(now, id, bytes, deliver) {
+                        return self.fail(id, Failure::Message(error));
+                    }
+                }
                 Ok(Next::Item(Item::Trailers(_))) => {}
-                Ok(Next::Blocked) => return,
+                // Addresses and routes that came together are told together.
+                Ok(Next::Blocked) => return self.state.tell_news(id),
                 Ok(Next::Finished) => return self.peer_finished(id),
                 Err(error) => return self.fail(id, error),
             }
@@ -210,9 +216,12 @@ impl Engine {
             return;
         }
         // A capsule that is cut is malformed (RFC 9297 section 3.3).
-        if let Kind::Udp { capsules, .. } = &request.kind
-            && let Err(error) = capsules.finish()
-        {
+        let finished = match &request.kind {
+            Kind::Udp { capsules, .. } => capsules.finish(),
+            Kind::Ip(session) => session.capsules.finish(),
+            Kind::Tcp | Kind::Undecided => Ok(()),
+        };
+        if let Err(error) = finished {
             return self.fail(id, Failure::Message(error));
         }
         self.close_stream(id);

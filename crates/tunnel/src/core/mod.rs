@@ -8,6 +8,7 @@ mod action;
 mod client;
 mod delay_control;
 mod incoming;
+mod ip;
 mod messages;
 mod outgoing;
 mod peer;
@@ -28,14 +29,19 @@ use slab::Slab;
 
 pub use action::{Action, Ending};
 pub use incoming::Deliver;
+pub use ip::{
+    Assignment, Client, Elsewhere, Exhausted, IpService, Lease, Leases, Owner, StoredLease, own_address,
+};
+pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;
-pub use masque::{Role, Target};
+pub use masque::{Role, ServerShard, Target};
 pub use messages::Body;
 pub use request::RequestId;
 
 use crate::config::{CommonConfig, Protocol};
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
+use crate::room::Room;
 use crate::secret::Token;
 use crate::snapshot::{PeerSnapshot, QuicCounters};
 use peer::Peer;
@@ -71,6 +77,11 @@ struct State {
     udp_sessions: u64,
     connections_total: u64,
     sessions_total: u64,
+    /// Room for UDP sessions: every one that has not ended holds a place.
+    sessions: Room,
+    /// Server: which shard of how many this is.
+    shard: ServerShard,
+    ip: ip::IpState,
 }
 
 /// One shard's tunnel.
@@ -81,6 +92,10 @@ pub struct Engine {
     current: Option<ConnectionKey>,
     /// Client: the server as requests name it.
     authority: String,
+    /// Client: requests wait after the token check until the driver says that the connection stays.
+    asks_to_stay: bool,
+    /// Client: nothing but the token check goes out on the current connection.
+    holds_requests: bool,
     next_sweep: Option<Instant>,
 }
 
@@ -115,7 +130,7 @@ impl Engine {
             actions: VecDeque::new(),
             arena: BytesMut::new(),
             waiting: WaitingRoom::new(limits::WAITING_BYTES_MAX),
-            wrong_tokens: WrongTokens::default(),
+            wrong_tokens: WrongTokens::new(1),
             broken: Vec::new(),
             unread_changed: Vec::new(),
             closing: 0,
@@ -124,14 +139,30 @@ impl Engine {
             udp_sessions: 0,
             connections_total: 0,
             sessions_total: 0,
+            sessions: Room::whole(limits::UDP_SESSIONS_MAX),
+            shard: ServerShard { index: 0, count: 1 },
+            ip: ip::IpState::default(),
         };
         Self {
             endpoint,
             state,
             current: None,
             authority: String::new(),
+            asks_to_stay: false,
+            holds_requests: false,
             next_sweep: None,
         }
+    }
+
+    /// One of several shards: its number, its part of the room for UDP sessions. A client's driver then says with
+    /// [`Engine::stay`] when requests may follow the token check.
+    #[must_use]
+    pub fn sharded(mut self, shard: ServerShard, sessions: Room) -> Self {
+        self.asks_to_stay = shard.count > 1;
+        self.state.shard = shard;
+        self.state.sessions = sessions;
+        self.state.wrong_tokens = WrongTokens::new(shard.count);
+        self
     }
 
     /// Takes one received message of the outer socket, possibly several datagrams of `segment_size` bytes.
@@ -487,6 +518,7 @@ impl State {
         request.body.clear();
         if request.is_udp() {
             self.udp_sessions -= 1;
+            self.sessions.give_back();
         }
         let lost = self.waiting.take(id).len() as u64;
         self.ledger.ingress.drop(DropReason::SessionClosed, lost);
@@ -506,6 +538,7 @@ impl State {
                 .egress
                 .drop(DropReason::ReassemblyExpired, u64::from(fragments));
         }
+        self.forget_ip(id);
         let request = &self.requests[id.0];
         if request.known_to_driver {
             self.actions.push_back(Action::Ended { request: id, ending });
@@ -534,7 +567,7 @@ impl Engine {
     pub fn protocol(&self, id: RequestId) -> Option<Protocol> {
         self.state.requests.get(id.0).map(|request| match request.kind {
             Kind::Udp { .. } => Protocol::Udp,
-            Kind::Tcp | Kind::Undecided => Protocol::Tcp,
+            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => Protocol::Tcp,
         })
     }
 }

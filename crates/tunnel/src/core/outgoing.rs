@@ -168,7 +168,7 @@ impl State {
 /// Bytes of a fragment's header (specs/split.md).
 const SPLIT_HEADER_BYTES: usize = masque::split::HEADER_BYTES;
 
-fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
+pub(super) fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
     for part in parts {
         arena.extend_from_slice(part);
     }

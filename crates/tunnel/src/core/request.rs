@@ -9,6 +9,8 @@ use masque::split::Splitter;
 use masque::{MessageReader, Role, Target};
 use quic::{ConnectionKey, StreamId};
 
+use super::ip::session::IpSession;
+
 /// Names a request between engine and driver, until it is released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub(crate) usize);
@@ -57,6 +59,7 @@ pub(crate) enum Kind {
         is_probe: bool,
     },
     Tcp,
+    Ip(Box<IpSession>),
 }
 
 impl Kind {

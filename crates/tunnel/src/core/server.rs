@@ -42,6 +42,7 @@ impl Engine {
                 }
             }
             Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, connection, id, asked),
+            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, connection, id, &asked),
         }
     }
 
@@ -55,7 +56,7 @@ impl Engine {
         match &asked.path {
             PathKind::Segment(segment) => {
                 // A wrong segment is any wrong path of a web site.
-                if !any(&self.state.tokens, |token| token.matches_path_segment(segment)) {
+                if !self.has_path_segment(segment) {
                     return self.turn_away(id, &response::response(404), 404);
                 }
             }
@@ -69,14 +70,26 @@ impl Engine {
         self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), asked.split);
     }
 
-    fn holds_token(&self, credential: &Credential) -> bool {
+    pub(super) fn has_path_segment(&self, segment: &str) -> bool {
+        any(&self.state.tokens, |token| token.matches_path_segment(segment))
+    }
+
+    pub(super) fn holds_token(&self, credential: &Credential) -> bool {
         match credential {
             Credential::Bearer(text) => any(&self.state.tokens, |token| token.matches(text)),
             Credential::None | Credential::Malformed => false,
         }
     }
 
-    /// The user is known: the connection gets a user's credit, and the driver opens the target.
+    /// A valid token has come over this connection: it gets a user's credit.
+    pub(super) fn recognise(&mut self, connection: ConnectionKey) {
+        self.endpoint.authenticate(connection);
+        if let Some(peer) = self.state.peer(connection) {
+            peer.authenticated = true;
+        }
+    }
+
+    /// The user is known: the driver opens the target.
     fn admit(
         &mut self,
         now: Instant,
@@ -86,21 +99,21 @@ impl Engine {
         target: Option<Target>,
         split: Option<u64>,
     ) {
-        self.endpoint.authenticate(connection);
-        if let Some(peer) = self.state.peer(connection) {
-            peer.authenticated = true;
-        }
+        self.recognise(connection);
         let Some(target) = target else {
             return self.answer_and_end(id, &response::response(400));
         };
         if target.address().is_some_and(|address| address.is_unspecified()) {
-            return self.answer_and_end(id, &response::failure(ProxyError::DestinationIpProhibited));
+            let mut answer = response::failure(ProxyError::DestinationIpProhibited);
+            // It is the token check of a client, who may want another shard.
+            self.state.shard.push_to(&mut answer);
+            return self.answer_and_end(id, &answer);
         }
         if self.state.draining {
             return self.answer_and_end(id, &response::failure(ProxyError::DestinationUnavailable));
         }
         if protocol == Protocol::Udp {
-            self.evict_for_one_more();
+            self.reserve_session();
         }
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
@@ -145,7 +158,7 @@ impl Engine {
                 self.send_headers(id, &accepted);
                 self.state.take_early(now, id, deliver);
             }
-            Kind::Tcp | Kind::Undecided => {
+            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => {
                 self.send_headers(id, &response::response(200));
                 self.state.announce_body(id);
             }
@@ -179,12 +192,12 @@ impl Engine {
         }
     }
 
-    fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
+    pub(super) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
         *self.state.refused.entry(status.to_string()).or_default() += 1;
         self.answer_and_end(id, list);
     }
 
-    fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
+    pub(super) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
         self.send_headers(id, list);
         let unsent = self
             .state
@@ -199,7 +212,7 @@ impl Engine {
         self.state.end(id, Ending::Finished);
     }
 
-    fn count_wrong_token(&mut self, now: Instant, connection: ConnectionKey, credential: &Credential) {
+    pub(super) fn count_wrong_token(&mut self, now: Instant, connection: ConnectionKey, credential: &Credential) {
         if *credential == Credential::None {
             return;
         }
@@ -218,21 +231,19 @@ impl Engine {
         };
     }
 
-    /// Makes room for one more UDP session by ending the idlest one.
-    pub(super) fn evict_for_one_more(&mut self) {
-        if (self.state.udp_sessions as usize) < limits::UDP_SESSIONS_MAX {
-            return;
-        }
-        let idlest = self
-            .state
-            .requests
-            .iter()
-            .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
-            .min_by_key(|(_, request)| request.last_active)
-            .map(|(id, _)| RequestId(id));
-        if let Some(id) = idlest {
-            self.close_stream(id);
-            self.state.end(id, Ending::Idle);
+    /// Takes the place of one more UDP session, for which the idlest one has to go where there is none.
+    pub(super) fn reserve_session(&mut self) {
+        while !self.state.sessions.take() {
+            let idlest = self
+                .state
+                .requests
+                .iter()
+                .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
+                .min_by_key(|(_, request)| request.last_active)
+                .map(|(id, _)| RequestId(id))
+                .expect("a shard without sessions finds its guaranteed room");
+            self.close_stream(idlest);
+            self.state.end(idlest, Ending::Idle);
         }
     }
 }

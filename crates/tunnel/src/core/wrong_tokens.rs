@@ -1,4 +1,5 @@
-//! How often each network has shown a wrong token lately.
+//! How often each network has shown a wrong token lately. Each shard of a process counts for itself, and has its part of
+//! the bounds.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,16 +8,27 @@ use std::time::Instant;
 use crate::limits;
 
 /// Counts per prefix, bounded in number and time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WrongTokens {
     prefixes: BTreeMap<IpAddr, (Instant, u32)>,
+    per_prefix: u32,
+    prefixes_max: usize,
 }
 
 impl WrongTokens {
+    /// For one of so many shards.
+    pub(crate) fn new(shards: u8) -> Self {
+        Self {
+            prefixes: BTreeMap::new(),
+            per_prefix: limits::WRONG_TOKENS_PER_PREFIX / u32::from(shards),
+            prefixes_max: limits::WRONG_TOKEN_PREFIXES / usize::from(shards),
+        }
+    }
+
     /// Counts one; whether the prefix has used up its tries.
     pub(crate) fn count(&mut self, now: Instant, remote: IpAddr) -> bool {
         let prefix = quic::customer_prefix(remote);
-        if self.prefixes.len() >= limits::WRONG_TOKEN_PREFIXES && !self.prefixes.contains_key(&prefix) {
+        if self.prefixes.len() >= self.prefixes_max && !self.prefixes.contains_key(&prefix) {
             let oldest = self
                 .prefixes
                 .iter()
@@ -29,7 +41,7 @@ impl WrongTokens {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        *count > limits::WRONG_TOKENS_PER_PREFIX
+        *count > self.per_prefix
     }
 }
 
@@ -41,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_prefix_uses_up_its_tries_and_gets_them_back_after_the_window() {
-        let mut wrong = WrongTokens::default();
+        let mut wrong = WrongTokens::new(1);
         let now = Instant::now();
         for host in 0..limits::WRONG_TOKENS_PER_PREFIX {
             assert!(!wrong.count(now, IpAddr::from([192, 0, 2, host as u8])));
@@ -53,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded() {
-        let mut wrong = WrongTokens::default();
+        let mut wrong = WrongTokens::new(1);
         let now = Instant::now();
         for index in 0..limits::WRONG_TOKEN_PREFIXES as u32 + 10 {
             wrong.count(now, IpAddr::from(Ipv4Addr::from_bits(index << 8)));

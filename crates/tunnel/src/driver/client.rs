@@ -1,6 +1,7 @@
-//! A client's side: its listeners, and the connection to the server that is made again whenever it is lost.
+//! A client's side: its listeners, and this shard's connection to the server, its stripe, which is made again whenever it
+//! is lost.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, UdpSocket};
@@ -8,11 +9,15 @@ use quic::CloseReason;
 use rand::Rng;
 
 use super::delivery::udp_payload_ceiling;
+use super::ip::MTU_INTERVAL;
+use super::ip::client::{ClientHost, Way};
 use super::resolver::Answer;
-use super::{Inner, Relay, Role, Shard, Token, outer};
+use super::stripes::SharedStripes;
+use super::{Inner, Parcel, Relay, Role, Shard, Token};
 use crate::config::Protocol;
-use crate::core::{Ending, ProxyError, RequestId, Target};
+use crate::core::{Ending, ProxyError, RequestId, ServerShard, Target};
 use crate::handle::{Failure, Notice};
+use crate::host::Monitor;
 use crate::limits;
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
@@ -48,17 +53,40 @@ pub(super) struct Client {
     /// Rounds over all servers that failed one after the other.
     failed_rounds: u32,
     has_been_up: bool,
-    /// The program knows that the tunnel is down.
-    announced_down: bool,
     last_reason: String,
     payload_seen: usize,
-    payload_announced: usize,
+    payload_settled: usize,
+    /// This stripe's number, and all of them.
+    index: usize,
+    stripes: SharedStripes,
+    server_shard: Option<ServerShard>,
+    /// Connections given up because a sibling was on the same shard of the server, one after the other.
+    spread_tries: u32,
+    /// How often the stripe was up again.
+    rejoins: u64,
+    /// Until when a stripe that has not been up keeps its local traffic.
+    grace_until: Instant,
     next_tick: Instant,
     /// Numbers the resolutions, so that only the last answer counts.
     resolutions: u64,
     pub(super) tcp_listeners: Vec<(TcpListener, Target)>,
     /// When a refused session was last told about.
     refusal_told: Option<Instant>,
+    /// The TUN device; `None` where there is none.
+    pub(super) ip: Option<ClientHost>,
+    /// There are no forwards: without an IP session the client is of no use.
+    pub(super) carries_only_ip: bool,
+    /// When an IP session that was refused is asked for again.
+    pub(super) ip_retry: Option<Instant>,
+    /// News of links, addresses and routes.
+    pub(super) monitor: Option<Monitor>,
+    /// How the outer socket leaves this machine, where there is a TUN device.
+    pub(super) way: Option<Way>,
+    /// The version of the device's routes that was last looked at.
+    pub(super) routes_seen: u64,
+    /// When the connection moved to another local address, until something is heard there.
+    pub(super) moved: Option<Instant>,
+    next_ip_turn: Instant,
 }
 
 impl Client {
@@ -66,6 +94,8 @@ impl Client {
         servers: Vec<(String, u16)>,
         pin: [u8; 32],
         bind: Option<IpAddr>,
+        index: usize,
+        stripes: SharedStripes,
         now: Instant,
     ) -> Self {
         Self {
@@ -78,19 +108,47 @@ impl Client {
             address: None,
             failed_rounds: 0,
             has_been_up: false,
-            announced_down: false,
             last_reason: String::new(),
             payload_seen: 0,
-            payload_announced: 0,
+            payload_settled: 0,
+            index,
+            stripes,
+            server_shard: None,
+            spread_tries: 0,
+            rejoins: 0,
+            grace_until: now + limits::STRIPE_GRACE,
             next_tick: now,
             resolutions: 0,
             tcp_listeners: Vec::new(),
             refusal_told: None,
+            ip: None,
+            carries_only_ip: false,
+            ip_retry: None,
+            monitor: None,
+            way: None,
+            routes_seen: 0,
+            moved: None,
+            next_ip_turn: now,
         }
+    }
+
+    /// The server's address that is tried or used.
+    pub(super) fn server_address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The local address to use towards the server, where it was chosen.
+    pub(super) fn bind_address(&self) -> Option<SocketAddr> {
+        self.bind.map(|ip| SocketAddr::new(ip, 0))
     }
 
     pub(super) fn is_up(&self) -> bool {
         self.link == Link::Up
+    }
+
+    /// The server's shard that this stripe is on, where it is up and the server says so; how often it was up again.
+    pub(super) fn whereabouts(&self) -> (Option<u8>, u64) {
+        (self.server_shard.map(|shard| shard.index), self.rejoins)
     }
 
     /// Why the connection is about to be given up by us, for the line that people read.
@@ -107,9 +165,13 @@ impl Client {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let next = match self.ip {
+            Some(_) => self.next_tick.min(self.next_ip_turn),
+            None => self.next_tick,
+        };
         Some(match self.link {
-            Link::Attempt { until } | Link::Pause { until } => until.min(self.next_tick),
-            Link::Resolving | Link::Up => self.next_tick,
+            Link::Attempt { until } | Link::Pause { until } => until.min(next),
+            Link::Resolving | Link::Up => next,
         })
     }
 
@@ -139,6 +201,10 @@ impl Shard {
             }
             Link::Pause { until } if until <= now => self.try_server(now, 0),
             _ => {}
+        }
+        if self.client().ip.is_some() && self.client().next_ip_turn <= now {
+            self.client().next_ip_turn = now + MTU_INTERVAL;
+            self.client_ip_turn(now);
         }
         if self.client().next_tick <= now {
             self.client().next_tick = now + TICK;
@@ -195,20 +261,21 @@ impl Shard {
         let client = self.client();
         let until = now + client.pause();
         client.link = Link::Pause { until };
-        if !std::mem::replace(&mut client.announced_down, true) {
-            let (host, port) = &client.servers[client.server];
-            let reason = format!(
-                "{host}:{port} cannot be reached ({}); trying on",
-                client.last_reason
-            );
-            self.notify(Notice::Reconnecting { reason });
-        }
+        let (host, port) = &client.servers[client.server];
+        let reason = format!(
+            "{host}:{port} cannot be reached ({}); trying on",
+            client.last_reason
+        );
+        let notice = client.stripes.lock().unreachable(reason);
+        notice.into_iter().for_each(|notice| self.notify(notice));
     }
 
     fn begin_attempt(&mut self, now: Instant, address: SocketAddr) -> Result<(), String> {
-        let options = outer::options(&self.common);
-        let bind = self.client().bind.map(|ip| SocketAddr::new(ip, 0));
-        let socket = UdpSocket::connect(bind, address, &options).map_err(|error| error.to_string())?;
+        let way = self.client().ip.as_ref().and_then(|host| host.way_to(address.ip()));
+        let socket = self.outer_socket(address, way.as_ref())?;
+        let client = self.client();
+        client.way = way;
+        client.moved = None;
         self.outer
             .replace(socket, &self.poller)
             .map_err(|error| error.to_string())?;
@@ -218,31 +285,54 @@ impl Shard {
             .connect(now, address, &name, pin, udp_payload_ceiling(address))
     }
 
-    pub(super) fn tunnel_is_up(&mut self, now: Instant, rtt: Duration) {
+    pub(super) fn tunnel_is_up(&mut self, now: Instant, rtt: Duration, shard: Option<ServerShard>) {
         let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
         let client = self.client();
+        let address = client.address.expect("an address was tried");
+        let shared = client.stripes.clone();
+        let mut stripes = shared.lock();
+        if client.spread_tries < limits::SPREAD_TRIES && !stripes.may_stay(client.index, shard) {
+            drop(stripes);
+            client.spread_tries += 1;
+            // The same address from another port, once this attempt has ended and the server knows.
+            client.untried.push(address);
+            self.engine.disconnect(now);
+            self.flush_outer(now);
+            return;
+        }
+        let arrival = stripes.arrived(client.index, shard, address, rtt, payload_unsplit);
+        drop(stripes);
         client.link = Link::Up;
+        client.server_shard = shard;
+        client.spread_tries = 0;
         client.failed_rounds = 0;
-        client.announced_down = false;
         client.payload_seen = payload_unsplit;
-        client.payload_announced = payload_unsplit;
+        client.payload_settled = payload_unsplit;
         client.next_tick = now + TICK;
         let is_again = std::mem::replace(&mut client.has_been_up, true);
-        let server = client.address.expect("an address was tried");
-        self.reconnects += u64::from(is_again);
+        client.rejoins += u64::from(is_again);
+        let is_first_stripe = client.index == 0;
+        self.reconnects += u64::from(arrival.is_tunnel_again);
         if let Some(text) = self
             .outer
             .socket()
             .and_then(UdpSocket::buffer_warning)
-            .filter(|_| !is_again)
+            .filter(|_| is_first_stripe && !is_again)
         {
             self.notify(Notice::Warning { text });
         }
-        self.notify(Notice::Connected {
-            server,
-            rtt,
-            payload_unsplit,
-        });
+        arrival.notice.into_iter().for_each(|notice| self.notify(notice));
+        self.engine.stay(now);
+    }
+
+    /// The sibling that takes this shard's local traffic: only while its own stripe is down and a sibling's is up.
+    pub(super) fn stand_in(&self, now: Instant) -> Option<usize> {
+        match &self.role {
+            Role::Client(client) if !client.is_up() && (client.has_been_up || client.grace_until <= now) => {
+                client.stripes.lock().stand_in(client.index)
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn token_refused(&mut self, status: u16) {
@@ -265,9 +355,10 @@ impl Shard {
         }
         match client.link {
             Link::Up => {
-                client.announced_down = true;
-                let reason = format!("the connection is lost ({})", client.last_reason);
-                self.notify(Notice::Reconnecting { reason });
+                client.server_shard = None;
+                let notice = client.stripes.lock().lost(client.index, &client.last_reason);
+                self.notify(notice);
+                self.neighbours.raise_doubt();
                 self.try_server(now, 0);
             }
             Link::Attempt { .. } => self.try_next_server_address(now),
@@ -280,8 +371,9 @@ impl Shard {
         if let Some(bytes) = self.engine.payload_unsplit().filter(|_| self.client().is_up()) {
             let client = self.client();
             let is_settled = std::mem::replace(&mut client.payload_seen, bytes) == bytes;
-            if is_settled && std::mem::replace(&mut client.payload_announced, bytes) != bytes {
-                self.notify(Notice::PayloadUnsplit { bytes });
+            if is_settled && std::mem::replace(&mut client.payload_settled, bytes) != bytes {
+                let notice = client.stripes.lock().payload_settled(client.index, bytes);
+                notice.into_iter().for_each(|notice| self.notify(notice));
             }
         }
         let overdue: Vec<usize> = self
@@ -337,8 +429,9 @@ impl Shard {
     }
 
     pub(super) fn accept_tcp(&mut self, now: Instant, index: usize) {
+        let sibling = self.stand_in(now);
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some((listener, target)) = self.client().tcp_listeners.get(index) else {
+            let Some((listener, _)) = self.client().tcp_listeners.get(index) else {
                 return;
             };
             let stream = match listener.accept() {
@@ -355,22 +448,38 @@ impl Shard {
                         .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
             };
-            let target = target.clone();
-            if self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX || stream.set_nonblocking(true).is_err()
-            {
-                self.tcp.failed += 1;
-                continue;
+            match sibling {
+                None => self.adopt(now, index, stream),
+                Some(sibling) => {
+                    let listener = index;
+                    if !self
+                        .neighbours
+                        .hand_over(sibling, Parcel::Connection { listener, stream })
+                    {
+                        self.tcp.failed += 1;
+                    }
+                }
             }
-            let id = self.engine.open(now, Protocol::Tcp, target);
-            let relay = Relay::new(stream, now + limits::TCP_WAIT_FOR_TUNNEL);
-            let watched = self.watch(&relay.stream, Token::of(id), Interest::NONE);
-            self.tcp.total += 1;
-            self.tcp.open += 1;
-            self.insert_inner(id, Inner::Tcp(relay));
-            if watched.is_err() {
-                self.close_inner(id, true);
-                self.engine.abort(id);
-            }
+        }
+    }
+
+    /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
+    pub(super) fn adopt(&mut self, now: Instant, index: usize, stream: TcpStream) {
+        let Some((_, target)) = self.client().tcp_listeners.get(index) else {
+            return;
+        };
+        let target = target.clone();
+        if stream.set_nonblocking(true).is_err() || !self.tcp_opened() {
+            self.tcp.failed += 1;
+            return;
+        }
+        let id = self.engine.open(now, Protocol::Tcp, target);
+        let relay = Relay::new(stream, now + limits::TCP_WAIT_FOR_TUNNEL);
+        let watched = self.watch(&relay.stream, Token::of(id), Interest::NONE);
+        self.insert_inner(id, Inner::Tcp(relay));
+        if watched.is_err() {
+            self.close_inner(id, true);
+            self.engine.abort(id);
         }
     }
 

@@ -4,9 +4,14 @@
 
 use std::net::SocketAddr;
 
-use packet::{Train, TrainLimits};
+use bytes::BytesMut;
+use packet::checksum::ChecksumState;
+use packet::{Ecn, Train, TrainLimits};
 use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, route_mtu};
+use quic::Path;
 
+use super::Parcel;
+use super::ip::end::TunEnd;
 use crate::core::{Deliver, RequestId};
 use crate::drops::{Account, DropReason};
 use crate::limits;
@@ -27,13 +32,17 @@ struct Pending {
 }
 
 /// The trains of one shard's batch; their buffers are reused.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Delivery {
     trains: Vec<Pending>,
     used: usize,
     /// By request: one more than the index of its last train.
     last: Vec<usize>,
     datagrams: usize,
+    /// Where packets of IP sessions go.
+    pub(super) tun: Option<TunEnd>,
+    /// Received segments that belong to other shards.
+    pub(super) foreign: Vec<(u8, Parcel)>,
 }
 
 impl Deliver for Delivery {
@@ -63,6 +72,18 @@ impl Deliver for Delivery {
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
         udp_payload_ceiling(remote)
+    }
+
+    fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
+        self.tun
+            .as_mut()
+            .expect("IP sessions are opened where there is a TUN device")
+            .push(packet, checksum);
+    }
+
+    fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
+        let bytes = BytesMut::from(segment);
+        self.foreign.push((shard, Parcel::Segment { path, ecn, bytes }));
     }
 }
 

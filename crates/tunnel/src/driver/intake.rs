@@ -3,13 +3,16 @@
 //! A batch of coalesced messages holds up to 4 MiB, more than a peer's queue; given over whole, most of it was dropped
 //! while QUIC stood ready to send it.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
+use bytes::BytesMut;
 use packet_io::DatagramSocket;
 
-use super::{Inner, Shard};
+use super::{Inner, Parcel, Shard};
 use crate::core::RequestId;
+use crate::drops::DropReason;
 use crate::limits;
 
 impl Shard {
@@ -24,6 +27,9 @@ impl Shard {
         let Ok(count) = listener.socket.receive(&mut self.inner_batch) else {
             return;
         };
+        if let Some(sibling) = self.stand_in(now) {
+            return self.give_away(sibling, index, count);
+        }
         let mut start = 0;
         while start < count {
             let source = self.inner_batch.get(start).meta.source;
@@ -38,6 +44,47 @@ impl Shard {
             self.take_in(now, id, start..end);
             start = end;
         }
+    }
+
+    /// The stripe is down, and a sibling takes what has come. What it has no room for is dropped here.
+    fn give_away(&mut self, sibling: usize, index: usize, count: usize) {
+        for received in (0..count).map(|index| self.inner_batch.get(index)) {
+            if received.meta.truncated {
+                continue;
+            }
+            let parcel = Parcel::Datagrams {
+                listener: index,
+                source: received.meta.source,
+                bytes: BytesMut::from(received.payload),
+                segment_size: received.meta.segment_size,
+            };
+            if !self.neighbours.hand_over(sibling, parcel) {
+                let datagrams = received.meta.segments() as u64;
+                let ingress = &mut self.engine.ledger().ingress;
+                ingress.accepted += datagrams;
+                ingress.drop(DropReason::NoTunnel, datagrams);
+            }
+        }
+    }
+
+    /// Datagrams of a source at the same listener of a sibling whose stripe is down. The answers leave from here.
+    pub(super) fn take_in_for_sibling(
+        &mut self,
+        now: Instant,
+        index: usize,
+        source: SocketAddr,
+        bytes: &[u8],
+        segment_size: usize,
+    ) {
+        let Some(listener) = self.udp_listeners.get(index) else {
+            return;
+        };
+        let id = match listener.sessions.get(&source) {
+            Some(id) => *id,
+            None => self.new_session(now, index, source),
+        };
+        self.engine
+            .send_datagrams(now, id, packet::segments(bytes, segment_size));
     }
 
     /// One batch of a target's answers.
@@ -55,7 +102,7 @@ impl Shard {
     }
 
     /// Whether what has come already should leave first.
-    fn intake_should_wait(&self) -> bool {
+    pub(super) fn intake_should_wait(&self) -> bool {
         self.more_to_send && self.engine.queue_is_long()
     }
 

@@ -7,55 +7,42 @@
 mod aead;
 mod client;
 mod delivery;
+mod inner;
 mod intake;
+mod ip;
+mod listeners;
+mod neighbours;
 mod outer;
 mod relay;
 mod report;
 mod resolver;
 mod server;
 mod start;
+mod stripes;
 mod token;
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use packet_io::{DatagramSocket, Interest, Poller, Ready, ReceiveBatch, UdpSocket};
+use packet_io::{Interest, Poller, Ready, ReceiveBatch};
 
 use crate::config::CommonConfig;
-use crate::core::{Action, Engine, RequestId, Target};
+use crate::core::{Action, Engine, RequestId};
 use crate::handle::{Command, Failure, Notice};
-use crate::limits;
+use crate::room::Room;
 use crate::snapshot::{IoCounters, Snapshot, TcpCounters};
 use client::Client;
 use delivery::Delivery;
+use inner::{Inner, inner_batch};
+use listeners::UdpListener;
+use neighbours::{Neighbours, Parcel};
 use outer::Outer;
-use relay::{Relay, Step};
+use relay::Relay;
 use resolver::Resolver;
 use server::Server;
 use token::Token;
 
 pub use start::{start_client, start_server};
-
-/// The inner end of a request.
-enum Inner {
-    /// Server: a target that is being resolved or connected.
-    Opening(server::Opening),
-    /// Server: a UDP socket connected to the target.
-    Upstream(Box<UdpSocket>),
-    /// Client: a source behind a UDP listener.
-    Source { listener: usize, address: SocketAddr },
-    /// Both: a TCP connection.
-    Tcp(Relay),
-}
-
-/// A client's UDP listener and the sessions behind it.
-struct UdpListener {
-    socket: UdpSocket,
-    sessions: HashMap<SocketAddr, RequestId>,
-    target: Target,
-}
 
 enum Role {
     Server(Server),
@@ -72,6 +59,8 @@ struct Shard {
     commands: mpsc::Receiver<Command>,
     notices: mpsc::SyncSender<Notice>,
     resolver: Resolver,
+    /// The other shards of the process.
+    neighbours: Neighbours,
     outer: Outer,
     inner_batch: ReceiveBatch,
     delivery: Delivery,
@@ -82,6 +71,8 @@ struct Shard {
     /// The last flush left something that can be sent at once.
     more_to_send: bool,
     tcp: TcpCounters,
+    /// Room for TCP connections.
+    tcp_room: Room,
     /// Counters of inner sockets that are closed.
     inner_io_past: IoCounters,
     reconnects: u64,
@@ -142,9 +133,14 @@ impl Shard {
         for event in &ready {
             match Token::decode(event.token) {
                 Token::Outer => self.outer_ready(now, *event),
-                Token::Waker => self.take_commands(now),
+                Token::Waker => {
+                    self.take_commands(now);
+                    self.take_parcels(now);
+                }
                 Token::UdpListener(index) => self.receive_at_listener(now, index),
                 Token::TcpListener(index) => self.accept_tcp(now, index),
+                Token::Tun => self.read_tun(now),
+                Token::Monitor => self.uplink_news(now),
                 Token::Request(index) => self.inner_ready(now, RequestId(index), *event),
             }
         }
@@ -160,6 +156,7 @@ impl Shard {
         self.settle(now);
         self.flush_delivery();
         self.more_to_send = self.flush_outer(now);
+        self.neighbours.ring();
         self.more_to_send || !self.again.is_empty()
     }
 
@@ -206,139 +203,16 @@ impl Shard {
                 status,
                 error,
             } => self.session_refused(now, request, status, error),
-            Action::Up { rtt } => self.tunnel_is_up(now, rtt),
+            Action::Up { rtt, shard } => self.tunnel_is_up(now, rtt, shard),
             Action::TokenRefused { status } => self.token_refused(status),
             Action::Lost { reason } => self.tunnel_lost(now, &reason),
             // The connection goes on until the server closes it; then a new one is made.
             Action::GoingAway => {}
-        }
-    }
-
-    fn relay(&mut self, id: RequestId) -> Option<&mut Relay> {
-        match self.inner.get_mut(id.index())?.as_mut()? {
-            Inner::Tcp(relay) => Some(relay),
-            _ => None,
-        }
-    }
-
-    fn insert_inner(&mut self, id: RequestId, inner: Inner) {
-        if self.inner.len() <= id.index() {
-            self.inner.resize_with(id.index() + 1, || None);
-        }
-        self.inner[id.index()] = Some(inner);
-    }
-
-    /// Moves a relay's bytes, then follows what it needs.
-    fn step_relay(&mut self, id: RequestId) {
-        let Some(Some(Inner::Tcp(relay))) = self.inner.get_mut(id.index()) else {
-            return;
-        };
-        let step = relay.step(id, &mut self.engine, &mut self.tcp);
-        match step {
-            Step::Wait | Step::Again => {
-                let wanted = relay.wanted();
-                if wanted != relay.interest {
-                    relay.interest = wanted;
-                    let token = Token::of(id).encode();
-                    // A hang-up is reported whatever the interest, again and again: without any it is not watched.
-                    let _ = if wanted == Interest::NONE {
-                        self.poller.remove(&relay.stream)
-                    } else {
-                        let known = self.poller.modify(&relay.stream, token, wanted);
-                        known.or_else(|_| self.poller.add(&relay.stream, token, wanted))
-                    };
-                }
-                if step == Step::Again {
-                    self.again.push(id);
-                }
-            }
-            Step::Done => {
-                self.close_inner(id, false);
-                self.engine.forget(id);
-            }
-            Step::Failed => {
-                self.close_inner(id, true);
-                self.engine.abort(id);
-            }
-            Step::Ended => {}
-        }
-    }
-
-    /// Closes the inner end of a request; `reset` tells a TCP peer that it did not end well.
-    fn close_inner(&mut self, id: RequestId, reset: bool) {
-        let Some(inner) = self.inner.get_mut(id.index()).and_then(Option::take) else {
-            return;
-        };
-        match inner {
-            Inner::Opening(opening) => opening.close(&self.poller),
-            Inner::Upstream(mut socket) => {
-                // What the kernel dropped since the last datagram is known now or never.
-                let _ = socket.refresh_kernel_drops();
-                self.inner_io_past += report::io_counters(socket.stats());
-            }
-            Inner::Source { listener, address } => {
-                // The source may have a new session already.
-                if let Some(listener) = self.udp_listeners.get_mut(listener)
-                    && listener.sessions.get(&address) == Some(&id)
-                {
-                    listener.sessions.remove(&address);
-                }
-            }
-            Inner::Tcp(relay) => {
-                if reset {
-                    relay.reset_on_close();
-                }
-                self.tcp.open -= 1;
-            }
-        }
-    }
-
-    fn inner_ready(&mut self, now: Instant, id: RequestId, event: Ready) {
-        match self.inner.get_mut(id.index()) {
-            Some(Some(Inner::Upstream(_))) => self.receive_upstream(now, id),
-            Some(Some(Inner::Tcp(relay))) => {
-                if event.hangup && !relay.open {
-                    self.close_inner(id, false);
-                    self.engine.abort(id);
-                } else {
-                    self.step_relay(id);
-                }
-            }
-            Some(Some(Inner::Opening(_))) => self.target_ready(now, id),
-            Some(Some(Inner::Source { .. }) | None) | None => {}
-        }
-    }
-
-    /// Sends the trains that were collected for inner sockets.
-    fn flush_delivery(&mut self) {
-        if self.delivery.is_empty() {
-            return;
-        }
-        let (inner, listeners) = (&mut self.inner, &mut self.udp_listeners);
-        match self.role {
-            Role::Server(_) => {
-                self.delivery.flush(
-                    self.engine.egress(),
-                    |id| Some((id.index(), None)),
-                    |index, send| {
-                        if let Some(Some(Inner::Upstream(socket))) = inner.get_mut(index) {
-                            send(socket);
-                        }
-                    },
-                );
-            }
-            Role::Client(_) => {
-                let destination = |id: RequestId| match inner.get(id.index()) {
-                    Some(Some(Inner::Source { listener, address })) => Some((*listener, Some(*address))),
-                    _ => None,
-                };
-                self.delivery
-                    .flush(self.engine.egress(), destination, |index, send| {
-                        if let Some(listener) = listeners.get_mut(index) {
-                            send(&mut listener.socket);
-                        }
-                    });
-            }
+            Action::Lease { .. }
+            | Action::LeaseOver { .. }
+            | Action::Assigned { .. }
+            | Action::IpRefused { .. }
+            | Action::IpLost => self.carry_out_ip(now, action),
         }
     }
 
@@ -367,6 +241,25 @@ impl Shard {
         }
     }
 
+    /// Takes what other shards gave to this one; their number is bounded by the queue.
+    fn take_parcels(&mut self, now: Instant) {
+        while let Some(parcel) = self.neighbours.take() {
+            match parcel {
+                Parcel::Segment { path, ecn, bytes } => self.take_segment(now, path, ecn, bytes),
+                Parcel::Datagrams {
+                    listener,
+                    source,
+                    bytes,
+                    segment_size,
+                } => self.take_in_for_sibling(now, listener, source, &bytes, segment_size),
+                Parcel::Packet { header, mut bytes } => self.take_handed_packet(now, &header, &mut bytes),
+                Parcel::OlderRuns { owner } => self.engine.end_older_runs(owner),
+                Parcel::Connection { listener, stream } => self.adopt(now, listener, stream),
+                Parcel::Doubt => self.engine.doubt(),
+            }
+        }
+    }
+
     /// Tells all peers that this end is going.
     fn say_goodbye(&mut self) {
         let now = Instant::now();
@@ -374,6 +267,7 @@ impl Shard {
         self.engine.close_all(now);
         self.engine.settle(now, &mut self.delivery);
         while self.flush_outer(now) && !self.outer.is_blocked() {}
+        self.save_leases(now);
     }
 
     /// Tells the program; a reader that does not keep up misses notices, never blocks the shard.
@@ -389,9 +283,4 @@ impl Shard {
     ) -> std::io::Result<()> {
         self.poller.add(source, token.encode(), interest)
     }
-}
-
-/// Room for one batch of an inner socket.
-fn inner_batch() -> ReceiveBatch {
-    ReceiveBatch::new(limits::INNER_RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX)
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Instant;
 
+use bytes::BytesMut;
+use packet::Ecn;
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, ReceiveBatch, SocketOptions, UdpSocket};
 use quic::{Outbox, Path};
 
@@ -33,6 +35,7 @@ pub(super) fn options(common: &CommonConfig) -> SocketOptions {
         },
         dont_fragment: true,
         receive_ecn: true,
+        ..SocketOptions::default()
     }
 }
 
@@ -172,10 +175,29 @@ impl Shard {
             &mut self.delivery,
             &mut outer.outbox,
         );
+        self.hand_over_segments();
         if self.delivery.is_full() {
             self.flush_delivery();
             // A receiver that shares our core gets to drain its buffer before the next burst fills it.
             std::thread::yield_now();
+        }
+    }
+
+    /// Segments whose connection ID names another shard go there.
+    fn hand_over_segments(&mut self) {
+        for (shard, parcel) in self.delivery.foreign.drain(..) {
+            self.neighbours.hand_over(usize::from(shard), parcel);
+        }
+    }
+
+    /// A segment of a connection of this shard that another one received.
+    pub(super) fn take_segment(&mut self, now: Instant, path: Path, ecn: Ecn, bytes: BytesMut) {
+        self.outer.heard = Some(now);
+        let (delivery, outbox) = (&mut self.delivery, &mut self.outer.outbox);
+        self.engine
+            .handle_outer(now, path, ecn, bytes, 0, delivery, outbox);
+        if self.delivery.is_full() {
+            self.flush_delivery();
         }
     }
 

@@ -1,11 +1,9 @@
-//! The snapshot of a shard: counters of engine, sockets and relays in one place.
-
-use std::ops::AddAssign;
+//! The snapshot of one shard: counters of engine, sockets and relays in one place.
 
 use packet_io::{DatagramSocket, IoStats};
 
 use super::{Inner, Role, Shard};
-use crate::snapshot::{Gauge, IoCounters, Snapshot};
+use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, StripeSnapshot, TunSnapshot};
 
 pub(super) fn io_counters(stats: &IoStats) -> IoCounters {
     IoCounters {
@@ -24,26 +22,6 @@ pub(super) fn io_counters(stats: &IoStats) -> IoCounters {
         would_block: stats.would_block,
         receive_buffer_wanted: 0,
         receive_buffer_obtained: 0,
-    }
-}
-
-impl AddAssign for IoCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.receives += other.receives;
-        self.segments_received += other.segments_received;
-        self.bytes_received += other.bytes_received;
-        self.gro_messages += other.gro_messages;
-        self.kernel_drops += other.kernel_drops;
-        self.sends += other.sends;
-        self.gso_messages += other.gso_messages;
-        self.messages_sent += other.messages_sent;
-        self.segments_sent += other.segments_sent;
-        self.bytes_sent += other.bytes_sent;
-        self.split_resends += other.split_resends;
-        self.gso_step_downs += other.gso_step_downs;
-        self.would_block += other.would_block;
-        self.receive_buffer_wanted = self.receive_buffer_wanted.max(other.receive_buffer_wanted);
-        self.receive_buffer_obtained = self.receive_buffer_obtained.max(other.receive_buffer_obtained);
     }
 }
 
@@ -66,19 +44,46 @@ impl Shard {
         let (ingress_waiting, egress_waiting) = (self.engine.ingress_waiting(), self.engine.egress_waiting());
         let ledger = *self.engine.ledger();
         let gauge = |(open, total)| Gauge { open, total };
-        Snapshot {
-            role: match self.role {
-                Role::Server(_) => "server",
-                Role::Client(_) => "client",
+        let quic = self.engine.quic_totals();
+        let peers = self.engine.peers();
+        let state = self.state_name().to_owned();
+        let local = self.outer.socket().and_then(|socket| socket.local_addr().ok());
+        let (role, stripe, (server_shard, stripe_reconnects)) = match &self.role {
+            Role::Server(_) => ("server", None, (None, 0)),
+            Role::Client(client) => {
+                let peer = peers.first().filter(|_| client.is_up());
+                let stripe = peer.map(|peer| StripeSnapshot {
+                    rtt_ms: peer.rtt_ms,
+                    congestion_window_bytes: peer.congestion_window_bytes,
+                    path_mtu: peer.path_mtu,
+                });
+                ("client", stripe, client.whereabouts())
             }
-            .to_owned(),
+        };
+        let shard = ShardSnapshot {
+            index: self.neighbours.own(),
+            state: state.clone(),
+            local,
+            server_shard,
+            stripe,
+            reconnects: stripe_reconnects,
+            connections: gauge(connections),
+            udp_sessions: gauge(sessions),
+            tcp_connections: gauge((self.tcp.open, self.tcp.total)),
+            datagrams_sent: quic.datagrams_sent,
+            datagrams_received: quic.datagrams_received,
+            handover: self.neighbours.counters(),
+        };
+        Snapshot {
+            role: role.to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            state: self.state_name().to_owned(),
-            local: self.outer.socket().and_then(|socket| socket.local_addr().ok()),
+            state,
+            local,
             ingress: ledger.ingress.snapshot(ingress_waiting),
             egress: ledger.egress.snapshot(egress_waiting),
-            quic: self.engine.quic_totals(),
+            quic,
+            tun: self.tun_snapshot(),
             outer_io: self.outer.counters(),
             inner_io,
             tcp: self.tcp,
@@ -86,8 +91,29 @@ impl Shard {
             connections: gauge(connections),
             refused_requests: self.engine.refused_requests(),
             reconnects: self.reconnects,
-            peers: self.engine.peers(),
+            peers,
+            shards: vec![shard],
         }
+    }
+
+    fn tun_snapshot(&self) -> Option<TunSnapshot> {
+        let end = self.delivery.tun.as_ref()?;
+        let (name, mtu) = match &self.role {
+            Role::Server(server) => server.ip.as_ref()?.device(),
+            Role::Client(client) => client.ip.as_ref()?.device(),
+        };
+        let (leases, leases_kept) = match &self.role {
+            Role::Server(server) => server.ip.as_ref()?.leases(),
+            Role::Client(_) => (Gauge::default(), 0),
+        };
+        Some(TunSnapshot {
+            name,
+            mtu,
+            sessions: self.engine.ip_sessions() as u64,
+            leases,
+            leases_kept,
+            io: end.counters(),
+        })
     }
 
     fn state_name(&self) -> &'static str {

@@ -7,6 +7,8 @@ use std::time::Instant;
 use packet_io::{Interest, Poller, UdpSocket};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 
+use super::ip::MTU_INTERVAL;
+use super::ip::server::ServerHost;
 use super::resolver::Answer;
 use super::{Inner, Relay, Role, Shard, Token, outer};
 use crate::config::Protocol;
@@ -21,6 +23,11 @@ pub(super) struct Server {
     next_sweep: Instant,
     /// Numbers the resolutions, so that a late answer never meets a reused request.
     resolutions: u64,
+    /// The TUN device; `None` where there is none.
+    pub(super) ip: Option<ServerHost>,
+    /// When it was last told that the pools are exhausted.
+    pub(super) exhaustion_told: Option<Instant>,
+    next_ip_turn: Instant,
 }
 
 impl Server {
@@ -30,11 +37,17 @@ impl Server {
             own_addresses: None,
             next_sweep: now,
             resolutions: 0,
+            ip: None,
+            exhaustion_told: None,
+            next_ip_turn: now,
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.next_sweep)
+        Some(match self.ip {
+            Some(_) => self.next_sweep.min(self.next_ip_turn),
+            None => self.next_sweep,
+        })
     }
 }
 
@@ -63,13 +76,13 @@ impl Opening {
 impl Shard {
     /// An authorized request wants a target.
     pub(super) fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
-        let Role::Server(server) = &mut self.role else {
-            return;
-        };
-        if protocol == Protocol::Tcp && self.tcp.open as usize >= limits::TCP_CONNECTIONS_MAX {
+        if protocol == Protocol::Tcp && !self.tcp_opened() {
             self.tcp.failed += 1;
             return self.engine.refuse(id, ProxyError::ConnectionLimitReached);
         }
+        let Role::Server(server) = &mut self.role else {
+            return;
+        };
         server.resolutions += 1;
         let resolution = server.resolutions;
         let literal = target
@@ -86,10 +99,6 @@ impl Shard {
             error: ProxyError::DnsError,
         };
         self.insert_inner(id, Inner::Opening(opening));
-        if protocol == Protocol::Tcp {
-            self.tcp.total += 1;
-            self.tcp.open += 1;
-        }
         if is_literal {
             self.try_next_address(now, id);
         } else if !self
@@ -155,8 +164,18 @@ impl Shard {
     }
 
     fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
-        let Role::Server(server) = &mut self.role else {
+        self.refresh_own_addresses(now);
+        let Role::Server(server) = &self.role else {
             return false;
+        };
+        let own = server.own_addresses.as_ref().map_or(&[][..], |(_, own)| own);
+        server.rules.check(address, own).is_ok()
+    }
+
+    /// Sees to it that the addresses of this machine that the rules go by are not old.
+    fn refresh_own_addresses(&mut self, now: Instant) {
+        let Role::Server(server) = &mut self.role else {
+            return;
         };
         let is_fresh = |since: &Instant| now.duration_since(*since) < limits::OWN_ADDRESSES_AGE;
         if !server
@@ -165,10 +184,12 @@ impl Shard {
             .is_some_and(|(since, _)| is_fresh(since))
         {
             let found = if_addrs::get_if_addrs().unwrap_or_default();
-            server.own_addresses = Some((now, found.into_iter().map(|interface| interface.ip()).collect()));
+            let found: Vec<IpAddr> = found.into_iter().map(|interface| interface.ip()).collect();
+            if server.ip.is_some() {
+                self.engine.set_host_addresses(found.clone());
+            }
+            server.own_addresses = Some((now, found));
         }
-        let own = server.own_addresses.as_ref().map_or(&[][..], |(_, own)| own);
-        server.rules.check(address, own).is_ok()
     }
 
     fn open_udp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
@@ -234,7 +255,7 @@ impl Shard {
             return;
         };
         if opening.protocol == Protocol::Tcp {
-            self.tcp.open -= 1;
+            self.tcp_closed();
             self.tcp.failed += 1;
         }
         opening.close(&self.poller);
@@ -243,6 +264,14 @@ impl Shard {
 
     /// Gives up addresses that take too long.
     pub(super) fn server_turn(&mut self, now: Instant) {
+        let Role::Server(server) = &mut self.role else {
+            return;
+        };
+        if server.ip.is_some() && server.next_ip_turn <= now {
+            server.next_ip_turn = now + MTU_INTERVAL;
+            self.refresh_own_addresses(now);
+            self.server_ip_turn(now);
+        }
         let Role::Server(server) = &mut self.role else {
             return;
         };
@@ -278,7 +307,7 @@ impl Shard {
         if let Some(Some(Inner::Opening(opening))) = self.inner.get(id.index())
             && opening.protocol == Protocol::Tcp
         {
-            self.tcp.open -= 1;
+            self.tcp_closed();
         }
         self.tell_refusal(id, ending);
         self.close_inner(id, *ending != Ending::Finished);

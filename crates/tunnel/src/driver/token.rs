@@ -13,6 +13,10 @@ pub(super) enum Token {
     UdpListener(usize),
     /// A client's TCP listener.
     TcpListener(usize),
+    /// This shard's queue of the TUN device.
+    Tun,
+    /// News of the host's network.
+    Monitor,
     /// The inner socket of a request.
     Request(usize),
 }
@@ -31,6 +35,8 @@ impl Token {
             Self::UdpListener(index) => (2, index),
             Self::TcpListener(index) => (3, index),
             Self::Request(index) => (4, index),
+            Self::Tun => (5, 0),
+            Self::Monitor => (6, 0),
         };
         kind << KIND_SHIFT | index as u64
     }
@@ -42,6 +48,8 @@ impl Token {
             1 => Self::Waker,
             2 => Self::UdpListener(index),
             3 => Self::TcpListener(index),
+            5 => Self::Tun,
+            6 => Self::Monitor,
             _ => Self::Request(index),
         }
     }
@@ -59,6 +67,8 @@ mod tests {
             Token::UdpListener(3),
             Token::TcpListener(0),
             Token::Request(1 << 40),
+            Token::Tun,
+            Token::Monitor,
         ];
         for token in tokens {
             assert_eq!(Token::decode(token.encode()), token);

@@ -7,6 +7,8 @@ mod drain;
 mod early;
 mod faults;
 mod hostile;
+mod ip;
+mod ip_hostile;
 mod lifetime;
 mod path;
 mod queues;

@@ -6,6 +6,7 @@
 mod book;
 mod foreign;
 mod identity;
+pub(crate) mod packets;
 mod tcp;
 mod tunnel;
 
@@ -14,9 +15,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ::tunnel::config::CommonConfig;
-use ::tunnel::core::Engine;
+use ::tunnel::core::{ClientId, Engine, IpService, Leases, Prefix};
 use ::tunnel::secret::Token;
+use ::tunnel::target_rules::TargetRules;
 use packet::Ecn;
+use packet::vnet::VnetHeader;
 use quic::{ClientParameters, Endpoint, EndpointParameters, Outbox, Profile, ServerParameters};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -182,6 +185,30 @@ impl World {
             .insert(address, Foreign::new(endpoint, Some(connection), true));
         self.touched.insert(address);
         address
+    }
+
+    /// The server serves IP from these pools; to be called before clients connect.
+    pub(crate) fn serve_ip(&mut self, pools: &[&str], routes: &[&str], client_to_client: bool) {
+        let parse = |texts: &[&str]| -> Vec<Prefix> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let (pools, routes) = (parse(pools), parse(routes));
+        let service = IpService::new(pools.clone(), &routes, client_to_client, TargetRules::default());
+        let server = self.server();
+        server.engine.serve_ip(service, 1);
+        server.leases = Some(Leases::new(&pools));
+    }
+
+    /// A client that asks for an IP session under this name and run, and begins to connect.
+    pub(crate) fn add_ip_client(&mut self, name: u8, run: u32) -> SocketAddr {
+        let address = self.add_client(&user());
+        self.tunnel(address).engine.use_ip(ClientId([name; 16]), run, 2);
+        address
+    }
+
+    /// Lets a client's TUN give a single packet without partial checksum.
+    pub(crate) fn send_packet(&mut self, from: SocketAddr, packet: &[u8]) {
+        let now = self.now();
+        let elsewhere = self.tunnel(from).send_packet(now, &VnetHeader::default(), packet);
+        assert_eq!(elsewhere, None);
     }
 
     /// In place of the server one that completes handshakes and says nothing.
@@ -417,6 +444,7 @@ fn endpoint(seed: u64, reset_key: [u8; 64], serves: bool) -> Endpoint {
         profile: Profile::default(),
         aead: quic::Aead::default(),
         reset_key,
+        shard: quic::Shard::SOLE,
         seed: [seed as u8; 32],
     };
     let server = serves.then(|| ServerParameters {

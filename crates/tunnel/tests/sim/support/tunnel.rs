@@ -11,9 +11,13 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use packet::Ecn;
+use packet::checksum::ChecksumState;
+use packet::vnet::VnetHeader;
 use quic::{Outbox, Path};
 use tunnel::config::Protocol;
-use tunnel::core::{Action, Deliver, Ending, Engine, ProxyError, RequestId, Target};
+use tunnel::core::{
+    Action, Assignment, Deliver, Elsewhere, Ending, Engine, Leases, Owner, ProxyError, RequestId, Target,
+};
 use tunnel::drops::DropReason;
 use tunnel::limits;
 
@@ -44,6 +48,8 @@ enum End {
 struct Recorder {
     ceiling: u16,
     taken: Vec<(RequestId, Vec<u8>)>,
+    /// Packets for the TUN.
+    packets: Vec<(Vec<u8>, ChecksumState)>,
 }
 
 impl Deliver for Recorder {
@@ -53,6 +59,10 @@ impl Deliver for Recorder {
 
     fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
         self.ceiling
+    }
+
+    fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
+        self.packets.push((packet.to_vec(), checksum));
     }
 }
 
@@ -75,6 +85,10 @@ pub(crate) struct Tunnel {
     pub(crate) requests: BTreeMap<u32, RequestId>,
     /// TCP ends that are done.
     past: BTreeMap<u32, TcpEnd>,
+    /// Server: addresses for IP sessions.
+    pub(crate) leases: Option<Leases>,
+    /// What the TUN got, and what its checksums are.
+    pub(crate) packets: Vec<(Vec<u8>, ChecksumState)>,
 }
 
 impl Tunnel {
@@ -85,7 +99,10 @@ impl Tunnel {
             recorder: Recorder {
                 ceiling,
                 taken: Vec::new(),
+                packets: Vec::new(),
             },
+            leases: None,
+            packets: Vec::new(),
             ends: BTreeMap::new(),
             opening: Vec::new(),
             log: Vec::new(),
@@ -197,8 +214,43 @@ impl Tunnel {
                 self.due = self.reconnects.then_some(now + RECONNECT_AFTER);
             }
             Action::TokenRefused { .. } => self.reconnects = false,
-            Action::Refused { .. } | Action::GoingAway => {}
+            Action::Lease { request, owner } => self.lease(now, *request, *owner),
+            Action::LeaseOver { owner, .. } => {
+                let leases = self.leases.as_mut().expect("only a server with leases gives some");
+                leases.release(owner.client);
+            }
+            Action::Refused { .. }
+            | Action::GoingAway
+            | Action::Assigned { .. }
+            | Action::IpRefused { .. }
+            | Action::IpLost => {}
         }
+    }
+
+    fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+        let leases = self.leases.as_mut().expect("a server that serves IP has leases");
+        match leases.acquire(owner.client) {
+            Ok(lease) => {
+                self.engine.end_older_runs(owner);
+                self.engine.accept_ip(now, id, lease, &mut self.recorder);
+            }
+            Err(_) => self.engine.refuse(id, ProxyError::ConnectionLimitReached),
+        }
+    }
+
+    /// The TUN gives a packet or super-packet.
+    pub(crate) fn send_packet(&mut self, now: Instant, header: &VnetHeader, packet: &[u8]) -> Option<Elsewhere> {
+        let mut packet = packet.to_vec();
+        self.engine
+            .send_packet(now, &header.encode(), &mut packet, &mut self.recorder)
+    }
+
+    /// What the server told this client last.
+    pub(crate) fn assignment(&self) -> Option<&Assignment> {
+        self.log.iter().rev().find_map(|(_, action)| match action {
+            Action::Assigned { assignment } => Some(assignment),
+            _ => None,
+        })
     }
 
     fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
@@ -249,6 +301,10 @@ impl Tunnel {
 
     /// Gives what arrived to the inner ends.
     fn hand_out(&mut self, now: Instant, book: &mut Book) {
+        for packet in std::mem::take(&mut self.recorder.packets) {
+            self.engine.egress().sent += 1;
+            self.packets.push(packet);
+        }
         let way = if self.server.is_some() { Way::Down } else { Way::Up };
         for (id, payload) in std::mem::take(&mut self.recorder.taken) {
             let account = self.engine.egress();

@@ -1,0 +1,240 @@
+//! `gramway bench l3`: IP packets through the tunnel, beside the same wire without one and beside other programs, in
+//! the same run.
+//!
+//! A case builds two network namespaces with one wire, starts every contestant on it, and lets them take turns, so
+//! that a change of the machine's mood meets all; the run with the median rate stands for its contestant. The wire is
+//! a cable (veth, MTU 1,500) or the emulator, a link with delay, loss and rate.
+
+mod cases;
+mod contestant;
+pub mod emulator;
+mod measure;
+mod network;
+mod ping;
+mod report;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::During;
+use crate::forward::write_json;
+use crate::machine::Machine;
+use crate::median::median_index;
+use crate::namespace::Sweeper;
+use crate::{Error, Programs, iperf};
+use cases::{Case, Load};
+use contestant::{Contestant, Installed};
+use emulator::EmulatorReport;
+use measure::{Measurement, Rig};
+
+/// Runs per contestant and case, of which the median counts.
+const RUNS: usize = 5;
+
+/// Seconds per run when none are given.
+const SECONDS: u32 = 3;
+
+/// What a run costs beside its traffic: starting iperf3, connecting, draining.
+const RUN_OVERHEAD: Duration = Duration::from_millis(800);
+
+/// What a case costs once: namespaces, starting the contestants.
+const CASE_OVERHEAD: Duration = Duration::from_secs(5);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to start.
+    pub programs: Programs,
+    /// Results as JSON go into this file, rewritten after each case.
+    pub json: Option<PathBuf>,
+    /// One run per contestant instead of the median of five.
+    pub quick: bool,
+    /// Seconds per run; `None` is 3. Cases that need longer runs take them.
+    pub seconds: Option<u32>,
+    /// Only cases whose name contains one of these; empty is all.
+    pub only: Vec<String>,
+}
+
+/// One case with the median run of each contestant.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    case: Case,
+    /// Seconds per run.
+    seconds: u32,
+    results: BTreeMap<Contestant, Measurement>,
+    /// Receiver rates of all runs, in bits per second.
+    receiver_rates: BTreeMap<Contestant, Vec<f64>>,
+    /// Who did not start, or did not finish a run, and why.
+    failures: Vec<(Contestant, String)>,
+    /// What the emulated link did, all runs of all contestants together.
+    link: Option<EmulatorReport>,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    machine: &'a Machine,
+    contestants: &'a [Installed],
+    runs: usize,
+    rows: &'a [Row],
+}
+
+/// Runs the cases and prints each as soon as it is measured. A rival that is missing or fails is a dash and a reason.
+///
+/// # Errors
+/// Without root, when no case is chosen, when gramway or the wire itself could not be measured somewhere (the other
+/// cases are), or when results can't be written.
+pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
+    let cases: Vec<Case> = cases::all()
+        .into_iter()
+        .filter(|case| case.is_chosen(&options.only))
+        .collect();
+    if cases.is_empty() {
+        let names: Vec<&str> = cases::all().iter().map(|case| case.name).collect();
+        let names = names.join(" ");
+        return Err(Error::Usage(format!(
+            "--only matches no case; there are: {names}"
+        )));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::NotPermitted(
+            "this benchmark makes network namespaces and devices, which only root may: sudo gramway bench l3"
+                .to_owned(),
+        ));
+    }
+    iperf::check_installed()?;
+    let _sweeper = Sweeper::start(&options.programs)?;
+    let wanted = options.seconds.unwrap_or(SECONDS);
+    let runs = if options.quick { 1 } else { RUNS };
+    let machine = Machine::describe();
+    let print = |output: &mut dyn Write, line: &str| {
+        writeln!(output, "{line}")
+            .and_then(|()| output.flush())
+            .during(|| "print the table".to_owned())
+    };
+    print(output, &machine.to_string())?;
+    let (mut installed, mut missing) = (Vec::new(), Vec::new());
+    for contestant in contestant::ALL {
+        match contestant.find(&options.programs) {
+            Ok(found) => installed.push(found),
+            Err(how_to_get) => missing.push(how_to_get),
+        }
+    }
+    print(output, &versions(&installed))?;
+    for line in missing {
+        print(output, &line)?;
+    }
+    print(output, &estimate(&cases, installed.len(), runs, wanted))?;
+    print(output, &report::header())?;
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for case in cases {
+        let name = case.name;
+        let row = match measure_case(&options.programs, case, &installed, runs, wanted) {
+            Ok(row) => row,
+            Err(error) => {
+                print(output, &format!("{name:<15}  FAILED: {error}"))?;
+                failed.push(name);
+                continue;
+            }
+        };
+        for line in report::lines(&row) {
+            print(output, &line)?;
+        }
+        if [Contestant::Direct, Contestant::Gramway]
+            .iter()
+            .any(|needed| !row.results.contains_key(needed))
+        {
+            failed.push(name);
+        }
+        rows.push(row);
+        if let Some(path) = &options.json {
+            let results = Results {
+                machine: &machine,
+                contestants: &installed,
+                runs,
+                rows: &rows,
+            };
+            write_json(path, &results)?;
+        }
+    }
+    print(output, report::LEGEND)?;
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Cases(failed.join(", ")))
+    }
+}
+
+fn versions(installed: &[Installed]) -> String {
+    let versions: Vec<&str> = installed.iter().map(|found| found.version.as_str()).collect();
+    let told = installed
+        .iter()
+        .zip(versions)
+        .filter(|(found, _)| found.contestant != Contestant::Direct);
+    let told = told.map(|(found, version)| format!("{}: {version}", found.contestant.name()));
+    told.collect::<Vec<_>>().join("; ")
+}
+
+fn estimate(cases: &[Case], contestants: usize, runs: usize, wanted: u32) -> String {
+    let case = |case: &Case| {
+        // Pings run twice, alone and beside the load.
+        let passes = if matches!(case.load, Load::Ping) { 2 } else { 1 };
+        let run = Duration::from_secs(u64::from(case.seconds(wanted) * passes)) + RUN_OVERHEAD;
+        run * u32::try_from(runs * contestants).unwrap_or(u32::MAX) + CASE_OVERHEAD
+    };
+    let minutes = cases.iter().map(case).sum::<Duration>().as_secs().div_ceil(60);
+    format!(
+        "{} case(s), {contestants} contestants, {runs} run(s) each: about {minutes} minute(s)",
+        cases.len()
+    )
+}
+
+fn measure_case(
+    programs: &Programs,
+    case: Case,
+    installed: &[Installed],
+    runs: usize,
+    wanted: u32,
+) -> Result<Row, Error> {
+    let seconds = case.seconds(wanted);
+    let (rig, failed) = Rig::start(programs, &case, seconds, installed)?;
+    let mut failures: Vec<(Contestant, String)> = failed
+        .into_iter()
+        .map(|(contestant, error)| (contestant, error.to_string()))
+        .collect();
+    let mut measured: BTreeMap<Contestant, Vec<Measurement>> = BTreeMap::new();
+    for _ in 0..runs {
+        for contestant in rig.contestants() {
+            match rig.run(contestant) {
+                Ok(run) => measured.entry(contestant).or_default().push(run),
+                Err(error) => failures.push((contestant, error.to_string())),
+            }
+        }
+    }
+    let link = rig.finish()?;
+    let rates = |runs: &Vec<Measurement>| runs.iter().map(|run| run.receiver_bits_per_second).collect();
+    let receiver_rates = measured
+        .iter()
+        .map(|(contestant, runs)| (*contestant, rates(runs)))
+        .collect();
+    let merit = |run: &Measurement| {
+        run.pings
+            .map_or(run.receiver_bits_per_second, |[_, beside]| beside.p99_ms)
+    };
+    let median = |(contestant, runs): (Contestant, Vec<Measurement>)| {
+        let merits: Vec<f64> = runs.iter().map(merit).collect();
+        let index = median_index(&merits).expect("a contestant is listed with its first run");
+        Some((contestant, runs.into_iter().nth(index)?))
+    };
+    let results = measured.into_iter().filter_map(median).collect();
+    Ok(Row {
+        case,
+        seconds,
+        results,
+        receiver_rates,
+        failures,
+        link,
+    })
+}

@@ -1,0 +1,70 @@
+//! The program under test as a contestant: `up --tun` and `connect --tun` with their defaults.
+
+use std::net::Ipv4Addr;
+
+use super::{Contestant, Running};
+use crate::children::{self, Guard};
+use crate::counters::Counters;
+use crate::l3::network::{Network, SERVER};
+use crate::tcp_load::wait_until;
+use crate::tunnel::{Directory, link, status};
+use crate::{Error, Programs, limits};
+
+/// The server's address in the tunnel: the first of [`POOL`].
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 3, 1);
+
+/// What the server leases.
+const POOL: &str = "10.98.3.0/24";
+
+/// The server's UDP port.
+const PORT: u16 = 443;
+
+/// State directories of client and server.
+const STATES: [&str; 2] = ["client", "server"];
+
+/// Starts server and client.
+pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, Error> {
+    let directory = Directory::create()?;
+    let [client_state, server_state] = STATES.map(|name| directory.path().join(name));
+    let mut up = programs.gramway();
+    up.arg("up").arg("--state").arg(&server_state);
+    up.args(["--listen", &format!("{SERVER}:{PORT}"), "--tun", "--pool", POOL]);
+    let mut server = children::spawn(network.server.inside(&up))?;
+    let known = || !server.0.is_running() || link(programs, &server_state).is_some();
+    let is_up = wait_until(limits::READY_TIMEOUT, known);
+    let link = link(programs, &server_state)
+        .filter(|_| is_up)
+        .ok_or_else(|| Error::NotReady {
+            program: "gramway up --tun".to_owned(),
+            reason: server.2.last(),
+        })?;
+    let link_file = directory.write("link", &link)?;
+    let mut connect = programs.gramway();
+    connect
+        .arg("connect")
+        .arg("--link-file")
+        .arg(link_file)
+        .arg("--state")
+        .arg(client_state)
+        .arg("--tun");
+    let client = children::spawn(network.client.inside(&connect))?;
+    Ok(Running::new(
+        Contestant::Gramway,
+        ADDRESS,
+        [client, server],
+        directory,
+    ))
+}
+
+/// What both ends have counted so far.
+pub(super) fn counters(
+    programs: &Programs,
+    directory: &Directory,
+    ends: &[Guard; 2],
+) -> Option<[Counters; 2]> {
+    let of = |index: usize| {
+        let status = status(programs, &directory.path().join(STATES[index]))?;
+        Counters::of_process(&status, ends[index].pid())
+    };
+    Some([of(0)?, of(1)?])
+}

@@ -1,0 +1,100 @@
+//! quincy as a contestant: its defaults, with the Noise protocol, because that needs no certificates.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Contestant, Installed, Running, find_program};
+use crate::Error;
+use crate::children;
+use crate::error::During;
+use crate::l3::network::{Network, SERVER};
+use crate::namespace::run;
+use crate::tunnel::Directory;
+
+/// What to say where it is missing.
+pub(super) const HOW_TO_GET: &str = "cargo install --locked quincy-server quincy-client quincy-identity";
+
+/// The server's address in the tunnel.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 2, 1);
+
+/// The server's UDP port.
+const PORT: u16 = 55_555;
+
+/// Server, client and the key tool. They do not tell their version.
+pub(super) fn find() -> Option<(Vec<PathBuf>, String)> {
+    let programs = ["quincy-server", "quincy-client", "quincy-identity"];
+    let found: Option<Vec<PathBuf>> = programs.iter().map(|name| find_program(&[name])).collect();
+    Some((found?, installed_version().unwrap_or_default()))
+}
+
+/// What cargo noted when it installed the server.
+fn installed_version() -> Option<String> {
+    let list = run(Command::new("cargo").args(["install", "--list"])).ok()?;
+    let line = list
+        .lines()
+        .find_map(|line| line.strip_prefix("quincy-server "))?;
+    Some(line.trim_end_matches(':').to_owned())
+}
+
+/// Starts server and client.
+pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
+    let [server, client, identity] = installed.programs.as_slice() else {
+        return Err(Error::Setup("quincy needs three programs".to_owned()));
+    };
+    let directory = Directory::create()?;
+    let (server_private, server_public) = keys(identity, &directory, "server-key")?;
+    let (client_private, client_public) = keys(identity, &directory, "client-key")?;
+    let users = directory.write(
+        "users.toml",
+        &format!("[users.bench]\nauthorized_keys = [\"{client_public}\"]\nauthorized_certs = []\n"),
+    )?;
+    let protocol =
+        |rest: String| format!("[protocol]\nmode = \"noise\"\nkey_exchange = \"standard\"\n{rest}");
+    let log = "[log]\nlevel = \"error\"\n";
+    let server_file = directory.write(
+        "server.toml",
+        &format!(
+            "name = \"bench\"\ninterface_name = \"quincy0\"\nbind_address = \"{SERVER}\"\nbind_port = {PORT}\n\
+             tunnel_network = \"{ADDRESS}/24\"\nusers_file = \"{}\"\n{log}{}",
+            users.display(),
+            protocol(format!("private_key = \"{server_private}\"\n"))
+        ),
+    )?;
+    let client_keys =
+        format!("server_public_key = \"{server_public}\"\nprivate_key = \"{client_private}\"\n");
+    let client_file = directory.write(
+        "client.toml",
+        &format!(
+            "connection_string = \"{SERVER}:{PORT}\"\n[network]\ninterface_name = \"quincy0\"\n{log}{}",
+            protocol(client_keys)
+        ),
+    )?;
+    let spawn = |program: &Path, file: &Path, namespace: &crate::namespace::Namespace| {
+        let mut command = Command::new(program);
+        command.arg("--config-path").arg(file);
+        children::spawn(namespace.inside(&command))
+    };
+    let server = spawn(server, &server_file, &network.server)?;
+    let client = spawn(client, &client_file, &network.client)?;
+    Ok(Running::new(
+        Contestant::Quincy,
+        ADDRESS,
+        [client, server],
+        directory,
+    ))
+}
+
+/// A private key and its public one.
+fn keys(identity: &Path, directory: &Directory, name: &str) -> Result<(String, String), Error> {
+    let private = run(Command::new(identity).args(["noise", "genkey"]))?;
+    let path = directory.write(name, &private)?;
+    let file = std::fs::File::open(&path).during(|| format!("read {}", path.display()))?;
+    let output = Command::new(identity)
+        .args(["noise", "pubkey"])
+        .stdin(file)
+        .output();
+    let output = output.during(|| format!("start {} noise pubkey", identity.display()))?;
+    let public = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Ok((private.trim().to_owned(), public))
+}

@@ -1,0 +1,133 @@
+//! wireguard-go as a contestant: one device in each namespace, configured by `wg`.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Contestant, Installed, Running, find_program, said};
+use crate::children::{self, Guard, Lines};
+use crate::error::During;
+use crate::l3::network::{Network, SERVER};
+use crate::namespace::{Namespace, run, wireguard_interface, wireguard_socket};
+use crate::tcp_load::wait_until;
+use crate::tunnel::Directory;
+use crate::{Error, limits};
+
+/// What to say where it is missing.
+pub(super) const HOW_TO_GET: &str = "go install golang.zx2c4.com/wireguard@latest && apt-get install wireguard-tools (apt-get install wireguard-go is older)";
+
+/// The server's and the client's address in the tunnel.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 98, 1, 1), Ipv4Addr::new(10, 98, 1, 2)];
+
+/// The server's UDP port.
+const PORT: u16 = 51_820;
+
+/// MTU of the tunnel in bytes: WireGuard's default on a 1,500-byte wire.
+const MTU_BYTES: &str = "1420";
+
+/// wireguard-go (which `go install` names `wireguard`; it comes first because it is newer than the distributions')
+/// and wg, with the version of the former.
+pub(super) fn find() -> Option<(Vec<PathBuf>, String)> {
+    let go = find_program(&["wireguard", "wireguard-go"])?;
+    let tool = find_program(&["wg"])?;
+    let version = said(Command::new(&go).arg("--version"));
+    Some((vec![go, tool], version))
+}
+
+struct End<'a> {
+    namespace: &'a Namespace,
+    interface: String,
+    key_file: PathBuf,
+    public_key: String,
+}
+
+/// Starts both devices and makes them peers.
+pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
+    let [go, tool] = installed.programs.as_slice() else {
+        return Err(Error::Setup("wireguard-go needs two programs".to_owned()));
+    };
+    let directory = Directory::create()?;
+    let end = |namespace, role: &str| -> Result<End<'_>, Error> {
+        let interface = wireguard_interface(std::process::id(), role);
+        let private_key = run(Command::new(tool).arg("genkey"))?;
+        let key_file = directory.write(role, &private_key)?;
+        let file = std::fs::File::open(&key_file).during(|| format!("read {}", key_file.display()))?;
+        let output = Command::new(tool).arg("pubkey").stdin(file).output();
+        let output = output.during(|| format!("start {} pubkey", tool.display()))?;
+        let public_key = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(End {
+            namespace,
+            interface,
+            key_file,
+            public_key,
+        })
+    };
+    let (server, client) = (end(&network.server, "server")?, end(&network.client, "client")?);
+    let server_process = device(go, &server, ADDRESSES[0])?;
+    let client_process = device(go, &client, ADDRESSES[1])?;
+    let port = PORT.to_string();
+    configure(tool, &server, &["listen-port", &port], &client, ADDRESSES[1], &[])?;
+    let endpoint = format!("{SERVER}:{PORT}");
+    configure(
+        tool,
+        &client,
+        &[],
+        &server,
+        ADDRESSES[0],
+        &["endpoint", &endpoint],
+    )?;
+    let ends = [client_process, server_process];
+    Ok(Running::new(
+        Contestant::WireguardGo,
+        ADDRESSES[0],
+        ends,
+        directory,
+    ))
+}
+
+fn device(go: &Path, end: &End<'_>, address: Ipv4Addr) -> Result<(Guard, Lines, Lines), Error> {
+    let socket = wireguard_socket(&end.interface);
+    // One of an earlier case would look as if this device were ready.
+    let _ = std::fs::remove_file(&socket);
+    let mut command = Command::new(go);
+    command.args(["-f", &end.interface]).env("LOG_LEVEL", "error");
+    let (mut guard, output, errors) = children::spawn(end.namespace.inside(&command))?;
+    let ready = wait_until(limits::READY_TIMEOUT, || socket.exists() || !guard.is_running());
+    if !ready || !guard.is_running() {
+        let program = "wireguard-go".to_owned();
+        return Err(Error::NotReady {
+            program,
+            reason: errors.last(),
+        });
+    }
+    let address = format!("{address}/24");
+    end.namespace
+        .run("ip", &["address", "add", &address, "dev", &end.interface])?;
+    end.namespace
+        .run("ip", &["link", "set", &end.interface, "mtu", MTU_BYTES, "up"])?;
+    Ok((guard, output, errors))
+}
+
+fn configure(
+    tool: &Path,
+    end: &End<'_>,
+    own: &[&str],
+    peer: &End<'_>,
+    peer_address: Ipv4Addr,
+    of_peer: &[&str],
+) -> Result<(), Error> {
+    let mut command = Command::new(tool);
+    command
+        .args(["set", &end.interface, "private-key"])
+        .arg(&end.key_file)
+        .args(own);
+    command
+        .args([
+            "peer",
+            &peer.public_key,
+            "allowed-ips",
+            &format!("{peer_address}/32"),
+        ])
+        .args(of_peer);
+    run(&mut end.namespace.inside(&command)).map(drop)
+}

@@ -1,0 +1,205 @@
+//! One case: its network, its tunnels, and one run of its load through one of them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::cases::{Case, Load};
+use super::contestant::{Contestant, Installed, Running};
+use super::emulator::EmulatorReport;
+use super::network::Network;
+use super::ping::{self, PingReport};
+use crate::counters::Counters;
+use crate::iperf::{self, IperfMode, IperfResult, IperfRun, IperfServer};
+use crate::namespace::Namespace;
+use crate::{Error, Programs, process};
+
+/// iperf3's port.
+const PORT: u16 = 5_201;
+
+/// How long TCP fills the line before pings beside it count.
+const FILL: Duration = Duration::from_secs(2);
+
+/// What one run gave.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Measurement {
+    /// Payload bits per second that left the sender.
+    pub(super) sender_bits_per_second: f64,
+    /// Payload bits per second that arrived.
+    pub(super) receiver_bits_per_second: f64,
+    /// Lost fraction of the datagrams, 0 to 1; UDP only.
+    pub(super) loss: f64,
+    /// Payload bytes that arrived.
+    pub(super) received_bytes: f64,
+    /// How long, in seconds.
+    pub(super) seconds: f64,
+    /// CPU seconds per gigabyte delivered: sending and receiving iperf3.
+    pub(super) load_cpu_per_gigabyte: [f64; 2],
+    /// CPU seconds per gigabyte delivered: the tunnel's client and server process.
+    pub(super) tunnel_cpu_per_gigabyte: [f64; 2],
+    /// CPU seconds per gigabyte delivered: all cores of the machine, kernel threads included.
+    pub(super) machine_cpu_per_gigabyte: f64,
+    /// Largest resident size of the tunnel's client and server process during the run, in bytes.
+    pub(super) peak_bytes: [u64; 2],
+    /// Pings before and beside the load.
+    pub(super) pings: Option<[PingReport; 2]>,
+    /// What gramway's client and server counted during the run.
+    pub(super) counters: Option<[Counters; 2]>,
+}
+
+/// A network with all tunnels that could be started.
+pub(super) struct Rig {
+    programs: Programs,
+    load: Load,
+    seconds: u32,
+    tunnels: Vec<Running>,
+    network: Network,
+}
+
+impl Rig {
+    /// Builds the network and starts the contestants; gives those that did not start with their reasons.
+    ///
+    /// # Errors
+    /// When there is no network.
+    pub(super) fn start(
+        programs: &Programs,
+        case: &Case,
+        seconds: u32,
+        installed: &[Installed],
+    ) -> Result<(Self, Vec<(Contestant, Error)>), Error> {
+        let network = Network::build(programs, case)?;
+        let (mut tunnels, mut failed) = (Vec::new(), Vec::new());
+        for contestant in installed {
+            match contestant.start(programs, &network) {
+                Ok(running) => tunnels.push(running),
+                Err(error) => failed.push((contestant.contestant, error)),
+            }
+        }
+        let rig = Self {
+            programs: programs.clone(),
+            load: case.load,
+            seconds,
+            tunnels,
+            network,
+        };
+        Ok((rig, failed))
+    }
+
+    /// Who runs.
+    pub(super) fn contestants(&self) -> Vec<Contestant> {
+        self.tunnels.iter().map(|tunnel| tunnel.contestant).collect()
+    }
+
+    /// One run through one of the tunnels.
+    ///
+    /// # Errors
+    /// When the tunnel does not run, or the load can't.
+    pub(super) fn run(&self, contestant: Contestant) -> Result<Measurement, Error> {
+        let tunnel = self.tunnels.iter().find(|tunnel| tunnel.contestant == contestant);
+        let tunnel = tunnel.ok_or_else(|| Error::Setup(format!("{} does not run", contestant.name())))?;
+        let client = &self.network.client;
+        let idle = match self.load {
+            Load::Ping => Some(ping::measure(client, tunnel.address, self.seconds)?),
+            Load::Tcp { .. } | Load::Udp { .. } => None,
+        };
+        tunnel.reset_peaks();
+        let (usage, counters, busy) = (
+            tunnel.usage(),
+            tunnel.counters(&self.programs),
+            process::machine_busy_seconds(),
+        );
+        let address = SocketAddr::from((tunnel.address, PORT));
+        let _server = IperfServer::start(Some(&self.network.server), address)?;
+        let (result, beside) = match self.load {
+            Load::Tcp { streams, reverse } => (
+                Self::iperf(client, address, streams, self.seconds, IperfMode::Tcp { reverse })?,
+                None,
+            ),
+            Load::Udp {
+                payload_bytes,
+                offered,
+            } => {
+                let mode = IperfMode::Udp {
+                    payload_bytes,
+                    offered_bits_per_second: offered,
+                };
+                (Self::iperf(client, address, 1, self.seconds, mode)?, None)
+            }
+            Load::Ping => {
+                let (result, ping) = self.ping_beside_tcp(tunnel, address)?;
+                (result, Some(ping))
+            }
+        };
+        let gigabytes = (result.received_bytes / 1e9).max(1e-9);
+        let after = tunnel.usage();
+        let cpu = |end: usize| (after[end].cpu_seconds - usage[end].cpu_seconds) / gigabytes;
+        let since = |before: [Counters; 2], after: [Counters; 2]| {
+            [after[0].since(&before[0]), after[1].since(&before[1])]
+        };
+        Ok(Measurement {
+            sender_bits_per_second: result.sender_bits_per_second,
+            receiver_bits_per_second: result.receiver_bits_per_second,
+            loss: result.loss,
+            received_bytes: result.received_bytes,
+            seconds: result.seconds,
+            load_cpu_per_gigabyte: [result.sender_cpu_seconds, result.receiver_cpu_seconds]
+                .map(|seconds| seconds / gigabytes),
+            tunnel_cpu_per_gigabyte: [cpu(0), cpu(1)],
+            machine_cpu_per_gigabyte: (process::machine_busy_seconds() - busy) / gigabytes,
+            peak_bytes: after.map(|end| end.peak_bytes),
+            pings: idle.zip(beside).map(|(idle, beside)| [idle, beside]),
+            counters: counters
+                .zip(tunnel.counters(&self.programs))
+                .map(|(before, after)| since(before, after)),
+        })
+    }
+
+    /// Ends everything and gives what the emulated link counted, where there was one.
+    ///
+    /// # Errors
+    /// When the emulator has died.
+    pub(super) fn finish(self) -> Result<Option<EmulatorReport>, Error> {
+        drop(self.tunnels);
+        self.network.finish()
+    }
+
+    /// Runs iperf3's client in this namespace.
+    fn iperf(
+        client: &Namespace,
+        address: SocketAddr,
+        streams: usize,
+        seconds: u32,
+        mode: IperfMode,
+    ) -> Result<IperfResult, Error> {
+        // TCP's buffers grow by themselves; UDP's have to be asked for.
+        let large_buffers = matches!(mode, IperfMode::Udp { .. });
+        let run = IperfRun {
+            address,
+            seconds,
+            streams,
+            large_buffers,
+            mode,
+        };
+        iperf::run(Some(client), &run)
+    }
+
+    fn ping_beside_tcp(
+        &self,
+        tunnel: &Running,
+        address: SocketAddr,
+    ) -> Result<(IperfResult, PingReport), Error> {
+        let client = &self.network.client;
+        let seconds = self.seconds + u32::try_from(FILL.as_secs()).unwrap_or(0) + 1;
+        std::thread::scope(|scope| {
+            let load =
+                scope.spawn(|| Self::iperf(client, address, 1, seconds, IperfMode::Tcp { reverse: false }));
+            std::thread::sleep(FILL);
+            let ping = ping::measure(client, tunnel.address, self.seconds);
+            let result = load
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((result?, ping?))
+        })
+    }
+}

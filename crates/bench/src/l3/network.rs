@@ -1,0 +1,83 @@
+//! The network of a case: a client's and a server's machine on one wire, a cable (veth) or an emulated link.
+
+use std::net::Ipv4Addr;
+
+use super::cases::Case;
+use super::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport};
+use crate::children::Load;
+use crate::namespace::{Namespace, join};
+use crate::{Error, Programs, hidden};
+
+/// The server's address on the wire.
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
+
+/// The client's and the server's address on the wire with their prefix length.
+const ADDRESSES: [&str; 2] = ["10.98.0.2/24", "10.98.0.1/24"];
+
+/// Name of the wire at both ends.
+const INTERFACE: &str = "wire0";
+
+/// MTU of the wire in bytes.
+const MTU_BYTES: u16 = 1_500;
+
+/// Seed of the emulator; equal runs meet equal dice, as far as real time allows.
+const SEED: u64 = 1;
+
+/// Two machines and what is between them.
+pub(super) struct Network {
+    emulator: Option<Load>,
+    /// The client's machine.
+    pub(super) client: Namespace,
+    /// The server's machine.
+    pub(super) server: Namespace,
+}
+
+impl Network {
+    /// Builds the network of a case.
+    ///
+    /// # Errors
+    /// When a namespace or a device can't be made, or the kernel lacks the case's congestion control.
+    pub(super) fn build(programs: &Programs, case: &Case) -> Result<Self, Error> {
+        let (client, server) = (Namespace::create()?, Namespace::create()?);
+        let congestion = format!("net.ipv4.tcp_congestion_control={}", case.congestion);
+        for namespace in [&client, &server] {
+            namespace.run("sysctl", &["-q", "-w", &congestion])?;
+        }
+        let mut emulator = None;
+        if let Some(settings) = case.link {
+            let end = |namespace: &Namespace, address: &str| EmulatedEnd {
+                namespace: namespace.name().to_owned(),
+                interface: INTERFACE.to_owned(),
+                addresses: vec![address.to_owned()],
+            };
+            let options = EmulatorOptions {
+                ends: [end(&client, ADDRESSES[0]), end(&server, ADDRESSES[1])],
+                mtu_bytes: MTU_BYTES,
+                links: [settings; 2],
+                seed: SEED,
+            };
+            let command = programs.load_with(hidden::EMULATE, &options)?;
+            let (process, ()) = Load::launch(hidden::EMULATE, command)?;
+            emulator = Some(process);
+        } else {
+            join(
+                [(&client, ADDRESSES[0]), (&server, ADDRESSES[1])],
+                INTERFACE,
+                MTU_BYTES,
+            )?;
+        }
+        Ok(Self {
+            emulator,
+            client,
+            server,
+        })
+    }
+
+    /// Takes the wire away and gives what the emulator counted, where there was one.
+    ///
+    /// # Errors
+    /// When the emulator has died.
+    pub(super) fn finish(self) -> Result<Option<EmulatorReport>, Error> {
+        self.emulator.map(Load::finish).transpose()
+    }
+}

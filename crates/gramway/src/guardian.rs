@@ -1,0 +1,31 @@
+//! The hidden subcommand `_guardian`: the child that takes back what a killed `gramway` left in the host's network.
+//!
+//! `tunnel::host` starts it and owns what it does. This file sees to it that the signals which end the parent leave it
+//! alone.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::exit::{Code, Problem, sentence};
+
+/// Watches until the parent ends.
+pub(crate) fn run(file: &Path) -> Result<(), Problem> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // A flag that nobody reads: the signal does nothing.
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(
+            |error: io::Error| Problem::bug(format!("cannot leave signals aside: {}", sentence(&error))),
+        )?;
+    }
+    tunnel::host::guard(file).map_err(|error| {
+        let code = if error.is_permission() {
+            Code::Permission
+        } else {
+            Code::Unavailable
+        };
+        Problem::new(code, error.to_string())
+    })
+}

@@ -1,0 +1,178 @@
+//! The TUN device's settings: what flags and keys mean for `tunnel`, the default pools, and a client's lasting name.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::{FlockOperation, flock};
+use tunnel::config::{ClientId, ClientTun, Prefix, ServerTun, TunRoutes};
+use tunnel::host;
+
+use crate::exit::Problem;
+use crate::limits::CLIENT_NAMES_MAX;
+use crate::state::StateDirectory;
+
+/// The word for a name that the system chooses.
+pub(crate) const AUTOMATIC: &str = "auto";
+
+/// Addresses of clients where no pool is named; private (RFC 1918).
+const DEFAULT_POOL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 86, 0, 0), 24);
+
+const LEASES_FILE: &str = "leases.json";
+
+/// Everything about the TUN device that can be set.
+#[derive(Clone, Debug)]
+pub(crate) struct TunSettings {
+    /// `None`: no TUN; [`AUTOMATIC`]: a name of the system's choice.
+    pub(crate) name: Option<String>,
+    pub(crate) offloads: bool,
+    pub(crate) pools: Vec<Prefix>,
+    pub(crate) nat: bool,
+    pub(crate) client_to_client: bool,
+    pub(crate) advertise: Option<Vec<Prefix>>,
+    pub(crate) routes: TunRoutes,
+    pub(crate) default_route: bool,
+    pub(crate) dns: Vec<IpAddr>,
+}
+
+impl Default for TunSettings {
+    fn default() -> Self {
+        Self {
+            name: None,
+            offloads: true,
+            pools: Vec::new(),
+            nat: false,
+            client_to_client: false,
+            advertise: None,
+            routes: TunRoutes::Advertised,
+            default_route: false,
+            dns: Vec::new(),
+        }
+    }
+}
+
+impl TunSettings {
+    fn interface(&self) -> Option<String> {
+        self.name.clone().filter(|name| name != AUTOMATIC)
+    }
+
+    /// A server's TUN; `None` where none is wanted. `pin` makes the default IPv6 pool this server's own.
+    pub(crate) fn for_server(
+        &self,
+        directory: &StateDirectory,
+        pin: [u8; 32],
+    ) -> Result<Option<ServerTun>, Problem> {
+        if self.name.is_none() {
+            return Ok(None);
+        }
+        host::can_administer().map_err(|error| Problem::permission(error.to_string()))?;
+        let pools = if self.pools.is_empty() {
+            default_pools(pin)
+        } else {
+            self.pools.clone()
+        };
+        Ok(Some(ServerTun {
+            name: self.interface(),
+            pools,
+            nat: self.nat,
+            client_to_client: self.client_to_client,
+            routes: self.advertise.clone(),
+            offloads: self.offloads,
+            leases_file: directory.file(LEASES_FILE),
+            host_directory: host::runtime_directory(directory.path()),
+        }))
+    }
+
+    /// A client's TUN and the lock on its name; `None` where none is wanted.
+    pub(crate) fn for_client(&self, directory: &StateDirectory) -> Result<Option<(ClientTun, File)>, Problem> {
+        if self.name.is_none() {
+            return Ok(None);
+        }
+        host::can_administer().map_err(|error| Problem::permission(error.to_string()))?;
+        let (client, lock) = client_name(directory)?;
+        let settings = ClientTun {
+            name: self.interface(),
+            client,
+            routes: self.routes.clone(),
+            default_route: self.default_route,
+            dns: self.dns.clone(),
+            offloads: self.offloads,
+            host_directory: host::runtime_directory(directory.path()),
+        };
+        Ok(Some((settings, lock)))
+    }
+}
+
+/// One pool of each version. The IPv6 one is a unique local network whose global ID is as good as random (RFC 4193 section
+/// 3.2.2): it comes from the server's key.
+fn default_pools(pin: [u8; 32]) -> Vec<Prefix> {
+    let mut octets = [0; 16];
+    octets[0] = 0xfd;
+    octets[1..6].copy_from_slice(&pin[..5]);
+    let (v4, length) = DEFAULT_POOL_V4;
+    [(IpAddr::V4(v4), length), (IpAddr::V6(Ipv6Addr::from(octets)), 64)]
+        .into_iter()
+        .map(|(address, length)| Prefix::new(address, length).expect("both have no bits behind their prefix"))
+        .collect()
+}
+
+/// The name that this client keeps for good, so that it gets the same addresses again. Processes that run at a time have
+/// different ones: each holds a lock on the file of its own.
+fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> {
+    directory.create()?;
+    for number in 1..=CLIENT_NAMES_MAX {
+        let path = directory.file(&format!("client-{number}.id"));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options
+            .open(&path)
+            .map_err(|error| Problem::file("open", &path, &error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => continue,
+            Err(error) => return Err(Problem::file("lock", &path, &error.into())),
+        }
+        let mut name = Vec::new();
+        (&mut file)
+            .take(64)
+            .read_to_end(&mut name)
+            .map_err(|error| Problem::file("read", &path, &error))?;
+        if let Ok(name) = name.try_into() {
+            return Ok((ClientId(name), file));
+        }
+        let mut name = [0; 16];
+        aws_lc_rs::rand::fill(&mut name).map_err(|_| Problem::bug("the system gives no random bytes"))?;
+        rustix::io::pwrite(&file, &name, 0)
+            .and_then(|_| rustix::fs::ftruncate(&file, name.len() as u64))
+            .map_err(|error| Problem::file("write", &path, &error.into()))?;
+        return Ok((ClientId(name), file));
+    }
+    Err(Problem::unavailable(format!(
+        "{CLIENT_NAMES_MAX} clients with a TUN use the state directory {}; give this one its own --state DIR",
+        directory.path().display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_keeps_its_name_and_clients_at_a_time_have_different_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::locate(Some(&place.path().join("state")), |_| None).unwrap();
+        let (first, lock) = client_name(&directory).unwrap();
+        let (second, _second_lock) = client_name(&directory).unwrap();
+        assert_ne!(first, second);
+        drop(lock);
+        assert_eq!(client_name(&directory).unwrap().0, first);
+    }
+
+    #[test]
+    fn the_default_pools_are_private_and_the_servers_own() {
+        let pools = default_pools([0xab; 32]);
+        let texts: Vec<_> = pools.iter().map(Prefix::to_string).collect();
+        assert_eq!(texts, ["10.86.0.0/24", "fdab:abab:abab::/64"]);
+    }
+}

@@ -1,0 +1,111 @@
+//! The CONNECT-IP request and its acceptance (RFC 9484 section 4).
+
+use super::{ClientId, Scope, ScopeError};
+use crate::HeaderList;
+use crate::request::{
+    Credential, PathKind, SPLIT_FIELD, context_field, credential, is_capsule_protocol, split_context,
+    split_path,
+};
+use crate::response::response;
+
+/// Request field by which a Gramway client names itself (specs/ip-session.md, SESSION-1).
+pub const CLIENT_FIELD: &str = "gramway-client";
+
+/// Request and response field that offers and accepts packets with unfinished checksums (specs/checksum.md, CSUM-1).
+pub const CHECKSUM_FIELD: &str = "gramway-checksum";
+
+/// Path prefix of the default template (RFC 9484 section 3).
+const WELL_KNOWN: &str = "/.well-known/masque/ip/";
+
+/// A CONNECT-IP request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectIp {
+    /// What it is limited to, from the path. An error is reported here, so that the caller looks at the credential
+    /// first.
+    pub scope: Result<Scope, ScopeError>,
+    /// Who asks, from `Authorization`; it counts with [`PathKind::WellKnown`].
+    pub credential: Credential,
+    /// Which template the path follows.
+    pub path: PathKind,
+    /// What a Gramway client adds.
+    pub extensions: Extensions,
+    /// `capsule-protocol: ?1` was there (RFC 9297 section 3.4). CONNECT-IP implies the protocol either way.
+    pub capsule_protocol: bool,
+}
+
+/// What Gramway peers add to a request; a foreign client has none of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// The client's own name: the same lease for all requests that carry it (SESSION-1).
+    pub client: Option<ClientId>,
+    /// Which run of that client: requests with another number are dead (SESSION-6). Nothing without `client`.
+    pub run: Option<u32>,
+    /// The context ID offered for packets in pieces (SPLIT-1).
+    pub split: Option<u64>,
+    /// The context ID offered for packets with unfinished checksums (CSUM-1).
+    pub checksum: Option<u64>,
+}
+
+/// A CONNECT-IP request to the proxy at `authority` on the default template (RFC 9484 section 4.4).
+#[must_use]
+pub fn connect_ip(authority: &str, scope: &Scope, bearer: &str, extensions: &Extensions) -> HeaderList {
+    let mut list = HeaderList::new()
+        .with(":method", "CONNECT")
+        .with(":protocol", "connect-ip")
+        .with(":scheme", "https")
+        .with(":path", format!("{WELL_KNOWN}{}/", scope.path()))
+        .with(":authority", authority)
+        .with("capsule-protocol", "?1")
+        .with("authorization", format!("Bearer {bearer}"));
+    if let Some(client) = extensions.client {
+        let run = extensions
+            .run
+            .map(|run| format!(";run={run}"))
+            .unwrap_or_default();
+        list.push(CLIENT_FIELD, format!("{client}{run}"));
+    }
+    push_contexts(&mut list, extensions.split, extensions.checksum);
+    list
+}
+
+/// The acceptance of CONNECT-IP (RFC 9484 section 4.5); `split` and `checksum` echo the context IDs that were offered
+/// (SPLIT-2, CSUM-2).
+#[must_use]
+pub fn accepted(split: Option<u64>, checksum: Option<u64>) -> HeaderList {
+    let mut list = response(200).with("capsule-protocol", "?1");
+    push_contexts(&mut list, split, checksum);
+    list
+}
+
+/// The context ID in [`CHECKSUM_FIELD`]: non-zero, even, and not that of the split context. Whatever else stands there
+/// counts as absent (CSUM-1).
+#[must_use]
+pub fn checksum_context(list: &HeaderList) -> Option<u64> {
+    context_field(list, CHECKSUM_FIELD).filter(|id| split_context(list) != Some(*id))
+}
+
+/// An extended CONNECT for `connect-ip` with this path; `None` where the path follows none of our templates.
+pub(crate) fn judge(list: &HeaderList, path: &str) -> Option<ConnectIp> {
+    let (path, target, protocol) = split_path(path, WELL_KNOWN)?;
+    let (client, run) = list.only(CLIENT_FIELD).and_then(ClientId::parse_field).unzip();
+    Some(ConnectIp {
+        scope: Scope::from_path(target, protocol),
+        credential: credential(list, "authorization"),
+        path,
+        extensions: Extensions {
+            client,
+            run: run.flatten(),
+            split: split_context(list),
+            checksum: checksum_context(list),
+        },
+        capsule_protocol: is_capsule_protocol(list),
+    })
+}
+
+fn push_contexts(list: &mut HeaderList, split: Option<u64>, checksum: Option<u64>) {
+    for (name, context_id) in [(SPLIT_FIELD, split), (CHECKSUM_FIELD, checksum)] {
+        if let Some(context_id) = context_id {
+            list.push(name, context_id.to_string());
+        }
+    }
+}

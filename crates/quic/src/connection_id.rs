@@ -1,0 +1,321 @@
+//! Connection IDs that name the shard which issued them, to those who have the key and to nobody else.
+//!
+//! An ID is one block of Speck64/128 (Beaulieu and others, "The SIMON and SPECK Families of Lightweight Block
+//! Ciphers", 2013). Its clear text is the shard, a tag by which foreign IDs are told from ours, and 48 bits that count
+//! on from a place which the seed chooses: no ID comes twice, and all are uniform to observers (RFC 9000 section 5.1
+//! asks that IDs cannot be linked). The cipher is one that the kernel's packet filter can undo without privileges, so
+//! that a datagram reaches the socket of its shard whatever address it comes from.
+
+use aws_lc_rs::hkdf;
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+
+use crate::limits::CONNECTION_ID_BYTES;
+
+/// Rounds of Speck64/128, and so its round keys.
+pub const STEER_ROUNDS: usize = 27;
+
+/// Second byte of an ID's clear text; an ID of somebody else has it with a probability of 1 in 256.
+pub const STEER_TAG: u8 = 0x6d;
+
+/// Datagrams shorter than this are not looked into, in bytes: a long header up to the end of an 8-byte ID. Every
+/// QUIC packet is longer.
+const DATAGRAM_BYTES_MIN: usize = 6 + CONNECTION_ID_BYTES;
+
+/// Set in the first byte of a long header (RFC 8999 section 5.1).
+const LONG_HEADER: u8 = 0x80;
+
+const COUNT_MASK: u64 = (1 << 48) - 1;
+
+/// Which shard of how many an endpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Its place, below `count`.
+    pub index: u8,
+    /// Shards of this process, at least 1. With 1 no received segment is looked at for its shard.
+    pub count: u8,
+}
+
+impl Shard {
+    /// The only shard of its process.
+    pub const SOLE: Self = Self { index: 0, count: 1 };
+}
+
+/// The key of a process's connection IDs.
+#[derive(Clone)]
+pub struct SteerKey {
+    round_keys: [u32; STEER_ROUNDS],
+}
+
+impl std::fmt::Debug for SteerKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("SteerKey")
+    }
+}
+
+impl SteerKey {
+    /// The key that belongs to a reset key ([`crate::EndpointParameters::reset_key`]), the same over restarts.
+    ///
+    /// ```
+    /// let key = quic::SteerKey::derive(&[7; 64]);
+    /// assert_eq!(key.round_keys().len(), quic::STEER_ROUNDS);
+    /// ```
+    #[must_use]
+    pub fn derive(reset_key: &[u8; 64]) -> Self {
+        let mut key = [0; 16];
+        hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway steering key")
+            .extract(reset_key)
+            .expand(&[b"Speck64/128"], KeyBytes)
+            .and_then(|output| output.fill(&mut key))
+            .expect("HKDF-SHA256 gives up to 8,160 bytes");
+        let word = |index: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| key[4 * index + byte]));
+        Self::from_words([word(0), word(1), word(2), word(3)])
+    }
+
+    /// Speck's key schedule; `first` is the round key that comes first, the last word of the paper's notation.
+    fn from_words([first, l0, l1, l2]: [u32; 4]) -> Self {
+        let mut left = [l0, l1, l2];
+        let mut key = first;
+        let round_keys = std::array::from_fn(|round| {
+            let current = key;
+            let place = &mut left[round % 3];
+            (*place, key) = encipher_round(*place, key, round as u32);
+            current
+        });
+        Self { round_keys }
+    }
+
+    /// The round keys in the order of enciphering, for a program that deciphers elsewhere. Secret.
+    #[must_use]
+    pub fn round_keys(&self) -> &[u32; STEER_ROUNDS] {
+        &self.round_keys
+    }
+
+    fn encipher(&self, block: u64) -> u64 {
+        let words = ((block >> 32) as u32, block as u32);
+        let (x, y) = self
+            .round_keys
+            .iter()
+            .fold(words, |(x, y), key| encipher_round(x, y, *key));
+        u64::from(x) << 32 | u64::from(y)
+    }
+
+    fn decipher(&self, block: u64) -> u64 {
+        let (mut x, mut y) = ((block >> 32) as u32, block as u32);
+        for key in self.round_keys.iter().rev() {
+            y = (y ^ x).rotate_right(3);
+            x = (x ^ key).wrapping_sub(y).rotate_left(8);
+        }
+        u64::from(x) << 32 | u64::from(y)
+    }
+
+    /// The shard that an ID names; `None` where it is not one of ours.
+    fn shard(&self, id: [u8; CONNECTION_ID_BYTES]) -> Option<u8> {
+        let [shard, tag, ..] = self.decipher(u64::from_be_bytes(id)).to_be_bytes();
+        (tag == STEER_TAG).then_some(shard)
+    }
+}
+
+struct KeyBytes;
+
+impl hkdf::KeyType for KeyBytes {
+    fn len(&self) -> usize {
+        16
+    }
+}
+
+fn encipher_round(x: u32, y: u32, key: u32) -> (u32, u32) {
+    let x = x.rotate_right(8).wrapping_add(y) ^ key;
+    (x, y.rotate_left(3) ^ x)
+}
+
+/// The shard that the destination connection ID of a received datagram names, which may be one that does not exist
+/// (any more); `None` where the ID is not one of ours, e.g. in a client's first packets.
+#[must_use]
+pub fn shard_of(key: &SteerKey, datagram: &[u8]) -> Option<u8> {
+    key.shard(destination_id(datagram)?)
+}
+
+/// Destination connection ID of the first packet, where it has the length of ours (RFC 8999 sections 5.1 and 5.2).
+fn destination_id(datagram: &[u8]) -> Option<[u8; CONNECTION_ID_BYTES]> {
+    if datagram.len() < DATAGRAM_BYTES_MIN {
+        return None;
+    }
+    let start = match (datagram[0] & LONG_HEADER != 0, usize::from(datagram[5])) {
+        (false, _) => 1,
+        (true, CONNECTION_ID_BYTES) => 6,
+        (true, _) => return None,
+    };
+    datagram[start..start + CONNECTION_ID_BYTES].try_into().ok()
+}
+
+/// Tells segments of other shards of this process from all others.
+pub(crate) struct Sorter {
+    key: SteerKey,
+    shard: Shard,
+    /// The last ID found not to be another shard's: a train has one ID, which is deciphered once.
+    last_kept: [u8; CONNECTION_ID_BYTES],
+}
+
+impl Sorter {
+    /// `None` where there is no other shard.
+    pub(crate) fn new(key: &SteerKey, shard: Shard) -> Option<Self> {
+        (shard.count > 1).then(|| Self {
+            key: key.clone(),
+            shard,
+            last_kept: [0; CONNECTION_ID_BYTES],
+        })
+    }
+
+    /// The other shard that `segment` is for.
+    pub(crate) fn other_shard(&mut self, segment: &[u8]) -> Option<u8> {
+        let id = destination_id(segment).filter(|id| *id != self.last_kept)?;
+        let Shard { index, count } = self.shard;
+        let other = self
+            .key
+            .shard(id)
+            .filter(|shard| *shard != index && *shard < count);
+        if other.is_none() {
+            self.last_kept = id;
+        }
+        other
+    }
+}
+
+/// Issues the IDs of one shard.
+pub(crate) struct Generator {
+    key: SteerKey,
+    prefix: u64,
+    count: u64,
+}
+
+impl Generator {
+    pub(crate) fn new(key: SteerKey, shard: u8, seed: &[u8; 32]) -> Self {
+        let start = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| seed[index]);
+        Self {
+            key,
+            prefix: u64::from(shard) << 56 | u64::from(STEER_TAG) << 48,
+            count: u64::from_be_bytes(start),
+        }
+    }
+
+    fn next_id(&mut self) -> [u8; CONNECTION_ID_BYTES] {
+        self.count = self.count.wrapping_add(1);
+        let clear = self.prefix | self.count & COUNT_MASK;
+        self.key.encipher(clear).to_be_bytes()
+    }
+}
+
+impl ConnectionIdGenerator for Generator {
+    fn generate_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(&self.next_id())
+    }
+
+    /// Only IDs that we could have issued get a stateless reset; of shards that a restart did away with, too.
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        let id = id[..].try_into().map_err(|_| InvalidCid)?;
+        self.key.shard(id).map(drop).ok_or(InvalidCid)
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<std::time::Duration> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chi-square of a uniform byte has mean 255 and deviation 22.6; a fair generator exceeds this once in 10^8 runs.
+    const CHI_SQUARE_MAX: f64 = 400.0;
+
+    fn long_header(id: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0xc0, 0, 0, 0, 1, id.len() as u8];
+        packet.extend_from_slice(id);
+        packet.resize(1200, 0);
+        packet
+    }
+
+    fn short_header(id: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x40];
+        packet.extend_from_slice(id);
+        packet.resize(40, 0);
+        packet
+    }
+
+    #[test]
+    fn the_cipher_is_the_one_of_the_paper() {
+        let key = SteerKey::from_words([0x0302_0100, 0x0b0a_0908, 0x1312_1110, 0x1b1a_1918]);
+        let (clear, sealed) = (0x3b72_6574_7475_432d, 0x8c6f_a548_454e_028b);
+        assert_eq!(key.encipher(clear), sealed);
+        assert_eq!(key.decipher(sealed), clear);
+    }
+
+    #[test]
+    fn a_million_ids_are_uniform_and_name_their_shard() {
+        let key = SteerKey::derive(&[3; 64]);
+        let mut generators: Vec<_> = (0..16)
+            .map(|shard| Generator::new(key.clone(), shard, &[9; 32]))
+            .collect();
+        let (mut counts, mut seen) = (
+            [[0_u32; 256]; CONNECTION_ID_BYTES],
+            std::collections::HashSet::new(),
+        );
+        for number in 0..1_000_000_usize {
+            let shard = number % 16;
+            let id = generators[shard].next_id();
+            assert_eq!(key.shard(id), Some(shard as u8));
+            assert!(seen.insert(id), "{id:x?} came twice");
+            for (count, byte) in counts.iter_mut().zip(id) {
+                count[usize::from(byte)] += 1;
+            }
+        }
+        let expected = 1_000_000.0 / 256.0;
+        for (place, count) in counts.iter().enumerate() {
+            let chi_square: f64 = count
+                .iter()
+                .map(|count| (f64::from(*count) - expected).powi(2) / expected)
+                .sum();
+            assert!(chi_square < CHI_SQUARE_MAX, "byte {place}: {chi_square}");
+        }
+    }
+
+    #[test]
+    fn long_and_short_headers_are_read_and_all_else_is_not_ours() {
+        let key = SteerKey::derive(&[3; 64]);
+        let id = Generator::new(key.clone(), 5, &[1; 32]).next_id();
+        assert_eq!(shard_of(&key, &long_header(&id)), Some(5));
+        assert_eq!(shard_of(&key, &short_header(&id)), Some(5));
+        assert_eq!(shard_of(&key, &short_header(&id)[..13]), None);
+        assert_eq!(shard_of(&key, &[]), None);
+        assert_eq!(shard_of(&key, &long_header(&[id, id].concat())), None);
+        assert_eq!(shard_of(&SteerKey::derive(&[4; 64]), &short_header(&id)), None);
+    }
+
+    /// The steering program of `packet-io` is tested with the same key and IDs.
+    #[test]
+    fn ids_are_as_the_kernels_program_expects_them() {
+        let key = SteerKey::from_words([0x0302_0100, 0x0b0a_0908, 0x1312_1110, 0x1b1a_1918]);
+        let id = |shard| Generator::new(key.clone(), shard, &[0; 32]).next_id();
+        assert_eq!(id(0), [0xe1, 0xf2, 0x59, 0xfd, 0x03, 0x11, 0xa8, 0x6a]);
+        assert_eq!(id(1), [0x89, 0xba, 0x4b, 0x3b, 0x6d, 0x6b, 0x2d, 0x5a]);
+    }
+
+    #[test]
+    fn only_segments_of_other_living_shards_are_sorted_out() {
+        let key = SteerKey::derive(&[3; 64]);
+        assert!(Sorter::new(&key, Shard::SOLE).is_none());
+        let mut sorter = Sorter::new(&key, Shard { index: 1, count: 3 }).unwrap();
+        let segment = |shard| short_header(&Generator::new(key.clone(), shard, &[1; 32]).next_id());
+        for _ in 0..2 {
+            assert_eq!(sorter.other_shard(&segment(0)), Some(0));
+            assert_eq!(sorter.other_shard(&segment(1)), None);
+            assert_eq!(sorter.other_shard(&segment(2)), Some(2));
+            assert_eq!(sorter.other_shard(&segment(3)), None);
+            assert_eq!(sorter.other_shard(&long_header(&[1; 20])), None);
+        }
+    }
+}

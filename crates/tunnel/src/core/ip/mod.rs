@@ -1,0 +1,104 @@
+//! IP packets through the tunnel (RFC 9484): sessions, leases, rules, and every packet's way in both directions.
+//!
+//! A client has one session per connection, a server one per stripe of each client. Packets are never reordered within
+//! a flow and never sent again. Each end holds the source and the destination of every packet, in both directions,
+//! against what was leased and advertised.
+
+mod bucket;
+mod control;
+mod egress;
+mod ingress;
+pub(super) mod lease;
+mod service;
+pub(super) mod session;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use masque::ip::ClientId;
+use packet::ip::IpView;
+use slab::Slab;
+
+pub use control::Assignment;
+pub use ingress::Elsewhere;
+pub use lease::{Client, Exhausted, Lease, Leases, StoredLease, own_address};
+pub use service::IpService;
+pub use session::Owner;
+
+use super::request::{Kind, Request, RequestId};
+use bucket::Bucket;
+use service::is_confined;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+
+/// What an engine keeps of all IP sessions.
+#[derive(Default)]
+pub(super) struct IpState {
+    /// Server: what it offers; `None` where it offers nothing.
+    pub(super) service: Option<IpService>,
+    /// Client: the name and run that it asks for a session with; `None` where it wants none.
+    pub(super) client: Option<(ClientId, u32)>,
+    /// Client: the session that takes packets.
+    pub(super) current: Option<RequestId>,
+    /// Server: the sessions of each client's address, the newest last.
+    by_address: HashMap<IpAddr, Vec<RequestId>>,
+    /// Server: numbers clients without a name.
+    nameless: u64,
+    bucket: Bucket,
+    flow_seed: u64,
+    /// A packet that has to be changed on its way to the TUN.
+    scratch: Vec<u8>,
+}
+
+impl IpState {
+    /// The session that packets to `destination` go to.
+    fn session_for(&self, destination: IpAddr) -> Option<RequestId> {
+        if self.service.is_none() {
+            return self.current;
+        }
+        self.by_address.get(&destination)?.last().copied()
+    }
+
+    /// The address that ICMP answers to the TUN come from.
+    fn own_address(&self, is_ipv4: bool, requests: &Slab<Request>) -> Option<IpAddr> {
+        if let Some(service) = &self.service {
+            return service.own_address(is_ipv4);
+        }
+        let Some(Kind::Ip(session)) = requests.get(self.current?.0).map(|request| &request.kind) else {
+            return None;
+        };
+        let addresses = session.addresses.iter().map(|prefix| prefix.address());
+        addresses.into_iter().find(|address| address.is_ipv4() == is_ipv4)
+    }
+}
+
+/// Whether the protocol's senders answer loss by sending less.
+fn is_congestion_controlled(protocol: u8) -> bool {
+    matches!(protocol, TCP | DCCP | SCTP)
+}
+
+/// The destination port of TCP, UDP, DCCP and SCTP; `None` for others and where it is not in this packet.
+fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
+    if !matches!(view.protocol, TCP | UDP | DCCP | SCTP) || !view.has_transport_header() {
+        return None;
+    }
+    match view.transport(packet) {
+        [_, _, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    }
+}
+
+/// Whether it opens a TCP connection.
+fn is_syn(view: &IpView, packet: &[u8]) -> bool {
+    const FLAGS: usize = 13;
+    const SYN: u8 = 2;
+    view.protocol == TCP
+        && view.has_transport_header()
+        && view
+            .transport(packet)
+            .get(FLAGS)
+            .is_some_and(|flags| flags & SYN != 0)
+}

@@ -1,0 +1,77 @@
+//! Making the TUN device, for both roles, before the shards run.
+
+use std::path::Path;
+
+use packet_io::{TunDevice, TunOffloads, TunOpenError};
+
+use super::end::TunEnd;
+use crate::handle::{Failure, Notice};
+use crate::host::{GuardianProgram, HostError, Network, Undo, can_administer, recover};
+use crate::limits;
+
+/// A device that is down and has no address, and what its set-up needs.
+pub(in crate::driver) struct Device {
+    pub(in crate::driver) name: String,
+    pub(in crate::driver) index: u32,
+    pub(in crate::driver) network: Network,
+    pub(in crate::driver) undo: Undo,
+    /// One for each shard.
+    pub(in crate::driver) ends: Vec<TunEnd>,
+    /// What was found of processes that died, and mended.
+    pub(in crate::driver) notices: Vec<Notice>,
+}
+
+impl Device {
+    /// Makes it, with one queue for each of `shards`; what earlier processes left in the host's network is undone first.
+    ///
+    /// # Errors
+    /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no
+    /// driver.
+    pub(in crate::driver) fn open(
+        name: Option<&str>,
+        shards: usize,
+        offloads: bool,
+        directory: &Path,
+    ) -> Result<Self, Failure> {
+        can_administer().map_err(|error| Failure::Permission(error.to_string()))?;
+        let notices = recover(directory)
+            .into_iter()
+            .map(|text| Notice::Warning { text })
+            .collect();
+        let offloads = if offloads {
+            TunOffloads::default()
+        } else {
+            TunOffloads::NONE
+        };
+        let device = TunDevice::open(name, shards, offloads).map_err(|error| match error {
+            TunOpenError::NotPermitted => Failure::Permission(error.to_string()),
+            TunOpenError::BadParameter(_) => Failure::Configuration(error.to_string()),
+            _ => Failure::Unavailable(error.to_string()),
+        })?;
+        let mut network = Network::open().map_err(|error| failure(&error))?;
+        network
+            .prepare_tun(&device.name)
+            .map_err(|error| failure(&error))?;
+        // ICMP answers about packets of this machine come from an address of this machine.
+        let accept_local = format!("/proc/sys/net/ipv4/conf/{}/accept_local", device.name);
+        let _ = std::fs::write(accept_local, "1");
+        // Bursts of packets that cannot be super-packets wait here while the shard is busy.
+        let _ = network.set_queue_length(device.index, limits::TUN_QUEUE_PACKETS);
+        Ok(Self {
+            name: device.name,
+            index: device.index,
+            network,
+            undo: Undo::new(directory, GuardianProgram::this_program()),
+            ends: device.queues.into_iter().map(TunEnd::new).collect(),
+            notices,
+        })
+    }
+}
+
+pub(in crate::driver) fn failure(error: &HostError) -> Failure {
+    if error.is_permission() {
+        Failure::Permission(error.to_string())
+    } else {
+        Failure::Unavailable(error.to_string())
+    }
+}

@@ -1,0 +1,152 @@
+//! IP packets between the engine and the TUN device, and what an IP session needs of the host around it.
+//!
+//! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes and
+//! MTU ([`client::ClientHost`]), a server's its leases and the way to each client's shard ([`server::ServerHost`]).
+
+pub(super) mod client;
+pub(super) mod device;
+pub(super) mod end;
+pub(super) mod server;
+
+use std::time::{Duration, Instant};
+
+use packet_io::{Interest, VNET_HEADER_BYTES};
+
+use super::{Parcel, Role, Shard, Token};
+use crate::core::{Action, Elsewhere};
+use crate::handle::Failure;
+use crate::limits;
+
+/// How often the MTU of the device is held against what the paths carry.
+pub(super) const MTU_INTERVAL: Duration = Duration::from_millis(100);
+
+impl Shard {
+    /// One batch of the TUN queue.
+    pub(super) fn read_tun(&mut self, now: Instant) {
+        let Some(tun) = &mut self.delivery.tun else {
+            return;
+        };
+        let mut buffer = std::mem::take(&mut tun.buffer);
+        for _ in 0..limits::TUN_READS_PER_TURN {
+            if self.intake_should_wait() {
+                break;
+            }
+            let Some(tun) = &mut self.delivery.tun else { break };
+            match tun.queue.read(&mut buffer) {
+                Ok(Some(read)) => self.take_packet(now, &read.header, &mut buffer[..read.len]),
+                Ok(None) => break,
+                Err(error) => {
+                    tun.has_failed(&error);
+                    break;
+                }
+            }
+            if self.engine.queue_is_long() {
+                self.more_to_send = self.flush_outer(now);
+            }
+        }
+        if let Some(tun) = &mut self.delivery.tun {
+            tun.buffer = buffer;
+        }
+        self.flush_packets();
+    }
+
+    fn take_packet(&mut self, now: Instant, header: &[u8; VNET_HEADER_BYTES], packet: &mut [u8]) {
+        if let Some(elsewhere) = self.engine.send_packet(now, header, packet, &mut self.delivery) {
+            self.pass_on(now, elsewhere, header, packet);
+        }
+    }
+
+    /// The session for a packet of the TUN is on another shard, or nowhere.
+    fn pass_on(
+        &mut self,
+        now: Instant,
+        elsewhere: Elsewhere,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        let own = self.neighbours.own();
+        let shard = match &self.role {
+            Role::Server(server) => server
+                .ip
+                .as_ref()
+                .and_then(|host| host.shard_for(elsewhere, own)),
+            Role::Client(_) => None,
+        };
+        match shard {
+            None => self
+                .engine
+                .refuse_packet(now, header, packet, &mut self.delivery),
+            Some(shard) => {
+                let parcel = Parcel::Packet {
+                    header: *header,
+                    bytes: (&*packet).into(),
+                };
+                if !self.neighbours.hand_over(shard, parcel) {
+                    self.engine.drop_handed_over(header, packet);
+                }
+            }
+        }
+    }
+
+    /// A packet that another shard read.
+    pub(super) fn take_handed_packet(
+        &mut self,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        let here = self.engine.send_packet(now, header, packet, &mut self.delivery);
+        if here.is_some() {
+            // The session ended meanwhile; nobody is asked again, or the packet could go round for ever.
+            self.engine
+                .refuse_packet(now, header, packet, &mut self.delivery);
+        }
+    }
+
+    /// Writes the packets that were collected for the TUN.
+    pub(super) fn flush_packets(&mut self) {
+        let Some(tun) = &mut self.delivery.tun else {
+            return;
+        };
+        tun.flush();
+        if !tun.settle(self.engine.egress()) && self.failure.is_none() {
+            self.failure = Some(Failure::Unavailable("the TUN device was removed".to_owned()));
+        }
+    }
+
+    /// Has the poller watch the TUN queue, or not.
+    pub(super) fn watch_tun(&mut self, watch: bool) {
+        let Some(tun) = &mut self.delivery.tun else {
+            return;
+        };
+        if tun.is_watched == watch {
+            return;
+        }
+        let done = if watch {
+            tun.queue
+                .attach()
+                .and_then(|()| self.poller.add(&tun.queue, Token::Tun.encode(), Interest::READABLE))
+        } else {
+            // A queue that is taken out reports an error without end.
+            self.poller.remove(&tun.queue).and_then(|()| tun.queue.detach())
+        };
+        match done {
+            Ok(()) => tun.is_watched = watch,
+            Err(error) => {
+                self.failure = Some(Failure::Unavailable(format!("the TUN device fails: {error}")));
+            }
+        }
+    }
+
+    /// What the engine asks for IP sessions.
+    pub(super) fn carry_out_ip(&mut self, now: Instant, action: Action) {
+        match action {
+            Action::Lease { request, owner } => self.lease(now, request, owner),
+            Action::LeaseOver { owner, addresses } => self.lease_over(owner, &addresses),
+            Action::Assigned { assignment } => self.assigned(now, assignment),
+            Action::IpRefused { status, error } => self.ip_refused(now, status, error),
+            Action::IpLost => self.ip_lost(),
+            _ => unreachable!("the other actions are carried out elsewhere"),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! A server's TUN: addresses of the pools, NAT, leases, and which shard has which client's sessions.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::device::{Device, failure};
+use super::end::TunEnd;
+use crate::config::{Prefix, ServerTun};
+use crate::core::{Elsewhere, Engine, IpService, Leases, Owner, ProxyError, RequestId, StoredLease, own_address};
+use crate::driver::{Parcel, Role, Shard};
+use crate::handle::{Failure, Notice};
+use crate::host::{self, Nat, Network, Undo, forwarding_blockers};
+use crate::limits;
+use crate::snapshot::Gauge;
+use crate::target_rules::TargetRules;
+
+/// Bytes of the longest file of leases that is read: [`limits::LEASES_MAX`] of them.
+const LEASES_BYTES_MAX: usize = limits::LEASES_MAX * 160;
+
+/// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
+#[derive(Clone)]
+pub(in crate::driver) struct ServerHost(Arc<Mutex<State>>);
+
+struct State {
+    name: String,
+    index: u32,
+    network: Network,
+    /// They work as long as they are here.
+    _undo: Undo,
+    _nat: Option<Nat>,
+    addresses: Vec<IpAddr>,
+    leases: Leases,
+    leases_total: u64,
+    leases_file: PathBuf,
+    /// By address: the shards that have sessions for it, one entry for each session.
+    whereabouts: HashMap<IpAddr, Vec<usize>>,
+    /// By shard: the longest packet that one of its sessions takes.
+    packet_max: Vec<Option<usize>>,
+    mtu: u32,
+    next_save: Instant,
+}
+
+impl ServerHost {
+    /// Makes the device with its addresses; packets flow when the shards run.
+    ///
+    /// # Errors
+    /// The [`Failure`] that names what is missing.
+    pub(in crate::driver) fn start(
+        config: &ServerTun,
+        shards: usize,
+        now: Instant,
+    ) -> Result<(Self, Vec<TunEnd>, Vec<Notice>), Failure> {
+        let stored = read_leases(&config.leases_file)?;
+        let device = Device::open(
+            config.name.as_deref(),
+            shards,
+            config.offloads,
+            &config.host_directory,
+        )?;
+        let Device {
+            name,
+            index,
+            mut network,
+            mut undo,
+            ends,
+            mut notices,
+        } = device;
+        let addresses: Vec<IpAddr> = config.pools.iter().filter_map(own_address).collect();
+        network
+            .set_mtu(index, limits::IPV6_MTU_MIN)
+            .map_err(|error| failure(&error))?;
+        network.set_up(index, true).map_err(|error| failure(&error))?;
+        let on_link: Vec<host::Prefix> = config
+            .pools
+            .iter()
+            .filter_map(|pool| host::Prefix::new(own_address(pool)?, pool.length()))
+            .collect();
+        network
+            .replace_addresses(index, &on_link)
+            .map_err(|error| failure(&error))?;
+        let forwards = config.nat || config.client_to_client || config.routes.is_some();
+        let has = |is_ipv4: bool| config.pools.iter().any(|pool| pool.address().is_ipv4() == is_ipv4);
+        if forwards {
+            undo.enable_forwarding(has(true), has(false))
+                .map_err(|error| failure(&error))?;
+            let blockers = forwarding_blockers();
+            notices.extend(blockers.into_iter().map(|text| Notice::Warning { text }));
+        }
+        let nat = if config.nat {
+            let pools: Vec<host::Prefix> = config.pools.iter().filter_map(host_prefix).collect();
+            Some(Nat::start(index, &pools).map_err(|error| failure(&error))?)
+        } else {
+            None
+        };
+        let mut leases = Leases::new(&config.pools);
+        leases.restore(stored);
+        notices.push(Notice::Tun {
+            name: name.clone(),
+            addresses: addresses.clone(),
+            routes: config.pools.clone(),
+            mtu: limits::IPV6_MTU_MIN,
+        });
+        let state = State {
+            name,
+            index,
+            network,
+            _undo: undo,
+            _nat: nat,
+            addresses,
+            leases,
+            leases_total: 0,
+            leases_file: config.leases_file.clone(),
+            whereabouts: HashMap::new(),
+            packet_max: vec![None; shards],
+            mtu: limits::IPV6_MTU_MIN,
+            next_save: now,
+        };
+        Ok((Self(Arc::new(Mutex::new(state))), ends, notices))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each call leaves it whole; a shard that panicked ends the process anyway.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which other shard takes the packets of a flow to this destination: the same one as long as its sessions live.
+    pub(super) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
+        let state = self.lock();
+        let shards = state.whereabouts.get(&elsewhere.destination)?;
+        let others: Vec<usize> = shards.iter().copied().filter(|shard| *shard != own).collect();
+        let index = elsewhere.flow.checked_rem(others.len() as u64)?;
+        Some(others[index as usize])
+    }
+
+    /// Open leases and all that are kept, and those since the start.
+    pub(in crate::driver) fn leases(&self) -> (Gauge, u64) {
+        let state = self.lock();
+        let (held, kept) = state.leases.counts();
+        let open = Gauge {
+            open: held as u64,
+            total: state.leases_total,
+        };
+        (open, kept as u64)
+    }
+
+    /// Name and MTU of the device.
+    pub(in crate::driver) fn device(&self) -> (String, u32) {
+        let state = self.lock();
+        (state.name.clone(), state.mtu)
+    }
+
+    /// Writes the leases down where they changed, not more often than every second.
+    fn save(&self, now: Instant, at_once: bool) -> Option<Notice> {
+        let mut state = self.lock();
+        if now < state.next_save && !at_once {
+            return None;
+        }
+        state.next_save = now + limits::SWEEP_INTERVAL;
+        if !state.leases.take_changed() {
+            return None;
+        }
+        let stored = state.leases.stored();
+        let path = &state.leases_file;
+        let error = write_leases(path, &stored).err()?;
+        Some(Notice::Warning {
+            text: format!("the leases cannot be kept in {}: {error}", path.display()),
+        })
+    }
+
+    /// A shard's longest packet; where the device's MTU changes by it, what to tell.
+    fn follow_mtu(&self, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.packet_max[shard], packet_max) == packet_max {
+            return None;
+        }
+        let best = state.packet_max.iter().flatten().max().copied()?;
+        let mtu = u32::try_from(best).ok()?.max(limits::IPV6_MTU_MIN);
+        let index = state.index;
+        if mtu == state.mtu || state.network.set_mtu(index, mtu).is_err() {
+            return None;
+        }
+        state.mtu = mtu;
+        Some(Notice::Tun {
+            name: state.name.clone(),
+            addresses: state.addresses.clone(),
+            routes: Vec::new(),
+            mtu,
+        })
+    }
+}
+
+fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
+    host::Prefix::new(prefix.address(), prefix.length())
+}
+
+/// What the engine of each shard serves.
+pub(in crate::driver) fn service(config: &ServerTun, rules: TargetRules) -> IpService {
+    let routes = match &config.routes {
+        Some(routes) => routes.clone(),
+        None if config.nat => {
+            let everything = [Prefix::ALL_V4, Prefix::ALL_V6];
+            let is_served = |all: &Prefix| {
+                config
+                    .pools
+                    .iter()
+                    .any(|pool| pool.address().is_ipv4() == all.address().is_ipv4())
+            };
+            everything.into_iter().filter(is_served).collect()
+        }
+        None => Vec::new(),
+    };
+    IpService::new(config.pools.clone(), &routes, config.client_to_client, rules)
+}
+
+fn read_leases(path: &Path) -> Result<Vec<StoredLease>, Failure> {
+    let unusable = |error: String| {
+        Failure::Configuration(format!(
+            "the leases in {} cannot be read: {error}; move the file away to begin without leases",
+            path.display()
+        ))
+    };
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unusable(error.to_string())),
+    };
+    if bytes.len() > LEASES_BYTES_MAX {
+        return Err(unusable(format!("it has more than {LEASES_BYTES_MAX} bytes")));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| unusable(error.to_string()))
+}
+
+/// Whole or not at all: written beside, then renamed.
+fn write_leases(path: &Path, leases: &[StoredLease]) -> io::Result<()> {
+    let beside = path.with_extension("json.new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(&serde_json::to_vec(leases)?)?;
+    file.sync_data()?;
+    std::fs::rename(&beside, path)
+}
+
+impl Shard {
+    fn server_host(&self) -> Option<ServerHost> {
+        match &self.role {
+            Role::Server(server) => server.ip.clone(),
+            Role::Client(_) => None,
+        }
+    }
+
+    /// A client wants an IP session.
+    pub(super) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+        let own = self.neighbours.own();
+        let Some(host) = self.server_host() else {
+            return self.engine.refuse(id, ProxyError::ProxyInternalError);
+        };
+        let lease = {
+            let mut state = host.lock();
+            let lease = state.leases.acquire(owner.client);
+            if let Ok(lease) = lease {
+                state.leases_total += 1;
+                for address in lease.addresses() {
+                    state.whereabouts.entry(address).or_default().push(own);
+                }
+            }
+            lease
+        };
+        match lease {
+            Ok(lease) => {
+                self.engine.end_older_runs(owner);
+                self.neighbours.tell_all(|| Parcel::OlderRuns { owner });
+                self.engine.accept_ip(now, id, lease, &mut self.delivery);
+            }
+            Err(exhausted) => {
+                self.engine.refuse(id, ProxyError::ConnectionLimitReached);
+                let text = format!("a client got no address: {exhausted}");
+                self.tell_exhausted(now, text);
+            }
+        }
+    }
+
+    fn tell_exhausted(&mut self, now: Instant, text: String) {
+        if let Role::Server(server) = &mut self.role
+            && server
+                .exhaustion_told
+                .is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD)
+        {
+            server.exhaustion_told = Some(now);
+            self.notify(Notice::Warning { text });
+        }
+    }
+
+    /// A session is over.
+    pub(super) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
+        let own = self.neighbours.own();
+        let Some(host) = self.server_host() else { return };
+        let mut state = host.lock();
+        state.leases.release(owner.client);
+        for address in addresses {
+            if let Some(shards) = state.whereabouts.get_mut(address) {
+                if let Some(index) = shards.iter().position(|shard| *shard == own) {
+                    shards.swap_remove(index);
+                }
+                if shards.is_empty() {
+                    state.whereabouts.remove(address);
+                }
+            }
+        }
+    }
+
+    /// What a server with a TUN does every now and then.
+    pub(in crate::driver) fn server_ip_turn(&mut self, now: Instant) {
+        let Some(host) = self.server_host() else { return };
+        let shard = self.neighbours.own();
+        let packet_max = self.engine.packet_max_at_most();
+        let notices = [host.follow_mtu(shard, packet_max), host.save(now, false)];
+        notices.into_iter().flatten().for_each(|notice| self.notify(notice));
+    }
+
+    /// The end is near: leases are written down.
+    pub(in crate::driver) fn save_leases(&self, now: Instant) {
+        if let Some(host) = self.server_host() {
+            // There is nobody left to tell.
+            let _ = host.save(now, true);
+        }
+    }
+}
+
+/// Gives an engine of a server its service.
+pub(in crate::driver) fn serve(engine: &mut Engine, config: &ServerTun, rules: TargetRules, seed: u64) {
+    engine.serve_ip(service(config, rules), seed);
+}

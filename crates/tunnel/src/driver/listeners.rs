@@ -1,0 +1,76 @@
+//! A client's listeners: opened before the threads run, and the same set for every shard.
+//!
+//! With several shards each has its own socket at the same address, in a group over which the kernel spreads sources by
+//! address and port. The group stays as it is while the process runs, because leaving it and joining it again would
+//! send sources to other sockets whose stripes were never in trouble: a shard whose stripe is down gives what comes to
+//! a sibling instead.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+
+use packet_io::{SocketOptions, UdpSocket, listen_tcp_group};
+
+use super::outer;
+use super::start::unavailable;
+use crate::config::{CommonConfig, Forward, Protocol};
+use crate::core::{RequestId, Target};
+use crate::handle::Failure;
+
+/// A UDP listener and the sessions behind it.
+pub(super) struct UdpListener {
+    pub(super) socket: UdpSocket,
+    pub(super) sessions: HashMap<SocketAddr, RequestId>,
+    pub(super) target: Target,
+}
+
+/// The listeners of one shard.
+#[derive(Default)]
+pub(super) struct Listeners {
+    pub(super) udp: Vec<UdpListener>,
+    pub(super) tcp: Vec<(TcpListener, Target)>,
+}
+
+impl Listeners {
+    /// Opens every forward for every shard.
+    pub(super) fn open(
+        forwards: &[Forward],
+        common: &CommonConfig,
+        shards: usize,
+    ) -> Result<Vec<Self>, Failure> {
+        let mut listeners: Vec<Self> = (0..shards).map(|_| Self::default()).collect();
+        let options = SocketOptions {
+            receive_ecn: false,
+            dont_fragment: false,
+            ..outer::options(common)
+        };
+        for forward in forwards {
+            let target = Target::new(&forward.host, forward.port).map_err(|error| {
+                Failure::Configuration(format!(
+                    "the target {}:{} cannot be used: {error}",
+                    forward.host, forward.port
+                ))
+            })?;
+            match forward.protocol {
+                Protocol::Udp => {
+                    let sockets = UdpSocket::bind_group(forward.listen, shards, &options)
+                        .map_err(|error| unavailable(&error))?;
+                    for (shard, socket) in listeners.iter_mut().zip(sockets) {
+                        shard.udp.push(UdpListener {
+                            socket,
+                            sessions: HashMap::new(),
+                            target: target.clone(),
+                        });
+                    }
+                }
+                Protocol::Tcp => {
+                    let sockets =
+                        listen_tcp_group(forward.listen, shards).map_err(|error| unavailable(&error))?;
+                    for (shard, socket) in listeners.iter_mut().zip(sockets) {
+                        shard.tcp.push((socket, target.clone()));
+                    }
+                }
+            }
+        }
+        Ok(listeners)
+    }
+}

@@ -1,0 +1,31 @@
+//! The host's network around a TUN: links, addresses, routes, the uplink, NAT, forwarding, DNS, and the way back.
+//!
+//! Everything acts in the network namespace of the calling thread, is synchronous and blocks only for the kernel's
+//! answer. What the kernel removes by itself when the process ends (the TUN with its addresses and routes, the NAT
+//! table) is simply done; everything else goes through [`Undo`], which records a change before it is made, so that
+//! the process itself, a guardian child after a kill, or the next start can take it back.
+
+mod dns;
+mod error;
+mod link;
+mod monitor;
+mod nat;
+mod netlink;
+mod network;
+mod parameter;
+mod prefix;
+mod privilege;
+mod route;
+mod undo;
+
+pub use dns::{DnsUnavailable, set_link_dns};
+pub use error::HostError;
+pub use link::InterfaceAddress;
+pub use monitor::{Changes, Monitor};
+pub use nat::{Nat, forwarding_blockers};
+pub use network::Network;
+pub use parameter::{ReversePathFilter, reverse_path_filter};
+pub use prefix::{HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, NotAPrefix, Prefix};
+pub use privilege::{NotPrivileged, can_administer};
+pub use route::{Route, Uplink};
+pub use undo::{GUARDIAN_SUBCOMMAND, GuardianProgram, Undo, guard, recover, runtime_directory};

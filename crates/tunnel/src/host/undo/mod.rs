@@ -1,0 +1,259 @@
+//! Changes that the kernel does not undo when the process ends: kernel parameters, and routes on other interfaces.
+//!
+//! Each is first written to a file, then made. Three can take it back: the process itself when it ends, the guardian
+//! child when it was killed, and the next start when both were. A lock on the directory keeps them from each other.
+
+mod forwarding;
+mod guardian;
+mod record;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub use guardian::{GUARDIAN_SUBCOMMAND, GuardianProgram, guard};
+
+use forwarding::Forwarding;
+use guardian::Guardian;
+use record::{Change, Directory, Holder, Record};
+
+use super::error::{Explain, HostError};
+use super::parameter;
+use super::route::Uplink;
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// The directory of the files of changes: `/run/gramway` for root, else the state directory.
+#[must_use]
+pub fn runtime_directory(state: &Path) -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        PathBuf::from("/run/gramway")
+    } else {
+        state.to_owned()
+    }
+}
+
+/// Changes of this process and the way back. Dropping it goes that way.
+#[derive(Debug)]
+pub struct Undo {
+    directory: PathBuf,
+    program: GuardianProgram,
+    watch: Option<Watch>,
+}
+
+/// What there is from the first change on.
+#[derive(Debug)]
+struct Watch {
+    file: PathBuf,
+    record: Record,
+    guardian: Guardian,
+}
+
+impl Undo {
+    /// Nothing is touched before the first change.
+    #[must_use]
+    pub fn new(directory: &Path, guardian: GuardianProgram) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            program: guardian,
+            watch: None,
+        }
+    }
+
+    /// Lets the kernel forward packets of these protocols. Interfaces that learn their IPv6 routes from routers go on
+    /// doing so, which forwarding would end otherwise.
+    ///
+    /// # Errors
+    /// A missing privilege, a file system that cannot be written, a protocol that the kernel does not have.
+    pub fn enable_forwarding(&mut self, v4: bool, v6: bool) -> Result<(), HostError> {
+        let protocols = [(v4, Forwarding::V4), (v6, Forwarding::V6)];
+        for (_, protocol) in protocols.into_iter().filter(|(wanted, _)| *wanted) {
+            self.switch_on(protocol)?;
+        }
+        Ok(())
+    }
+
+    fn switch_on(&mut self, protocol: Forwarding) -> Result<(), HostError> {
+        let switch = protocol.switch();
+        let is_on = parameter::read(switch).explain(|| format!("read {}", switch.replace('/', ".")))? != "0";
+        let directory = Directory::make(&self.directory)?;
+        let others = directory.others(&self.file());
+        if let Some(other) = others.iter().find(|other| other.has_parameter(switch)) {
+            // Whoever of us ends last puts back what was before the first.
+            let shared = |change: &&Change| change.is_parameter_below(protocol.parameters());
+            self.record(other.changes.iter().filter(shared).cloned(), &directory)?;
+            return if is_on {
+                Ok(())
+            } else {
+                parameter::write(switch, "1")
+            };
+        }
+        if is_on {
+            return Ok(());
+        }
+        let changes = protocol.changes();
+        let side_effects = protocol.side_effects();
+        self.record(
+            side_effects.into_iter().chain(changes.iter().cloned()),
+            &directory,
+        )?;
+        changes.iter().try_for_each(Change::make)
+    }
+
+    /// Lets packets to `server` go by the uplink whatever other routes say, which a strict reverse-path filter needs.
+    /// It replaces the exception that was made for this server before.
+    ///
+    /// # Errors
+    /// A missing privilege, a file system that cannot be written, an uplink that is gone.
+    pub fn set_exception_route(&mut self, server: IpAddr, uplink: &Uplink) -> Result<(), HostError> {
+        let server = server.to_canonical();
+        let change = Change::Route {
+            destination: server,
+            index: uplink.index,
+            gateway: uplink.gateway,
+            source: uplink.source,
+        };
+        let former = |known: &Change| {
+            *known != change && matches!(known, Change::Route { destination, .. } if *destination == server)
+        };
+        self.take_back_where(former)?;
+        self.record([change.clone()], &Directory::make(&self.directory)?)?;
+        change.make()
+    }
+
+    /// Removes every exception route.
+    ///
+    /// # Errors
+    /// A missing privilege.
+    pub fn remove_exception_routes(&mut self) -> Result<(), HostError> {
+        self.take_back_where(|change| matches!(change, Change::Route { .. }))
+    }
+
+    fn take_back_where(&mut self, which: impl Fn(&Change) -> bool) -> Result<(), HostError> {
+        let Some(watch) = &mut self.watch else {
+            return Ok(());
+        };
+        let directory = Directory::lock(&self.directory)?;
+        let changes = std::mem::take(&mut watch.record.changes);
+        let (gone, kept) = changes.into_iter().partition(which);
+        watch.record.changes = gone;
+        let taken = watch.record.take_back(&directory.others(&watch.file));
+        watch.record.changes.extend(kept);
+        watch.record.save(&watch.file)?;
+        taken
+    }
+
+    /// The file of changes; none before the first.
+    fn file(&self) -> PathBuf {
+        self.watch
+            .as_ref()
+            .map(|watch| watch.file.clone())
+            .unwrap_or_default()
+    }
+
+    /// Writes changes down before they are made, and sees to it that the guardian watches.
+    fn record(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        _directory: &Directory,
+    ) -> Result<(), HostError> {
+        if let Some(watch) = &mut self.watch {
+            watch.record.add(changes);
+            return watch.record.save(&watch.file);
+        }
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let file = self
+            .directory
+            .join(format!("undo-{}-{number}.json", std::process::id()));
+        let holder = Holder::this().explain(|| "read about this process in /proc".to_owned())?;
+        let mut record = Record::new(holder);
+        record.add(changes);
+        record.save(&file)?;
+        match self.program.start(&file) {
+            Ok(guardian) => {
+                self.watch = Some(Watch {
+                    file,
+                    record,
+                    guardian,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                record.changes.clear();
+                record.save(&file)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes every change back and sends the guardian home. More changes may follow.
+    ///
+    /// # Errors
+    /// What could not be taken back; it stays on the list, for the guardian and the next start.
+    pub fn undo(&mut self) -> Result<(), HostError> {
+        let Some(mut watch) = self.watch.take() else {
+            return Ok(());
+        };
+        let directory = Directory::lock(&self.directory)?;
+        let others = directory.others(&watch.file);
+        let undone = watch.record.take_back(&others);
+        watch.record.save(&watch.file)?;
+        drop(directory);
+        if undone.is_ok() {
+            watch.guardian.dismiss();
+        }
+        undone
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        // What fails stays on the list.
+        let _ = self.undo();
+    }
+}
+
+/// Takes back what dead processes left behind in this network, for the start of the next one. Each sentence tells
+/// what was done, or what could not be.
+#[must_use]
+pub fn recover(directory: &Path) -> Vec<String> {
+    // Without the directory nothing was left; without the right to look into it nothing can be done.
+    if !directory.is_dir() {
+        return Vec::new();
+    }
+    let locked = match Directory::lock(directory) {
+        Ok(locked) => locked,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut told = Vec::new();
+    for file in locked.files() {
+        match recover_file(&locked, &file) {
+            Ok(Some(done)) => told.push(done.to_string()),
+            Ok(None) => {}
+            Err(error) => told.push(error.to_string()),
+        }
+    }
+    told
+}
+
+fn recover_file(directory: &Directory, file: &Path) -> Result<Option<impl fmt::Display>, HostError> {
+    let mut record = Record::load(file)?;
+    if !record.holder.is_of_this_boot() {
+        record.changes.clear();
+        record.save(file)?;
+        return Ok(None);
+    }
+    if record.holder.is_alive() || !record.holder.is_of_this_network() {
+        return Ok(None);
+    }
+    let subjects: Vec<_> = record.changes.iter().map(Change::subject).collect();
+    let undone = record.take_back(&directory.others(file));
+    record.save(file)?;
+    undone?;
+    Ok(Some(format!(
+        "undone what the killed process {} left behind: {}",
+        record.holder.id,
+        subjects.join(", ")
+    )))
+}

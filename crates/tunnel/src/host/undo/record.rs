@@ -1,0 +1,423 @@
+//! The file of changes: who made them, what they were, and how one is taken back.
+//!
+//! A parameter is only set back while it has the value it was given; an exception route is only removed where it is
+//! marked as ours; and neither where another living process needs the same. So the order in which processes end does
+//! not matter, and nobody's later decision is overwritten.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::host::error::{Explain, HostError};
+use crate::host::network::Network;
+use crate::host::parameter;
+use crate::host::prefix::Prefix;
+use crate::host::route::Route;
+use crate::limits::{UNDO_FILE_BYTES_MAX, UNDO_LOCK_TIME, UNDO_POLL};
+
+/// The format of the file.
+const VERSION: u32 = 1;
+
+/// A running process, told from a later one with the same number, on this boot of this machine, in its network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Holder {
+    /// Process ID.
+    pub(super) id: u32,
+    /// When it started, in the kernel's ticks since boot.
+    started_ticks: u64,
+    boot: String,
+    /// Number of the network namespace.
+    network: u64,
+}
+
+/// What to take back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Change {
+    /// A kernel parameter.
+    Parameter {
+        name: String,
+        before: String,
+        after: String,
+    },
+    /// A route to one address over another interface than the TUN.
+    Route {
+        destination: IpAddr,
+        index: u32,
+        gateway: Option<IpAddr>,
+        source: Option<IpAddr>,
+    },
+}
+
+/// The file's contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    version: u32,
+    pub(super) holder: Holder,
+    pub(super) changes: Vec<Change>,
+}
+
+impl Holder {
+    /// This process, and the network of the calling thread.
+    pub(super) fn this() -> io::Result<Self> {
+        let id = std::process::id();
+        let (_, started_ticks) = state_of(id).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self {
+            id,
+            started_ticks,
+            boot: boot()?,
+            network: network()?,
+        })
+    }
+
+    /// Whether the process runs; one that only waits for its parent to notice its end does not.
+    pub(super) fn is_alive(&self) -> bool {
+        self.is_of_this_boot()
+            && state_of(self.id).is_some_and(|(state, started)| {
+                started == self.started_ticks && !matches!(state, 'Z' | 'X' | 'x')
+            })
+    }
+
+    /// Whether its changes may still be in effect at all.
+    pub(super) fn is_of_this_boot(&self) -> bool {
+        boot().is_ok_and(|boot| boot == self.boot)
+    }
+
+    /// Whether its changes are in the network of the calling thread.
+    pub(super) fn is_of_this_network(&self) -> bool {
+        network().is_ok_and(|network| network == self.network)
+    }
+}
+
+fn boot() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
+}
+
+fn network() -> io::Result<u64> {
+    // Before Linux 5.14 the inode must do, which may later be another namespace's.
+    packet_io::network_cookie().or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
+}
+
+/// State letter and start time of a process.
+fn state_of(id: u32) -> Option<(char, u64)> {
+    parse_state(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+}
+
+fn parse_state(stat: &str) -> Option<(char, u64)> {
+    // Behind the name in parentheses, which may hold anything, stands the state; the start time is 19 fields on.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+impl Change {
+    /// What it changes, for people.
+    pub(super) fn subject(&self) -> String {
+        match self {
+            Self::Parameter { name, .. } => name.replace('/', "."),
+            Self::Route { destination, .. } => format!("the route to {destination}"),
+        }
+    }
+
+    /// Makes it; it is on the list by now.
+    pub(super) fn make(&self) -> Result<(), HostError> {
+        match self {
+            Self::Parameter { name, after, .. } => parameter::write(name, after),
+            &Self::Route {
+                destination,
+                index,
+                gateway,
+                source,
+            } => Network::open()?.add_marked_route(&exception(destination, index, gateway, source)),
+        }
+    }
+
+    /// Whether it is a parameter of this directory.
+    pub(super) fn is_parameter_below(&self, directory: &str) -> bool {
+        matches!(self, Self::Parameter { name, .. } if name.starts_with(directory))
+    }
+
+    /// Whether both changes are about the same thing, so that taking back one would break the other.
+    fn shares_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Parameter { name, after, .. },
+                Self::Parameter {
+                    name: also,
+                    after: wanted,
+                    ..
+                },
+            ) => name == also && after == wanted,
+            _ => self == other,
+        }
+    }
+
+    fn take_back(&self) -> Result<(), HostError> {
+        match self {
+            Self::Parameter { name, before, after } => match parameter::read(name) {
+                Ok(value) if value == *after => parameter::write(name, before),
+                Ok(_) => Ok(()),
+                // Its interface is gone.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(HostError::new(format!("read {}", self.subject()), error)),
+            },
+            &Self::Route {
+                destination,
+                index,
+                gateway,
+                source,
+            } => Network::open()?.remove_marked_route(&exception(destination, index, gateway, source)),
+        }
+    }
+}
+
+fn exception(destination: IpAddr, index: u32, gateway: Option<IpAddr>, source: Option<IpAddr>) -> Route {
+    Route {
+        gateway,
+        source,
+        ..Route::on_link(Prefix::host(destination), index)
+    }
+}
+
+impl Record {
+    pub(super) fn new(holder: Holder) -> Self {
+        Self {
+            version: VERSION,
+            holder,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Takes back everything, the latest first; what could not be is left in the record, with the first reason.
+    pub(super) fn take_back(&mut self, others: &[Self]) -> Result<(), HostError> {
+        let mut failed = None;
+        let mut left = Vec::new();
+        while let Some(change) = self.changes.pop() {
+            if others.iter().any(|other| other.holds(&change)) {
+                continue;
+            }
+            if let Err(error) = change.take_back() {
+                left.push(change);
+                failed.get_or_insert(error);
+            }
+        }
+        left.reverse();
+        self.changes = left;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn holds(&self, change: &Change) -> bool {
+        self.changes.iter().any(|own| own.shares_with(change))
+    }
+
+    /// Whether it lists a parameter.
+    pub(super) fn has_parameter(&self, parameter: &str) -> bool {
+        let is_it = |change: &Change| matches!(change, Change::Parameter { name, .. } if name == parameter);
+        self.changes.iter().any(is_it)
+    }
+
+    /// Lists changes that are not listed yet.
+    pub(super) fn add(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            if !self.changes.contains(&change) {
+                self.changes.push(change);
+            }
+        }
+    }
+
+    /// Reads a file.
+    pub(super) fn load(file: &Path) -> Result<Self, HostError> {
+        let read = || {
+            if fs::metadata(file)?.len() > UNDO_FILE_BYTES_MAX {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
+            }
+            let record: Self = serde_json::from_slice(&fs::read(file)?)?;
+            if record.version == VERSION {
+                Ok(record)
+            } else {
+                Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "another version of gramway wrote it",
+                ))
+            }
+        };
+        read().explain(|| format!("read the changes listed in {}", file.display()))
+    }
+
+    /// Writes the file so that there is always a whole one, for its owner alone; one without changes is removed.
+    pub(super) fn save(&self, file: &Path) -> Result<(), HostError> {
+        let write = || {
+            if self.changes.is_empty() {
+                return match fs::remove_file(file) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    _ => Ok(()),
+                };
+            }
+            let fresh = file.with_extension("new");
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            serde_json::to_writer(options.open(&fresh)?, self)?;
+            fs::rename(&fresh, file)
+        };
+        write().explain(|| format!("write the list of changes {}", file.display()))
+    }
+}
+
+/// The directory of such files, locked against others while this lives.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory where there is none, for its owner alone, and locks it.
+    pub(super) fn make(path: &Path) -> Result<Self, HostError> {
+        let mut builder = DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .explain(|| format!("make the directory {}", path.display()))?;
+        Self::lock(path)
+    }
+
+    /// Locks the directory.
+    pub(super) fn lock(path: &Path) -> Result<Self, HostError> {
+        let file = path.join("undo.lock");
+        let lock = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            let lock = options.open(&file)?;
+            let deadline = Instant::now() + UNDO_LOCK_TIME;
+            loop {
+                match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => return Ok(lock),
+                    Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                        thread::sleep(UNDO_POLL)
+                    }
+                    Err(error) => return Err(io::Error::from(error)),
+                }
+            }
+        };
+        Ok(Self {
+            _lock: lock().explain(|| format!("lock {}", file.display()))?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The files of changes, in the order of their names.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.path) else {
+            return Vec::new();
+        };
+        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("undo-") && name.ends_with(".json")
+        });
+        files.sort_unstable();
+        files
+    }
+
+    /// What living processes hold in this network, other than by the file `own`.
+    pub(super) fn others(&self, own: &Path) -> Vec<Record> {
+        let files = self.files().into_iter().filter(|file| file != own);
+        files
+            .filter_map(|file| Record::load(&file).ok())
+            .filter(|record| record.holder.is_of_this_network() && record.holder.is_alive())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(before: &str) -> Change {
+        Change::Parameter {
+            name: "net/ipv4/ip_forward".to_owned(),
+            before: before.to_owned(),
+            after: "1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn this_process_lives_and_one_with_another_start_does_not() {
+        let this = Holder::this().unwrap();
+        assert!(this.is_alive() && this.is_of_this_network());
+        let earlier = Holder {
+            started_ticks: this.started_ticks + 1,
+            ..this.clone()
+        };
+        assert!(!earlier.is_alive());
+        let rebooted = Holder {
+            boot: "before".to_owned(),
+            ..this
+        };
+        assert!(!rebooted.is_alive());
+    }
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_confuse() {
+        let stat = "7 (a) b (c)) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(parse_state(stat), Some(('Z', 4242)));
+        assert_eq!(parse_state("7 (a) S 1 2"), None);
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_an_empty_one_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("undo-1-0.json");
+        let mut record = Record::new(Holder::this().unwrap());
+        record.changes.push(parameter("0"));
+        record.changes.push(Change::Route {
+            destination: "2001:db8::1".parse().unwrap(),
+            index: 3,
+            gateway: Some("fe80::1".parse().unwrap()),
+            source: None,
+        });
+        record.save(&file).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(Record::load(&file).unwrap(), record);
+        record.changes.clear();
+        record.save(&file).unwrap();
+        assert!(Record::load(&file).is_err() && fs::read_dir(directory.path()).unwrap().count() == 0);
+    }
+
+    #[test]
+    fn what_a_living_process_needs_is_left() {
+        let mut other = Record::new(Holder::this().unwrap());
+        other.changes.push(parameter("0"));
+        assert!(other.holds(&parameter("1")));
+        assert!(other.has_parameter("net/ipv4/ip_forward"));
+        let mut own = Record::new(Holder::this().unwrap());
+        own.changes.push(parameter("0"));
+        own.take_back(&[other]).unwrap();
+        assert!(own.changes.is_empty());
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_that_names_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("undo-1-0.json");
+        for text in ["", "{", "{\"version\":9}", "[]"] {
+            fs::write(&file, text).unwrap();
+            assert!(
+                Record::load(&file)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("undo-1-0.json")
+            );
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Capsules of CONNECT-UDP and CONNECT-IP streams: the same ones come out however the stream is cut, and what is
+//! understood is the same after it was written and read again.
+
+use bytes::Bytes;
+use masque::capsule::{CapsuleReader, split_context};
+use masque::ip::{self, AddressEntry, IpCapsule, IpCapsuleReader, Prefix, Routes};
+
+use crate::input::Input;
+
+/// One byte of chunk length, then the stream.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let chunk = usize::from(input.byte()).max(1);
+    let stream = input.0;
+
+    let whole = udp(&[stream]);
+    assert_eq!(whole, udp(&stream.chunks(chunk).collect::<Vec<_>>()));
+    let whole = ip_capsules(&[stream]);
+    assert_eq!(whole, ip_capsules(&stream.chunks(chunk).collect::<Vec<_>>()));
+
+    for capsule in whole.0 {
+        let written = match &capsule {
+            IpCapsule::Datagram(datagram) => {
+                let _ = split_context(datagram.clone());
+                continue;
+            }
+            IpCapsule::Oversized(_) => continue,
+            IpCapsule::AddressAssign(entries) => ip::address_assign(entries),
+            IpCapsule::AddressRequest(entries) => ip::address_request(entries),
+            IpCapsule::RouteAdvertisement(routes) => {
+                let _ = routes.prefixes().take(1000).count();
+                ip::route_advertisement(routes)
+            }
+        };
+        assert_eq!(ip_capsules(&[&written]), (vec![capsule], true, true));
+    }
+}
+
+fn udp(chunks: &[&[u8]]) -> (Vec<masque::capsule::Capsule>, bool) {
+    let mut reader = CapsuleReader::new();
+    let mut capsules = Vec::new();
+    for chunk in chunks {
+        let mut input = Bytes::copy_from_slice(chunk);
+        while let Some(capsule) = reader.next(&mut input) {
+            capsules.push(capsule);
+        }
+        assert!(input.is_empty());
+    }
+    (capsules, reader.finish().is_ok())
+}
+
+/// The capsules, whether none was refused, and whether the stream may end here.
+fn ip_capsules(chunks: &[&[u8]]) -> (Vec<IpCapsule>, bool, bool) {
+    let mut reader = IpCapsuleReader::new();
+    let mut capsules = Vec::new();
+    for chunk in chunks {
+        let mut input = Bytes::copy_from_slice(chunk);
+        loop {
+            match reader.next(&mut input) {
+                Ok(Some(capsule)) => capsules.push(capsule),
+                Ok(None) => break,
+                Err(_) => return (capsules, false, false),
+            }
+        }
+        assert!(input.is_empty());
+    }
+    (capsules, true, reader.finish().is_ok())
+}
+
+/// One of each capsule, and a row of them.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let prefixes: Vec<Prefix> = [("10.77.0.2", 32), ("10.77.0.0", 24), ("fd00:77::", 64)]
+        .into_iter()
+        .filter_map(|(address, length)| Prefix::new(address.parse().ok()?, length).ok())
+        .collect();
+    let entries: Vec<AddressEntry> = prefixes
+        .iter()
+        .zip(1..)
+        .map(|(prefix, request_id)| AddressEntry {
+            request_id,
+            prefix: *prefix,
+        })
+        .collect();
+    let mut all = vec![
+        ip::address_assign(&entries),
+        ip::address_request(&entries),
+        ip::route_advertisement(&Routes::of(&prefixes)),
+        vec![0x00, 0x05, 0x00, 1, 2, 3, 4],
+        vec![0x40, 0x52, 0x02, 1, 2],
+    ];
+    all.push(all.concat());
+    for seed in &mut all {
+        seed.insert(0, 3);
+    }
+    all
+}
