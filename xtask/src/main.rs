@@ -1,5 +1,6 @@
-//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`.
+//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask fuzz`.
 
+mod fuzz;
 mod repository;
 mod setup;
 mod skips;
@@ -33,6 +34,14 @@ enum Task {
     },
     /// Check the rules that neither compiler nor clippy knows.
     Tidy,
+    /// Feed the pure crates with hostile input; needs a nightly toolchain.
+    Fuzz {
+        /// How long each target runs.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+        /// One target, by the name of its program in fuzz/; without it all run, one after the other.
+        target: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -47,6 +56,7 @@ fn main() -> ExitCode {
             },
         ),
         Task::Tidy => tidy::run(&repository),
+        Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -160,26 +160,30 @@ fn fetch_go_modules(repository: &Repository) -> Result<()> {
 }
 
 fn install_cargo_tools(repository: &Repository) -> Result<()> {
+    CARGO_TOOLS
+        .iter()
+        .try_for_each(|(name, version)| install_cargo_tool(repository, name, version))
+}
+
+/// Installs this version of a cargo tool beside the build, unless it is there.
+pub(crate) fn install_cargo_tool(repository: &Repository, name: &str, version: &str) -> Result<()> {
     let tools = repository.tools();
     // Cargo's own record of what it installed there, one line per tool: "NAME VERSION (SOURCE)" = …
     let record = std::fs::read_to_string(tools.join(".crates.toml")).unwrap_or_default();
-    for (name, version) in CARGO_TOOLS {
-        if is_recorded(&record, name, version) && tools.join("bin").join(name).is_file() {
-            continue;
-        }
-        let root = tools.to_string_lossy();
-        run_to_success(&mut repository.cargo(&[
-            "install",
-            "--locked",
-            "--quiet",
-            "--version",
-            version,
-            "--root",
-            &root,
-            name,
-        ]))?;
+    if is_recorded(&record, name, version) && tools.join("bin").join(name).is_file() {
+        return Ok(());
     }
-    Ok(())
+    let root = tools.to_string_lossy();
+    run_to_success(&mut repository.cargo(&[
+        "install",
+        "--locked",
+        "--quiet",
+        "--version",
+        version,
+        "--root",
+        &root,
+        name,
+    ]))
 }
 
 fn is_recorded(record: &str, name: &str, version: &str) -> bool {

@@ -3,7 +3,7 @@
 //! A [`Guard`] kills its process when it is dropped, so an error or a panic leaves nothing running.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -33,6 +33,15 @@ impl Guard {
     /// Whether it still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Writes one line to its stdin.
+    ///
+    /// # Errors
+    /// When it does not read any more.
+    pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
+        let stdin = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(stdin, "{line}")
     }
 
     /// Closes its stdin.
@@ -169,11 +178,25 @@ impl Load {
         self.guard.pid()
     }
 
+    /// Gives a load that answers lines an empty one, and reads its answer; `expected` is how long it takes.
+    ///
+    /// # Errors
+    /// When it ends without an answer.
+    pub(crate) fn ask<T: DeserializeOwned>(&mut self, expected: Duration) -> Result<T, Error> {
+        // Where it has ended, its own last words are the better reason.
+        let _ = self.guard.tell("");
+        self.answer(expected)
+    }
+
     /// Waits until a load that ends by itself has ended; `expected` is how long it runs.
     ///
     /// # Errors
     /// When it ends without a report.
     pub(crate) fn report<T: DeserializeOwned>(self, expected: Duration) -> Result<T, Error> {
+        self.answer(expected)
+    }
+
+    fn answer<T: DeserializeOwned>(&self, expected: Duration) -> Result<T, Error> {
         let line = self.line(expected + limits::END_TIMEOUT)?;
         serde_json::from_str(&line).map_err(|source| Error::Json {
             from: self.name.to_owned(),

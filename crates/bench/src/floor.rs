@@ -5,7 +5,7 @@
 
 mod aead;
 mod bare;
-mod identity;
+pub(crate) mod identity;
 mod ours;
 mod quic_driver;
 mod sealed_hop;

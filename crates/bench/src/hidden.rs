@@ -87,14 +87,16 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
     }
 }
 
-fn parse<T: DeserializeOwned>(options: &str) -> Result<T, Error> {
+/// Reads the options of a hidden command.
+pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T, Error> {
     serde_json::from_str(options).map_err(|source| Error::Json {
         from: "the load's options".to_owned(),
         source,
     })
 }
 
-fn say(report: &impl Serialize) -> Result<(), Error> {
+/// Reports to the benchmark, one line of JSON.
+pub(crate) fn say(report: &impl Serialize) -> Result<(), Error> {
     let from = || "the load's report".to_owned();
     let line = serde_json::to_string(report).map_err(|source| Error::Json { from: from(), source })?;
     let mut stdout = std::io::stdout().lock();

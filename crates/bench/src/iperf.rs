@@ -22,6 +22,8 @@ pub(crate) struct IperfRun {
     pub(crate) streams: usize,
     /// `-w 4M`, or the system's default.
     pub(crate) large_buffers: bool,
+    /// `-C`: TCP's congestion control, or the system's default.
+    pub(crate) congestion: Option<&'static str>,
     /// What to run.
     pub(crate) mode: IperfMode,
 }
@@ -155,6 +157,9 @@ fn arguments(run: &IperfRun) -> Vec<String> {
     option("-P", run.streams.to_string());
     if run.large_buffers {
         option("-w", "4M".to_owned());
+    }
+    if let Some(congestion) = run.congestion {
+        option("-C", congestion.to_owned());
     }
     match run.mode {
         IperfMode::Udp {
@@ -297,6 +302,7 @@ mod tests {
             seconds: 2,
             streams: 4,
             large_buffers: true,
+            congestion: None,
             mode: UDP,
         };
         let text = arguments(&run).join(" ");

@@ -4,7 +4,8 @@
 //! through `gramway status --json`, so what is measured is what users run. Loads run as child processes too, so
 //! that CPU time is known per process.
 //!
-//! Entry points: [`forward::run`], [`l3::run`], [`floor::run`], [`demo::run`], and [`hidden::run`] for the child processes.
+//! Entry points: [`forward::run`], [`l3::run`], [`floor::run`], [`demo::run`], `rpc::run` with the feature of that
+//! name, and [`hidden::run`] for the child processes.
 
 mod children;
 mod counters;
@@ -26,6 +27,8 @@ mod payload;
 mod process;
 mod programs;
 mod relay;
+#[cfg(feature = "rpc")]
+pub mod rpc;
 mod sink;
 mod table;
 mod tcp_load;

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Programs, demo, floor, forward, hidden, l3};
+use bench::{Programs, demo, floor, forward, hidden, l3, rpc};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -71,6 +71,18 @@ enum Command {
         #[arg(long)]
         quick: bool,
     },
+    /// Typed calls over Unix sockets, beside other transports and libraries.
+    Rpc {
+        /// Write results as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// One short round of everything.
+        #[arg(long)]
+        quick: bool,
+        /// Only what contains this in CASE/CONTESTANT; may be given several times.
+        #[arg(long, value_name = "PATTERN")]
+        only: Vec<String>,
+    },
     /// Server, client and load on this machine for ten seconds.
     Demo,
 }
@@ -89,6 +101,9 @@ fn run() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|name| hidden::is_hidden(name)) {
         return Ok(hidden::run(&arguments)?);
+    }
+    if arguments.first().is_some_and(|name| rpc::is_hidden(name)) {
+        return Ok(rpc::run_hidden(&arguments)?);
     }
     let Arguments { gramway, command } = Arguments::parse();
     let mut output = std::io::stdout();
@@ -134,10 +149,45 @@ fn run() -> anyhow::Result<()> {
             l3::run(&options, &mut output)?;
         }
         Command::Floor { json, quick } => floor::run(&floor::Options { json, quick }, &mut output)?,
+        Command::Rpc { json, quick, only } => {
+            let options = rpc::Options {
+                programs: Programs::of_bench(gramway)?,
+                json,
+                quick,
+                only,
+            };
+            rpc::run(&options, &mut output)?;
+        }
         Command::Demo => {
             let is_terminal = output.is_terminal();
             demo::run(&Programs::of_bench(gramway)?, &mut output, is_terminal)?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_of_rpc_are_read_and_a_wrong_one_is_refused() {
+        let line = [
+            "bench",
+            "rpc",
+            "--quick",
+            "--only",
+            "sequential",
+            "--only",
+            "unix",
+            "--json",
+            "a.json",
+        ];
+        let Command::Rpc { json, quick, only } = Arguments::try_parse_from(line).unwrap().command else {
+            panic!("another command");
+        };
+        assert_eq!((json, quick), (Some(PathBuf::from("a.json")), true));
+        assert_eq!(only, ["sequential", "unix"]);
+        assert!(Arguments::try_parse_from(["bench", "rpc", "--fast"]).is_err());
+    }
 }

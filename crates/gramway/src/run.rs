@@ -98,8 +98,9 @@ pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
                 [] => "none".to_owned(),
                 _ => texts.join(", "),
             };
+            let mtu = mtu.map_or(String::new(), |mtu| format!(", MTU {mtu}"));
             format!(
-                "TUN {name}: addresses {}, routes {}, MTU {mtu}",
+                "TUN {name}: addresses {}, routes {}{mtu}",
                 list(addresses.iter().map(ToString::to_string).collect()),
                 list(routes.iter().map(ToString::to_string).collect()),
             )

@@ -23,9 +23,37 @@ enum Compute {
     #[rpc(rx = mpsc::Receiver<u64>, tx = mpsc::Sender<u64>)]
     #[wrap(Multiply)]
     Multiply(u64),
-    #[rpc(rx = mpsc::Receiver<Vec<u8>>, tx = oneshot::Sender<u64>)]
+    #[rpc(rx = mpsc::Receiver<Blob>, tx = oneshot::Sender<u64>)]
     #[wrap(Sink)]
     Sink,
+}
+
+/// Bytes that are serialised as bytes, not one by one as serde does with a `Vec<u8>`.
+#[derive(Clone, Debug)]
+struct Blob(Vec<u8>);
+
+impl Serialize for Blob {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl serde::de::Visitor<'_> for Bytes {
+            type Value = Blob;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Blob, E> {
+                Ok(Blob(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
 }
 
 #[derive(Clone)]
@@ -58,7 +86,7 @@ async fn serve(settings: Settings) -> Result<(), Box<dyn Error>> {
                 tokio::spawn(async move {
                     let mut bytes = 0;
                     while let Ok(Some(chunk)) = rx.recv().await {
-                        bytes += chunk.len() as u64;
+                        bytes += chunk.0.len() as u64;
                     }
                     tx.send(bytes).await.ok();
                 });
@@ -126,7 +154,7 @@ async fn bidirectional(client: &Client<Compute>, span: Duration) -> Result<f64, 
 async fn bulk(client: &Client<Compute>, span: Duration) -> Result<f64, Box<dyn Error>> {
     let (send, answer) = client.client_streaming(Sink, 4).await?;
     let start = Instant::now();
-    let chunk = vec![1_u8; 1 << 20];
+    let chunk = Blob(vec![1; 1 << 20]);
     while start.elapsed() < span {
         send.send(chunk.clone()).await?;
     }
@@ -137,9 +165,9 @@ async fn bulk(client: &Client<Compute>, span: Duration) -> Result<f64, Box<dyn E
 /// Streams of plain QUIC, without irpc and its serialisation.
 async fn raw_bulk(settings: &Settings, span: Duration) -> Result<f64, Box<dyn Error>> {
     let path = settings.path.with_extension("bulk");
-    let mut child = child("bulk-server", &path, settings)?;
+    let _server = child("bulk-server", &path, settings)?;
     await_path(&path).await;
-    let connection = connector(settings).connect_to(&path).await?;
+    let connection = connector(&path, settings).connect().await?;
     let mut stream = connection.open_uni().await?;
     let chunk = vec![1_u8; 1 << 20];
     let start = Instant::now();
@@ -152,13 +180,12 @@ async fn raw_bulk(settings: &Settings, span: Duration) -> Result<f64, Box<dyn Er
     stream.stopped().await?;
     let rate = sent as f64 / start.elapsed().as_secs_f64() / 1e6;
     drop(connection);
-    child.kill()?;
-    child.wait()?;
     Ok(rate)
 }
 
 async fn bulk_server(settings: Settings) -> Result<(), Box<dyn Error>> {
-    let endpoint = UdsListener::new(&settings.path).datagram_bytes(settings.datagram).bind()?.into_endpoint();
+    let endpoint = UdsListener::new(&settings.path).datagram_bytes(settings.datagram).bind()?;
+    let endpoint = endpoint.into_endpoint();
     let connection = endpoint.accept().await.ok_or("closed")?.await?;
     let mut stream = connection.accept_uni().await?;
     let mut buffer = vec![0; 1 << 20];
@@ -168,23 +195,14 @@ async fn bulk_server(settings: Settings) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-struct Connecting(UdsConnector, Settings);
-
-fn connector(settings: &Settings) -> Connecting {
-    let connector = UdsConnector::new(&settings.path).spin(settings.spin).datagram_bytes(settings.datagram);
-    Connecting(connector, settings.clone())
-}
-
-impl Connecting {
-    async fn connect_to(&self, path: &Path) -> Result<noq::Connection, irpc_uds::ConnectError> {
-        UdsConnector::new(path).spin(self.1.spin).datagram_bytes(self.1.datagram).connect().await
-    }
+fn connector(path: &Path, settings: &Settings) -> UdsConnector {
+    UdsConnector::new(path).spin(settings.spin).datagram_bytes(settings.datagram)
 }
 
 fn raw_ping_pong(span: Duration, settings: &Settings) -> Result<f64, Box<dyn Error>> {
     use rustix::net::{RecvFlags, SendFlags};
     let path = settings.path.with_extension("raw");
-    let mut child = child("raw", &path, settings)?;
+    let _server = child("raw", &path, settings)?;
     while !path.exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -201,8 +219,6 @@ fn raw_ping_pong(span: Duration, settings: &Settings) -> Result<f64, Box<dyn Err
             rounds += 1;
         }
     }
-    child.kill()?;
-    child.wait()?;
     Ok(rounds as f64 / start.elapsed().as_secs_f64())
 }
 
@@ -221,13 +237,24 @@ fn raw_server(path: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn child(role: &str, path: &Path, settings: &Settings) -> Result<Child, Box<dyn Error>> {
+/// Another process of this program, killed when it is dropped.
+struct Role(Child);
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn child(role: &str, path: &Path, settings: &Settings) -> Result<Role, Box<dyn Error>> {
     let spin = settings.spin.as_micros().to_string();
-    Ok(Command::new(std::env::current_exe()?)
+    let child = Command::new(std::env::current_exe()?)
         .args([role, "--spin", &spin, "--datagram", &settings.datagram.to_string(), "--path"])
         .arg(path)
         .stdin(Stdio::null())
-        .spawn()?)
+        .spawn()?;
+    Ok(Role(child))
 }
 
 async fn await_path(path: &Path) {
@@ -262,7 +289,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     runtime.block_on(async {
         let one_process = std::env::args().any(|argument| argument == "--one-process");
-        let mut server = if one_process {
+        let _server = if one_process {
             tokio::spawn({
                 let settings = settings.clone();
                 async move { serve(settings).await.expect("it serves") }
@@ -272,7 +299,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Some(child("server", &settings.path, &settings)?)
         };
         await_path(&settings.path).await;
-        let client: Client<Compute> = connector(&settings).0.client().await?;
+        let client: Client<Compute> = connector(&settings.path, &settings).client().await?;
         if wanted("sequential") {
             println!("sequential                  {:>12.0} /s", sequential(&client, span).await?);
         }
@@ -289,10 +316,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         if wanted("raw-bulk") {
             println!("bytes in one QUIC stream    {:>12.0} MB/s", raw_bulk(&settings, span).await?);
-        }
-        if let Some(server) = &mut server {
-            server.kill()?;
-            server.wait()?;
         }
         Ok(())
     })

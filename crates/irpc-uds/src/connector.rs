@@ -112,7 +112,7 @@ impl UdsConnector {
         let datagram_bytes =
             usable_datagram_bytes(&socket, self.datagram_bytes).map_err(self.failed("read its buffer size"))?;
         let hub = Hub::new(Handle::current(), self.spin);
-        let mut sockets = UdsSocket::new(None, datagram_bytes, hub.probe());
+        let mut sockets = UdsSocket::new(None, datagram_bytes);
         let server = sockets.add(socket, self.kind, cred).map_err(self.failed("watch it"))?;
         let config = endpoint_config(datagram_bytes);
         let endpoint = noq::Endpoint::new_with_abstract_socket(config, None, Box::new(sockets), hub)

@@ -2,15 +2,15 @@
 //!
 //! noq spawns each driver as a task of its own, so every received datagram wakes two tasks in turn and every write
 //! sends at once. As noq's [`Runtime`], the hub keeps them together: the socket is read first, the connections that got
-//! something are driven in the same turn, and a turn that was caused by writes alone first lets other tasks run
-//! ([`FLUSH_DEFERRALS`] times), so that what they write travels in one datagram. It never spins unless asked to.
+//! something are driven in the same turn, and a turn that was caused by writes alone first lets every other task run,
+//! so that what they write travels in one datagram: of a call, the server's STOP_SENDING, which irpc causes by letting
+//! go of the request stream, and the answer. It never spins unless asked to.
 
 use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use noq::{AsyncTimer, AsyncUdpSocket, Runtime};
 use slab::Slab;
 use tokio::runtime::Handle;
 
-use crate::limits::{DRIVER_ROUNDS_MAX, FLUSH_DEFERRALS};
+use crate::limits::DRIVER_ROUNDS_MAX;
 use crate::ready::{ReadyList, Token};
 use crate::spin::Spin;
 use crate::timer::LazyTimer;
@@ -28,27 +28,6 @@ type BoxedDriver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Index of the token that means new drivers; no slab gets so long.
 const SPAWNED: usize = usize::MAX;
-
-/// What the spinning task and the socket tell each other.
-#[derive(Debug, Default)]
-pub(crate) struct Probe {
-    /// The socket is to be asked whether or not the runtime saw it become readable.
-    wanted: AtomicBool,
-    /// Datagrams received so far.
-    received: AtomicU64,
-}
-
-impl Probe {
-    /// Whether the socket should be asked without readiness; asks for itself only once.
-    pub(crate) fn take(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Relaxed)
-    }
-
-    /// The socket received `count` datagrams.
-    pub(crate) fn count(&self, count: usize) {
-        self.received.fetch_add(count as u64, Ordering::Relaxed);
-    }
-}
 
 /// Drivers that wait for the task, and whether there is one.
 #[derive(Default)]
@@ -63,7 +42,6 @@ pub(crate) struct Hub {
     ready: Arc<ReadyList>,
     newcomers: Arc<Token>,
     spawned: Mutex<Spawned>,
-    probe: Arc<Probe>,
     spin: Duration,
     itself: std::sync::Weak<Hub>,
 }
@@ -83,15 +61,9 @@ impl Hub {
             newcomers: Token::new(&ready, SPAWNED),
             ready,
             spawned: Mutex::default(),
-            probe: Arc::default(),
             spin,
             itself: itself.clone(),
         })
-    }
-
-    /// What the endpoint's socket shares with the task.
-    pub(crate) fn probe(&self) -> Arc<Probe> {
-        self.probe.clone()
     }
 }
 
@@ -136,9 +108,9 @@ struct HubTask {
     hub: Arc<Hub>,
     drivers: Slab<Driver>,
     queue: Vec<usize>,
-    deferrals: u32,
+    /// Others had their turn since the first write.
+    deferred: bool,
     spin: Spin,
-    received: u64,
 }
 
 impl HubTask {
@@ -148,8 +120,7 @@ impl HubTask {
             hub,
             drivers: Slab::new(),
             queue: Vec::new(),
-            deferrals: 0,
-            received: 0,
+            deferred: false,
         }
     }
 
@@ -208,24 +179,9 @@ impl HubTask {
         !spawned.running
     }
 
-    /// Nothing is listed: whether to look at the socket again instead of sleeping.
+    /// Nothing is listed: whether to look again instead of sleeping.
     fn spins(&mut self) -> bool {
-        if !self.spin.enabled() || self.drivers.is_empty() {
-            return false;
-        }
-        let now = Instant::now();
-        let received = self.hub.probe.received.load(Ordering::Relaxed);
-        if std::mem::replace(&mut self.received, received) != received {
-            self.spin.received(now);
-        }
-        if !self.spin.idle(now) {
-            return false;
-        }
-        self.hub.probe.wanted.store(true, Ordering::Relaxed);
-        if let Some(endpoint) = self.drivers.get(0) {
-            endpoint.token.mark();
-        }
-        true
+        self.spin.enabled() && !self.drivers.is_empty() && self.spin.idle(Instant::now())
     }
 }
 
@@ -237,7 +193,6 @@ impl Future for HubTask {
         for _ in 0..DRIVER_ROUNDS_MAX {
             this.hub.ready.take_into(&mut this.queue);
             if this.queue.is_empty() {
-                this.deferrals = 0;
                 if this.finished() {
                     return Poll::Ready(());
                 }
@@ -249,15 +204,19 @@ impl Future for HubTask {
                 }
                 continue;
             }
-            let only_writes = !this.queue.iter().any(|index| matches!(*index, 0 | SPAWNED));
-            if only_writes && this.deferrals < FLUSH_DEFERRALS {
-                this.deferrals += 1;
+            let socket = this.queue.iter().any(|index| matches!(*index, 0 | SPAWNED));
+            if !socket && !std::mem::replace(&mut this.deferred, true) {
                 break;
             }
+            if socket && this.spin.enabled() {
+                this.spin.received(Instant::now());
+            }
             this.drive();
+            this.deferred = false;
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
+        // A wake-up of ourselves would come before the runtime's main task. This lets all others run, and looks at the
+        // sockets without sleeping.
+        std::pin::pin!(tokio::task::yield_now()).poll(context)
     }
 }
 
@@ -270,7 +229,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test]
     async fn a_driver_that_panics_takes_no_other_with_it_and_the_task_starts_again() {

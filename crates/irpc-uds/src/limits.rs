@@ -42,8 +42,8 @@ pub const PEERS_MAX_DEFAULT: usize = 4_096;
 /// Streams that a peer may have open in each direction.
 pub const STREAMS_MAX: u32 = 16_384;
 
-/// Bytes that a peer may send on one stream beyond what was read.
-pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Bytes that a peer may send on one stream beyond what was read: 32 datagrams of the default size.
+pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
 /// Bytes that a peer may send on all its streams beyond what was read.
 pub const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
@@ -57,6 +57,14 @@ pub(crate) const DATAGRAM_QUEUE_BYTES: usize = 1 << 20;
 /// Kernel memory asked for per direction of a socket, in bytes; an unprivileged process gets at most
 /// `net.core.wmem_max`. It covers a few bursts of ten datagrams, so that both sides work at the same time.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 2 << 20;
+
+/// Pieces of one stream that noq holds unread before it gives the connection up ("too many gaps", though there is
+/// none): it merges the pieces of sparse packets only.
+const STREAM_PIECES_MAX: u32 = 1_024;
+
+/// Packets with a shorter payload, in bytes, are made sparse on receipt. Those that stay as they are fill a stream's
+/// window with half of the pieces that noq allows.
+pub(crate) const SPARSE_PAYLOAD_BYTES: usize = (2 * STREAM_WINDOW_BYTES / STREAM_PIECES_MAX) as usize;
 
 /// Datagrams that must fit a socket's buffer at once; the datagram size shrinks where they do not.
 pub(crate) const DATAGRAMS_BUFFERED_MIN: usize = 2;
@@ -87,10 +95,6 @@ pub(crate) const CONNECTIONS_PER_PEER: usize = 2;
 
 /// Datagrams of one peer that are received before the next peer's turn.
 pub(crate) const RECEIVE_BATCH: usize = 32;
-
-/// Times that the drivers let other tasks run before they send what was written: the reader of requests and the actor
-/// it wakes each add to the same datagram.
-pub(crate) const FLUSH_DEFERRALS: u32 = 2;
 
 /// Rounds of the drivers in one turn before other tasks run; two suffice unless they wake each other.
 pub(crate) const DRIVER_ROUNDS_MAX: usize = 8;

@@ -192,7 +192,7 @@ impl UdsListener {
             _claim: claim,
         };
         let hub = Hub::new(Handle::current(), self.spin);
-        let socket = UdsSocket::new(Some(acceptor), datagram_bytes, hub.probe());
+        let socket = UdsSocket::new(Some(acceptor), datagram_bytes);
         let endpoint = noq::Endpoint::new_with_abstract_socket(
             endpoint_config(datagram_bytes),
             Some(server_config(datagram_bytes, self.peers_max)),

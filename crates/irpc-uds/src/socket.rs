@@ -21,7 +21,6 @@ use tokio::runtime::Handle;
 use crate::address::SocketKind;
 use crate::farewell::{self, End};
 use crate::frame::Deframer;
-use crate::hub::Probe;
 use crate::limits::{
     CONNECTIONS_PER_PEER, HANDSHAKE_DATAGRAM_BYTES_KEPT, RECEIVE_BATCH, SHORT_HEADER_BYTES, SILENT_PEER_TIMEOUT,
 };
@@ -199,14 +198,11 @@ pub(crate) struct UdsSocket {
     queue: VecDeque<usize>,
     listener: Arc<Token>,
     datagram_bytes: u16,
-    probe: Arc<Probe>,
-    /// The socket that received last, which spinning looks at.
-    busiest: usize,
 }
 
 impl UdsSocket {
     /// Sockets of one endpoint, whose datagrams have at most `datagram_bytes`. To be called within a tokio runtime.
-    pub(crate) fn new(acceptor: Option<Acceptor>, datagram_bytes: u16, probe: Arc<Probe>) -> Self {
+    pub(crate) fn new(acceptor: Option<Acceptor>, datagram_bytes: u16) -> Self {
         let ready = ReadyList::new();
         let listener = Token::new(&ready, LISTENER);
         if acceptor.is_some() {
@@ -225,8 +221,6 @@ impl UdsSocket {
             queue: VecDeque::new(),
             listener,
             datagram_bytes,
-            probe,
-            busiest: 0,
         }
     }
 
@@ -309,38 +303,27 @@ impl UdsSocket {
     }
 
     /// Receives one batch of one socket.
-    fn receive(&mut self, index: usize, room: &mut Room<'_, '_>, probing: bool) {
+    fn receive(&mut self, index: usize, room: &mut Room<'_, '_>) {
         let Some(entry) = self.entries.get_mut(index) else { return };
         let mut context = Context::from_waker(&entry.waker);
-        let mut guard = None;
-        if !probing {
-            entry.token.taken();
-            match entry.peer.link.io().poll_read_ready(&mut context) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(readiness)) => guard = Some(readiness),
-                // The runtime is shutting down.
-                Poll::Ready(Err(_)) => return,
-            }
-        }
+        entry.token.taken();
+        // An error means that the runtime is shutting down.
+        let Poll::Ready(Ok(mut readiness)) = entry.peer.link.io().poll_read_ready(&mut context) else { return };
         let mut lengths = [0; RECEIVE_BATCH];
         let buffers = &mut room.buffers[room.filled..];
         let batch = entry.peer.link.receive(entry.deframer.as_mut(), buffers, &mut lengths);
         if batch.count > 0 {
             entry.peer.heard.store(true, Ordering::Relaxed);
-            self.busiest = index;
-            self.probe.count(batch.count);
         }
-        if let Some(mut guard) = guard {
+        if batch.drained {
             // After a short batch the next datagram makes a new event, whenever it comes.
-            if batch.drained {
-                guard.clear_ready();
-                drop(guard);
-                if entry.peer.link.io().poll_read_ready(&mut context).is_ready() {
-                    self.queue.push_back(index);
-                }
-            } else {
-                self.queue.push_back(index);
-            }
+            readiness.clear_ready();
+        } else {
+            self.queue.push_back(index);
+        }
+        drop(readiness);
+        if batch.drained && entry.peer.link.io().poll_read_ready(&mut context).is_ready() {
+            self.queue.push_back(index);
         }
         let entry = &mut self.entries[index];
         let address = entry.peer.address();
@@ -400,16 +383,13 @@ impl AsyncUdpSocket for UdsSocket {
             metas,
             filled: 0,
         };
-        if self.probe.take() {
-            self.receive(self.busiest, &mut room, true);
-        }
         loop {
             self.ready.take_into(&mut self.queue);
             while !room.is_full() {
                 match self.queue.pop_front() {
                     Some(LISTENER) => self.attend(),
                     Some(FAREWELLS) => self.take_farewells(&mut room),
-                    Some(index) => self.receive(index, &mut room, false),
+                    Some(index) => self.receive(index, &mut room),
                     None => break,
                 }
             }

@@ -68,7 +68,10 @@ fn twenty_thousand_garbage_datagrams_do_not_disturb_a_session() {
     source.ask(&pattern(1, 40_000), PROGRAM_LIMIT);
     let (client, server) = (scene.client.status(), scene.server.status());
     assert_eq!(client["reconnects"], 0, "{client}");
-    assert_eq!(server["connections"]["total"], client["connections"]["total"], "{server}");
+    assert_eq!(
+        server["connections"]["total"], client["connections"]["total"],
+        "{server}"
+    );
     let received = server["outer_io"]["segments_received"].as_u64();
     assert!(received.is_some_and(|count| count > GARBAGE / 2), "{server}");
     scene.check();
@@ -130,7 +133,9 @@ fn two_thousand_half_handshakes_keep_nobody_out() {
     assert_eq!(attack.stdout().trim(), HALF_HANDSHAKES.to_string());
     let (client, server) = (scene.client.status(), scene.server.status());
     assert_eq!(client["reconnects"], 0, "{client}");
-    let own = client["connections"]["total"].as_u64().expect("a status counts connections");
+    let own = client["connections"]["total"]
+        .as_u64()
+        .expect("a status counts connections");
     assert_eq!(server["connections"]["total"], own + newcomers, "{server}");
     scene.check();
 }

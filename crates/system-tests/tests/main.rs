@@ -7,6 +7,7 @@ mod host;
 mod hostile;
 mod house;
 mod interop;
+mod layer3;
 mod many;
 mod paths;
 mod refusals;

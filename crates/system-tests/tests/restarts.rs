@@ -66,7 +66,13 @@ fn udp_is_back_within_three_seconds_of_a_servers_restart() {
     state.restart_server("at once");
     // After a while: the client knows, and has begun to pause between its attempts. One of its stripes may have been
     // back before the others were lost.
-    let told = state.scene.client.process().stderr().matches("connecting again").count();
+    let told = state
+        .scene
+        .client
+        .process()
+        .stderr()
+        .matches("connecting again")
+        .count();
     state.scene.server.kill();
     let Restartable { scene, source, .. } = &mut state;
     assert_eq!(source.try_ask(b"nobody", Duration::from_secs(3)), None);

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::UdpSocket;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use system_tests::conservation::assert_conserved;
 use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::place::run;
 use system_tests::service::{Service, connect};
 use system_tests::source::{Source, pattern};
 use system_tests::topology::{Pair, ROUTED_SERVER_V4, ROUTER_OUTSIDE_V4, Routed};
@@ -130,7 +132,9 @@ fn sixty_four_sources_spread_over_two_stripes_and_the_status_says_how() {
     assert_eq!(sessions.iter().sum::<u64>(), SOURCES as u64, "{client}");
     assert!(sessions.iter().all(|count| *count >= 10), "{sessions:?}");
     assert!(
-        of_shards(&client, "/stripe/path_mtu").iter().all(|mtu| *mtu >= 1200),
+        of_shards(&client, "/stripe/path_mtu")
+            .iter()
+            .all(|mtu| *mtu >= 1200),
         "{client}"
     );
     // Nobody hands anything over while all is well.
@@ -162,7 +166,10 @@ fn two_stripes_come_to_two_shards_of_the_server() {
         state.client.start_again();
         state.client.process().wait_for_line("2 stripes", PROGRAM_LIMIT);
     }
-    panic!("both stripes came to one shard four times: {}", state.client.status());
+    panic!(
+        "both stripes came to one shard four times: {}",
+        state.client.status()
+    );
 }
 
 #[test]
@@ -196,10 +203,7 @@ fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
     ask_all(&mut sources, 0);
     let status = state.client.status();
     let sessions = of_shards(&status, "/udp_sessions/open");
-    let port = status.pointer("/shards/0/local").and_then(Value::as_str);
-    let port = port
-        .and_then(|local| local.rsplit_once(':')?.1.parse::<u16>().ok())
-        .expect("a stripe that is up has a local address");
+    let port = local_port(&status["shards"][0]["local"]);
     // Whatever is not of stripe 0 is lost, its attempts to come back included.
     state.pair.client.nft(&format!(
         "table inet dead {{\nchain leaving {{ type filter hook output priority 0;\n\
@@ -225,58 +229,119 @@ fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
     // The sources of the living stripe have the sessions that they had.
     let total = of_shards(&status, "/udp_sessions/total");
     assert_eq!(total[0], sessions[0] + sessions[1], "{status}");
-    assert!(of_shards(&status, "/handover/given")[1] >= sessions[1], "{status}");
+    assert!(
+        of_shards(&status, "/handover/given")[1] >= sessions[1],
+        "{status}"
+    );
     state.pair.client.nft("delete table inet dead\n");
     state.client.process().wait_for_starts("2 stripes", 2, PATH_LIMIT);
     ask_all(&mut sources, 2);
     let status = state.client.status();
     assert_eq!(of_shards(&status, "/reconnects"), [0, 1], "{status}");
-    assert!(of_shards(&status, "/udp_sessions/open")[1] >= sessions[1], "{status}");
+    assert!(
+        of_shards(&status, "/udp_sessions/open")[1] >= sessions[1],
+        "{status}"
+    );
     assert_eq!(state.client.process().stderr().matches("connected to").count(), 1);
     state.check();
+}
+
+/// A server with two shards and a client with one connection behind a router that translates ports.
+struct Rebinding {
+    client: Client,
+    server: Server,
+    source: Source,
+    client_port: u16,
+    _echo: Service,
+    network: Routed,
+    _directory: TestDirectory,
+}
+
+impl Rebinding {
+    fn new() -> Self {
+        let (network, directory) = (Routed::new(1500), TestDirectory::new());
+        let echo = Service::udp_echo(&network.server, "127.0.0.1:7000");
+        let listen = format!("{ROUTED_SERVER_V4}:4433");
+        let options = server_options(2);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let place = network.server.place();
+        let server = Server::start(&place, "server", &listen, &options, directory.path());
+        let client = Client::start(
+            &network.client.place(),
+            "client",
+            &server.link(),
+            &["udp:7000=127.0.0.1:7000"],
+            &["--connections", "1"],
+            directory.path(),
+        );
+        let mut source = Source::new(&network.client, "127.0.0.1:7000");
+        source.ask(b"before", PROGRAM_LIMIT);
+        let client_port = local_port(&client.status()["local"]);
+        Self {
+            client,
+            server,
+            source,
+            client_port,
+            _echo: echo,
+            network,
+            _directory: directory,
+        }
+    }
+
+    /// Moves the client to so many ports, one after the other. By addresses and ports alone, each would come to the other
+    /// shard every second time. The connection survives; what the server says at the end.
+    fn rebind(&mut self, times: u16) -> Value {
+        let before = of_shards(&self.server.status(), "/connections/total");
+        for outside_port in 40_001..=40_000 + times {
+            self.network.translate_udp(self.client_port, outside_port);
+            let expected = format!("{ROUTER_OUTSIDE_V4}:{outside_port}");
+            let Self { source, server, .. } = self;
+            wait_until("the new path", PATH_LIMIT, || {
+                source.ask(b"probe", PATH_LIMIT);
+                server.status()["peers"][0]["remote"] == expected.as_str()
+            });
+            source.ask(&pattern(u64::from(outside_port), 30_000), PATH_LIMIT);
+        }
+        let status = self.server.status();
+        assert_eq!(of_shards(&status, "/connections/total"), before, "{status}");
+        assert_eq!(self.client.status()["reconnects"], 0);
+        assert_conserved(&status);
+        status
+    }
+}
+
+fn local_port(address: &Value) -> u16 {
+    address
+        .as_str()
+        .and_then(|local| local.rsplit_once(':')?.1.parse().ok())
+        .expect("a client that is connected has a local address")
 }
 
 #[test]
 fn a_nat_that_rebinds_keeps_every_connection_on_its_shard() {
     require_root!();
     require_program!("nft");
-    let (network, directory) = (Routed::new(1500), TestDirectory::new());
-    let _echo = Service::udp_echo(&network.server, "127.0.0.1:7000");
-    let listen = format!("{ROUTED_SERVER_V4}:4433");
-    let options = server_options(2);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let place = network.server.place();
-    let server = Server::start(&place, "server", &listen, &options, directory.path());
-    let client = Client::start(
-        &network.client.place(),
-        "client",
-        &server.link(),
-        &["udp:7000=127.0.0.1:7000"],
-        &["--connections", "1"],
-        directory.path(),
-    );
-    let mut source = Source::new(&network.client, "127.0.0.1:7000");
-    source.ask(b"before", PROGRAM_LIMIT);
-    let before = of_shards(&server.status(), "/connections/total");
-    let local = client.status()["local"].as_str().map(str::to_owned);
-    let port = local
-        .and_then(|local| local.rsplit_once(':')?.1.parse::<u16>().ok())
-        .expect("a connected client has a local address");
-    // By addresses and ports alone, each of these would come to the other shard every second time.
-    for outside_port in 40_001..40_007 {
-        network.translate_udp(port, outside_port);
-        let expected = format!("{ROUTER_OUTSIDE_V4}:{outside_port}");
-        wait_until("the new path", PATH_LIMIT, || {
-            source.ask(b"probe", PATH_LIMIT);
-            server.status()["peers"][0]["remote"] == expected.as_str()
-        });
-        source.ask(&pattern(u64::from(outside_port), 30_000), PATH_LIMIT);
-    }
-    let status = server.status();
-    assert_eq!(of_shards(&status, "/connections/total"), before, "{status}");
+    let mut scene = Rebinding::new();
+    let status = scene.rebind(6);
     assert_eq!(of_shards(&status, "/handover/given"), [0, 0], "{status}");
-    assert_eq!(client.status()["reconnects"], 0);
-    assert_conserved(&status);
+}
+
+#[test]
+fn segments_that_come_to_the_wrong_shard_are_handed_over() {
+    require_root!();
+    require_program!("nft");
+    require_program!("python3");
+    let mut scene = Rebinding::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/forget_steering.py");
+    let process = scene.server.process().id().to_string();
+    let forgotten = run(Command::new("python3").args([script, &process]));
+    assert_ne!(forgotten.trim(), "0");
+    let status = scene.rebind(14);
+    let of = |name| of_shards(&status, name).iter().sum::<u64>();
+    // All ports fall on the shard that has the connection once in 16,384 runs.
+    assert_ne!(of("/handover/given"), 0, "{status}");
+    assert_eq!(of("/handover/given"), of("/handover/taken"), "{status}");
+    assert_eq!(of("/handover/dropped"), 0, "{status}");
 }
 
 #[test]
@@ -294,7 +359,10 @@ fn a_killed_server_is_back_in_time_with_as_many_shards_or_another_number() {
             source.ask(&pattern(round, 300), PROGRAM_LIMIT);
         }
         let taken = start.elapsed();
-        assert!(taken <= BACK_LIMIT, "UDP was back after {taken:?} with {shards} shards");
+        assert!(
+            taken <= BACK_LIMIT,
+            "UDP was back after {taken:?} with {shards} shards"
+        );
         state.tcp_works();
         wait_until("both stripes", PROGRAM_LIMIT, || {
             state.client.status()["connections"]["open"] == 2

@@ -61,8 +61,8 @@ pub enum Notice {
         addresses: Vec<IpAddr>,
         /// What is routed into it.
         routes: Vec<Prefix>,
-        /// Bytes of the longest packet that it takes.
-        mtu: u32,
+        /// Client: bytes of the longest packet that it takes. A server's is that of its best client.
+        mtu: Option<u32>,
     },
     /// Something that a person should know and can change, e.g. socket buffers.
     Warning {

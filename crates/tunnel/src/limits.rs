@@ -233,10 +233,18 @@ pub const IPV6_MTU_MIN: u32 = packet::limits::IPV6_MTU_MIN as u32;
 pub const IPV4_MTU_MIN: u32 = packet::limits::IPV4_MTU_MIN as u32;
 
 /// Packets and super-packets read from the TUN device in one turn.
-pub const TUN_READS_PER_TURN: usize = 16;
+pub const TUN_READS_PER_TURN: usize = 64;
 
-/// Packets and super-packets that wait in the TUN device for a shard: 5 ms at 200,000 plain packets a second.
-pub const TUN_QUEUE_PACKETS: u32 = 1_000;
+/// Bytes read from the TUN device in one turn, about: what stays in the second-level cache until it is sealed.
+pub const TUN_READ_BYTES_PER_TURN: usize = 256 << 10;
+
+/// Packets and super-packets that wait in a client's TUN device for a shard. More than what the send buffers of local
+/// programs hold, so that a program that sends too fast is held up instead of losing packets.
+pub const CLIENT_TUN_QUEUE_PACKETS: u32 = 4_096;
+
+/// Packets and super-packets that wait in a server's TUN device for a shard: what comes from other machines is held up by
+/// nothing but loss.
+pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 
 /// How long a client waits before it asks again for an IP session that was refused for the time being.
 pub const IP_RETRY: Duration = Duration::from_secs(5);
@@ -247,3 +255,6 @@ pub const SENTENCES_MAX: usize = 64;
 /// A client that moved to another address and hears nothing there for so long makes its connection anew. Four round
 /// trips where that is longer.
 pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
+
+/// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
+pub const TUN_SETTLED: Duration = Duration::from_millis(300);

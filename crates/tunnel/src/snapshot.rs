@@ -436,7 +436,11 @@ mod tests {
 
     #[test]
     fn sums_of_all_shards_and_each_of_them_are_in_one_snapshot() {
-        let parts = vec![part(0, "reconnecting"), part(1, "connected"), part(2, "connecting")];
+        let parts = vec![
+            part(0, "reconnecting"),
+            part(1, "connected"),
+            part(2, "connecting"),
+        ];
         let merged = Snapshot::merge(parts).unwrap();
         assert_eq!(merged.state, "connected");
         assert_eq!(merged.ingress.accepted, 15);

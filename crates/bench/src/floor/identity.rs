@@ -3,14 +3,14 @@
 use crate::Error;
 
 /// The name in the certificate.
-pub(super) const SERVER_NAME: &str = "localhost";
+pub(crate) const SERVER_NAME: &str = "localhost";
 
 /// Certificate and key, DER.
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// Self-signed X.509.
-    pub(super) certificate: Vec<u8>,
+    pub(crate) certificate: Vec<u8>,
     /// PKCS#8.
-    pub(super) private_key: Vec<u8>,
+    pub(crate) private_key: Vec<u8>,
 }
 
 impl Identity {
@@ -18,7 +18,7 @@ impl Identity {
     ///
     /// # Errors
     /// When the library refuses.
-    pub(super) fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let made = rcgen::generate_simple_self_signed([SERVER_NAME.to_owned()]);
         let made = made.map_err(|error| Error::Setup(format!("cannot make a certificate: {error}")))?;
         Ok(Self {

@@ -265,6 +265,7 @@ impl Rig {
             seconds: self.seconds,
             streams,
             large_buffers,
+            congestion: None,
             mode,
         };
         let result = iperf::run(None, &run)?;

@@ -37,7 +37,7 @@ const LONG_WAY_SECONDS_MIN: u32 = 10;
 const PING_SECONDS_MIN: u32 = 5;
 
 /// The default of Linux: a loss halves it, nearly, and it fills queues.
-const CUBIC: &str = "cubic";
+pub(super) const CUBIC: &str = "cubic";
 
 /// What many servers run: it sends on through losses, so what a tunnel's own congestion control takes away shows.
 const BBR: &str = "bbr";
@@ -49,8 +49,6 @@ pub(super) struct Case {
     pub(super) name: &'static str,
     /// What is sent.
     pub(super) load: Load,
-    /// TCP congestion control of both machines.
-    pub(super) congestion: &'static str,
     /// The emulated link; none is a cable.
     pub(super) link: Option<LinkSettings>,
 }
@@ -61,6 +59,8 @@ pub(super) struct Case {
 pub(super) enum Load {
     /// iperf3's TCP.
     Tcp {
+        /// Congestion control of both ends.
+        congestion: &'static str,
         /// Parallel connections.
         streams: usize,
         /// The server sends.
@@ -73,7 +73,7 @@ pub(super) enum Load {
         /// Bits per second; none is as fast as possible.
         offered: Option<u64>,
     },
-    /// Pings on the idle path, then beside one TCP connection.
+    /// Pings on the idle path, then beside one TCP connection with the usual congestion control.
     Ping,
 }
 
@@ -98,29 +98,28 @@ impl Case {
 
 /// All cases.
 pub(super) fn all() -> Vec<Case> {
-    let tcp = |streams, reverse| Load::Tcp { streams, reverse };
+    let tcp = |congestion, streams, reverse| Load::Tcp {
+        congestion,
+        streams,
+        reverse,
+    };
     let udp = |offered| Load::Udp {
         payload_bytes: DATAGRAM_BYTES,
         offered,
     };
-    let case = |name, load, congestion, link| Case {
-        name,
-        load,
-        congestion,
-        link,
-    };
+    let case = |name, load, link| Case { name, load, link };
     vec![
-        case("tcp-up-1", tcp(1, false), CUBIC, None),
-        case("tcp-down-1", tcp(1, true), CUBIC, None),
-        case("tcp-up-4", tcp(4, false), CUBIC, None),
-        case("tcp-down-4", tcp(4, true), CUBIC, None),
-        case("tcp-up-1-bbr", tcp(1, false), BBR, None),
-        case("udp-1150-1G", udp(Some(OFFERED)), CUBIC, None),
-        case("udp-1150-max", udp(None), CUBIC, None),
-        case("wan-up", tcp(1, false), CUBIC, Some(LONG_WAY)),
-        case("wan-down", tcp(1, true), CUBIC, Some(LONG_WAY)),
-        case("wan-up-bbr", tcp(1, false), BBR, Some(LONG_WAY)),
-        case("ping-beside-tcp", Load::Ping, CUBIC, Some(HOME_LINE)),
+        case("tcp-up-1", tcp(CUBIC, 1, false), None),
+        case("tcp-down-1", tcp(CUBIC, 1, true), None),
+        case("tcp-up-4", tcp(CUBIC, 4, false), None),
+        case("tcp-down-4", tcp(CUBIC, 4, true), None),
+        case("tcp-up-1-bbr", tcp(BBR, 1, false), None),
+        case("udp-1150-1G", udp(Some(OFFERED)), None),
+        case("udp-1150-max", udp(None), None),
+        case("wan-up", tcp(CUBIC, 1, false), Some(LONG_WAY)),
+        case("wan-down", tcp(CUBIC, 1, true), Some(LONG_WAY)),
+        case("wan-up-bbr", tcp(BBR, 1, false), Some(LONG_WAY)),
+        case("ping-beside-tcp", Load::Ping, Some(HOME_LINE)),
     ]
 }
 

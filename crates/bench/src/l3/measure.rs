@@ -1,25 +1,24 @@
 //! One case: its network, its tunnels, and one run of its load through one of them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cases::{Case, Load};
+use super::cases::{CUBIC, Case, Load};
 use super::contestant::{Contestant, Installed, Running};
 use super::emulator::EmulatorReport;
 use super::network::Network;
 use super::ping::{self, PingReport};
 use crate::counters::Counters;
 use crate::iperf::{self, IperfMode, IperfResult, IperfRun, IperfServer};
-use crate::namespace::Namespace;
 use crate::{Error, Programs, process};
 
 /// iperf3's port.
 const PORT: u16 = 5_201;
 
-/// How long TCP fills the line before pings beside it count.
-const FILL: Duration = Duration::from_secs(2);
+/// How long TCP fills the line before pings beside it count, in seconds.
+const FILL_SECONDS: u32 = 2;
 
 /// What one run gave.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -68,7 +67,7 @@ impl Rig {
         seconds: u32,
         installed: &[Installed],
     ) -> Result<(Self, Vec<(Contestant, Error)>), Error> {
-        let network = Network::build(programs, case)?;
+        let network = Network::build(programs, case.link)?;
         let (mut tunnels, mut failed) = (Vec::new(), Vec::new());
         for contestant in installed {
             match contestant.start(programs, &network) {
@@ -111,23 +110,11 @@ impl Rig {
         );
         let address = SocketAddr::from((tunnel.address, PORT));
         let _server = IperfServer::start(Some(&self.network.server), address)?;
+        let run = self.iperf_run(address);
         let (result, beside) = match self.load {
-            Load::Tcp { streams, reverse } => (
-                Self::iperf(client, address, streams, self.seconds, IperfMode::Tcp { reverse })?,
-                None,
-            ),
-            Load::Udp {
-                payload_bytes,
-                offered,
-            } => {
-                let mode = IperfMode::Udp {
-                    payload_bytes,
-                    offered_bits_per_second: offered,
-                };
-                (Self::iperf(client, address, 1, self.seconds, mode)?, None)
-            }
+            Load::Tcp { .. } | Load::Udp { .. } => (iperf::run(Some(client), &run)?, None),
             Load::Ping => {
-                let (result, ping) = self.ping_beside_tcp(tunnel, address)?;
+                let (result, ping) = self.ping_beside(&run, tunnel.address)?;
                 (result, Some(ping))
             }
         };
@@ -164,38 +151,52 @@ impl Rig {
         self.network.finish()
     }
 
-    /// Runs iperf3's client in this namespace.
-    fn iperf(
-        client: &Namespace,
-        address: SocketAddr,
-        streams: usize,
-        seconds: u32,
-        mode: IperfMode,
-    ) -> Result<IperfResult, Error> {
-        // TCP's buffers grow by themselves; UDP's have to be asked for.
-        let large_buffers = matches!(mode, IperfMode::Udp { .. });
-        let run = IperfRun {
+    /// What iperf3 is to do. TCP's buffers grow by themselves; UDP's have to be asked for.
+    fn iperf_run(&self, address: SocketAddr) -> IperfRun {
+        let tcp = IperfRun {
             address,
-            seconds,
-            streams,
-            large_buffers,
-            mode,
+            seconds: self.seconds,
+            streams: 1,
+            large_buffers: false,
+            congestion: Some(CUBIC),
+            mode: IperfMode::Tcp { reverse: false },
         };
-        iperf::run(Some(client), &run)
+        match self.load {
+            Load::Tcp {
+                congestion,
+                streams,
+                reverse,
+            } => IperfRun {
+                streams,
+                congestion: Some(congestion),
+                mode: IperfMode::Tcp { reverse },
+                ..tcp
+            },
+            Load::Udp {
+                payload_bytes,
+                offered,
+            } => IperfRun {
+                large_buffers: true,
+                congestion: None,
+                mode: IperfMode::Udp {
+                    payload_bytes,
+                    offered_bits_per_second: offered,
+                },
+                ..tcp
+            },
+            Load::Ping => IperfRun {
+                seconds: self.seconds + FILL_SECONDS + 1,
+                ..tcp
+            },
+        }
     }
 
-    fn ping_beside_tcp(
-        &self,
-        tunnel: &Running,
-        address: SocketAddr,
-    ) -> Result<(IperfResult, PingReport), Error> {
+    fn ping_beside(&self, load: &IperfRun, address: Ipv4Addr) -> Result<(IperfResult, PingReport), Error> {
         let client = &self.network.client;
-        let seconds = self.seconds + u32::try_from(FILL.as_secs()).unwrap_or(0) + 1;
         std::thread::scope(|scope| {
-            let load =
-                scope.spawn(|| Self::iperf(client, address, 1, seconds, IperfMode::Tcp { reverse: false }));
-            std::thread::sleep(FILL);
-            let ping = ping::measure(client, tunnel.address, self.seconds);
+            let load = scope.spawn(|| iperf::run(Some(client), load));
+            std::thread::sleep(Duration::from_secs(u64::from(FILL_SECONDS)));
+            let ping = ping::measure(client, address, self.seconds);
             let result = load
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -2,8 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::cases::Case;
-use super::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport};
+use super::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport, LinkSettings};
 use crate::children::Load;
 use crate::namespace::{Namespace, join};
 use crate::{Error, Programs, hidden};
@@ -33,18 +32,14 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Builds the network of a case.
+    /// Builds it. The wire is a cable, or an emulated link with these settings each way.
     ///
     /// # Errors
-    /// When a namespace or a device can't be made, or the kernel lacks the case's congestion control.
-    pub(super) fn build(programs: &Programs, case: &Case) -> Result<Self, Error> {
+    /// When a namespace or a device can't be made.
+    pub(super) fn build(programs: &Programs, link: Option<LinkSettings>) -> Result<Self, Error> {
         let (client, server) = (Namespace::create()?, Namespace::create()?);
-        let congestion = format!("net.ipv4.tcp_congestion_control={}", case.congestion);
-        for namespace in [&client, &server] {
-            namespace.run("sysctl", &["-q", "-w", &congestion])?;
-        }
         let mut emulator = None;
-        if let Some(settings) = case.link {
+        if let Some(settings) = link {
             let end = |namespace: &Namespace, address: &str| EmulatedEnd {
                 namespace: namespace.name().to_owned(),
                 interface: INTERFACE.to_owned(),

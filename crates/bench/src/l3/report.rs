@@ -1,10 +1,10 @@
-//! The table: one line per case, and one below for every contestant that did not run.
+//! The table: one line per case, and below it what gramway dropped and who did not run.
 
 use super::Row;
 use super::cases::Load;
 use super::contestant::{ALL, Contestant};
 use super::measure::Measurement;
-use crate::table::{Align, Table, gigabits, percent};
+use crate::table::{Align, Table, count, gigabits, percent};
 
 /// How to read the table.
 pub(super) const LEGEND: &str = "\
@@ -79,6 +79,22 @@ pub(super) fn lines(row: &Row) -> Vec<String> {
             .map(|(contestant, reason)| format!("    {}: {reason}", contestant.name())),
     );
     lines
+}
+
+/// What gramway's ends dropped, where they did.
+fn drops(row: &Row) -> Option<String> {
+    let ends = row.results.get(&Contestant::Gramway)?.counters.as_ref()?;
+    let [client, server] = ends.each_ref().map(|end| {
+        let drops = end.drops();
+        let drops = drops
+            .iter()
+            .map(|(reason, number)| format!("{reason} {}", count(*number)));
+        Some(drops.collect::<Vec<_>>().join(", "))
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| "none".to_owned())
+    });
+    (client != "none" || server != "none")
+        .then(|| format!("    gramway drops: client {client}; server {server}"))
 }
 
 fn pings(row: &Row) -> Vec<String> {

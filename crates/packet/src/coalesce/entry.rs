@@ -83,6 +83,7 @@ impl Shape {
             // ACK and, on a first segment, CWR (RFC 3168 section 6.1.2); everything else is a matter of its own, and PSH
             // and FIN end a super-packet.
             segment[tcp::FLAGS] & !tcp::CWR == tcp::ACK
+                && packet.len() - self.headers_bytes >= limits::TCP_SEGMENT_BYTES_MIN
         } else {
             // Zero is "no checksum": a super-packet has one.
             usize::from(u16_at(segment, udp::LENGTH)) == segment.len() && u16_at(segment, udp::CHECKSUM) != 0

@@ -164,6 +164,18 @@ fn flags_that_mean_something_travel_alone() {
     assert_eq!(counts(&coalesced(&packets)), [2, 2]);
 }
 
+#[test]
+fn what_is_joined_can_be_taken_apart_again_so_tiny_segments_travel_alone() {
+    let stream = |bytes: usize| -> Vec<Vec<u8>> {
+        let segment = |index| tcp_at(Ip::V4, 1, index * bytes as u32, &payload(bytes), tcp::ACK);
+        (0..5).map(segment).collect()
+    };
+    assert_eq!(counts(&coalesced(&stream(7))), [1; 5]);
+    let all = coalesced(&stream(8));
+    assert_eq!(counts(&all), [5]);
+    assert_eq!(segmented(&all[0].0, &all[0].1, ChecksumState::Full).len(), 5);
+}
+
 /// RFC 3168 section 6.1.2.
 #[test]
 fn cwr_is_on_the_first_segment_of_a_super_packet_only() {

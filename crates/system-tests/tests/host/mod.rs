@@ -49,7 +49,7 @@ fn add_tun(namespace: &Namespace) -> u32 {
 }
 
 /// Everything that the network of a machine consists of, as text.
-fn state(namespace: &Namespace) -> String {
+pub(crate) fn state(namespace: &Namespace) -> String {
     wait_until("addresses that are in use", PROGRAM_LIMIT, || {
         !namespace.run("ip", ["-j", "address"]).contains("tentative")
     });
@@ -95,7 +95,7 @@ fn parameters(namespace: &Namespace) -> BTreeMap<String, String> {
 }
 
 /// Fails with the lines that differ.
-fn assert_same(before: &str, after: &str) {
+pub(crate) fn assert_same(before: &str, after: &str) {
     let missing = before
         .lines()
         .filter(|line| !after.lines().any(|other| other == *line));

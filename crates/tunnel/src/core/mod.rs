@@ -372,6 +372,7 @@ impl Engine {
                 .report(peer.connection)
                 .map_or(Duration::ZERO, |report| report.rtt);
             peer.measured(measured);
+            peer.datagram_max = self.endpoint.datagram_max(peer.connection).unwrap_or(0);
             let round_trip = measured.max(limits::EARLY_TIME_MIN);
             let known = &peer.requests;
             let early = peer.early.expire(now, |quarter| {

@@ -1,7 +1,6 @@
-//! A client's side: its listeners, and this shard's connection to the server, its stripe, which is made again whenever it
-//! is lost.
+//! A client's connection to the server from this shard, its stripe, which is made again whenever it is lost.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, UdpSocket};
@@ -13,18 +12,14 @@ use super::ip::MTU_INTERVAL;
 use super::ip::client::{ClientHost, Way};
 use super::resolver::Answer;
 use super::stripes::SharedStripes;
-use super::{Inner, Parcel, Relay, Role, Shard, Token};
-use crate::config::Protocol;
-use crate::core::{Ending, ProxyError, RequestId, ServerShard, Target};
+use super::{Inner, Role, Shard, Token};
+use crate::core::{RequestId, ServerShard, Target};
 use crate::handle::{Failure, Notice};
 use crate::host::Monitor;
 use crate::limits;
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 const TICK: Duration = Duration::from_millis(500);
-
-/// Connections taken from one listener in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
 
 /// Where the connection to the server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +66,7 @@ pub(super) struct Client {
     resolutions: u64,
     pub(super) tcp_listeners: Vec<(TcpListener, Target)>,
     /// When a refused session was last told about.
-    refusal_told: Option<Instant>,
+    pub(super) refusal_told: Option<Instant>,
     /// The TUN device; `None` where there is none.
     pub(super) ip: Option<ClientHost>,
     /// There are no forwards: without an IP session the client is of no use.
@@ -186,7 +181,7 @@ impl Client {
 }
 
 impl Shard {
-    fn client(&mut self) -> &mut Client {
+    pub(super) fn client(&mut self) -> &mut Client {
         match &mut self.role {
             Role::Client(client) => client,
             Role::Server(_) => unreachable!("only a client's driver calls this"),
@@ -271,7 +266,11 @@ impl Shard {
     }
 
     fn begin_attempt(&mut self, now: Instant, address: SocketAddr) -> Result<(), String> {
-        let way = self.client().ip.as_ref().and_then(|host| host.way_to(address.ip()));
+        let way = self
+            .client()
+            .ip
+            .as_ref()
+            .and_then(|host| host.way_to(address.ip()));
         let socket = self.outer_socket(address, way.as_ref())?;
         let client = self.client();
         client.way = way;
@@ -411,146 +410,5 @@ impl Shard {
                     .modify(&listener, Token::TcpListener(index).encode(), interest);
             }
         }
-    }
-
-    /// A source that was not heard before.
-    pub(super) fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
-        let target = self.udp_listeners[index].target.clone();
-        let id = self.engine.open(now, Protocol::Udp, target);
-        self.insert_inner(
-            id,
-            Inner::Source {
-                listener: index,
-                address: source,
-            },
-        );
-        self.udp_listeners[index].sessions.insert(source, id);
-        id
-    }
-
-    pub(super) fn accept_tcp(&mut self, now: Instant, index: usize) {
-        let sibling = self.stand_in(now);
-        for _ in 0..ACCEPTS_PER_TURN {
-            let Some((listener, _)) = self.client().tcp_listeners.get(index) else {
-                return;
-            };
-            let stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => {
-                    // Out of descriptors: watching on would spin. The next tick tries again.
-                    if let Ok(listener) = listener.try_clone() {
-                        let token = Token::TcpListener(index).encode();
-                        let _ = self.poller.modify(&listener, token, Interest::NONE);
-                    }
-                    return self
-                        .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
-                }
-            };
-            match sibling {
-                None => self.adopt(now, index, stream),
-                Some(sibling) => {
-                    let listener = index;
-                    if !self
-                        .neighbours
-                        .hand_over(sibling, Parcel::Connection { listener, stream })
-                    {
-                        self.tcp.failed += 1;
-                    }
-                }
-            }
-        }
-    }
-
-    /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
-    pub(super) fn adopt(&mut self, now: Instant, index: usize, stream: TcpStream) {
-        let Some((_, target)) = self.client().tcp_listeners.get(index) else {
-            return;
-        };
-        let target = target.clone();
-        if stream.set_nonblocking(true).is_err() || !self.tcp_opened() {
-            self.tcp.failed += 1;
-            return;
-        }
-        let id = self.engine.open(now, Protocol::Tcp, target);
-        let relay = Relay::new(stream, now + limits::TCP_WAIT_FOR_TUNNEL);
-        let watched = self.watch(&relay.stream, Token::of(id), Interest::NONE);
-        self.insert_inner(id, Inner::Tcp(relay));
-        if watched.is_err() {
-            self.close_inner(id, true);
-            self.engine.abort(id);
-        }
-    }
-
-    /// The server has opened the target.
-    pub(super) fn established(&mut self, id: RequestId) {
-        if let Some(relay) = self.relay(id) {
-            relay.open = true;
-            relay.body_is_readable();
-            self.step_relay(id);
-        }
-    }
-
-    pub(super) fn session_refused(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        status: u16,
-        error: Option<ProxyError>,
-    ) {
-        if let Some(Some(Inner::Source { listener, .. })) = self.inner.get(id.index()) {
-            let target = &self.udp_listeners[*listener].target;
-            let text = format!("the server refused UDP to {target}: {}", explain(status, error));
-            self.tell_refused(now, text);
-        }
-    }
-
-    pub(super) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
-        if let Ending::Refused { status, error } = ending
-            && matches!(self.inner.get(id.index()), Some(Some(Inner::Tcp(_))))
-        {
-            self.tcp.failed += 1;
-            let text = format!(
-                "the server refused a TCP connection: {}",
-                explain(*status, *error)
-            );
-            self.tell_refused(Instant::now(), text);
-        }
-    }
-
-    /// Warns, not more often than every few seconds.
-    fn tell_refused(&mut self, now: Instant, text: String) {
-        let client = self.client();
-        if client
-            .refusal_told
-            .is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD)
-        {
-            client.refusal_told = Some(now);
-            self.notify(Notice::Warning { text });
-        }
-    }
-
-    /// No new local connections; what runs goes on.
-    pub(super) fn stop_accepting(&mut self) {
-        if let Role::Client(client) = &self.role {
-            for (listener, _) in &client.tcp_listeners {
-                // Its last descriptor is closed soon.
-                let _ = self.poller.remove(listener);
-            }
-        }
-    }
-}
-
-fn explain(status: u16, error: Option<ProxyError>) -> String {
-    match error {
-        Some(ProxyError::DestinationIpProhibited) => {
-            "the target's address is not allowed there (the server's owner can with --allow-target)"
-                .to_owned()
-        }
-        Some(ProxyError::DnsError) => "its name cannot be resolved there".to_owned(),
-        Some(ProxyError::ConnectionRefused) => "nothing listens at the target".to_owned(),
-        Some(error) => format!("{} (HTTP status {status})", error.token().replace('_', " ")),
-        None => format!("HTTP status {status}"),
     }
 }

@@ -11,6 +11,7 @@ mod inner;
 mod intake;
 mod ip;
 mod listeners;
+mod local;
 mod neighbours;
 mod outer;
 mod relay;
@@ -46,7 +47,7 @@ pub use start::{start_client, start_server};
 
 enum Role {
     Server(Server),
-    Client(Client),
+    Client(Box<Client>),
 }
 
 /// Everything that one shard's thread owns.
@@ -102,9 +103,10 @@ impl Shard {
                 self.say_goodbye();
                 return Err(failure);
             }
+            let is_idle = self.tcp.open == 0 && self.engine.closing() == 0;
             let drained = self
                 .drain_until
-                .is_some_and(|until| until <= now || (self.tcp.open == 0 && self.engine.closing() == 0));
+                .is_some_and(|until| until <= now || (is_idle && self.neighbours.all_may_end()));
             if self.stopping || drained {
                 self.say_goodbye();
                 return Ok(self.snapshot());

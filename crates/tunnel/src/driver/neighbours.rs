@@ -5,7 +5,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use bytes::BytesMut;
@@ -69,6 +69,8 @@ pub(super) struct Neighbours {
     doors: Vec<Door>,
     /// Shards that have been given something and not been woken, one bit each.
     unrung: u32,
+    /// Shards that are not ready to end, one bit each, shared by all.
+    busy: Arc<AtomicU32>,
     counters: HandoverCounters,
 }
 
@@ -86,11 +88,13 @@ impl Neighbours {
                 waker: waker.clone(),
             });
         }
+        let busy = Arc::new(AtomicU32::new(u32::MAX >> (u32::BITS as usize - wakers.len())));
         let neighbours = receivers.into_iter().enumerate().map(|(own, parcels)| Self {
             own,
             parcels,
             doors: doors.clone(),
             unrung: 0,
+            busy: Arc::clone(&busy),
             counters: HandoverCounters::default(),
         });
         neighbours.collect()
@@ -117,6 +121,19 @@ impl Neighbours {
         door.waiting_bytes.fetch_sub(cost, Ordering::Relaxed);
         self.counters.dropped += 1;
         false
+    }
+
+    /// This shard has nothing left to do before its end. Whether all have, so that they end together: users of UDP on an
+    /// idle shard keep their sessions as long as transfers on another one go on.
+    pub(super) fn all_may_end(&mut self) -> bool {
+        let own = 1 << self.own;
+        let before = self.busy.fetch_and(!own, Ordering::Relaxed);
+        if before == own {
+            // It was the last one, for which the others wait.
+            self.unrung = (u32::MAX >> (u32::BITS as usize - self.doors.len())) & !own;
+            self.ring();
+        }
+        before & !own == 0
     }
 
     /// Tells all other shards that their connections may be forgotten.
@@ -206,6 +223,17 @@ mod tests {
         }
         assert!(!shards[0].hand_over(1, datagrams(0)));
         assert_eq!(shards[0].counters().dropped, 2);
+    }
+
+    #[test]
+    fn shards_end_together_when_the_last_one_is_ready() {
+        let mut shards = neighbours(3);
+        assert!(!shards[0].all_may_end());
+        assert!(!shards[2].all_may_end());
+        assert!(!shards[0].all_may_end());
+        assert!(shards[1].all_may_end());
+        assert!(shards[0].all_may_end() && shards[2].all_may_end());
+        assert!(neighbours(1)[0].all_may_end());
     }
 
     #[test]

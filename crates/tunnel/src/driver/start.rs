@@ -120,7 +120,7 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
         let mut client = Client::new(servers, config.pin, config.bind, index, stripes, now);
         client.tcp_listeners = listeners.tcp;
         udp_listeners.push(listeners.udp);
-        parts.push((engine, Role::Client(client)));
+        parts.push((engine, Role::Client(Box::new(client))));
     }
     let mut group = assemble(parts, &config.common, now)?;
     for (shard, listeners) in group.shards.iter_mut().zip(udp_listeners) {
@@ -133,8 +133,8 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
         for (shard, end) in group.shards.iter_mut().zip(ends) {
             shard.delivery.tun = Some(end);
             shard.engine.use_ip(settings.client, run, seed);
-            let monitor = Monitor::open(Some(host.index()))
-                .map_err(|error| Failure::Unavailable(error.to_string()))?;
+            let monitor =
+                Monitor::open(Some(host.index())).map_err(|error| Failure::Unavailable(error.to_string()))?;
             shard
                 .watch(&monitor, Token::Monitor, Interest::READABLE)
                 .map_err(|error| unavailable(&error))?;
@@ -186,11 +186,7 @@ fn random(bytes: &mut [u8]) -> Result<(), Failure> {
 }
 
 /// Binds the outer sockets; where the machine has no IPv6, its wildcard means IPv4's.
-fn bind_outer(
-    listen: SocketAddr,
-    options: &SocketOptions,
-    count: usize,
-) -> Result<Vec<UdpSocket>, Failure> {
+fn bind_outer(listen: SocketAddr, options: &SocketOptions, count: usize) -> Result<Vec<UdpSocket>, Failure> {
     match UdpSocket::bind_group(listen, count, options) {
         Err(error) if listen.ip().is_unspecified() && listen.is_ipv6() && has_no_family(&error) => {
             let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));

@@ -36,6 +36,9 @@ struct State {
     /// What the server routes, as it said last.
     advertised: Vec<Prefix>,
     mtu: u32,
+    /// When the addresses, the routes or the MTU changed last.
+    changed: Option<Instant>,
+    announced: Option<Notice>,
     /// Counts changes of the routes.
     routes_version: u64,
     has_dns: bool,
@@ -77,6 +80,7 @@ impl ClientHost {
             settings.name.as_deref(),
             shards,
             settings.offloads,
+            limits::CLIENT_TUN_QUEUE_PACKETS,
             &settings.host_directory,
         )?;
         let mut ends = device.ends;
@@ -97,6 +101,8 @@ impl ClientHost {
             routes: Vec::new(),
             advertised: Vec::new(),
             mtu: 0,
+            changed: None,
+            announced: None,
             routes_version: 0,
             has_dns: false,
             told: Vec::new(),
@@ -144,6 +150,7 @@ impl ClientHost {
     /// The host refuses the addresses.
     fn assigned(
         &self,
+        now: Instant,
         shard: usize,
         assignment: &Assignment,
         packet_max: Option<usize>,
@@ -172,6 +179,7 @@ impl ClientHost {
             state.advertised.clone_from(routes);
         }
         state.apply(addresses, &mut notices).map_err(|error| failure(&error))?;
+        state.changed = Some(now);
         Ok(notices)
     }
 
@@ -180,13 +188,20 @@ impl ClientHost {
         self.lock().stripes[shard] = Stripe::default();
     }
 
-    /// A stripe's longest packet; where the device's MTU changes by it, what to tell.
-    fn follow_mtu(&self, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
+    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told.
+    fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.stripes[shard].packet_max, packet_max) == packet_max {
+        if std::mem::replace(&mut state.stripes[shard].packet_max, packet_max) != packet_max && state.set_mtu() {
+            state.changed = Some(now);
+        }
+        let settled = |changed: &mut Instant| now.saturating_duration_since(*changed) >= limits::TUN_SETTLED;
+        state.changed.take_if(settled)?;
+        let notice = state.notice();
+        if state.announced.as_ref() == Some(&notice) {
             return None;
         }
-        state.set_mtu().then(|| state.notice())
+        state.announced = Some(notice.clone());
+        Some(notice)
     }
 }
 
@@ -229,7 +244,6 @@ impl State {
 
     /// Gives the device what is new.
     fn apply(&mut self, addresses: Vec<Prefix>, notices: &mut Vec<Notice>) -> Result<(), host::HostError> {
-        let before = (self.addresses.clone(), self.routes.clone(), self.mtu);
         self.addresses = addresses;
         self.set_mtu();
         self.network.set_up(self.index, true)?;
@@ -260,9 +274,6 @@ impl State {
                 self.tell_once(notices, &error.to_string());
             }
         }
-        if before != (self.addresses.clone(), self.routes.clone(), self.mtu) {
-            notices.push(self.notice());
-        }
         Ok(())
     }
 
@@ -291,7 +302,7 @@ impl State {
                 .iter()
                 .filter_map(|route| Prefix::around(route.address(), route.length()).ok())
                 .collect(),
-            mtu: self.mtu,
+            mtu: Some(self.mtu),
         }
     }
 
@@ -315,7 +326,7 @@ impl Shard {
     pub(super) fn assigned(&mut self, now: Instant, assignment: Assignment) {
         let Some(host) = self.client_host() else { return };
         let packet_max = self.engine.packet_max_at_most();
-        match host.assigned(self.neighbours.own(), &assignment, packet_max) {
+        match host.assigned(now, self.neighbours.own(), &assignment, packet_max) {
             Ok(notices) => notices.into_iter().for_each(|notice| self.notify(notice)),
             Err(error) => {
                 self.failure.get_or_insert(error);
@@ -372,7 +383,7 @@ impl Shard {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();
-        if let Some(notice) = host.follow_mtu(self.neighbours.own(), packet_max) {
+        if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
             self.notify(notice);
         }
     }

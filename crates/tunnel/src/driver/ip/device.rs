@@ -7,7 +7,6 @@ use packet_io::{TunDevice, TunOffloads, TunOpenError};
 use super::end::TunEnd;
 use crate::handle::{Failure, Notice};
 use crate::host::{GuardianProgram, HostError, Network, Undo, can_administer, recover};
-use crate::limits;
 
 /// A device that is down and has no address, and what its set-up needs.
 pub(in crate::driver) struct Device {
@@ -22,7 +21,7 @@ pub(in crate::driver) struct Device {
 }
 
 impl Device {
-    /// Makes it, with one queue for each of `shards`; what earlier processes left in the host's network is undone first.
+    /// Makes it, with one queue of `queue_packets` for each of `shards`; what earlier processes left in the host's network is undone first.
     ///
     /// # Errors
     /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no
@@ -31,6 +30,7 @@ impl Device {
         name: Option<&str>,
         shards: usize,
         offloads: bool,
+        queue_packets: u32,
         directory: &Path,
     ) -> Result<Self, Failure> {
         can_administer().map_err(|error| Failure::Permission(error.to_string()))?;
@@ -55,8 +55,8 @@ impl Device {
         // ICMP answers about packets of this machine come from an address of this machine.
         let accept_local = format!("/proc/sys/net/ipv4/conf/{}/accept_local", device.name);
         let _ = std::fs::write(accept_local, "1");
-        // Bursts of packets that cannot be super-packets wait here while the shard is busy.
-        let _ = network.set_queue_length(device.index, limits::TUN_QUEUE_PACKETS);
+        // Without it the queue is as long as the kernel makes it.
+        let _ = network.set_queue_length(device.index, queue_packets);
         Ok(Self {
             name: device.name,
             index: device.index,

@@ -27,13 +27,17 @@ impl Shard {
             return;
         };
         let mut buffer = std::mem::take(&mut tun.buffer);
+        let mut bytes = 0;
         for _ in 0..limits::TUN_READS_PER_TURN {
-            if self.intake_should_wait() {
+            if bytes >= limits::TUN_READ_BYTES_PER_TURN || self.intake_should_wait() {
                 break;
             }
             let Some(tun) = &mut self.delivery.tun else { break };
             match tun.queue.read(&mut buffer) {
-                Ok(Some(read)) => self.take_packet(now, &read.header, &mut buffer[..read.len]),
+                Ok(Some(read)) => {
+                    bytes += read.len;
+                    self.take_packet(now, &read.header, &mut buffer[..read.len]);
+                }
                 Ok(None) => break,
                 Err(error) => {
                     tun.has_failed(&error);

@@ -34,7 +34,6 @@ struct State {
     /// They work as long as they are here.
     _undo: Undo,
     _nat: Option<Nat>,
-    addresses: Vec<IpAddr>,
     leases: Leases,
     leases_total: u64,
     leases_file: PathBuf,
@@ -61,6 +60,7 @@ impl ServerHost {
             config.name.as_deref(),
             shards,
             config.offloads,
+            limits::SERVER_TUN_QUEUE_PACKETS,
             &config.host_directory,
         )?;
         let Device {
@@ -102,9 +102,9 @@ impl ServerHost {
         leases.restore(stored);
         notices.push(Notice::Tun {
             name: name.clone(),
-            addresses: addresses.clone(),
+            addresses,
             routes: config.pools.clone(),
-            mtu: limits::IPV6_MTU_MIN,
+            mtu: None,
         });
         let state = State {
             name,
@@ -112,7 +112,6 @@ impl ServerHost {
             network,
             _undo: undo,
             _nat: nat,
-            addresses,
             leases,
             leases_total: 0,
             leases_file: config.leases_file.clone(),
@@ -173,25 +172,20 @@ impl ServerHost {
         })
     }
 
-    /// A shard's longest packet; where the device's MTU changes by it, what to tell.
-    fn follow_mtu(&self, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
+    /// A shard's longest packet: the device's MTU is the longest of all.
+    fn follow_mtu(&self, shard: usize, packet_max: Option<usize>) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.packet_max[shard], packet_max) == packet_max {
-            return None;
+            return;
         }
-        let best = state.packet_max.iter().flatten().max().copied()?;
-        let mtu = u32::try_from(best).ok()?.max(limits::IPV6_MTU_MIN);
+        let Some(best) = state.packet_max.iter().flatten().max() else {
+            return;
+        };
+        let mtu = u32::try_from(*best).unwrap_or(u32::MAX).max(limits::IPV6_MTU_MIN);
         let index = state.index;
-        if mtu == state.mtu || state.network.set_mtu(index, mtu).is_err() {
-            return None;
+        if mtu != state.mtu && state.network.set_mtu(index, mtu).is_ok() {
+            state.mtu = mtu;
         }
-        state.mtu = mtu;
-        Some(Notice::Tun {
-            name: state.name.clone(),
-            addresses: state.addresses.clone(),
-            routes: Vec::new(),
-            mtu,
-        })
     }
 }
 
@@ -323,8 +317,10 @@ impl Shard {
         let Some(host) = self.server_host() else { return };
         let shard = self.neighbours.own();
         let packet_max = self.engine.packet_max_at_most();
-        let notices = [host.follow_mtu(shard, packet_max), host.save(now, false)];
-        notices.into_iter().flatten().for_each(|notice| self.notify(notice));
+        host.follow_mtu(shard, packet_max);
+        if let Some(notice) = host.save(now, false) {
+            self.notify(notice);
+        }
     }
 
     /// The end is near: leases are written down.

@@ -1,0 +1,109 @@
+//! The host's network before and after: nothing stays behind, whoever is killed.
+
+use std::path::Path;
+
+use system_tests::{require_program, require_root};
+
+use super::*;
+use crate::host::{assert_same, state};
+
+/// A client with everything that changes the host, under a strict reverse-path filter, and a server with NAT.
+fn tunnel(machines: &Machines, directory: &TestDirectory) -> (Server, Client) {
+    let server = machines.serve(&["--nat"], directory);
+    let client = connect(&machines.first, "client", &server, &["--default-route"], directory);
+    reaches(&machines.first, WORLD_V4);
+    (server, client)
+}
+
+/// Both machines' networks, with a filter that needs an exception route.
+fn strict_machines() -> Machines {
+    let machines = Machines::new(1500);
+    machines.first.set_parameter("net.ipv4.conf.all.rp_filter", "1");
+    machines.first.set_parameter("net.ipv4.conf.eth0.rp_filter", "1");
+    machines
+}
+
+#[test]
+fn an_ordinary_end_leaves_both_hosts_as_they_were() {
+    require_root!();
+    require_program!("ping", "nft");
+    let (machines, directory) = (strict_machines(), TestDirectory::new());
+    let before = (state(&machines.first), state(&machines.server));
+    let (mut server, mut client) = tunnel(&machines, &directory);
+    assert_eq!(client.stop(), Some(0));
+    assert_same(&before.0, &state(&machines.first));
+    assert_eq!(server.stop(), Some(0));
+    assert_same(&before.1, &state(&machines.server));
+}
+
+#[test]
+fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
+    require_root!();
+    require_program!("ping", "nft");
+    let (machines, directory) = (strict_machines(), TestDirectory::new());
+    let before = (state(&machines.first), state(&machines.server));
+    let (mut server, mut client) = tunnel(&machines, &directory);
+    client.kill();
+    server.kill();
+    wait_until("the guardian's work at the client", PROGRAM_LIMIT, || {
+        state(&machines.first) == before.0
+    });
+    wait_until("the guardian's work at the server", PROGRAM_LIMIT, || {
+        state(&machines.server) == before.1
+    });
+}
+
+/// The guardians that watch processes of this machine.
+fn guardians(machine: &Namespace) -> Vec<i32> {
+    let inside = machine.run("ip", ["netns", "pids", machine.name()]);
+    let is_guardian = |process: &i32| {
+        std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"_guardian"))
+    };
+    inside.lines().filter_map(|line| line.parse().ok()).filter(is_guardian).collect()
+}
+
+#[test]
+fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
+    require_root!();
+    require_program!("ping", "nft");
+    let (machines, directory) = (strict_machines(), TestDirectory::new());
+    let before = (state(&machines.first), state(&machines.server));
+    let (mut server, mut client) = tunnel(&machines, &directory);
+    for machine in [&machines.first, &machines.server] {
+        let guardians = guardians(machine);
+        assert!(!guardians.is_empty(), "a guardian watches");
+        for guardian in guardians {
+            let process = rustix::process::Pid::from_raw(guardian).unwrap();
+            rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        }
+    }
+    client.kill();
+    server.kill();
+    server.start_again();
+    client.start_again();
+    reaches(&machines.first, WORLD_V4);
+    assert_eq!(client.stop(), Some(0));
+    assert_same(&before.0, &state(&machines.first));
+    assert_eq!(server.stop(), Some(0));
+    assert_same(&before.1, &state(&machines.server));
+}
+
+#[test]
+fn without_the_capability_one_sentence_says_the_way_out() {
+    require_root!();
+    require_program!("setpriv");
+    let directory = TestDirectory::new();
+    let machine = Namespace::new();
+    let state = directory.join("state");
+    let mut command = machine.command("setpriv");
+    command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"]);
+    command.arg(system_tests::program::gramway_binary());
+    command.args(["up", "--listen", "127.0.0.1:0", "--tun", "--state"]).arg(&state);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(77), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("CAP_NET_ADMIN") && text.contains("sudo"), "{text}");
+    assert!(!state.exists());
+}

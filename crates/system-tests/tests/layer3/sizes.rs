@@ -1,0 +1,67 @@
+//! Path MTUs: from the least to jumbo frames without configuration, and changes under way.
+
+use system_tests::{require_program, require_root};
+
+use super::*;
+use crate::scene::load;
+
+/// IP and ICMP headers in front of a ping's payload, in bytes.
+const V4_HEADERS: u64 = 28;
+const V6_HEADERS: u64 = 48;
+
+/// Whether a ping whose packet has exactly `bytes` is answered, not to be fragmented on the way.
+fn passes(machine: &Namespace, address: &str, bytes: u64) -> bool {
+    let headers = if address.contains(':') { V6_HEADERS } else { V4_HEADERS };
+    let payload = (bytes - headers).to_string();
+    ping(machine, address, &["-M", "do", "-s", &payload])
+}
+
+#[test]
+fn paths_of_1280_1500_and_9000_bytes_are_used_whole() {
+    require_root!();
+    require_program!("ping", "iperf3");
+    let _load = load();
+    for (path, expected) in [(1280, 1280..=1280), (1500, 1400..=1440), (9000, 8900..=8940)] {
+        let tunnel = Tunnel::new(path, &[], &[]);
+        let Tunnel { machines, directory, .. } = &tunnel;
+        let machine = &machines.first;
+        wait_until("the path's MTU", PATH_LIMIT, || expected.contains(&mtu(machine)));
+        for address in [SERVER_V4, SERVER_V6] {
+            wait_until("a packet of the whole MTU", PATH_LIMIT, || passes(machine, address, mtu(machine)));
+            assert!(!passes(machine, address, mtu(machine) + 1), "{path}");
+            iperf(machine, &machines.server, address, &[], directory);
+            iperf(machine, &machines.server, address, &["-R"], directory);
+        }
+        tunnel.check();
+    }
+}
+
+#[test]
+fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
+    require_root!();
+    require_program!("ping", "iperf3");
+    let _load = load();
+    let mut tunnel = Tunnel::new(1500, &[], &[]);
+    let (machines, directory) = (&tunnel.machines, &tunnel.directory);
+    let machine = &machines.first;
+    wait_until("Ethernet's MTU", PATH_LIMIT, || mtu(machine) > 1400);
+    let before = mtu(machine);
+    // A connection that began with large segments goes on: they are cut smaller.
+    machines.router.set_mtu("outside", 1300);
+    machines.server.set_mtu("eth0", 1300);
+    iperf(machine, &machines.server, SERVER_V4, &[], directory);
+    wait_until("the smaller MTU", PATH_LIMIT, || mtu(machine) == 1280);
+    wait_until("a packet of the whole MTU", PATH_LIMIT, || passes(machine, SERVER_V6, 1280));
+    // The other direction finds out by its own traffic.
+    iperf(machine, &machines.server, SERVER_V4, &["-R"], directory);
+    wait_until("the smaller MTU at the server", PATH_LIMIT, || mtu(&machines.server) == 1280);
+    let text = ping_says(&machines.server, "10.9.0.2", &["-M", "do", "-s", "1372"]);
+    assert!(text.contains("mtu"), "{text}");
+    machines.router.set_mtu("outside", 1500);
+    machines.server.set_mtu("eth0", 1500);
+    // Larger packets are tried again only now and then; a new connection finds out at once.
+    assert_eq!(tunnel.client.stop(), Some(0));
+    let client = connect(machine, "client", &tunnel.server, &[], directory);
+    wait_until("Ethernet's MTU again", PATH_LIMIT, || mtu(machine) == before);
+    assert_conserved(&client.status());
+}

@@ -1,0 +1,127 @@
+//! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, which is a workspace of its own, on the nightly toolchain.
+//!
+//! The engine is installed where it is missing. Each target starts from the inputs that it makes itself and those that
+//! earlier runs found (`fuzz/corpus`); an input that fails stays in `fuzz/artifacts`, and the engine prints how to run it
+//! again. Nothing of this is part of `cargo xtask test`, which must work without a nightly toolchain.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::repository::{Repository, shown};
+use crate::setup;
+
+/// The engine's driver and the version that this repository is fuzzed with.
+const ENGINE: (&str, &str) = ("cargo-fuzz", "0.13.2");
+
+/// Bytes of the longest input: more than one super-packet, or many small ones.
+const INPUT_BYTES_MAX: &str = "-max_len=4096";
+
+/// Runs one target, or all, for so many seconds each.
+pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> Result<()> {
+    let targets = targets(repository)?;
+    let chosen: Vec<&String> = targets
+        .iter()
+        .filter(|target| only.is_none_or(|only| only == *target))
+        .collect();
+    if chosen.is_empty() {
+        bail!(
+            "there is no fuzz target {}; these are there: {}",
+            only.unwrap_or_default(),
+            targets.join(", ")
+        );
+    }
+    let has_nightly = nightly(repository, "rustc")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !has_nightly {
+        bail!(
+            "fuzzing needs a nightly toolchain; install it with `rustup toolchain install nightly --profile minimal`"
+        );
+    }
+    setup::install_cargo_tool(repository, ENGINE.0, ENGINE.1)?;
+    let build = repository.target().join("fuzz");
+    let build = build.to_string_lossy();
+    run_to_success(nightly(repository, "cargo").args([
+        "run",
+        "--quiet",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--target-dir",
+        &build,
+        "--example",
+        "seeds",
+        "--",
+        "fuzz/corpus",
+    ]))?;
+    let engine = repository.tools().join("bin").join(ENGINE.0);
+    for target in &chosen {
+        println!("==> {target}");
+        run_to_success(nightly(repository, &engine.to_string_lossy()).args([
+            "run",
+            "--fuzz-dir",
+            "fuzz",
+            "--target-dir",
+            &build,
+            target,
+            "--",
+            &format!("-max_total_time={seconds}"),
+            INPUT_BYTES_MAX,
+            "-print_final_stats=1",
+        ]))?;
+    }
+    println!("{} targets found nothing in {seconds} s each", chosen.len());
+    Ok(())
+}
+
+/// The names of all targets.
+fn targets(repository: &Repository) -> Result<Vec<String>> {
+    let path = repository.root().join("fuzz/Cargo.toml");
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    names(&text).with_context(|| format!("{} cannot be understood", path.display()))
+}
+
+fn names(manifest: &str) -> Result<Vec<String>> {
+    let manifest: toml::Table = manifest.parse()?;
+    let programs = manifest.get("bin").and_then(toml::Value::as_array);
+    Ok(programs
+        .into_iter()
+        .flatten()
+        .filter_map(|program| program.get("name")?.as_str())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// A program on the nightly toolchain, although this task was started by the pinned one.
+fn nightly(repository: &Repository, program: &str) -> Command {
+    let mut command = repository.command("rustup");
+    command.args(["run", "nightly", program]);
+    for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn run_to_success(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("`{}` cannot be started", shown(command)))?;
+    if !status.success() {
+        bail!("this command failed ({status}):\n  {}", shown(command));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_of_the_manifest_are_the_targets() {
+        let manifest = "[package]\nname = \"fuzz\"\n[[bin]]\nname = \"one\"\n[[bin]]\nname = \"two\"\n";
+        assert_eq!(names(manifest).unwrap(), ["one", "two"]);
+        assert!(names("[package]").unwrap().is_empty());
+    }
+}
