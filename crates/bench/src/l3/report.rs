@@ -73,6 +73,7 @@ pub(super) fn lines(row: &Row) -> Vec<String> {
         cells.extend([cpu.join(" "), peaks.join(" ")]);
         vec![table().row(&cells)]
     };
+    lines.extend(drops(row));
     lines.extend(
         row.failures
             .iter()
