@@ -44,14 +44,15 @@ pub(crate) fn show_with_code(link: &Link) -> Result<(), Problem> {
     output::data(&text)
 }
 
-/// One URI template (RFC 9298 section 2) per endpoint, then the certificate to trust.
+/// The URI templates of UDP (RFC 9298 section 2) and of IP packets (RFC 9484 section 3), each for every endpoint, then the
+/// certificate to trust.
 fn masque_text(link: &Link, certificate_pem: &str) -> String {
     let segment = link.token.path_segment();
     let mut text = String::new();
-    for endpoint in &link.endpoints {
-        text.push_str(&format!(
-            "https://{endpoint}/{segment}/{{target_host}}/{{target_port}}/\n"
-        ));
+    for variables in ["{target_host}/{target_port}", "{target}/{ipproto}"] {
+        for endpoint in &link.endpoints {
+            text.push_str(&format!("https://{endpoint}/{segment}/{variables}/\n"));
+        }
     }
     text + certificate_pem
 }
@@ -64,7 +65,7 @@ mod tests {
     use crate::endpoint::Endpoint;
 
     #[test]
-    fn the_uri_template_holds_the_derived_segment_and_never_the_token() {
+    fn the_uri_templates_hold_the_derived_segment_and_never_the_token() {
         let token = Token::from_bytes([5; 32]);
         let endpoints = vec![Endpoint::parse("[2001:db8::1]:443").unwrap()];
         let link = Link {
@@ -74,11 +75,10 @@ mod tests {
             name: String::new(),
         };
         let text = masque_text(&link, "-----BEGIN CERTIFICATE-----\n");
-        let template = format!(
-            "https://[2001:db8::1]:443/{}/{{target_host}}/{{target_port}}/\n",
-            token.path_segment()
-        );
-        assert!(text.starts_with(&template), "{text}");
+        let prefix = format!("https://[2001:db8::1]:443/{}", token.path_segment());
+        let templates =
+            format!("{prefix}/{{target_host}}/{{target_port}}/\n{prefix}/{{target}}/{{ipproto}}/\n");
+        assert!(text.starts_with(&templates), "{text}");
         assert!(text.ends_with("CERTIFICATE-----\n"));
         assert!(!text.contains(&token.reveal()));
     }

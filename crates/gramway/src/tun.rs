@@ -85,7 +85,10 @@ impl TunSettings {
     }
 
     /// A client's TUN and the lock on its name; `None` where none is wanted.
-    pub(crate) fn for_client(&self, directory: &StateDirectory) -> Result<Option<(ClientTun, File)>, Problem> {
+    pub(crate) fn for_client(
+        &self,
+        directory: &StateDirectory,
+    ) -> Result<Option<(ClientTun, File)>, Problem> {
         if self.name.is_none() {
             return Ok(None);
         }
@@ -124,7 +127,12 @@ fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> 
     for number in 1..=CLIENT_NAMES_MAX {
         let path = directory.file(&format!("client-{number}.id"));
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
         let mut file = options
             .open(&path)
             .map_err(|error| Problem::file("open", &path, &error))?;

@@ -18,7 +18,8 @@ pub const IPV4_MTU_MIN: usize = 68;
 pub const IPV6_MTU_MIN: usize = 1_280;
 
 /// Least TCP payload per segment of a super-packet, in bytes. Linux keeps 48 bytes for options and payload
-/// (`TCP_MIN_SND_MSS`), of which options take at most 40. Bounds the segments of one super-packet to 8,192; smaller ones are not joined, either.
+/// (`TCP_MIN_SND_MSS`), of which options take at most 40. Bounds the segments of one super-packet to 8,192;
+/// smaller ones are not joined, either.
 pub const TCP_SEGMENT_BYTES_MIN: usize = 8;
 
 /// Most datagrams of a UDP super-packet that is taken apart: what Linux lets a sender ask for (`UDP_MAX_SEGMENTS`).

@@ -15,7 +15,8 @@ class Service:
     """Where the server is, how it is known, and what opens it."""
 
     def __init__(self, description, token, target_host):
-        template, certificate = description.split("\n", 1)
+        template = description.split("\n", 1)[0]
+        certificate = description[description.index("-----BEGIN") :]
         url = urllib.parse.urlsplit(template)
         self.address = (url.hostname, url.port)
         self.authority = url.netloc

@@ -90,7 +90,10 @@ pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, String> {
 
 /// Addresses.
 pub(super) fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, String> {
-    let read = |text: &String| text.parse().map_err(|_| format!("\"{text}\" is not an IP address"));
+    let read = |text: &String| {
+        text.parse()
+            .map_err(|_| format!("\"{text}\" is not an IP address"))
+    };
     texts.iter().map(read).collect()
 }
 

@@ -98,11 +98,14 @@ fn the_link_comes_as_a_code_and_as_a_template_for_foreign_clients_too() {
         "{code}"
     );
     let masque = String::from_utf8(place.run(&["link", "--state", "state", "--masque"]).stdout).unwrap();
-    let (first, certificate) = masque.split_once('\n').unwrap();
-    assert!(
-        first.starts_with("https://127.0.0.1:") && first.ends_with("/{target_host}/{target_port}/"),
-        "{first}"
-    );
+    let (udp, rest) = masque.split_once('\n').unwrap();
+    let (ip, certificate) = rest.split_once('\n').unwrap();
+    for (template, end) in [(udp, "/{target_host}/{target_port}/"), (ip, "/{target}/{ipproto}/")] {
+        assert!(
+            template.starts_with("https://127.0.0.1:") && template.ends_with(end),
+            "{template}"
+        );
+    }
     assert!(certificate.starts_with("-----BEGIN CERTIFICATE-----"));
     let public = place.run(&[
         "link",

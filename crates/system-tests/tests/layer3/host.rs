@@ -10,7 +10,13 @@ use crate::host::{assert_same, state};
 /// A client with everything that changes the host, under a strict reverse-path filter, and a server with NAT.
 fn tunnel(machines: &Machines, directory: &TestDirectory) -> (Server, Client) {
     let server = machines.serve(&["--nat"], directory);
-    let client = connect(&machines.first, "client", &server, &["--default-route"], directory);
+    let client = connect(
+        &machines.first,
+        "client",
+        &server,
+        &["--default-route"],
+        directory,
+    );
     reaches(&machines.first, WORLD_V4);
     (server, client)
 }
@@ -60,7 +66,11 @@ fn guardians(machine: &Namespace) -> Vec<i32> {
         std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))
             .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"_guardian"))
     };
-    inside.lines().filter_map(|line| line.parse().ok()).filter(is_guardian).collect()
+    inside
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .filter(is_guardian)
+        .collect()
 }
 
 #[test]
@@ -99,7 +109,9 @@ fn without_the_capability_one_sentence_says_the_way_out() {
     let mut command = machine.command("setpriv");
     command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"]);
     command.arg(system_tests::program::gramway_binary());
-    command.args(["up", "--listen", "127.0.0.1:0", "--tun", "--state"]).arg(&state);
+    command
+        .args(["up", "--listen", "127.0.0.1:0", "--tun", "--state"])
+        .arg(&state);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(77), "{text}");

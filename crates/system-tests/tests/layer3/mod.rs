@@ -72,7 +72,10 @@ impl Machines {
             (&first, "eth0", &["192.0.2.2/24", "2001:db8:3::2/64"]),
             (&router, "inside", &["192.0.2.1/24", "2001:db8:3::1/64"]),
         );
-        cable((&second, "eth0", &["192.0.3.2/24"]), (&router, "inside2", &["192.0.3.1/24"]));
+        cable(
+            (&second, "eth0", &["192.0.3.2/24"]),
+            (&router, "inside2", &["192.0.3.1/24"]),
+        );
         cable(
             (&router, "outside", &["198.51.100.2/24", "2001:db8:1::2/64"]),
             (&server, "eth0", &["198.51.100.1/24", "2001:db8:1::1/64"]),
@@ -108,7 +111,13 @@ impl Machines {
 }
 
 /// A client with a TUN, connected, its addresses there.
-fn connect(machine: &Namespace, name: &str, server: &Server, options: &[&str], directory: &TestDirectory) -> Client {
+fn connect(
+    machine: &Namespace,
+    name: &str,
+    server: &Server,
+    options: &[&str],
+    directory: &TestDirectory,
+) -> Client {
     let options = [&[TUN][..], options].concat();
     let place = machine.place();
     let mut client = Client::start(&place, name, &server.link(), &[], &options, directory.path());
@@ -146,20 +155,28 @@ impl Tunnel {
 
 /// Sends pings until one is answered.
 fn reaches(machine: &Namespace, address: &str) {
-    wait_until(&format!("an answer of {address}"), PATH_LIMIT, || ping(machine, address, &[]));
+    wait_until(&format!("an answer of {address}"), PATH_LIMIT, || {
+        ping(machine, address, &[])
+    });
 }
 
 /// Whether one ping is answered within a second.
 fn ping(machine: &Namespace, address: &str, options: &[&str]) -> bool {
     let mut command = machine.command("ping");
-    command.args(["-n", "-c", "1", "-W", "1"]).args(options).arg(address);
+    command
+        .args(["-n", "-c", "1", "-W", "1"])
+        .args(options)
+        .arg(address);
     command.output().unwrap().status.success()
 }
 
 /// What one ping says.
 fn ping_says(machine: &Namespace, address: &str, options: &[&str]) -> String {
     let mut command = machine.command("ping");
-    command.args(["-n", "-c", "1", "-W", "2"]).args(options).arg(address);
+    command
+        .args(["-n", "-c", "1", "-W", "2"])
+        .args(options)
+        .arg(address);
     let output = command.output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
@@ -183,7 +200,13 @@ fn addresses(machine: &Namespace) -> Vec<String> {
 }
 
 /// TCP from one machine to another for a second or two; fails where it does not pass.
-fn iperf(from: &Namespace, to: &Namespace, address: &str, options: &[&str], directory: &TestDirectory) -> IperfReport {
+fn iperf(
+    from: &Namespace,
+    to: &Namespace,
+    address: &str,
+    options: &[&str],
+    directory: &TestDirectory,
+) -> IperfReport {
     let address: IpAddr = address.parse().unwrap();
     let _server = IperfServer::start(&to.place(), address, 5201, directory.path());
     let load = IperfLoad {
@@ -206,5 +229,7 @@ fn drops(status: &Value, reason: &str) -> u64 {
 
 /// Waits until an end has dropped something for this reason.
 fn wait_for_drop(status: impl Fn() -> Value, reason: &str) {
-    wait_for(reason, PROGRAM_LIMIT, || (drops(&status(), reason) > 0).then_some(()));
+    wait_for(reason, PROGRAM_LIMIT, || {
+        (drops(&status(), reason) > 0).then_some(())
+    });
 }

@@ -15,8 +15,17 @@ fn a_server_that_is_killed_and_started_again_gives_everybody_the_same_address() 
     require_root!();
     require_program!("ping");
     let mut tunnel = Tunnel::new(1500, &[], &[]);
-    let second = connect(&tunnel.machines.second, "second", &tunnel.server, &[], &tunnel.directory);
-    let before = (addresses(&tunnel.machines.first), addresses(&tunnel.machines.second));
+    let second = connect(
+        &tunnel.machines.second,
+        "second",
+        &tunnel.server,
+        &[],
+        &tunnel.directory,
+    );
+    let before = (
+        addresses(&tunnel.machines.first),
+        addresses(&tunnel.machines.second),
+    );
     let index = || tunnel.machines.first.run("cat", ["/sys/class/net/tun0/ifindex"]);
     let index_before = index();
     // Leases are written down within a second.
@@ -28,7 +37,10 @@ fn a_server_that_is_killed_and_started_again_gives_everybody_the_same_address() 
     tunnel.server.start_again();
     reaches(&tunnel.machines.second, SERVER_V4);
     reaches(&tunnel.machines.first, SERVER_V6);
-    let after = (addresses(&tunnel.machines.first), addresses(&tunnel.machines.second));
+    let after = (
+        addresses(&tunnel.machines.first),
+        addresses(&tunnel.machines.second),
+    );
     assert_eq!(after, before);
     assert_eq!(index(), index_before);
     assert_conserved(&second.status());
@@ -53,8 +65,13 @@ fn a_client_that_is_killed_and_started_again_has_its_address_back_at_once() {
 
 /// What `ping` printed at its end: sent and received.
 fn counts(text: &str) -> (u64, u64) {
-    let line = text.lines().find(|line| line.contains("packets transmitted")).unwrap();
-    let mut numbers = line.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok());
+    let line = text
+        .lines()
+        .find(|line| line.contains("packets transmitted"))
+        .unwrap();
+    let mut numbers = line
+        .split(", ")
+        .filter_map(|part| part.split(' ').next()?.parse().ok());
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
@@ -69,7 +86,9 @@ fn a_client_whose_address_changes_loses_less_than_half_a_second() {
         let machine = &tunnel.machines.first;
         reaches(machine, SERVER_V4);
         let mut command = machine.command("ping");
-        command.args(["-n", "-i", "0.01", "-c", "500", SERVER_V4]).stdout(Stdio::piped());
+        command
+            .args(["-n", "-i", "0.01", "-c", "500", SERVER_V4])
+            .stdout(Stdio::piped());
         let mut pings = command.spawn().unwrap();
         let output = pings.stdout.take().unwrap();
         std::thread::sleep(Duration::from_secs(1));
@@ -87,7 +106,9 @@ fn a_client_whose_address_changes_loses_less_than_half_a_second() {
             ping(machine, SERVER_V4, &[]);
             let status = tunnel.server.status();
             let peers = status["peers"].as_array().unwrap();
-            peers.iter().all(|peer| peer["remote"].as_str().unwrap().starts_with("192.0.2.77:"))
+            peers
+                .iter()
+                .all(|peer| peer["remote"].as_str().unwrap().starts_with("192.0.2.77:"))
         });
         tunnel.check();
     }
@@ -113,13 +134,18 @@ fn a_uplink_that_changes_under_a_default_route_is_followed() {
         },
         1500,
     );
-    machines.first.run("ip", ["route", "add", "default", "via", "192.0.4.1", "metric", "600"]);
+    machines.first.run(
+        "ip",
+        ["route", "add", "default", "via", "192.0.4.1", "metric", "600"],
+    );
     machines.first.set_link("eth0", false);
     reaches(&machines.first, WORLD_V4);
     wait_until("the new address at the server", PATH_LIMIT, || {
         ping(&machines.first, WORLD_V4, &[]);
         let status = tunnel.server.status();
         let peers = status["peers"].as_array().unwrap();
-        peers.iter().any(|peer| peer["remote"].as_str().unwrap().starts_with("192.0.4.2:"))
+        peers
+            .iter()
+            .any(|peer| peer["remote"].as_str().unwrap().starts_with("192.0.4.2:"))
     });
 }

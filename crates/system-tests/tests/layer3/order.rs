@@ -20,7 +20,9 @@ fn datagrams_of_every_flow_arrive_in_order_over_two_stripes() {
     let tunnel = Tunnel::new(1500, &options, &options);
     let Tunnel { machines, .. } = &tunnel;
     reaches(&machines.first, SERVER_V4);
-    let receiver = machines.server.inside(|| UdpSocket::bind((SERVER_V4, 9000)).unwrap());
+    let receiver = machines
+        .server
+        .inside(|| UdpSocket::bind((SERVER_V4, 9000)).unwrap());
     let senders: Vec<UdpSocket> = machines.first.inside(|| {
         (0..FLOWS)
             .map(|_| {
@@ -42,7 +44,9 @@ fn datagrams_of_every_flow_arrive_in_order_over_two_stripes() {
         }
         senders
     });
-    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    receiver
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
     let mut last: HashMap<SocketAddr, u32> = HashMap::new();
     let (mut arrived, mut quiet_since) = (0, Instant::now());
     let mut buffer = [0; 2_048];
@@ -62,6 +66,11 @@ fn datagrams_of_every_flow_arrive_in_order_over_two_stripes() {
     assert!(arrived > FLOWS as u32 * DATAGRAMS / 2, "{arrived}");
     let status = tunnel.client.status();
     let used = status["shards"].as_array().unwrap().iter();
-    assert!(used.filter(|shard| shard["datagrams_sent"].as_u64() > Some(1_000)).count() == 2, "{status}");
+    assert!(
+        used.filter(|shard| shard["datagrams_sent"].as_u64() > Some(1_000))
+            .count()
+            == 2,
+        "{status}"
+    );
     tunnel.check();
 }

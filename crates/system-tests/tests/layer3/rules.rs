@@ -8,13 +8,20 @@ use super::*;
 fn hop_limits_run_out_and_networks_that_are_not_offered_are_told_to_the_sender() {
     require_root!();
     require_program!("ping");
-    let tunnel = Tunnel::new(1500, &[], &["--route", "10.9.0.0/24", "--route", "203.0.113.0/24"]);
+    let tunnel = Tunnel::new(
+        1500,
+        &[],
+        &["--route", "10.9.0.0/24", "--route", "203.0.113.0/24"],
+    );
     let machine = &tunnel.machines.first;
     reaches(machine, SERVER_V4);
     let text = ping_says(machine, SERVER_V4, &["-t", "1"]);
     assert!(text.contains("Time to live exceeded"), "{text}");
     let text = ping_says(machine, SERVER_V6, &["-t", "1"]);
-    assert!(text.contains("unreachable") || text.contains("Time exceeded"), "{text}");
+    assert!(
+        text.contains("unreachable") || text.contains("Time exceeded"),
+        "{text}"
+    );
     let text = ping_says(machine, WORLD_V4, &[]);
     assert!(text.contains("Destination Net Unreachable"), "{text}");
     let text = ping_says(machine, "10.9.0.77", &[]);
@@ -51,7 +58,12 @@ fn clients_reach_each_other_where_the_server_lets_them() {
     require_root!();
     require_program!("ping");
     let tunnel = Tunnel::new(1500, &["--client-to-client"], &[]);
-    let Tunnel { machines, server, directory, .. } = &tunnel;
+    let Tunnel {
+        machines,
+        server,
+        directory,
+        ..
+    } = &tunnel;
     let second = connect(&machines.second, "second", server, &[], directory);
     for address in ["10.9.0.3", "fd09::3"] {
         reaches(&machines.first, address);
@@ -70,10 +82,13 @@ fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
     let mut server = Server::start(&place, "server", LISTEN, &options, directory.path());
     let mut first = connect(&machines.first, "first", &server, &[], &directory);
     let place = machines.second.place();
-    let mut second = Client::start_unconnected(&place, "second", &server.link(), &[], &[TUN], directory.path());
+    let mut second =
+        Client::start_unconnected(&place, "second", &server.link(), &[], &[TUN], directory.path());
     let line = second.process().wait_for_line("no address left", PROGRAM_LIMIT);
     assert!(line.contains("--pool"), "{line}");
-    let line = server.process().wait_for_line("a client got no address", PROGRAM_LIMIT);
+    let line = server
+        .process()
+        .wait_for_line("a client got no address", PROGRAM_LIMIT);
     assert!(line.contains("--pool"), "{line}");
     assert_eq!(first.stop(), Some(0));
     second.process().wait_for_starts("TUN", 1, PATH_LIMIT);
@@ -87,9 +102,13 @@ fn a_server_without_a_tun_ends_a_client_that_wants_nothing_else_with_one_sentenc
     let (machines, directory) = (Machines::new(1500), TestDirectory::new());
     let server = Server::start(&machines.server.place(), "server", LISTEN, &[], directory.path());
     let place = machines.first.place();
-    let mut client = Client::start_unconnected(&place, "client", &server.link(), &[], &[TUN], directory.path());
+    let mut client =
+        Client::start_unconnected(&place, "client", &server.link(), &[], &[TUN], directory.path());
     let status = client.process().wait(PROGRAM_LIMIT);
     assert_eq!(status.code(), Some(69));
     let text = client.process().stderr();
-    assert!(text.contains("does not carry IP packets") && text.contains("up --tun"), "{text}");
+    assert!(
+        text.contains("does not carry IP packets") && text.contains("up --tun"),
+        "{text}"
+    );
 }

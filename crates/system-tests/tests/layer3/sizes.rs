@@ -11,7 +11,11 @@ const V6_HEADERS: u64 = 48;
 
 /// Whether a ping whose packet has exactly `bytes` is answered, not to be fragmented on the way.
 fn passes(machine: &Namespace, address: &str, bytes: u64) -> bool {
-    let headers = if address.contains(':') { V6_HEADERS } else { V4_HEADERS };
+    let headers = if address.contains(':') {
+        V6_HEADERS
+    } else {
+        V4_HEADERS
+    };
     let payload = (bytes - headers).to_string();
     ping(machine, address, &["-M", "do", "-s", &payload])
 }
@@ -23,11 +27,15 @@ fn paths_of_1280_1500_and_9000_bytes_are_used_whole() {
     let _load = load();
     for (path, expected) in [(1280, 1280..=1280), (1500, 1400..=1440), (9000, 8900..=8940)] {
         let tunnel = Tunnel::new(path, &[], &[]);
-        let Tunnel { machines, directory, .. } = &tunnel;
+        let Tunnel {
+            machines, directory, ..
+        } = &tunnel;
         let machine = &machines.first;
         wait_until("the path's MTU", PATH_LIMIT, || expected.contains(&mtu(machine)));
         for address in [SERVER_V4, SERVER_V6] {
-            wait_until("a packet of the whole MTU", PATH_LIMIT, || passes(machine, address, mtu(machine)));
+            wait_until("a packet of the whole MTU", PATH_LIMIT, || {
+                passes(machine, address, mtu(machine))
+            });
             assert!(!passes(machine, address, mtu(machine) + 1), "{path}");
             iperf(machine, &machines.server, address, &[], directory);
             iperf(machine, &machines.server, address, &["-R"], directory);
@@ -51,10 +59,14 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     machines.server.set_mtu("eth0", 1300);
     iperf(machine, &machines.server, SERVER_V4, &[], directory);
     wait_until("the smaller MTU", PATH_LIMIT, || mtu(machine) == 1280);
-    wait_until("a packet of the whole MTU", PATH_LIMIT, || passes(machine, SERVER_V6, 1280));
+    wait_until("a packet of the whole MTU", PATH_LIMIT, || {
+        passes(machine, SERVER_V6, 1280)
+    });
     // The other direction finds out by its own traffic.
     iperf(machine, &machines.server, SERVER_V4, &["-R"], directory);
-    wait_until("the smaller MTU at the server", PATH_LIMIT, || mtu(&machines.server) == 1280);
+    wait_until("the smaller MTU at the server", PATH_LIMIT, || {
+        mtu(&machines.server) == 1280
+    });
     let text = ping_says(&machines.server, "10.9.0.2", &["-M", "do", "-s", "1372"]);
     assert!(text.contains("mtu"), "{text}");
     machines.router.set_mtu("outside", 1500);

@@ -12,9 +12,22 @@ fn two_clients_reach_the_server_and_the_machine_behind_its_nat_over_both_version
     require_program!("ping");
     let (machines, directory) = (Machines::new(1500), TestDirectory::new());
     let server = machines.serve(&["--nat"], &directory);
-    let routes = ["--route", "203.0.113.0/24", "--route", "2001:db8:2::/64", "--route", "10.9.0.0/24"];
+    let routes = [
+        "--route",
+        "203.0.113.0/24",
+        "--route",
+        "2001:db8:2::/64",
+        "--route",
+        "10.9.0.0/24",
+    ];
     let first = connect(&machines.first, "first", &server, &routes, &directory);
-    let second = connect(&machines.second, "second", &server, &["--default-route"], &directory);
+    let second = connect(
+        &machines.second,
+        "second",
+        &server,
+        &["--default-route"],
+        &directory,
+    );
     assert_eq!(addresses(&machines.first), ["10.9.0.2", "fd09::2"]);
     assert_eq!(addresses(&machines.second), ["10.9.0.3", "fd09::3"]);
     for machine in [&machines.first, &machines.second] {
@@ -38,7 +51,9 @@ fn tcp_and_udp_pass_both_ways_with_one_stripe_and_with_two() {
     for connections in ["1", "2"] {
         let options = ["--connections", connections];
         let tunnel = Tunnel::new(1500, &options, &options);
-        let Tunnel { machines, directory, .. } = &tunnel;
+        let Tunnel {
+            machines, directory, ..
+        } = &tunnel;
         for (address, options) in [
             (SERVER_V4, &[][..]),
             (SERVER_V4, &["-R"]),
@@ -56,7 +71,10 @@ fn tcp_and_udp_pass_both_ways_with_one_stripe_and_with_two() {
             assert_eq!((&tun["refused"], &tun["errors"]), (&0.into(), &0.into()), "{tun}");
         }
         // Nothing but requests and capsules uses streams.
-        assert!(client["quic"]["stream_frames_sent"].as_u64() < Some(100), "{client}");
+        assert!(
+            client["quic"]["stream_frames_sent"].as_u64() < Some(100),
+            "{client}"
+        );
         tunnel.check();
     }
 }
@@ -68,7 +86,9 @@ fn everything_passes_without_super_packets_too() {
     let _load = load();
     let options = ["--no-tun-offloads"];
     let tunnel = Tunnel::new(1500, &options, &options);
-    let Tunnel { machines, directory, .. } = &tunnel;
+    let Tunnel {
+        machines, directory, ..
+    } = &tunnel;
     iperf(&machines.first, &machines.server, SERVER_V4, &[], directory);
     iperf(&machines.first, &machines.server, SERVER_V6, &["-R"], directory);
     let client = tunnel.client.status();
@@ -98,7 +118,14 @@ fn forwards_and_a_tun_work_side_by_side() {
     let _echo = system_tests::service::Service::udp_echo(&machines.server, "127.0.0.1:7000");
     let place = machines.first.place();
     let forwards = ["udp:7000=127.0.0.1:7000"];
-    let mut client = Client::start(&place, "client", &server.link(), &forwards, &[TUN], directory.path());
+    let mut client = Client::start(
+        &place,
+        "client",
+        &server.link(),
+        &forwards,
+        &[TUN],
+        directory.path(),
+    );
     client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT);
     reaches(&machines.first, SERVER_V4);
     system_tests::source::Source::new(&machines.first, "127.0.0.1:7000").ask(b"through", PROGRAM_LIMIT);

@@ -212,7 +212,12 @@ impl Engine {
         self.state.end(id, Ending::Finished);
     }
 
-    pub(super) fn count_wrong_token(&mut self, now: Instant, connection: ConnectionKey, credential: &Credential) {
+    pub(super) fn count_wrong_token(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        credential: &Credential,
+    ) {
         if *credential == Credential::None {
             return;
         }

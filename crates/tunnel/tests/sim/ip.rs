@@ -50,7 +50,12 @@ fn a_client_gets_an_address_of_each_pool_and_the_routes() {
     let mut world = world();
     assert_eq!(addresses(&mut world), ["10.9.0.2/32", "fd09::2/128"]);
     let assignment = world.client().assignment().unwrap();
-    let routes: Vec<_> = assignment.routes.iter().flatten().map(Prefix::to_string).collect();
+    let routes: Vec<_> = assignment
+        .routes
+        .iter()
+        .flatten()
+        .map(Prefix::to_string)
+        .collect();
     assert_eq!(routes, ["0.0.0.0/0", "::/0"]);
     let told = |action: &Action| matches!(action, Action::Assigned { .. });
     assert_eq!(world.client().count(told), 1, "told once");
@@ -69,7 +74,10 @@ fn packets_pass_both_ways_unchanged_but_for_one_hop() {
         let view = IpView::parse(&packets[0]).unwrap();
         assert_eq!((view.hop_limit, view.total_bytes), (63, 1_000));
         let sent = udp(own, far, 1_000);
-        assert_eq!(view.transport(&packets[0]), &sent[sent.len() - view.transport(&packets[0]).len()..]);
+        assert_eq!(
+            view.transport(&packets[0]),
+            &sent[sent.len() - view.transport(&packets[0]).len()..]
+        );
         let server = world.server;
         world.send_packet(server, &udp(far, own, 500));
         world.run(SECOND);
@@ -89,7 +97,10 @@ fn a_client_keeps_its_addresses_over_reconnects_and_the_servers_restart() {
     world.server().leases.as_mut().unwrap().restore(stored);
     world.run_until(60 * SECOND, |world| world.tunnel(other).assignment().is_some());
     world.run_until(60 * SECOND, |world| {
-        world.client().count(|action| matches!(action, Action::Assigned { .. })) == 2
+        world
+            .client()
+            .count(|action| matches!(action, Action::Assigned { .. }))
+            == 2
     });
     assert_eq!(addresses(&mut world), before);
     assert!(world.client().count(|action| *action == Action::IpLost) >= 1);
@@ -207,11 +218,14 @@ fn a_path_of_1280_bytes_carries_ipv6_in_pieces() {
     world.send_packet(client, &udp("fd09::2", "2001:db8::9", 1_281));
     world.run(SECOND);
     let packets = taken(&mut world, true);
-    assert_eq!(packets, [{
-        let mut sent = udp("fd09::2", "2001:db8::9", 1_280);
-        sent[7] -= 1;
-        sent
-    }]);
+    assert_eq!(
+        packets,
+        [{
+            let mut sent = udp("fd09::2", "2001:db8::9", 1_280);
+            sent[7] -= 1;
+            sent
+        }]
+    );
     let answers = taken(&mut world, false);
     assert_eq!(icmp_error(&answers[0]), Some((2, 0, 1_280)));
 }
@@ -244,13 +258,20 @@ fn clients_reach_each_other_only_where_the_server_lets_them() {
         world.send_packet(client, &udp("10.9.0.3", "10.9.0.2", 100));
         world.run(SECOND);
         if allowed {
-            assert_eq!(taken(&mut world, true).len(), 1, "the kernel sends it back into the TUN");
+            assert_eq!(
+                taken(&mut world, true).len(),
+                1,
+                "the kernel sends it back into the TUN"
+            );
             continue;
         }
         assert!(taken(&mut world, true).is_empty());
         assert_eq!(world.server().egress_drops(DropReason::PolicyDenied), 1);
         let answers = taken(&mut world, false);
-        assert_eq!(icmp_error(&answers[0]).map(|(kind, code, _)| (kind, code)), Some((3, 13)));
+        assert_eq!(
+            icmp_error(&answers[0]).map(|(kind, code, _)| (kind, code)),
+            Some((3, 13))
+        );
     }
 }
 
@@ -272,7 +293,11 @@ fn what_is_not_routed_or_means_one_link_only_goes_nowhere() {
     ] {
         let before = world.client().ingress_drops(reason);
         world.send_packet(client, &udp(source, destination, 100));
-        assert_eq!(world.client().ingress_drops(reason), before + 1, "{source} {destination}");
+        assert_eq!(
+            world.client().ingress_drops(reason),
+            before + 1,
+            "{source} {destination}"
+        );
         world.run(SECOND);
         let answers = taken(&mut world, false);
         let codes = answers.first().and_then(|packet| icmp_error(packet));

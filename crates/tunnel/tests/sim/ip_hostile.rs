@@ -15,7 +15,9 @@ fn foreigner(world: &mut World, extensions: &Extensions) -> SocketAddr {
     world.run_until(20 * SECOND, |world| world.foreign(foreigner).is_connected);
     let list = connect_ip("server.test:443", &Scope::ANY, &user().reveal(), extensions);
     let stream = world.foreign(foreigner).request(&list);
-    world.run_until(20 * SECOND, |world| world.foreign(foreigner).status(stream) == Some(200));
+    world.run_until(20 * SECOND, |world| {
+        world.foreign(foreigner).status(stream) == Some(200)
+    });
     foreigner
 }
 
@@ -93,7 +95,10 @@ fn only_a_valid_token_and_the_whole_scope_open_a_session() {
     }
     world.run(SECOND);
     let status = |stream| world.foreign(foreigner).status(stream);
-    assert_eq!(streams.into_iter().map(status).collect::<Vec<_>>(), [Some(401), Some(501)]);
+    assert_eq!(
+        streams.into_iter().map(status).collect::<Vec<_>>(),
+        [Some(401), Some(501)]
+    );
     assert_eq!(world.server().leases.as_ref().unwrap().counts(), (0, 0));
 }
 

@@ -88,7 +88,11 @@ impl Engine {
     #[must_use]
     pub fn ip_sessions(&self) -> usize {
         let is_open = |request: &Request| request.phase == Phase::Open && matches!(request.kind, Kind::Ip(_));
-        self.state.requests.iter().filter(|(_, request)| is_open(request)).count()
+        self.state
+            .requests
+            .iter()
+            .filter(|(_, request)| is_open(request))
+            .count()
     }
 
     /// Client: asks again for an IP session that was refused.
@@ -110,7 +114,8 @@ impl Engine {
     pub(in crate::core) fn open_ip(&mut self, now: Instant) {
         let is_queued =
             |request: &Request| request.phase == Phase::Queued && matches!(request.kind, Kind::Ip(_));
-        if self.state.ip.client.is_none() || self.state.requests.iter().any(|(_, request)| is_queued(request)) {
+        if self.state.ip.client.is_none() || self.state.requests.iter().any(|(_, request)| is_queued(request))
+        {
             return;
         }
         let split = (self.state.common.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
@@ -133,7 +138,10 @@ impl Engine {
         session.split = session.split.filter(|offered| echoed == Some(*offered));
         let echoed = ip::checksum_context(list);
         session.checksum = session.checksum.filter(|offered| echoed == Some(*offered));
-        let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        let any = [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ];
         let wanted: Vec<AddressEntry> = any
             .into_iter()
             .zip(1..)
@@ -191,7 +199,10 @@ impl Engine {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        let split = asked.extensions.split.filter(|_| self.state.common.oversize == Oversize::Split);
+        let split = asked
+            .extensions
+            .split
+            .filter(|_| self.state.common.oversize == Oversize::Split);
         let mut session = IpSession::new(split, asked.extensions.checksum);
         session.owner = Some(owner);
         request.kind = Kind::Ip(Box::new(session));
@@ -308,7 +319,8 @@ impl Engine {
                     self.state.ledger.egress.accepted += 1;
                     match masque::capsule::split_context(datagram) {
                         Some((ip::PACKET_CONTEXT_ID, packet)) => {
-                            self.state.take_packet(now, id, &packet, ChecksumState::Full, deliver);
+                            self.state
+                                .take_packet(now, id, &packet, ChecksumState::Full, deliver);
                         }
                         Some(_) => self.state.ledger.egress.drop(DropReason::UnknownContext, 1),
                         None => self.state.ledger.egress.drop(DropReason::Malformed, 1),
@@ -363,9 +375,13 @@ impl State {
         if !std::mem::take(&mut session.has_news) {
             return;
         }
-        let routes = session
-            .routes_known
-            .then(|| session.routes.prefixes().take(crate::limits::IP_ROUTES_MAX).collect());
+        let routes = session.routes_known.then(|| {
+            session
+                .routes
+                .prefixes()
+                .take(crate::limits::IP_ROUTES_MAX)
+                .collect()
+        });
         let assignment = Assignment {
             addresses: session.addresses.clone(),
             routes,

@@ -17,12 +17,12 @@ use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
 
 use super::session::IpSession;
 use super::{is_confined, is_congestion_controlled};
+use crate::config::QueuePolicy;
 use crate::core::outgoing::append;
 use crate::core::peer::Peer;
 use crate::core::queue::{FlowId, NoRoom, Queued};
 use crate::core::request::{Kind, Phase, RequestId};
 use crate::core::{Deliver, Engine, State, quarter};
-use crate::config::QueuePolicy;
 use crate::drops::{Account, DropReason};
 use crate::limits;
 
@@ -81,7 +81,11 @@ impl Engine {
             self.state.drop_super_packet(&header, packet, reason);
             return None;
         };
-        let connection = self.state.requests.get(id.0).and_then(|request| request.connection);
+        let connection = self
+            .state
+            .requests
+            .get(id.0)
+            .and_then(|request| request.connection);
         let connection = connection.expect("a session that takes packets has a connection");
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         if let Some(peer) = self.state.peer(connection) {
@@ -110,7 +114,8 @@ impl Engine {
     /// A packet could not be given to the shard that has its destination's session.
     pub fn drop_handed_over(&mut self, header: &[u8; VNET_HEADER_BYTES], packet: &[u8]) {
         let header = VnetHeader::decode(header).unwrap_or_default();
-        self.state.drop_super_packet(&header, packet, DropReason::QueueFull);
+        self.state
+            .drop_super_packet(&header, packet, DropReason::QueueFull);
     }
 }
 
@@ -151,7 +156,10 @@ impl State {
     }
 
     /// A packet whose session is here.
-    #[expect(clippy::too_many_arguments, reason = "what is known of one packet, and the way back")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what is known of one packet, and the way back"
+    )]
     fn forward(
         &mut self,
         now: Instant,
@@ -226,9 +234,12 @@ impl State {
     ) -> Result<(), Refusal> {
         let request = self.requests.get_mut(id.0).ok_or(Refusal::Closed)?;
         request.last_active = now;
-        let (Phase::Open, Some(connection), Some(stream), Kind::Ip(session)) =
-            (request.phase, request.connection, request.stream, &mut request.kind)
-        else {
+        let (Phase::Open, Some(connection), Some(stream), Kind::Ip(session)) = (
+            request.phase,
+            request.connection,
+            request.stream,
+            &mut request.kind,
+        ) else {
             return Err(Refusal::Closed);
         };
         let peer = self.peers.get_mut(connection.index()).and_then(Option::as_mut);

@@ -34,10 +34,7 @@ pub struct Lease {
 impl Lease {
     /// Both addresses, where there are such.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
-        self.v4
-            .map(IpAddr::V4)
-            .into_iter()
-            .chain(self.v6.map(IpAddr::V6))
+        self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
     }
 }
 
@@ -394,17 +391,29 @@ mod tests {
     #[test]
     fn the_first_address_is_the_servers_and_a_client_gets_the_same_one_again() {
         let mut leases = leases(&["10.9.0.0/24", "fd09::/64"]);
-        assert_eq!(own_address(&"10.9.0.0/24".parse().unwrap()), Some("10.9.0.1".parse().unwrap()));
-        assert_eq!(own_address(&"fd09::/64".parse().unwrap()), Some("fd09::1".parse().unwrap()));
+        assert_eq!(
+            own_address(&"10.9.0.0/24".parse().unwrap()),
+            Some("10.9.0.1".parse().unwrap())
+        );
+        assert_eq!(
+            own_address(&"fd09::/64".parse().unwrap()),
+            Some("fd09::1".parse().unwrap())
+        );
         let first = leases.acquire(client(1)).unwrap();
         assert_eq!(
             (first.v4, first.v6),
-            (Some("10.9.0.2".parse().unwrap()), Some("fd09::2".parse().unwrap()))
+            (
+                Some("10.9.0.2".parse().unwrap()),
+                Some("fd09::2".parse().unwrap())
+            )
         );
         let second = leases.acquire(client(2)).unwrap();
         assert_ne!(first, second);
         leases.release(client(1));
-        assert_eq!(leases.acquire(client(3)).unwrap().v4, Some("10.9.0.4".parse().unwrap()));
+        assert_eq!(
+            leases.acquire(client(3)).unwrap().v4,
+            Some("10.9.0.4".parse().unwrap())
+        );
         assert_eq!(leases.acquire(client(1)), Ok(first));
     }
 
@@ -442,7 +451,10 @@ mod tests {
         let mut leases = leases(&["10.9.0.0/30"]);
         for number in 0..10 {
             let nameless = Client::Nameless(number);
-            assert_eq!(leases.acquire(nameless).unwrap().v4, Some("10.9.0.2".parse().unwrap()));
+            assert_eq!(
+                leases.acquire(nameless).unwrap().v4,
+                Some("10.9.0.2".parse().unwrap())
+            );
             leases.release(nameless);
         }
         assert!(leases.stored().is_empty());
@@ -451,7 +463,9 @@ mod tests {
     #[test]
     fn leases_come_back_after_a_restart_in_the_order_in_which_they_were_freed() {
         let mut before = leases(&["10.9.0.0/29", "fd09::/64"]);
-        let first: Vec<Lease> = (1..=5).map(|number| before.acquire(client(number)).unwrap()).collect();
+        let first: Vec<Lease> = (1..=5)
+            .map(|number| before.acquire(client(number)).unwrap())
+            .collect();
         for number in [4, 2] {
             before.release(client(number));
         }
@@ -459,7 +473,11 @@ mod tests {
         let mut after = leases(&["10.9.0.0/29", "fd09::/64"]);
         after.restore(before.stored());
         assert_eq!(after.counts(), (0, 5));
-        assert_eq!(after.acquire(client(6)).unwrap().v4, first[3].v4, "the longest free one");
+        assert_eq!(
+            after.acquire(client(6)).unwrap().v4,
+            first[3].v4,
+            "the longest free one"
+        );
         assert_eq!(after.acquire(client(1)), Ok(first[0]));
         assert!(!before.take_changed());
         // Another pool: what it does not offer is forgotten.

@@ -130,7 +130,11 @@ mod tests {
             ("169.254.169.254", Err(DropReason::PolicyDenied)),
             ("2001:db8::1", Err(DropReason::NoRoute)),
         ] {
-            assert_eq!(service.admits(destination.parse().unwrap(), 80, 6), expected, "{destination}");
+            assert_eq!(
+                service.admits(destination.parse().unwrap(), 80, 6),
+                expected,
+                "{destination}"
+            );
         }
         assert!(service.may_answer("198.51.100.1".parse().unwrap(), 6));
         assert!(!service.may_answer("10.9.0.3".parse().unwrap(), 6));

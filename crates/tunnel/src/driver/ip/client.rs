@@ -161,8 +161,8 @@ impl ClientHost {
             packet_max,
         };
         let mut notices = Vec::new();
-        let carries_v6 = assignment.can_split
-            || packet_max.is_some_and(|bytes| bytes >= limits::IPV6_MTU_MIN as usize);
+        let carries_v6 =
+            assignment.can_split || packet_max.is_some_and(|bytes| bytes >= limits::IPV6_MTU_MIN as usize);
         let mut addresses = assignment.addresses.clone();
         if !carries_v6 && addresses.iter().any(|prefix| prefix.address().is_ipv6()) {
             addresses.retain(|prefix| prefix.address().is_ipv4());
@@ -178,7 +178,9 @@ impl ClientHost {
         if let Some(routes) = &assignment.routes {
             state.advertised.clone_from(routes);
         }
-        state.apply(addresses, &mut notices).map_err(|error| failure(&error))?;
+        state
+            .apply(addresses, &mut notices)
+            .map_err(|error| failure(&error))?;
         state.changed = Some(now);
         Ok(notices)
     }
@@ -191,7 +193,9 @@ impl ClientHost {
     /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told.
     fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.stripes[shard].packet_max, packet_max) != packet_max && state.set_mtu() {
+        if std::mem::replace(&mut state.stripes[shard].packet_max, packet_max) != packet_max
+            && state.set_mtu()
+        {
             state.changed = Some(now);
         }
         let settled = |changed: &mut Instant| now.saturating_duration_since(*changed) >= limits::TUN_SETTLED;
@@ -255,8 +259,7 @@ impl State {
         self.network.replace_addresses(self.index, &on_device)?;
         let wanted = self.wanted_routes();
         for gone in self.routes.iter().filter(|route| !wanted.contains(route)) {
-            self.network
-                .remove_route(&Route::on_link(*gone, self.index))?;
+            self.network.remove_route(&Route::on_link(*gone, self.index))?;
         }
         let mut routes = Vec::new();
         for route in wanted {
@@ -284,7 +287,11 @@ impl State {
             return false;
         };
         let has_v6 = self.addresses.iter().any(|prefix| prefix.address().is_ipv6());
-        let floor = if has_v6 { limits::IPV6_MTU_MIN } else { limits::IPV4_MTU_MIN };
+        let floor = if has_v6 {
+            limits::IPV6_MTU_MIN
+        } else {
+            limits::IPV4_MTU_MIN
+        };
         let mtu = u32::try_from(least).unwrap_or(u32::MAX).max(floor);
         if mtu == self.mtu || self.network.set_mtu(self.index, mtu).is_err() {
             return false;
@@ -309,7 +316,9 @@ impl State {
     fn tell_once(&mut self, notices: &mut Vec<Notice>, text: &str) {
         if !self.told.iter().any(|told| told == text) && self.told.len() < limits::SENTENCES_MAX {
             self.told.push(text.to_owned());
-            notices.push(Notice::Warning { text: text.to_owned() });
+            notices.push(Notice::Warning {
+                text: text.to_owned(),
+            });
         }
     }
 }
@@ -347,7 +356,9 @@ impl Shard {
 
     /// The server refused the session: for now, or for good.
     pub(super) fn ip_refused(&mut self, now: Instant, status: u16, error: Option<ProxyError>) {
-        let Role::Client(client) = &mut self.role else { return };
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
         let text = match (status, error) {
             (503, Some(ProxyError::ConnectionLimitReached)) => {
                 "the server has no address left for the TUN (its owner can give it a larger --pool); trying on".to_owned()
@@ -390,8 +401,12 @@ impl Shard {
 
     /// News of links, addresses and routes.
     pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
-        let Role::Client(client) = &mut self.role else { return };
-        let Some(monitor) = &mut client.monitor else { return };
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let Some(monitor) = &mut client.monitor else {
+            return;
+        };
         if monitor.drain().any() {
             self.follow_uplink(now);
         }
@@ -401,10 +416,16 @@ impl Shard {
     /// where nothing is heard on the new path soon, it is made anew.
     fn follow_uplink(&mut self, now: Instant) {
         let Some(host) = self.client_host() else { return };
-        let Role::Client(client) = &mut self.role else { return };
-        let Some(server) = client.server_address() else { return };
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let Some(server) = client.server_address() else {
+            return;
+        };
         // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(way) = host.way_to(server.ip()) else { return };
+        let Some(way) = host.way_to(server.ip()) else {
+            return;
+        };
         if client.way.as_ref() == Some(&way) {
             return;
         }
@@ -429,7 +450,11 @@ impl Shard {
     }
 
     /// A socket towards the server.
-    pub(in crate::driver) fn outer_socket(&self, server: SocketAddr, way: Option<&Way>) -> Result<UdpSocket, String> {
+    pub(in crate::driver) fn outer_socket(
+        &self,
+        server: SocketAddr,
+        way: Option<&Way>,
+    ) -> Result<UdpSocket, String> {
         let options = packet_io::SocketOptions {
             interface: way.and_then(Way::interface),
             ..outer::options(&self.common)

@@ -137,7 +137,11 @@ impl Outcome {
         let mut left = packet.packets as u64;
         if let Ok(mut segmenter) = Segmenter::new(&packet.header, packet.bytes, packet.bytes.len()) {
             self.scratch.clear();
-            while left > 0 && segmenter.next_into(&mut self.scratch, ChecksumState::Full).is_some() {
+            while left > 0
+                && segmenter
+                    .next_into(&mut self.scratch, ChecksumState::Full)
+                    .is_some()
+            {
                 if queue.write(&[0; VNET_HEADER_BYTES], &self.scratch).is_ok() {
                     self.written += 1;
                 } else {

@@ -70,16 +70,11 @@ impl Shard {
     ) {
         let own = self.neighbours.own();
         let shard = match &self.role {
-            Role::Server(server) => server
-                .ip
-                .as_ref()
-                .and_then(|host| host.shard_for(elsewhere, own)),
+            Role::Server(server) => server.ip.as_ref().and_then(|host| host.shard_for(elsewhere, own)),
             Role::Client(_) => None,
         };
         match shard {
-            None => self
-                .engine
-                .refuse_packet(now, header, packet, &mut self.delivery),
+            None => self.engine.refuse_packet(now, header, packet, &mut self.delivery),
             Some(shard) => {
                 let parcel = Parcel::Packet {
                     header: *header,
@@ -102,8 +97,7 @@ impl Shard {
         let here = self.engine.send_packet(now, header, packet, &mut self.delivery);
         if here.is_some() {
             // The session ended meanwhile; nobody is asked again, or the packet could go round for ever.
-            self.engine
-                .refuse_packet(now, header, packet, &mut self.delivery);
+            self.engine.refuse_packet(now, header, packet, &mut self.delivery);
         }
     }
 
@@ -127,9 +121,10 @@ impl Shard {
             return;
         }
         let done = if watch {
-            tun.queue
-                .attach()
-                .and_then(|()| self.poller.add(&tun.queue, Token::Tun.encode(), Interest::READABLE))
+            tun.queue.attach().and_then(|()| {
+                self.poller
+                    .add(&tun.queue, Token::Tun.encode(), Interest::READABLE)
+            })
         } else {
             // A queue that is taken out reports an error without end.
             self.poller.remove(&tun.queue).and_then(|()| tun.queue.detach())

@@ -12,7 +12,9 @@ use std::time::Instant;
 use super::device::{Device, failure};
 use super::end::TunEnd;
 use crate::config::{Prefix, ServerTun};
-use crate::core::{Elsewhere, Engine, IpService, Leases, Owner, ProxyError, RequestId, StoredLease, own_address};
+use crate::core::{
+    Elsewhere, Engine, IpService, Leases, Owner, ProxyError, RequestId, StoredLease, own_address,
+};
 use crate::driver::{Parcel, Role, Shard};
 use crate::handle::{Failure, Notice};
 use crate::host::{self, Nat, Network, Undo, forwarding_blockers};
@@ -85,7 +87,12 @@ impl ServerHost {
             .replace_addresses(index, &on_link)
             .map_err(|error| failure(&error))?;
         let forwards = config.nat || config.client_to_client || config.routes.is_some();
-        let has = |is_ipv4: bool| config.pools.iter().any(|pool| pool.address().is_ipv4() == is_ipv4);
+        let has = |is_ipv4: bool| {
+            config
+                .pools
+                .iter()
+                .any(|pool| pool.address().is_ipv4() == is_ipv4)
+        };
         if forwards {
             undo.enable_forwarding(has(true), has(false))
                 .map_err(|error| failure(&error))?;

@@ -189,7 +189,12 @@ impl World {
 
     /// The server serves IP from these pools; to be called before clients connect.
     pub(crate) fn serve_ip(&mut self, pools: &[&str], routes: &[&str], client_to_client: bool) {
-        let parse = |texts: &[&str]| -> Vec<Prefix> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let parse = |texts: &[&str]| -> Vec<Prefix> {
+            texts
+                .iter()
+                .map(|text| text.parse().expect("tests name prefixes"))
+                .collect()
+        };
         let (pools, routes) = (parse(pools), parse(routes));
         let service = IpService::new(pools.clone(), &routes, client_to_client, TargetRules::default());
         let server = self.server();

@@ -8,7 +8,6 @@ use packet::ip::IpView;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The first 64 would be low ports.
 const SOURCE_PORT: u16 = 40_000;
 const DESTINATION_PORT: u16 = 7;
 
@@ -56,7 +55,10 @@ fn ip_header_bytes(address: &str) -> usize {
 
 /// A packet of `protocol` whose transport checksum is made right where it is TCP or UDP.
 pub(crate) fn ip(source: &str, destination: &str, protocol: u8, hop_limit: u8, segment: &[u8]) -> Vec<u8> {
-    let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());
+    let (source, destination): (IpAddr, IpAddr) = (
+        source.parse().expect("tests name addresses"),
+        destination.parse().expect("tests name addresses"),
+    );
     let mut packet = Vec::new();
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -86,7 +88,7 @@ pub(crate) fn ip(source: &str, destination: &str, protocol: u8, hop_limit: u8, s
     };
     let pseudo = checksum::pseudo_header(source, destination, protocol, segment.len());
     packet[header + field..header + field + 2].copy_from_slice(&pseudo.to_be_bytes());
-    checksum::complete(&mut packet).unwrap();
+    checksum::complete(&mut packet).expect("it is TCP or UDP, whole");
     packet
 }
 
@@ -95,7 +97,7 @@ pub(crate) fn icmp_error(packet: &[u8]) -> Option<(u8, u8, u32)> {
     let view = IpView::parse(packet).ok()?;
     let message = view.transport(packet);
     matches!(view.protocol, 1 | 58).then(|| {
-        let rest = u32::from_be_bytes(message[4..8].try_into().unwrap());
+        let rest = u32::from_be_bytes(message[4..8].try_into().expect("four bytes"));
         (message[0], message[1], rest)
     })
 }

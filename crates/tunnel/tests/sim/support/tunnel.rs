@@ -216,7 +216,10 @@ impl Tunnel {
             Action::TokenRefused { .. } => self.reconnects = false,
             Action::Lease { request, owner } => self.lease(now, *request, *owner),
             Action::LeaseOver { owner, .. } => {
-                let leases = self.leases.as_mut().expect("only a server with leases gives some");
+                let leases = self
+                    .leases
+                    .as_mut()
+                    .expect("only a server with leases gives some");
                 leases.release(owner.client);
             }
             Action::Refused { .. }
@@ -239,7 +242,12 @@ impl Tunnel {
     }
 
     /// The TUN gives a packet or super-packet.
-    pub(crate) fn send_packet(&mut self, now: Instant, header: &VnetHeader, packet: &[u8]) -> Option<Elsewhere> {
+    pub(crate) fn send_packet(
+        &mut self,
+        now: Instant,
+        header: &VnetHeader,
+        packet: &[u8],
+    ) -> Option<Elsewhere> {
         let mut packet = packet.to_vec();
         self.engine
             .send_packet(now, &header.encode(), &mut packet, &mut self.recorder)

@@ -1,0 +1,84 @@
+//! What the tests share: a service, a server of it, and waiting with a deadline.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use irpc::channel::{mpsc, oneshot};
+use irpc::rpc::RemoteService;
+use irpc::{WithChannels, rpc_requests};
+use irpc_uds::UdsEndpoint;
+use serde::{Deserialize, Serialize};
+
+/// Longest wait for anything; far above what it takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests of the tests.
+#[rpc_requests(message = EchoMessage)]
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Echo {
+    /// Sends the bytes back.
+    #[rpc(tx = oneshot::Sender<Vec<u8>>)]
+    #[wrap(Back)]
+    Back(Vec<u8>),
+    /// Sends each number back, doubled.
+    #[rpc(rx = mpsc::Receiver<u64>, tx = mpsc::Sender<u64>)]
+    #[wrap(Doubled)]
+    Doubled,
+    /// Never answers.
+    #[rpc(tx = oneshot::Sender<()>)]
+    #[wrap(Never)]
+    Never,
+}
+
+/// Serves on the current runtime.
+pub fn serve(endpoint: UdsEndpoint) {
+    let (requests, mut inbox) = tokio::sync::mpsc::channel(64);
+    tokio::spawn(endpoint.listen(Echo::remote_handler(requests.into())));
+    tokio::spawn(async move {
+        let mut unanswered = Vec::new();
+        while let Some(message) = inbox.recv().await {
+            match message {
+                EchoMessage::Back(WithChannels { inner, tx, .. }) => {
+                    tx.send(inner.0).await.ok();
+                }
+                EchoMessage::Doubled(WithChannels { mut rx, tx, .. }) => {
+                    tokio::spawn(async move {
+                        while let Ok(Some(value)) = rx.recv().await {
+                            if tx.send(value * 2).await.is_err() {
+                                break;
+                            }
+                        }
+                    });
+                }
+                EchoMessage::Never(WithChannels { tx, .. }) => unanswered.push(tx),
+            }
+        }
+    });
+}
+
+/// Waits for `future`, at most [`PATIENCE`].
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: not within {PATIENCE:?}"),
+    }
+}
+
+/// A directory of its own, and a path in it.
+pub fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("socket");
+    (directory, path)
+}
+
+/// The names in a directory, sorted.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("readable");
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
