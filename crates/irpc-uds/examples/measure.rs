@@ -64,8 +64,10 @@ struct Settings {
 }
 
 async fn serve(settings: Settings) -> Result<(), Box<dyn Error>> {
-    let endpoint =
-        UdsListener::new(&settings.path).spin(settings.spin).datagram_bytes(settings.datagram).bind()?;
+    let endpoint = UdsListener::new(&settings.path)
+        .spin(settings.spin)
+        .datagram_bytes(settings.datagram)
+        .bind()?;
     let (requests, mut inbox) = tokio::sync::mpsc::channel(256);
     tokio::spawn(endpoint.listen(Compute::remote_handler(requests.into())));
     while let Some(message) = inbox.recv().await {
@@ -73,7 +75,9 @@ async fn serve(settings: Settings) -> Result<(), Box<dyn Error>> {
             ComputeMessage::Square(WithChannels { inner, tx, .. }) => {
                 tx.send(inner.0.wrapping_mul(inner.0)).await.ok();
             }
-            ComputeMessage::Multiply(WithChannels { inner, mut rx, tx, .. }) => {
+            ComputeMessage::Multiply(WithChannels {
+                inner, mut rx, tx, ..
+            }) => {
                 tokio::spawn(async move {
                     while let Ok(Some(value)) = rx.recv().await {
                         if tx.send(value.wrapping_mul(inner.0)).await.is_err() {
@@ -184,7 +188,9 @@ async fn raw_bulk(settings: &Settings, span: Duration) -> Result<f64, Box<dyn Er
 }
 
 async fn bulk_server(settings: Settings) -> Result<(), Box<dyn Error>> {
-    let endpoint = UdsListener::new(&settings.path).datagram_bytes(settings.datagram).bind()?;
+    let endpoint = UdsListener::new(&settings.path)
+        .datagram_bytes(settings.datagram)
+        .bind()?;
     let endpoint = endpoint.into_endpoint();
     let connection = endpoint.accept().await.ok_or("closed")?.await?;
     let mut stream = connection.accept_uni().await?;
@@ -196,7 +202,9 @@ async fn bulk_server(settings: Settings) -> Result<(), Box<dyn Error>> {
 }
 
 fn connector(path: &Path, settings: &Settings) -> UdsConnector {
-    UdsConnector::new(path).spin(settings.spin).datagram_bytes(settings.datagram)
+    UdsConnector::new(path)
+        .spin(settings.spin)
+        .datagram_bytes(settings.datagram)
 }
 
 fn raw_ping_pong(span: Duration, settings: &Settings) -> Result<f64, Box<dyn Error>> {
@@ -207,7 +215,11 @@ fn raw_ping_pong(span: Duration, settings: &Settings) -> Result<f64, Box<dyn Err
         std::thread::sleep(Duration::from_millis(1));
     }
     let address = rustix::net::SocketAddrUnix::new(&path)?;
-    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, None)?;
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        None,
+    )?;
     rustix::net::connect(&socket, &address)?;
     let start = Instant::now();
     let mut rounds = 0_u64;
@@ -224,7 +236,11 @@ fn raw_ping_pong(span: Duration, settings: &Settings) -> Result<f64, Box<dyn Err
 
 fn raw_server(path: &Path) -> Result<(), Box<dyn Error>> {
     use rustix::net::{RecvFlags, SendFlags};
-    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, None)?;
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        None,
+    )?;
     let temporary = path.with_extension("tmp");
     rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&temporary)?)?;
     rustix::net::listen(&socket, 1)?;
@@ -250,7 +266,14 @@ impl Drop for Role {
 fn child(role: &str, path: &Path, settings: &Settings) -> Result<Role, Box<dyn Error>> {
     let spin = settings.spin.as_micros().to_string();
     let child = Command::new(std::env::current_exe()?)
-        .args([role, "--spin", &spin, "--datagram", &settings.datagram.to_string(), "--path"])
+        .args([
+            role,
+            "--spin",
+            &spin,
+            "--datagram",
+            &settings.datagram.to_string(),
+            "--path",
+        ])
         .arg(path)
         .stdin(Stdio::null())
         .spawn()?;
@@ -274,7 +297,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         spin: Duration::from_micros(argument("--spin").map_or(Ok(0), |micros| micros.parse())?),
         datagram: argument("--datagram").map_or(Ok(DATAGRAM_BYTES_DEFAULT), |bytes| bytes.parse())?,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     match std::env::args().nth(1).as_deref() {
         Some("server") => return runtime.block_on(serve(settings)),
         Some("bulk-server") => return runtime.block_on(bulk_server(settings)),
@@ -285,7 +310,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let only = argument("--only");
     let wanted = |row: &str| only.as_deref().is_none_or(|only| only == row);
     if wanted("raw") {
-        println!("raw SEQPACKET ping-pong     {:>12.0} /s", raw_ping_pong(span, &settings)?);
+        println!(
+            "raw SEQPACKET ping-pong     {:>12.0} /s",
+            raw_ping_pong(span, &settings)?
+        );
     }
     runtime.block_on(async {
         let one_process = std::env::args().any(|argument| argument == "--one-process");
@@ -301,21 +329,36 @@ fn main() -> Result<(), Box<dyn Error>> {
         await_path(&settings.path).await;
         let client: Client<Compute> = connector(&settings.path, &settings).client().await?;
         if wanted("sequential") {
-            println!("sequential                  {:>12.0} /s", sequential(&client, span).await?);
+            println!(
+                "sequential                  {:>12.0} /s",
+                sequential(&client, span).await?
+            );
         }
         for width in [8, 32, 256] {
             if wanted(&format!("parallel-{width}")) {
-                println!("parallel {width:<3}                {:>12.0} /s", parallel(&client, width, span).await?);
+                println!(
+                    "parallel {width:<3}                {:>12.0} /s",
+                    parallel(&client, width, span).await?
+                );
             }
         }
         if wanted("bidi") {
-            println!("messages in one stream      {:>12.0} /s", bidirectional(&client, span).await?);
+            println!(
+                "messages in one stream      {:>12.0} /s",
+                bidirectional(&client, span).await?
+            );
         }
         if wanted("bulk") {
-            println!("1 MiB messages              {:>12.0} MB/s", bulk(&client, span).await?);
+            println!(
+                "1 MiB messages              {:>12.0} MB/s",
+                bulk(&client, span).await?
+            );
         }
         if wanted("raw-bulk") {
-            println!("bytes in one QUIC stream    {:>12.0} MB/s", raw_bulk(&settings, span).await?);
+            println!(
+                "bytes in one QUIC stream    {:>12.0} MB/s",
+                raw_bulk(&settings, span).await?
+            );
         }
         Ok(())
     })

@@ -64,7 +64,9 @@ struct Place {
 impl Place {
     fn open(path: &Path) -> Result<Self, BindError> {
         let failed = |step, source: Errno| io_error(path, step, source);
-        let name = path.file_name().ok_or(failed("find a file name in the path", Errno::INVAL))?;
+        let name = path
+            .file_name()
+            .ok_or(failed("find a file name in the path", Errno::INVAL))?;
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -110,14 +112,14 @@ impl Place {
     fn bind(&self, socket: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
         if cfg!(any(target_os = "linux", target_os = "android")) {
             let directory = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
-            let address = SocketAddrUnix::new(&directory.join(name))?;
+            let address = SocketAddrUnix::new(directory.join(name))?;
             match rustix::net::bind(socket, &address) {
                 // No /proc here.
                 Err(Errno::NOENT) => {}
                 done => return done,
             }
         }
-        rustix::net::bind(socket, &SocketAddrUnix::new(&self.path.with_file_name(name))?)
+        rustix::net::bind(socket, &SocketAddrUnix::new(self.path.with_file_name(name))?)
     }
 }
 
@@ -158,7 +160,9 @@ impl Lock {
             match locked {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    let owner = text.strip_prefix(MARK).and_then(|rest| rest.split([',', '\n']).next());
+                    let owner = text
+                        .strip_prefix(MARK)
+                        .and_then(|rest| rest.split([',', '\n']).next());
                     return Err(BindError::InUse {
                         path: place.path.clone(),
                         owner: owner.unwrap_or("unknown").to_owned(),
@@ -195,17 +199,24 @@ fn parse_note(text: &str) -> Option<FileId> {
 
 /// Binds a listening socket at `path`.
 pub(crate) fn bind(path: &Path, options: BindOptions) -> Result<(OwnedFd, Claim), BindError> {
-    let address = Address::from(path).checked().map_err(|bytes| BindError::PathTooLong {
-        path: path.to_owned(),
-        bytes,
-    })?;
+    let address = Address::from(path)
+        .checked()
+        .map_err(|bytes| BindError::PathTooLong {
+            path: path.to_owned(),
+            bytes,
+        })?;
     let place = Place::open(path)?;
     let mut lock = Lock::acquire(&place)?;
     let stale = look(&place, &address, &lock, options.kind)?;
 
-    let socket = options.kind.socket().map_err(|source| io_error(path, "make a socket", source))?;
+    let socket = options
+        .kind
+        .socket()
+        .map_err(|source| io_error(path, "make a socket", source))?;
     let temporary = OsString::from(format!(".uds-{:08x}", rand::random::<u32>()));
-    place.bind(&socket, &temporary).map_err(place.error("make the socket file"))?;
+    place
+        .bind(&socket, &temporary)
+        .map_err(place.error("make the socket file"))?;
     let settled = settle(&place, &socket, &temporary, stale, options, &mut lock);
     if settled.is_err() {
         place.remove(&temporary).ok();
@@ -221,11 +232,15 @@ fn look(
     lock: &Lock,
     kind: SocketKind,
 ) -> Result<Option<FileId>, BindError> {
-    let Some(stat) = place.stat(&place.name).map_err(place.error("look at the path"))? else { return Ok(None) };
+    let Some(stat) = place.stat(&place.name).map_err(place.error("look at the path"))? else {
+        return Ok(None);
+    };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(place.foreign("a file that is no socket"));
     }
-    let probe = kind.socket().map_err(|source| io_error(&place.path, "make a socket", source))?;
+    let probe = kind
+        .socket()
+        .map_err(|source| io_error(&place.path, "make a socket", source))?;
     match rustix::net::connect(&probe, address) {
         Err(Errno::CONNREFUSED) if lock.noted == Some(file_id(&stat)) => Ok(Some(file_id(&stat))),
         Err(Errno::CONNREFUSED) => Err(place.foreign("a socket that nobody listens on")),
@@ -251,7 +266,9 @@ fn settle(
         rustix::fs::chownat(&place.directory, temporary, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(place.error("set the owner of the socket"))?;
     }
-    let made = place.stat(temporary).map_err(place.error("look at the new socket"))?;
+    let made = place
+        .stat(temporary)
+        .map_err(place.error("look at the new socket"))?;
     let made = file_id(&made.ok_or_else(|| place.error("find the new socket")(Errno::NOENT))?);
     let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
     rustix::net::listen(socket, backlog).map_err(place.error("listen"))?;
@@ -267,24 +284,31 @@ fn settle(
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn install(place: &Place, temporary: &OsStr, stale: Option<FileId>) -> Result<(), BindError> {
     use rustix::fs::RenameFlags;
-    let rename = |flags| {
-        rustix::fs::renameat_with(&place.directory, temporary, &place.directory, &place.name, flags)
-    };
+    let rename =
+        |flags| rustix::fs::renameat_with(&place.directory, temporary, &place.directory, &place.name, flags);
     let Some(stale) = stale else {
         return match rename(RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => Err(place.foreign("a file that has just appeared")),
             // This file system can't; the path was free a moment ago.
-            Err(Errno::INVAL) => rename(RenameFlags::empty()).map_err(place.error("move the socket to its path")),
+            Err(Errno::INVAL) => {
+                rename(RenameFlags::empty()).map_err(place.error("move the socket to its path"))
+            }
             done => done.map_err(place.error("move the socket to its path")),
         };
     };
     match rename(RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL) => return rename(RenameFlags::empty()).map_err(place.error("replace the dead socket")),
+        Err(Errno::INVAL) => {
+            return rename(RenameFlags::empty()).map_err(place.error("replace the dead socket"));
+        }
         done => done.map_err(place.error("replace the dead socket"))?,
     }
-    let replaced = place.stat(temporary).map_err(place.error("look at the dead socket"))?;
+    let replaced = place
+        .stat(temporary)
+        .map_err(place.error("look at the dead socket"))?;
     if replaced.is_some_and(|replaced| file_id(&replaced) == stale) {
-        return place.remove(temporary).map_err(place.error("remove the dead socket"));
+        return place
+            .remove(temporary)
+            .map_err(place.error("remove the dead socket"));
     }
     rename(RenameFlags::EXCHANGE).map_err(place.error("put a foreign file back"))?;
     Err(place.foreign("a file that has just appeared"))
@@ -323,8 +347,10 @@ mod tests {
     };
 
     fn names(directory: &Path) -> Vec<OsString> {
-        let mut names: Vec<_> =
-            std::fs::read_dir(directory).expect("readable").map(|entry| entry.expect("an entry").file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(directory)
+            .expect("readable")
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
         names.sort();
         names
     }
@@ -338,7 +364,10 @@ mod tests {
         assert_eq!(mode, 0o640);
         let error = bind(&path, OPTIONS).expect_err("taken");
         let own = std::process::id().to_string();
-        assert!(matches!(&error, BindError::InUse { owner, .. } if *owner == own), "{error}");
+        assert!(
+            matches!(&error, BindError::InUse { owner, .. } if *owner == own),
+            "{error}"
+        );
         assert_eq!(names(directory.path()), ["s", "s.lock"]);
         drop(claim);
         assert!(names(directory.path()).is_empty());
@@ -399,6 +428,8 @@ mod tests {
         std::os::unix::net::UnixStream::connect(&path).expect("it listens");
         drop(claim);
         let error = bind(&directory.path().join("n".repeat(room + 1)), OPTIONS).expect_err("too long");
-        assert!(matches!(error, BindError::PathTooLong { bytes, .. } if bytes == crate::limits::PATH_BYTES_MAX + 1));
+        assert!(
+            matches!(error, BindError::PathTooLong { bytes, .. } if bytes == crate::limits::PATH_BYTES_MAX + 1)
+        );
     }
 }

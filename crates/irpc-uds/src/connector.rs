@@ -109,11 +109,13 @@ impl UdsConnector {
     async fn attempt(&self) -> Result<Connection, ConnectError> {
         let socket = self.socket().await?;
         let cred = PeerCred::of(&socket).map_err(self.failed("look at its server"))?;
-        let datagram_bytes =
-            usable_datagram_bytes(&socket, self.datagram_bytes).map_err(self.failed("read its buffer size"))?;
+        let datagram_bytes = usable_datagram_bytes(&socket, self.datagram_bytes)
+            .map_err(self.failed("read its buffer size"))?;
         let hub = Hub::new(Handle::current(), self.spin);
         let mut sockets = UdsSocket::new(None, datagram_bytes);
-        let server = sockets.add(socket, self.kind, cred).map_err(self.failed("watch it"))?;
+        let server = sockets
+            .add(socket, self.kind, cred)
+            .map_err(self.failed("watch it"))?;
         let config = endpoint_config(datagram_bytes);
         let endpoint = noq::Endpoint::new_with_abstract_socket(config, None, Box::new(sockets), hub)
             .map_err(self.failed("start its endpoint"))?;
@@ -126,7 +128,10 @@ impl UdsConnector {
     /// A connected socket; waits where the server's backlog is full, which the system tells at once.
     async fn socket(&self) -> Result<OwnedFd, ConnectError> {
         let path = || self.address.display_path();
-        let address = self.address.checked().map_err(|bytes| ConnectError::PathTooLong { path: path(), bytes })?;
+        let address = self
+            .address
+            .checked()
+            .map_err(|bytes| ConnectError::PathTooLong { path: path(), bytes })?;
         let socket = self.kind.socket().map_err(self.failed("make a socket"))?;
         let mut pause = BACKLOG_PAUSE;
         loop {
@@ -180,4 +185,7 @@ impl UdsConnector {
     }
 }
 
-const _: () = assert!(Code::Refused as u8 == 2, "RFC 9000 section 20.1: CONNECTION_REFUSED");
+const _: () = assert!(
+    Code::Refused as u8 == 2,
+    "RFC 9000 section 20.1: CONNECTION_REFUSED"
+);

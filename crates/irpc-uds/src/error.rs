@@ -13,7 +13,9 @@ use crate::limits::PATH_BYTES_MAX;
 #[non_exhaustive]
 pub enum BindError {
     /// The path does not fit a socket address.
-    #[error("{path}: a socket's path may have {PATH_BYTES_MAX} bytes, this one has {bytes}; choose a shorter one")]
+    #[error(
+        "{path}: a socket's path may have {PATH_BYTES_MAX} bytes, this one has {bytes}; choose a shorter one"
+    )]
     PathTooLong {
         /// The path.
         path: PathBuf,
@@ -29,7 +31,9 @@ pub enum BindError {
         owner: String,
     },
     /// There is something that this crate did not make.
-    #[error("{path}: there is {what}, which this library did not make and will not delete; remove it or choose another path")]
+    #[error(
+        "{path}: there is {what}, which this library did not make and will not delete; remove it or choose another path"
+    )]
     Foreign {
         /// The path.
         path: PathBuf,
@@ -79,7 +83,9 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// The permissions of the socket or of a directory above it forbid it.
-    #[error("{path}: permission denied; connecting needs write permission on the socket and search permission on its directories")]
+    #[error(
+        "{path}: permission denied; connecting needs write permission on the socket and search permission on its directories"
+    )]
     Denied {
         /// The path.
         path: PathBuf,

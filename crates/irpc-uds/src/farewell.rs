@@ -45,7 +45,9 @@ pub(crate) struct End {
 impl End {
     pub(crate) const GONE: Self = Self {
         code: Code::Gone,
-        reason: Cow::Borrowed("the peer's end of the Unix socket is closed: its process has ended or let go of it"),
+        reason: Cow::Borrowed(
+            "the peer's end of the Unix socket is closed: its process has ended or let go of it",
+        ),
     };
 
     pub(crate) fn violation(reason: impl Into<Cow<'static, str>>) -> Self {
@@ -104,7 +106,9 @@ impl<'a> Reader<'a> {
     fn varint(&mut self) -> Option<usize> {
         let first = *self.0.first()?;
         let bytes = self.take(1 << (first >> 6))?;
-        let value = bytes[1..].iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
+        let value = bytes[1..].iter().fold(u64::from(first & 0x3f), |value, byte| {
+            value << 8 | u64::from(*byte)
+        });
         usize::try_from(value).ok()
     }
 
@@ -188,7 +192,14 @@ fn next_number(number: &[u8]) -> Vec<u8> {
 pub(crate) fn closing_packet(last: &[u8], end: &End) -> Option<Vec<u8>> {
     let last = last_packet(last)?;
     let number = next_number(last.number);
-    Some(build(last.first, last.version, last.destination, last.source, &number, end))
+    Some(build(
+        last.first,
+        last.version,
+        last.destination,
+        last.source,
+        &number,
+        end,
+    ))
 }
 
 /// The packet by which the receiver of `sent`, a client's first datagram, would have refused it.
@@ -198,7 +209,14 @@ pub(crate) fn refusing_packet(sent: &[u8], end: &End) -> Option<Vec<u8>> {
         return None;
     }
     let first = LONG_HEADER | FIXED_BIT | TYPE_INITIAL;
-    Some(build(first, sent.version, sent.source, sent.destination, &[0], end))
+    Some(build(
+        first,
+        sent.version,
+        sent.source,
+        sent.destination,
+        &[0],
+        end,
+    ))
 }
 
 fn build(first: u8, version: &[u8], destination: &[u8], source: &[u8], number: &[u8], end: &End) -> Vec<u8> {
@@ -235,7 +253,13 @@ fn build(first: u8, version: &[u8], destination: &[u8], source: &[u8], number: &
 pub fn fuzz(input: &[u8]) {
     read_notice(input);
     initial_destination(input);
-    for packet in [closing_packet(input, &End::GONE), refusing_packet(input, &End::GONE)].into_iter().flatten() {
+    for packet in [
+        closing_packet(input, &End::GONE),
+        refusing_packet(input, &End::GONE),
+    ]
+    .into_iter()
+    .flatten()
+    {
         assert!(last_packet(&packet).is_some(), "what was written can be read");
     }
 }
@@ -250,21 +274,41 @@ mod tests {
             code: Code::Gone,
             reason: "x".repeat(rest).into(),
         };
-        build(LONG_HEADER | FIXED_BIT | kind, b"uds\x01", b"destined", b"origin", number, &end)
+        build(
+            LONG_HEADER | FIXED_BIT | kind,
+            b"uds\x01",
+            b"destined",
+            b"origin",
+            number,
+            &end,
+        )
     }
 
     #[test]
     fn the_last_of_several_packets_is_continued() {
         let short_packet = build(FIXED_BIT | 0x04, &[], b"12345678", &[], &[0xff, 0xff], &End::GONE);
-        let datagram = [long(TYPE_INITIAL, &[7], 30), long(TYPE_HANDSHAKE, &[0, 9], 20), short_packet].concat();
+        let datagram = [
+            long(TYPE_INITIAL, &[7], 30),
+            long(TYPE_HANDSHAKE, &[0, 9], 20),
+            short_packet,
+        ]
+        .concat();
         let closing = closing_packet(&datagram, &End::GONE).expect("three packets");
-        assert_eq!(closing[0], FIXED_BIT | 0x04 | 1, "the same key phase, two bytes of number");
+        assert_eq!(
+            closing[0],
+            FIXED_BIT | 0x04 | 1,
+            "the same key phase, two bytes of number"
+        );
         assert_eq!(closing[1..9], *b"12345678");
         assert_eq!(closing[9..11], [0, 0], "the number after 65,535");
 
         let handshake = closing_packet(&datagram[..datagram.len() / 2], &End::GONE).expect("two packets");
         let last = last_packet(&handshake).expect("one packet");
-        assert_eq!(last.first & TYPE_MASK, TYPE_INITIAL, "a packet that was cut does not count");
+        assert_eq!(
+            last.first & TYPE_MASK,
+            TYPE_INITIAL,
+            "a packet that was cut does not count"
+        );
     }
 
     #[test]
@@ -280,7 +324,10 @@ mod tests {
     fn a_refusal_answers_the_client() {
         let refusal = refusing_packet(&long(TYPE_INITIAL, &[0], 10), &End::GONE).expect("an Initial");
         let answer = last_packet(&refusal).expect("one packet");
-        assert_eq!((answer.destination, answer.source), (&b"origin"[..], &b"destined"[..]));
+        assert_eq!(
+            (answer.destination, answer.source),
+            (&b"origin"[..], &b"destined"[..])
+        );
         assert!(refusing_packet(&long(TYPE_HANDSHAKE, &[0], 10), &End::GONE).is_none());
     }
 
@@ -288,7 +335,10 @@ mod tests {
     fn a_notice_carries_its_text_and_no_packet_is_one() {
         let end = read_notice(&notice("uid 7 is not allowed")).expect("a notice");
         assert_eq!((end.code, &*end.reason), (Code::Refused, "uid 7 is not allowed"));
-        assert_eq!(read_notice(&notice(&"ä".repeat(400))).expect("cut").reason.len(), REASON_BYTES_MAX);
+        assert_eq!(
+            read_notice(&notice(&"ä".repeat(400))).expect("cut").reason.len(),
+            REASON_BYTES_MAX
+        );
         assert!(read_notice(&long(TYPE_INITIAL, &[0], 10)).is_none());
         assert!(read_notice(&[]).is_none());
     }

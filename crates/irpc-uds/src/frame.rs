@@ -49,7 +49,9 @@ impl Deframer {
     /// Takes the next whole datagram.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let waiting = &self.buffer[self.start..self.end];
-        let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX_BYTES>() else {
+            return Ok(None);
+        };
         let len = usize::from(u16::from_be_bytes(*prefix));
         if len == 0 || len > self.datagram_bytes_max {
             return Err(BadLength(len));
@@ -65,13 +67,17 @@ impl Deframer {
 
 /// The prefix of a datagram of `len` bytes.
 pub(crate) fn prefix(len: usize) -> [u8; PREFIX_BYTES] {
-    u16::try_from(len).expect("QUIC sends datagrams of at most 65,527 bytes").to_be_bytes()
+    u16::try_from(len)
+        .expect("QUIC sends datagrams of at most 65,527 bytes")
+        .to_be_bytes()
 }
 
 /// Reads `input` as a stream that arrives in pieces whose length its first byte tells.
 #[doc(hidden)]
 pub fn fuzz(input: &[u8]) {
-    let Some((piece, rest)) = input.split_first() else { return };
+    let Some((piece, rest)) = input.split_first() else {
+        return;
+    };
     let mut deframer = Deframer::new(DATAGRAM_BYTES_MAX.min(2_000));
     let mut datagrams = 0;
     for chunk in rest.chunks(usize::from(*piece).max(1)) {

@@ -48,7 +48,10 @@ pub(crate) struct Hub {
 
 impl std::fmt::Debug for Hub {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Hub").field("spin", &self.spin).finish_non_exhaustive()
+        formatter
+            .debug_struct("Hub")
+            .field("spin", &self.spin)
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,7 +77,10 @@ impl Runtime for Hub {
     }
 
     fn spawn(&self, driver: BoxedDriver) {
-        let mut spawned = self.spawned.lock().expect("nothing panics while it holds this lock");
+        let mut spawned = self
+            .spawned
+            .lock()
+            .expect("nothing panics while it holds this lock");
         spawned.drivers.push(driver);
         if !spawned.running
             && let Some(hub) = self.itself.upgrade()
@@ -128,7 +134,11 @@ impl HubTask {
     fn admit(&mut self) {
         self.hub.newcomers.taken();
         let drivers = {
-            let mut spawned = self.hub.spawned.lock().expect("nothing panics while it holds this lock");
+            let mut spawned = self
+                .hub
+                .spawned
+                .lock()
+                .expect("nothing panics while it holds this lock");
             std::mem::take(&mut spawned.drivers)
         };
         for future in drivers {
@@ -152,7 +162,9 @@ impl HubTask {
                 self.admit();
                 continue;
             }
-            let Some(driver) = self.drivers.get_mut(index) else { continue };
+            let Some(driver) = self.drivers.get_mut(index) else {
+                continue;
+            };
             driver.token.taken();
             let mut context = Context::from_waker(&driver.waker);
             let polled = catch_unwind(AssertUnwindSafe(|| driver.future.as_mut().poll(&mut context)));
@@ -174,7 +186,11 @@ impl HubTask {
         if !self.drivers.is_empty() {
             return false;
         }
-        let mut spawned = self.hub.spawned.lock().expect("nothing panics while it holds this lock");
+        let mut spawned = self
+            .hub
+            .spawned
+            .lock()
+            .expect("nothing panics while it holds this lock");
         spawned.running = !spawned.drivers.is_empty();
         !spawned.running
     }
@@ -223,7 +239,8 @@ impl Future for HubTask {
 /// The message of a panic, where it has one.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }
 
 #[cfg(test)]
@@ -263,7 +280,11 @@ mod tests {
         hub.spawn(Box::pin(std::future::poll_fn(move |context| {
             *shared.lock().expect("no panic") = Some(context.waker().clone());
             count.fetch_add(1, Ordering::Relaxed);
-            if seen.load(Ordering::Relaxed) == 8 { Poll::Ready(()) } else { Poll::Pending }
+            if seen.load(Ordering::Relaxed) == 8 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })));
         while polls.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
@@ -274,7 +295,12 @@ mod tests {
                 let (wakers, writes) = (wakers.clone(), writes.clone());
                 tokio::spawn(async move {
                     writes.fetch_add(1, Ordering::Relaxed);
-                    wakers.lock().expect("no panic").as_ref().expect("polled before").wake_by_ref();
+                    wakers
+                        .lock()
+                        .expect("no panic")
+                        .as_ref()
+                        .expect("polled before")
+                        .wake_by_ref();
                 })
             })
             .collect();

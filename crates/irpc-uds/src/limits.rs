@@ -126,7 +126,11 @@ pub(crate) const HANDSHAKE_DATAGRAM_BYTES_KEPT: usize = 4_096;
 /// Bytes kept of the last short-header datagram of a peer: first byte, connection ID, packet number.
 pub(crate) const SHORT_HEADER_BYTES: usize = 1 + CONNECTION_ID_BYTES + 4;
 
-const _: () = assert!(ACK_ELICITING_THRESHOLD as usize * (DATAGRAM_BYTES_MAX as usize) < SEND_WINDOW_BYTES as usize / 3);
+const _: () = assert!(
+    ACK_ELICITING_THRESHOLD as usize * (DATAGRAM_BYTES_MAX as usize) < SEND_WINDOW_BYTES as usize / 3
+);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
-const _: () = assert!(DATAGRAM_BYTES_DEFAULT <= DATAGRAM_BYTES_MAX && DATAGRAM_BYTES_DEFAULT >= DATAGRAM_BYTES_MIN);
-const _: () = assert!(HANDSHAKE_DATAGRAM_BYTES_KEPT > REASON_BYTES_MAX + 2 * (1 + CONNECTION_ID_BYTES_MAX) + 32);
+const _: () =
+    assert!(DATAGRAM_BYTES_DEFAULT <= DATAGRAM_BYTES_MAX && DATAGRAM_BYTES_DEFAULT >= DATAGRAM_BYTES_MIN);
+const _: () =
+    assert!(HANDSHAKE_DATAGRAM_BYTES_KEPT > REASON_BYTES_MAX + 2 * (1 + CONNECTION_ID_BYTES_MAX) + 32);

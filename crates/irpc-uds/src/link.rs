@@ -135,7 +135,9 @@ impl Link {
                 Ok(None) if batch.drained => break,
                 Ok(None) => {}
                 Err(BadLength(len)) => {
-                    batch.end = Some(End::violation(format!("the peer announced a datagram of {len} bytes")));
+                    batch.end = Some(End::violation(format!(
+                        "the peer announced a datagram of {len} bytes"
+                    )));
                     break;
                 }
             }
@@ -257,13 +259,19 @@ fn failed(error: &io::Error) -> Batch {
 }
 
 fn too_long(bytes: usize) -> End {
-    End::violation(format!("the peer sent a datagram of more than the {bytes} bytes it was told"))
+    End::violation(format!(
+        "the peer sent a datagram of more than the {bytes} bytes it was told"
+    ))
 }
 
 /// Sends one datagram over a socket that has not carried any, as far as it takes it at once.
 pub(crate) fn say(socket: &OwnedFd, kind: SocketKind, datagram: &[u8]) {
     let length = prefix(datagram.len());
     let parts = [IoSlice::new(&length), IoSlice::new(datagram)];
-    let parts = if kind == SocketKind::Stream { &parts[..] } else { &parts[1..] };
+    let parts = if kind == SocketKind::Stream {
+        &parts[..]
+    } else {
+        &parts[1..]
+    };
     send_slices(socket, parts).ok();
 }

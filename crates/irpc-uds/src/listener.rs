@@ -22,8 +22,8 @@ use crate::error::BindError;
 use crate::farewell;
 use crate::hub::Hub;
 use crate::limits::{
-    ACCEPT_PAUSE, ACCEPTS_PER_TURN, BACKLOG_DEFAULT, DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN,
-    MODE_DEFAULT, PEERS_MAX_DEFAULT,
+    ACCEPT_PAUSE, ACCEPTS_PER_TURN, BACKLOG_DEFAULT, DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX,
+    DATAGRAM_BYTES_MIN, MODE_DEFAULT, PEERS_MAX_DEFAULT,
 };
 use crate::link;
 use crate::peer::PeerCred;
@@ -64,9 +64,16 @@ pub struct UdsListener {
 impl fmt::Debug for UdsListener {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("UdsListener");
-        shown.field("address", &self.address).field("options", &self.options);
-        shown.field("has_policy", &self.policy.is_some()).field("peers_max", &self.peers_max);
-        shown.field("datagram_bytes", &self.datagram_bytes).field("spin", &self.spin).finish()
+        shown
+            .field("address", &self.address)
+            .field("options", &self.options);
+        shown
+            .field("has_policy", &self.policy.is_some())
+            .field("peers_max", &self.peers_max);
+        shown
+            .field("datagram_bytes", &self.datagram_bytes)
+            .field("spin", &self.spin)
+            .finish()
     }
 }
 
@@ -199,7 +206,10 @@ impl UdsListener {
             Box::new(socket),
             hub,
         );
-        Ok(UdsEndpoint::new(endpoint.map_err(failed("start its endpoint"))?, path))
+        Ok(UdsEndpoint::new(
+            endpoint.map_err(failed("start its endpoint"))?,
+            path,
+        ))
     }
 
     fn bind_abstract(&self) -> Result<OwnedFd, BindError> {
@@ -259,7 +269,11 @@ pub(crate) struct Acceptor {
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Acceptor").field("io", &self.io).field("kind", &self.kind).finish_non_exhaustive()
+        formatter
+            .debug_struct("Acceptor")
+            .field("io", &self.io)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
 }
 
@@ -304,7 +318,10 @@ impl Acceptor {
             }
         }
         self.accepted = 0;
-        let due = self.timer.as_mut().is_some_and(|timer| timer.as_mut().poll(context).is_ready());
+        let due = self
+            .timer
+            .as_mut()
+            .is_some_and(|timer| timer.as_mut().poll(context).is_ready());
         if due {
             self.timer = None;
             return Attention::Due;
@@ -317,7 +334,10 @@ impl Acceptor {
         prepare(socket)?;
         let cred = PeerCred::of(socket)?;
         if clients >= self.peers_max {
-            return Ok(Err(format!("it serves at most {} clients at once", self.peers_max)));
+            return Ok(Err(format!(
+                "it serves at most {} clients at once",
+                self.peers_max
+            )));
         }
         if self.policy.as_ref().is_some_and(|policy| !policy(&cred)) {
             return Ok(Err(format!("its policy does not allow {cred}")));

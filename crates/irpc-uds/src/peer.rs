@@ -127,7 +127,11 @@ mod tests {
 
     #[test]
     fn identities_are_distinct_and_end_with_their_last_holder() {
-        let cred = |uid| PeerCred { uid, gid: 2, pid: None };
+        let cred = |uid| PeerCred {
+            uid,
+            gid: 2,
+            pid: None,
+        };
         let (first, second) = (Identity::register(cred(1)), Identity::register(cred(2)));
         let (one, two) = (first.address(), second.address());
         assert_ne!(one, two);

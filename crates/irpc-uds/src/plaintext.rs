@@ -12,8 +12,8 @@ use std::hash::BuildHasher;
 
 use bytes::BytesMut;
 use noq_proto::crypto::{
-    ClientConfig, CryptoError, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey, HmacKey, KeyPair, Keys,
-    PacketKey, ServerConfig, Session, UnsupportedVersion,
+    ClientConfig, CryptoError, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey, HmacKey, KeyPair,
+    Keys, PacketKey, ServerConfig, Session, UnsupportedVersion,
 };
 use noq_proto::transport_parameters::TransportParameters;
 use noq_proto::{ConnectError, ConnectionId, PathId, Side, TransportError, TransportErrorCode};
@@ -65,14 +65,18 @@ impl PlainSession {
 
     /// Takes one whole message out of the inbox.
     fn take_message(&mut self) -> Result<Option<Vec<u8>>, TransportError> {
-        let Some((head, rest)) = self.inbox.split_first_chunk::<2>() else { return Ok(None) };
+        let Some((head, rest)) = self.inbox.split_first_chunk::<2>() else {
+            return Ok(None);
+        };
         let len = usize::from(u16::from_be_bytes(*head));
         if len > HANDSHAKE_BYTES_MAX {
             return Err(violation(format!(
                 "handshake message of {len} bytes, more than {HANDSHAKE_BYTES_MAX}"
             )));
         }
-        let Some(message) = rest.get(..len) else { return Ok(None) };
+        let Some(message) = rest.get(..len) else {
+            return Ok(None);
+        };
         let message = message.to_vec();
         self.inbox.drain(..2 + len);
         Ok(Some(message))
@@ -90,7 +94,11 @@ impl PlainSession {
         match self.stage {
             Stage::AwaitFinish if message.is_empty() => {
                 // The client answers with its own, the server has sent its already.
-                self.stage = if self.side.is_client() { Stage::Finish } else { Stage::Done };
+                self.stage = if self.side.is_client() {
+                    Stage::Finish
+                } else {
+                    Stage::Done
+                };
                 Ok(false)
             }
             stage => Err(violation(format!(
@@ -170,7 +178,11 @@ impl Session for PlainSession {
             }
             (side, Stage::Finish) => {
                 Self::write_message(buf, &[]);
-                self.stage = if side.is_client() { Stage::Done } else { Stage::AwaitFinish };
+                self.stage = if side.is_client() {
+                    Stage::Done
+                } else {
+                    Stage::AwaitFinish
+                };
                 Some(plain_keys())
             }
             _ => None,
@@ -188,7 +200,12 @@ impl Session for PlainSession {
         false
     }
 
-    fn export_keying_material(&self, _: &mut [u8], _: &[u8], _: &[u8]) -> Result<(), ExportKeyingMaterialError> {
+    fn export_keying_material(
+        &self,
+        _: &mut [u8],
+        _: &[u8],
+        _: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
         Err(ExportKeyingMaterialError)
     }
 }
@@ -263,14 +280,23 @@ impl PacketKey for PlainKey {
 pub(crate) struct PlainConfig;
 
 impl ClientConfig for PlainConfig {
-    fn start_session(&self, _: u32, _: &str, params: &TransportParameters) -> Result<Box<dyn Session>, ConnectError> {
+    fn start_session(
+        &self,
+        _: u32,
+        _: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn Session>, ConnectError> {
         Ok(PlainSession::boxed(Side::Client, params))
     }
 }
 
 impl ServerConfig for PlainConfig {
     fn initial_keys(&self, version: u32, _: ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        if version == VERSION { Ok(plain_keys()) } else { Err(UnsupportedVersion) }
+        if version == VERSION {
+            Ok(plain_keys())
+        } else {
+            Err(UnsupportedVersion)
+        }
     }
 
     /// Never valid: a client refuses every Retry, and no address needs validation.
@@ -312,7 +338,11 @@ impl HmacKey for TokenHash {
     fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
         let mut expected = [0; 32];
         self.sign(data, &mut expected);
-        if signature == expected { Ok(()) } else { Err(CryptoError) }
+        if signature == expected {
+            Ok(())
+        } else {
+            Err(CryptoError)
+        }
     }
 }
 
@@ -326,14 +356,20 @@ impl HandshakeTokenKey for TokenHash {
     fn open<'a>(&self, nonce: u128, data: &'a mut [u8]) -> Result<&'a [u8], CryptoError> {
         let (data, tag) = data.split_last_chunk::<16>().ok_or(CryptoError)?;
         let expected = self.hash(&[&nonce.to_be_bytes(), data].concat());
-        if *tag == expected { Ok(data) } else { Err(CryptoError) }
+        if *tag == expected {
+            Ok(data)
+        } else {
+            Err(CryptoError)
+        }
     }
 }
 
 /// Reads `input` as the handshake bytes of a client and of a server, in pieces whose length its first byte tells.
 #[doc(hidden)]
 pub fn fuzz(input: &[u8]) {
-    let Some((piece, rest)) = input.split_first() else { return };
+    let Some((piece, rest)) = input.split_first() else {
+        return;
+    };
     for side in [Side::Client, Side::Server] {
         let mut session = PlainSession {
             side,
@@ -350,7 +386,10 @@ pub fn fuzz(input: &[u8]) {
                 break;
             }
             session.write_handshake(&mut outgoing);
-            assert!(session.inbox.len() <= 2 * HANDSHAKE_BYTES_MAX, "what waits for its end is bounded");
+            assert!(
+                session.inbox.len() <= 2 * HANDSHAKE_BYTES_MAX,
+                "what waits for its end is bounded"
+            );
         }
     }
 }
@@ -415,16 +454,25 @@ mod tests {
     #[test]
     fn bad_handshakes_are_errors_that_say_why() {
         let mut server = session(Side::Server);
-        let too_long = u16::try_from(HANDSHAKE_BYTES_MAX + 1).expect("fits").to_be_bytes();
+        let too_long = u16::try_from(HANDSHAKE_BYTES_MAX + 1)
+            .expect("fits")
+            .to_be_bytes();
         let error = server.read_handshake(&too_long).expect_err("too long");
         assert!(error.to_string().contains("4097 bytes"), "{error}");
 
         let mut server = session(Side::Server);
-        assert!(server.read_handshake(&[0, 2, 0xff, 0xff]).is_err(), "malformed parameters");
+        assert!(
+            server.read_handshake(&[0, 2, 0xff, 0xff]).is_err(),
+            "malformed parameters"
+        );
 
         let mut server = session(Side::Server);
-        server.read_handshake(&[0, 0]).expect("no parameters are the defaults");
-        let error = server.read_handshake(&[0, 0]).expect_err("finished before it was answered");
+        server
+            .read_handshake(&[0, 0])
+            .expect("no parameters are the defaults");
+        let error = server
+            .read_handshake(&[0, 0])
+            .expect_err("finished before it was answered");
         assert!(error.to_string().contains("Hello"), "{error}");
     }
 

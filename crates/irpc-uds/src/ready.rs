@@ -39,13 +39,19 @@ impl ReadyList {
 
     /// Moves all indices to the end of `indices`. Whoever takes one calls [`Token::taken`] before looking.
     pub(crate) fn take_into(&self, indices: &mut impl Extend<usize>) {
-        let mut state = self.state.lock().expect("nothing panics while it holds this lock");
+        let mut state = self
+            .state
+            .lock()
+            .expect("nothing panics while it holds this lock");
         indices.extend(state.indices.drain(..));
     }
 
     /// Leaves `waker` to be woken by the next index; false, and nothing left, if there is one already.
     pub(crate) fn park(&self, waker: &Waker) -> bool {
-        let mut state = self.state.lock().expect("nothing panics while it holds this lock");
+        let mut state = self
+            .state
+            .lock()
+            .expect("nothing panics while it holds this lock");
         let empty = state.indices.is_empty();
         state.parked = empty.then(|| waker.clone());
         empty
@@ -53,7 +59,10 @@ impl ReadyList {
 
     fn push(&self, index: usize) {
         let parked = {
-            let mut state = self.state.lock().expect("nothing panics while it holds this lock");
+            let mut state = self
+                .state
+                .lock()
+                .expect("nothing panics while it holds this lock");
             state.indices.push(index);
             state.parked.take()
         };
@@ -127,7 +136,11 @@ mod tests {
         assert_eq!(taken, [7]);
         token.mark();
         list.take_into(&mut taken);
-        assert_eq!(taken, [7], "marked while it was being looked at, but not yet taken");
+        assert_eq!(
+            taken,
+            [7],
+            "marked while it was being looked at, but not yet taken"
+        );
         token.taken();
         token.mark();
         list.take_into(&mut taken);
@@ -156,8 +169,6 @@ mod interleavings {
     use super::*;
     use loom::sync::atomic::AtomicUsize;
     use std::sync::Arc as StdArc;
-
-    struct Flag(loom::sync::Notify);
 
     /// Two threads make something to do and mark it, each twice; the task that takes and parks must see all of it.
     #[test]

@@ -78,13 +78,19 @@ impl UdpSender for UdsSender {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.peer.as_ref().is_none_or(|peer| peer.address() != transmit.destination) {
+        if this
+            .peer
+            .as_ref()
+            .is_none_or(|peer| peer.address() != transmit.destination)
+        {
             this.sent = 0;
             this.room = None;
             this.peer = this.peers.find(transmit.destination);
         }
         // A peer that is gone gets nothing, as on a network; its connection is being closed.
-        let Some(peer) = this.peer.clone() else { return Poll::Ready(Ok(())) };
+        let Some(peer) = this.peer.clone() else {
+            return Poll::Ready(Ok(()));
+        };
         let segment = transmit.segment_size.unwrap_or(transmit.contents.len()).max(1);
         peer.note_sent(transmit.contents);
         loop {
@@ -94,7 +100,9 @@ impl UdpSender for UdsSender {
                         Poll::Pending => return Poll::Pending,
                         Poll::Ready(Ok(())) => continue,
                         // Without a way to wait the train is lost, and QUIC sends it again.
-                        Poll::Ready(Err(error)) => tracing::warn!("could not wait for room in a socket: {error}"),
+                        Poll::Ready(Err(error)) => {
+                            tracing::warn!("could not wait for room in a socket: {error}")
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

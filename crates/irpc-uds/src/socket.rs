@@ -22,7 +22,8 @@ use crate::address::SocketKind;
 use crate::farewell::{self, End};
 use crate::frame::Deframer;
 use crate::limits::{
-    CONNECTIONS_PER_PEER, HANDSHAKE_DATAGRAM_BYTES_KEPT, RECEIVE_BATCH, SHORT_HEADER_BYTES, SILENT_PEER_TIMEOUT,
+    CONNECTIONS_PER_PEER, HANDSHAKE_DATAGRAM_BYTES_KEPT, RECEIVE_BATCH, SHORT_HEADER_BYTES,
+    SILENT_PEER_TIMEOUT,
 };
 use crate::link::Link;
 use crate::listener::{Acceptor, Attention};
@@ -69,9 +70,14 @@ impl Peer {
         if self.heard.load(Ordering::Relaxed) {
             return;
         }
-        let mut opening = self.opening.lock().expect("nothing panics while it holds this lock");
+        let mut opening = self
+            .opening
+            .lock()
+            .expect("nothing panics while it holds this lock");
         if opening.sent.is_empty() {
-            opening.sent.extend_from_slice(&contents[..contents.len().min(HANDSHAKE_DATAGRAM_BYTES_KEPT)]);
+            opening
+                .sent
+                .extend_from_slice(&contents[..contents.len().min(HANDSHAKE_DATAGRAM_BYTES_KEPT)]);
             if let Some(end) = opening.end.take() {
                 let packet = farewell::refusing_packet(&opening.sent, &end);
                 self.peers.deliver(self.address(), packet);
@@ -83,7 +89,10 @@ impl Peer {
     fn ended(&self, last: &[u8], end: End) {
         self.link.shut_down();
         let packet = if last.is_empty() {
-            let mut opening = self.opening.lock().expect("nothing panics while it holds this lock");
+            let mut opening = self
+                .opening
+                .lock()
+                .expect("nothing panics while it holds this lock");
             if opening.sent.is_empty() {
                 opening.end = Some(end);
                 return;
@@ -117,13 +126,18 @@ impl Peers {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Peer>>> {
-        self.by_address.lock().expect("nothing panics while it holds this lock")
+        self.by_address
+            .lock()
+            .expect("nothing panics while it holds this lock")
     }
 
     /// Queues a packet as if it had been received.
     fn deliver(&self, address: SocketAddr, packet: Option<Vec<u8>>) {
         let Some(packet) = packet else { return };
-        let mut farewells = self.farewells.lock().expect("nothing panics while it holds this lock");
+        let mut farewells = self
+            .farewells
+            .lock()
+            .expect("nothing panics while it holds this lock");
         farewells.push_back((address, packet));
         drop(farewells);
         self.farewell.mark();
@@ -147,7 +161,9 @@ struct Entry {
 impl Entry {
     /// Whether noq may see this datagram; a socket may only open a few connections.
     fn admits(&mut self, datagram: &[u8]) -> bool {
-        let Some(destination) = farewell::initial_destination(datagram) else { return true };
+        let Some(destination) = farewell::initial_destination(datagram) else {
+            return true;
+        };
         if self.opened.iter().any(|known| known == destination) {
             return true;
         }
@@ -160,8 +176,11 @@ impl Entry {
     }
 
     fn note_received(&mut self, datagram: &[u8]) {
-        let kept =
-            if farewell::is_long(datagram) { HANDSHAKE_DATAGRAM_BYTES_KEPT } else { SHORT_HEADER_BYTES };
+        let kept = if farewell::is_long(datagram) {
+            HANDSHAKE_DATAGRAM_BYTES_KEPT
+        } else {
+            SHORT_HEADER_BYTES
+        };
         self.last.clear();
         self.last.extend_from_slice(&datagram[..datagram.len().min(kept)]);
     }
@@ -225,7 +244,12 @@ impl UdsSocket {
     }
 
     /// Takes in a connected socket; returns the address by which noq knows it.
-    pub(crate) fn add(&mut self, socket: OwnedFd, kind: SocketKind, cred: PeerCred) -> io::Result<SocketAddr> {
+    pub(crate) fn add(
+        &mut self,
+        socket: OwnedFd,
+        kind: SocketKind,
+        cred: PeerCred,
+    ) -> io::Result<SocketAddr> {
         let peer = Arc::new(Peer {
             link: Link::new(socket, kind)?,
             identity: Identity::register(cred),
@@ -258,7 +282,9 @@ impl UdsSocket {
 
     /// Lets in who waits at the listener, and shows out who says nothing.
     fn attend(&mut self) {
-        let Some(mut acceptor) = self.acceptor.take() else { return };
+        let Some(mut acceptor) = self.acceptor.take() else {
+            return;
+        };
         self.listener.taken();
         let waker = Waker::from(self.listener.clone());
         let mut context = Context::from_waker(&waker);
@@ -304,14 +330,21 @@ impl UdsSocket {
 
     /// Receives one batch of one socket.
     fn receive(&mut self, index: usize, room: &mut Room<'_, '_>) {
-        let Some(entry) = self.entries.get_mut(index) else { return };
+        let Some(entry) = self.entries.get_mut(index) else {
+            return;
+        };
         let mut context = Context::from_waker(&entry.waker);
         entry.token.taken();
         // An error means that the runtime is shutting down.
-        let Poll::Ready(Ok(mut readiness)) = entry.peer.link.io().poll_read_ready(&mut context) else { return };
+        let Poll::Ready(Ok(mut readiness)) = entry.peer.link.io().poll_read_ready(&mut context) else {
+            return;
+        };
         let mut lengths = [0; RECEIVE_BATCH];
         let buffers = &mut room.buffers[room.filled..];
-        let batch = entry.peer.link.receive(entry.deframer.as_mut(), buffers, &mut lengths);
+        let batch = entry
+            .peer
+            .link
+            .receive(entry.deframer.as_mut(), buffers, &mut lengths);
         if batch.count > 0 {
             entry.peer.heard.store(true, Ordering::Relaxed);
         }
@@ -357,9 +390,15 @@ impl UdsSocket {
     /// Hands over packets that were made here.
     fn take_farewells(&mut self, room: &mut Room<'_, '_>) {
         self.peers.farewell.taken();
-        let mut farewells = self.peers.farewells.lock().expect("nothing panics while it holds this lock");
+        let mut farewells = self
+            .peers
+            .farewells
+            .lock()
+            .expect("nothing panics while it holds this lock");
         while !room.is_full() {
-            let Some((address, packet)) = farewells.pop_front() else { return };
+            let Some((address, packet)) = farewells.pop_front() else {
+                return;
+            };
             room.buffers[room.filled][..packet.len()].copy_from_slice(&packet);
             room.describe(address, packet.len());
         }

@@ -33,7 +33,9 @@ impl Spin {
 
     /// Datagrams came at `now`.
     pub(crate) fn received(&mut self, now: Instant) {
-        let Some(since) = self.idle_since.take() else { return };
+        let Some(since) = self.idle_since.take() else {
+            return;
+        };
         let pause = now.saturating_duration_since(since);
         if pause <= self.bound {
             if pause > self.window {
@@ -82,7 +84,10 @@ mod tests {
         let mut spin = Spin::new(bound);
         let short = Duration::from_micros(60);
         assert_eq!(after_pauses(&mut spin, 10, short), short);
-        assert_eq!(after_pauses(&mut spin, 10, Duration::from_millis(5)), Duration::ZERO);
+        assert_eq!(
+            after_pauses(&mut spin, 10, Duration::from_millis(5)),
+            Duration::ZERO
+        );
         assert_eq!(after_pauses(&mut spin, 10, short), short, "it learns again");
     }
 
@@ -90,7 +95,10 @@ mod tests {
     fn without_a_bound_it_never_spins_and_a_bound_is_never_exceeded() {
         let mut off = Spin::new(Duration::ZERO);
         assert!(!off.enabled());
-        assert_eq!(after_pauses(&mut off, 5, Duration::from_micros(1)), Duration::ZERO);
+        assert_eq!(
+            after_pauses(&mut off, 5, Duration::from_micros(1)),
+            Duration::ZERO
+        );
         let mut wide = Spin::new(Duration::from_secs(5));
         assert!(after_pauses(&mut wide, 20, Duration::from_micros(900)) <= SPIN_MAX);
     }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use noq::congestion::{Controller, ControllerFactory};
-use noq::{AckFrequencyConfig, ClientConfig, EndpointConfig, ServerConfig, TransportConfig, ValidationTokenConfig};
+use noq::{
+    AckFrequencyConfig, ClientConfig, EndpointConfig, ServerConfig, TransportConfig, ValidationTokenConfig,
+};
 use noq_proto::RandomConnectionIdGenerator;
 
 use crate::limits::{
     ACK_DELAY, ACK_ELICITING_THRESHOLD, CONNECTION_ID_BYTES, CONNECTION_WINDOW_BYTES, DATAGRAM_BYTES_MAX,
-    DATAGRAM_BYTES_MIN, DATAGRAM_QUEUE_BYTES, INITIAL_ROUND_TRIP, SEND_WINDOW_BYTES, STREAM_WINDOW_BYTES, STREAMS_MAX,
+    DATAGRAM_BYTES_MIN, DATAGRAM_QUEUE_BYTES, INITIAL_ROUND_TRIP, SEND_WINDOW_BYTES, STREAM_WINDOW_BYTES,
+    STREAMS_MAX,
 };
 use crate::plaintext::{PlainConfig, TokenHash, VERSION};
 
@@ -87,7 +90,9 @@ pub(crate) fn endpoint_config(datagram_bytes: u16) -> EndpointConfig {
     config
         .max_udp_payload_size(datagram_bytes.clamp(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX))
         .expect("between QUIC's bounds")
-        .cid_generator(Arc::new(|| Box::new(RandomConnectionIdGenerator::new(CONNECTION_ID_BYTES))))
+        .cid_generator(Arc::new(|| {
+            Box::new(RandomConnectionIdGenerator::new(CONNECTION_ID_BYTES))
+        }))
         .supported_versions(vec![VERSION])
         // Every packet has QUIC's fixed bit, so what has not is a notice of the socket layer.
         .grease_quic_bit(false);

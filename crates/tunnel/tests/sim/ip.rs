@@ -32,7 +32,7 @@ fn wait_for_lease(world: &mut World) {
 }
 
 fn addresses(world: &mut World) -> Vec<String> {
-    let assignment = world.client().assignment().unwrap();
+    let assignment = world.client().assignment().expect("the client has a lease");
     assignment.addresses.iter().map(Prefix::to_string).collect()
 }
 

@@ -2,13 +2,11 @@
 //!
 //! The other process is this test program again, told by an environment variable to play one role.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Back, Echo, Never, names, place, serve, soon};
+use crate::common::{Back, Echo, Never, names, place, serve, soon};
 use irpc::Client;
 use irpc_uds::{ConnectError, UdsListener};
 use noq::ConnectionError;
@@ -25,7 +23,7 @@ struct Role(Child);
 impl Role {
     fn start(role: &str, path: &Path) -> Self {
         let child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "play_a_role", "--nocapture"])
+            .args(["--exact", "killed::play_a_role", "--nocapture"])
             .env(ROLE, role)
             .env(PATH, path)
             .stdout(Stdio::null())
@@ -52,7 +50,10 @@ impl Drop for Role {
 fn play_a_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let path = PathBuf::from(std::env::var_os(PATH).expect("set with the role"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
         match &*role {
             "server" => {
@@ -61,7 +62,7 @@ fn play_a_role() {
             }
             "deaf server" => {
                 let _endpoint = UdsListener::new(&path).bind().expect("free");
-                std::thread::sleep(common::PATIENCE * 2);
+                std::thread::sleep(crate::common::PATIENCE * 2);
             }
             "idle client" => {
                 let _connection = irpc_uds::connect(&path).await.expect("a server");
@@ -83,7 +84,9 @@ fn play_a_role() {
             }
             "hasty client" => loop {
                 let connecting = irpc_uds::connect(&path);
-                tokio::time::timeout(Duration::from_micros(300), connecting).await.ok();
+                tokio::time::timeout(Duration::from_micros(300), connecting)
+                    .await
+                    .ok();
             },
             other => panic!("no role {other}"),
         }
@@ -100,9 +103,14 @@ async fn appears(path: &Path) {
 }
 
 fn assert_gone(error: &ConnectionError) {
-    let ConnectionError::ConnectionClosed(close) = error else { panic!("{error:?}") };
+    let ConnectionError::ConnectionClosed(close) = error else {
+        panic!("{error:?}")
+    };
     let reason = String::from_utf8_lossy(&close.reason);
-    assert!(reason.contains("the peer's end of the Unix socket is closed"), "{reason}");
+    assert!(
+        reason.contains("the peer's end of the Unix socket is closed"),
+        "{reason}"
+    );
 }
 
 #[tokio::test]
@@ -121,7 +129,12 @@ async fn the_kill_of_an_idle_server_ends_its_connections_and_the_path_can_be_tak
     assert_eq!(names(directory.path()), ["socket", "socket.lock"]);
     serve(UdsListener::new(&path).bind().expect("its own dead socket"));
     let client: Client<Echo> = irpc_uds::client(&path).await.expect("the new server");
-    assert_eq!(soon("a call", client.rpc(Back(vec![3]))).await.expect("an answer"), [3]);
+    assert_eq!(
+        soon("a call", client.rpc(Back(vec![3])))
+            .await
+            .expect("an answer"),
+        [3]
+    );
 }
 
 #[tokio::test]
@@ -136,11 +149,17 @@ async fn the_kill_of_a_server_fails_the_calls_under_way() {
             tokio::spawn(async move { client.rpc(Never).await })
         })
         .collect();
-    client.rpc(Back(vec![1])).await.expect("the calls before are under way");
+    client
+        .rpc(Back(vec![1]))
+        .await
+        .expect("the calls before are under way");
     let killed = Instant::now();
     server.kill();
     for call in calls {
-        soon("the failure", call).await.expect("no panic").expect_err("killed");
+        soon("the failure", call)
+            .await
+            .expect("no panic")
+            .expect_err("killed");
     }
     assert!(killed.elapsed() < AT_ONCE);
 }
@@ -159,7 +178,10 @@ async fn the_kill_of_a_server_that_never_answered_fails_the_handshake() {
     assert!(!connecting.is_finished());
     let killed = Instant::now();
     server.kill();
-    let error = soon("the failure", connecting).await.expect("no panic").expect_err("killed");
+    let error = soon("the failure", connecting)
+        .await
+        .expect("no panic")
+        .expect_err("killed");
     match &error {
         ConnectError::Handshake { source, .. } => assert_gone(source),
         other => panic!("{other}"),
@@ -174,7 +196,9 @@ async fn the_kill_of_a_client_ends_its_connection_whatever_it_was_doing() {
     for role in ["idle client", "writing client", "calling client"] {
         let mut client = Role::start(role, &path);
         let incoming = soon("a client", endpoint.accept()).await.expect("open");
-        let connection = soon("a handshake", incoming).await.expect("a client");
+        let connection = soon("a handshake", async { incoming.await })
+            .await
+            .expect("a client");
         if role == "calling client" {
             for _ in 0..100 {
                 let (mut send, mut receive) = soon("a call", connection.accept_bi()).await.expect("open");
@@ -205,7 +229,12 @@ async fn clients_that_vanish_during_the_handshake_leave_nothing_behind() {
         client.kill();
     }
     let client: Client<Echo> = irpc_uds::client(&path).await.expect("the server lives");
-    assert_eq!(soon("a call", client.rpc(Back(vec![4]))).await.expect("an answer"), [4]);
+    assert_eq!(
+        soon("a call", client.rpc(Back(vec![4])))
+            .await
+            .expect("an answer"),
+        [4]
+    );
     soon("the end of the others", async {
         while observed.open_connections() > 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;

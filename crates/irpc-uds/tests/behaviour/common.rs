@@ -1,7 +1,5 @@
 //! What the tests share: a service, a server of it, and waiting with a deadline.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +11,12 @@ use irpc_uds::UdsEndpoint;
 use serde::{Deserialize, Serialize};
 
 /// Longest wait for anything; far above what it takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Requests of the tests.
 #[rpc_requests(message = EchoMessage)]
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Echo {
+pub(crate) enum Echo {
     /// Sends the bytes back.
     #[rpc(tx = oneshot::Sender<Vec<u8>>)]
     #[wrap(Back)]
@@ -34,7 +32,7 @@ pub enum Echo {
 }
 
 /// Serves on the current runtime.
-pub fn serve(endpoint: UdsEndpoint) {
+pub(crate) fn serve(endpoint: UdsEndpoint) {
     let (requests, mut inbox) = tokio::sync::mpsc::channel(64);
     tokio::spawn(endpoint.listen(Echo::remote_handler(requests.into())));
     tokio::spawn(async move {
@@ -60,7 +58,7 @@ pub fn serve(endpoint: UdsEndpoint) {
 }
 
 /// Waits for `future`, at most [`PATIENCE`].
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
         Err(_) => panic!("{what}: not within {PATIENCE:?}"),
@@ -68,17 +66,24 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// A directory of its own, and a path in it.
-pub fn place() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn place() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("socket");
     (directory, path)
 }
 
 /// The names in a directory, sorted.
-pub fn names(directory: &Path) -> Vec<String> {
+pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).expect("readable");
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
     names.sort();
     names
 }
