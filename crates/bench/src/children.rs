@@ -3,7 +3,9 @@
 //! A [`Guard`] kills its process when it is dropped, so an error or a panic leaves nothing running.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Read, Write};
+#[cfg(feature = "rpc")]
+use std::io::{self, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -39,6 +41,7 @@ impl Guard {
     ///
     /// # Errors
     /// When it does not read any more.
+    #[cfg(feature = "rpc")]
     pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
         let stdin = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(stdin, "{line}")
@@ -182,6 +185,7 @@ impl Load {
     ///
     /// # Errors
     /// When it ends without an answer.
+    #[cfg(feature = "rpc")]
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, expected: Duration) -> Result<T, Error> {
         // Where it has ended, its own last words are the better reason.
         let _ = self.guard.tell("");

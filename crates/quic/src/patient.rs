@@ -64,7 +64,7 @@ impl Patient {
         Self {
             cubic,
             mtu: mtu.into(),
-            tolerance: 0,
+            tolerance: TOLERATED_PACKETS * u64::from(mtu),
             round: now,
             round_shortest: Duration::MAX,
             last_shortest: Duration::ZERO,

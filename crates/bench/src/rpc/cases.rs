@@ -71,7 +71,7 @@ impl Contestant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Place {
-    /// In a process each, with one thread each for the runtime.
+    /// In a process each, kept on a processor each, with one thread each for the runtime.
     TwoProcesses,
     /// In one process, on one runtime with as many threads as there are processors.
     OneProcess,

@@ -8,6 +8,7 @@ use std::io::BufRead;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
@@ -67,6 +68,11 @@ pub(super) fn run(arguments: &[String]) -> Result<(), Error> {
         )));
     };
     let options: ChildOptions = parse(options)?;
+    match options.role {
+        Role::Server => stay_on_processor(0),
+        Role::Clients(_) => stay_on_processor(1),
+        Role::Both => {}
+    }
     let mut builder = match options.role {
         Role::Both => Builder::new_multi_thread(),
         Role::Server | Role::Clients(_) => Builder::new_current_thread(),
@@ -83,6 +89,26 @@ pub(super) fn run(arguments: &[String]) -> Result<(), Error> {
             let clients = server.connect(options.contestant, options.load).await?;
             call(&clients, &options).await
         }),
+    }
+}
+
+/// Keeps this process, and the threads it will start, on the processor of this number among those it may use.
+///
+/// A round trip within one processor takes a fraction of one between two, and which it is would be the scheduler's mood.
+/// Without a second processor nothing changes.
+fn stay_on_processor(number: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let mut processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+    if allowed.count() < 2 {
+        return;
+    }
+    if let Some(processor) = processors.nth(number) {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        // Where it is refused, the scheduler decides as it does for everybody.
+        let _ = sched_setaffinity(None, &only);
     }
 }
 
@@ -115,7 +141,8 @@ async fn call(clients: &Clients, options: &ChildOptions) -> Result<(), Error> {
     }
     let (usage, datagrams) = (Usage::of_this_process(), clients.datagrams());
     let mut sample = clients.run(load, span).await?;
-    let usage = Usage::of_this_process().since(usage);
+    let mut usage = Usage::of_this_process().since(usage);
+    usage.sleeps += sample.sleeps;
     say(&Report {
         calls: sample.calls,
         seconds: sample.elapsed.as_secs_f64(),

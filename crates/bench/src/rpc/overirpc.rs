@@ -1,6 +1,6 @@
 //! The contestants that speak irpc: within the process, over Unix sockets, over UDP with TLS.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use bytes::Bytes;
 use irpc::rpc::RemoteService;
 use irpc_uds::{UdsConnector, UdsListener};
 use noq::crypto::rustls::QuicClientConfig;
-use noq::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
+use noq::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
@@ -17,6 +18,7 @@ use super::client::failed;
 use super::service::{self, Echo, Multiply, Square, Whole};
 use crate::Error;
 use crate::floor::identity::{Identity, SERVER_NAME};
+use crate::limits::LOAD_BUFFER_BYTES;
 
 /// How long the spinning contestant looks for datagrams before it sleeps: longer than a call takes on machines with
 /// slow wake-ups, so that neither end sleeps between two calls.
@@ -127,7 +129,7 @@ pub(super) fn serve_quic() -> Result<(SocketAddr, Vec<u8>), Error> {
     let mut config = ServerConfig::with_single_cert(chain, PrivatePkcs8KeyDer::from(private_key).into())
         .map_err(failed("make a TLS server"))?;
     config.transport_config(transport());
-    let endpoint = Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()).map_err(failed("listen"))?;
+    let endpoint = endpoint(Some(config))?;
     let address = endpoint.local_addr().map_err(failed("listen"))?;
     let handler = Echo::remote_handler(service::start_actor().into());
     tokio::spawn(irpc::rpc::listen(endpoint, handler));
@@ -148,7 +150,7 @@ pub(super) fn quic_clients(certificate: &[u8]) -> Result<Endpoint, Error> {
     let tls = QuicClientConfig::try_from(tls).map_err(failed("make a TLS client"))?;
     let mut config = ClientConfig::new(Arc::new(tls));
     config.transport_config(transport());
-    let endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).map_err(failed("open a socket"))?;
+    let endpoint = endpoint(None)?;
     endpoint.set_default_client_config(config);
     Ok(endpoint)
 }
@@ -157,6 +159,16 @@ pub(super) fn quic_clients(certificate: &[u8]) -> Result<Endpoint, Error> {
 pub(super) async fn connect_quic(clients: &Endpoint, address: SocketAddr) -> Result<Client, Error> {
     let connecting = clients.connect(address, SERVER_NAME).map_err(failed("connect"))?;
     Ok(Client::remote(connecting.await.map_err(failed("connect"))?))
+}
+
+/// An endpoint on the loopback device whose buffers hold a burst of the other end. With the system's default, datagrams
+/// are lost while messages stream, and noq ends a connection whose stream has too many gaps.
+fn endpoint(server: Option<ServerConfig>) -> Result<Endpoint, Error> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed("open a socket"))?;
+    set_socket_recv_buffer_size(&socket, LOAD_BUFFER_BYTES).map_err(failed("set its buffer"))?;
+    set_socket_send_buffer_size(&socket, LOAD_BUFFER_BYTES).map_err(failed("set its buffer"))?;
+    let runtime = Arc::new(noq::TokioRuntime);
+    Endpoint::new(EndpointConfig::default(), server, socket, runtime).map_err(failed("start an endpoint"))
 }
 
 fn transport() -> Arc<TransportConfig> {

@@ -16,6 +16,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketTyp
 use super::cases::{Load, NUMBER_BYTES};
 use super::client::check;
 use super::sample::Sample;
+use super::usage::sleeps_of_this_thread;
 use crate::Error;
 use crate::error::During;
 
@@ -116,13 +117,17 @@ pub(super) fn serve(path: &Path, kind: SocketType, load: Load) -> Result<(), Err
 /// Puts `load` on `sockets` for `span`, one thread per socket.
 pub(super) fn run(sockets: &[Socket], load: Load, span: Duration) -> Result<Sample, Error> {
     let start = Instant::now();
-    let one = |socket| match load {
-        Load::Calls {
-            parallel,
-            payload_bytes,
-            ..
-        } => calls(socket, parallel, payload_bytes, start + span),
-        Load::Messages => messages(socket, start + span),
+    let one = |socket| {
+        let mut sample = match load {
+            Load::Calls {
+                parallel,
+                payload_bytes,
+                ..
+            } => calls(socket, parallel, payload_bytes, start + span)?,
+            Load::Messages => messages(socket, start + span)?,
+        };
+        sample.sleeps += sleeps_of_this_thread();
+        Ok(sample)
     };
     let samples: Vec<Result<Sample, Error>> = thread::scope(|scope| {
         let threads: Vec<_> = sockets
@@ -169,7 +174,8 @@ fn messages(socket: &Socket, end: Instant) -> Result<Sample, Error> {
                 socket.send(&number.to_be_bytes())?;
                 number += 1;
             }
-            socket.send(&LAST_MESSAGE.to_be_bytes())
+            socket.send(&LAST_MESSAGE.to_be_bytes())?;
+            io::Result::Ok(sleeps_of_this_thread())
         });
         let mut sample = Sample::default();
         let mut answer = [0; NUMBER_BYTES];
@@ -181,7 +187,8 @@ fn messages(socket: &Socket, end: Instant) -> Result<Sample, Error> {
             check(u64::from_be_bytes(answer) == sample.calls)?;
             sample.calls += 1;
         }
-        sender.join().expect("the sender does not panic").during(action)?;
+        let joined = sender.join().expect("the sender does not panic");
+        sample.sleeps = joined.during(action)?;
         Ok(sample)
     })
 }

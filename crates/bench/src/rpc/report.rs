@@ -7,10 +7,10 @@ use crate::table::{Align, Table, count, mebibytes};
 
 /// How to read the table.
 pub(super) const LEGEND: &str = "\
-calls/s: client and server in two processes (in-process: in one); of raw: beside raw-seqpacket of the same case; one proc: calls/s with both in
-one process; MB/s: payload in one direction; us: microseconds; cpu, dgrams, syscalls, sleeps: per call (messages: per message), client and server
-together; syscalls: counted by perf in a run of its own, - without perf or permission; MiB: largest resident size of the larger process;
-the 16 MiB payload is 64 bytes shorter, for irpc's framing";
+calls/s: client and server in two processes on a processor each (in-process: in one process); of raw: beside raw-seqpacket of the same
+case; one proc: calls/s with both in one process; MB/s: payload in one direction; us: microseconds; cpu, dgrams, syscalls, sleeps: per
+call (messages: per message), client and server together; syscalls: counted by perf in a run of its own, - without perf or permission;
+MiB: largest resident size of the larger process; the 16 MiB payload is 64 bytes shorter, for irpc's framing";
 
 fn table() -> Table {
     Table::new(&[

@@ -10,6 +10,8 @@ use crate::median::percentile;
 pub(super) struct Sample {
     /// Calls or messages that were answered.
     pub(super) calls: u64,
+    /// How often threads that have ended since went to sleep.
+    pub(super) sleeps: u64,
     /// From the first call to the last answer.
     pub(super) elapsed: Duration,
     /// Of each call, in microseconds; empty where messages do not wait for answers.
@@ -35,6 +37,7 @@ impl Sample {
         for sample in samples {
             let sample = sample?;
             sum.calls += sample.calls;
+            sum.sleeps += sample.sleeps;
             sum.latencies.extend(sample.latencies);
         }
         Ok(sum)

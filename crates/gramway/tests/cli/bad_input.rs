@@ -79,11 +79,7 @@ fn an_unparsable_forward_is_a_usage_error_that_shows_the_shape() {
         USAGE,
         "another forward",
     );
-    place.refused(
-        &["connect", &link, "--state", "state"],
-        USAGE,
-        "nothing to forward",
-    );
+    place.refused(&["connect", &link, "--state", "state"], USAGE, "nothing to carry");
 }
 
 #[test]

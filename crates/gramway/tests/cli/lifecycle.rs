@@ -100,7 +100,10 @@ fn the_link_comes_as_a_code_and_as_a_template_for_foreign_clients_too() {
     let masque = String::from_utf8(place.run(&["link", "--state", "state", "--masque"]).stdout).unwrap();
     let (udp, rest) = masque.split_once('\n').unwrap();
     let (ip, certificate) = rest.split_once('\n').unwrap();
-    for (template, end) in [(udp, "/{target_host}/{target_port}/"), (ip, "/{target}/{ipproto}/")] {
+    for (template, end) in [
+        (udp, "/{target_host}/{target_port}/"),
+        (ip, "/{target}/{ipproto}/"),
+    ] {
         assert!(
             template.starts_with("https://127.0.0.1:") && template.ends_with(end),
             "{template}"

@@ -73,7 +73,11 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     assert!(text.contains("mtu"), "{text}");
     machines.router.set_mtu("outside", 1500);
     machines.server.set_mtu("eth0", 1500);
-    // Larger packets are tried again only now and then; a new connection finds out at once.
+    // Larger packets are tried again only now and then; a new connection finds out at once, if the kernel has forgotten
+    // what the router said, which it does after ten minutes.
+    for namespace in [machine, &machines.server] {
+        namespace.run("ip", ["route", "flush", "cache"]);
+    }
     assert_eq!(tunnel.client.stop(), Some(0));
     let client = connect(machine, "client", &tunnel.server, &one, directory);
     wait_until("Ethernet's MTU again", PATH_LIMIT, || mtu(machine) == before);

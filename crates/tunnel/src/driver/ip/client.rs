@@ -387,6 +387,7 @@ impl Shard {
             client.ip_retry = None;
             self.engine.ask_for_ip(now);
         }
+        self.judge_move(now);
         let version = host.routes_version();
         if let Role::Client(client) = &mut self.role
             && std::mem::replace(&mut client.routes_seen, version) != version
@@ -396,6 +397,25 @@ impl Shard {
         let packet_max = self.engine.packet_max_at_most();
         if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
             self.notify(notice);
+        }
+    }
+
+    /// After a move to another address: where nothing was heard there in time, the connection is made anew.
+    fn judge_move(&mut self, now: Instant) {
+        let heard = self.outer.heard;
+        let patience = self.engine.round_trip().map_or(limits::MOVED_SILENCE, |rtt| {
+            (limits::MOVED_ROUND_TRIPS * rtt).max(limits::MOVED_SILENCE)
+        });
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let Some(moved) = client.moved else { return };
+        if heard.is_some_and(|heard| heard > moved) {
+            client.moved = None;
+        } else if now.saturating_duration_since(moved) >= patience {
+            client.moved = None;
+            client.set_reason("nothing is heard at the new local address");
+            self.engine.disconnect(now);
         }
     }
 
