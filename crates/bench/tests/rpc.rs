@@ -21,7 +21,7 @@ fn every_contestant_answers_calls_and_messages_rightly_in_both_places() {
         "parallel-8",
         "messages",
         "clients-16",
-        "payload-16MiB",
+        "payload-64KiB",
     ];
     let mut arguments = vec!["--quick", "--json", json.to_str().unwrap()];
     arguments.extend(cases.iter().flat_map(|case| ["--only", *case]));
