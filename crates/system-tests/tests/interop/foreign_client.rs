@@ -22,7 +22,15 @@ fn run_checks(python: &std::path::Path, program: &str) -> (serde_json::Value, se
     let directory = TestDirectory::new();
     let listen = format!("127.0.0.1:{}", free_port());
     let allowed = format!("{TARGET_HOST}/32");
-    let options = ["--allow-target", &allowed, "--max-udp-payload", "1452"];
+    // One shard: with several, the answer also names the one that gave it.
+    let options = [
+        "--allow-target",
+        &allowed,
+        "--max-udp-payload",
+        "1452",
+        "--connections",
+        "1",
+    ];
     let server = Server::start(&Place::Host, "server", &listen, &options, directory.path());
 
     let mut link = Command::new(gramway_binary());

@@ -106,7 +106,9 @@ impl Engine {
         if target.address().is_some_and(|address| address.is_unspecified()) {
             let mut answer = response::failure(ProxyError::DestinationIpProhibited);
             // It is the token check of a client, who may want another shard.
-            self.state.shard.push_to(&mut answer);
+            if self.state.shard.count > 1 {
+                self.state.shard.push_to(&mut answer);
+            }
             return self.answer_and_end(id, &answer);
         }
         if self.state.draining {

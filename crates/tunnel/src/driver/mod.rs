@@ -223,6 +223,8 @@ impl Shard {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Snapshot(answer) => {
+                    // What waits in trains for inner sockets is in no count.
+                    self.flush_delivery();
                     let snapshot = self.snapshot();
                     // Whoever asked may have stopped waiting.
                     let _ = answer.try_send(snapshot);
