@@ -108,12 +108,6 @@ pub(crate) const SPIN_MIN: Duration = Duration::from_micros(5);
 /// The round trip assumed before one was measured.
 pub(crate) const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(5);
 
-/// Packets that the peer leaves unacknowledged: at 64 KiB a packet a quarter of [`SEND_WINDOW_BYTES`].
-pub(crate) const ACK_ELICITING_THRESHOLD: u32 = 63;
-
-/// How long the peer may wait with an acknowledgement. Nothing is lost on the way, so it only frees memory.
-pub(crate) const ACK_DELAY: Duration = Duration::from_millis(25);
-
 /// Longest handshake message, in bytes: transport parameters are about 100 bytes long.
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 4_096;
 
@@ -126,9 +120,6 @@ pub(crate) const HANDSHAKE_DATAGRAM_BYTES_KEPT: usize = 4_096;
 /// Bytes kept of the last short-header datagram of a peer: first byte, connection ID, packet number.
 pub(crate) const SHORT_HEADER_BYTES: usize = 1 + CONNECTION_ID_BYTES + 4;
 
-const _: () = assert!(
-    ACK_ELICITING_THRESHOLD as usize * (DATAGRAM_BYTES_MAX as usize) < SEND_WINDOW_BYTES as usize / 3
-);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () =
     assert!(DATAGRAM_BYTES_DEFAULT <= DATAGRAM_BYTES_MAX && DATAGRAM_BYTES_DEFAULT >= DATAGRAM_BYTES_MIN);

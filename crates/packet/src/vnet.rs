@@ -2,7 +2,7 @@
 //! `linux/virtio_net.h` (virtio 1.2 section 5.1.6), ten bytes, little endian.
 //!
 //! It says whether the packet is a super-packet (TSO, USO) that its reader takes apart, and whether its checksum is
-//! partial. [`VnetHeader::decode`] refuses types that were not asked for; [`VnetHeader::validate`] compares the offsets
+//! partial. [`VnetHeader::decode`] refuses types that were not asked for; [`validate`] compares the offsets
 //! with the packet's length; whether they name a header that is really there is checked by
 //! [`crate::segmentation::Segmenter`].
 

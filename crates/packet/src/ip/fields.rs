@@ -24,7 +24,7 @@ pub(crate) const V6_DESTINATION: usize = 24;
 
 /// Takes one from the TTL or hop limit, as who forwards a packet does. `false`, with the packet unchanged, where it would
 /// become zero: the packet is to be answered with [`crate::icmp::time_exceeded`]. `packet` is one that
-/// [`IpView::parse`] accepted; anything else is left alone and gives `false`.
+/// [`crate::ip::IpView::parse`] accepted; anything else is left alone and gives `false`.
 #[must_use]
 pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     let Some(version) = header_version(packet) else {
@@ -44,7 +44,7 @@ pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     true
 }
 
-/// Writes the ECN codepoint. `packet` is one that [`IpView::parse`] accepted; anything else is left alone.
+/// Writes the ECN codepoint. `packet` is one that [`crate::ip::IpView::parse`] accepted; anything else is left alone.
 pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match header_version(packet) {
         Some(IpVersion::V4) => patch_v4_word(packet, 0, |word| word & !0b11 | u16::from(ecn.bits())),
