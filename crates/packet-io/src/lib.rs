@@ -63,7 +63,7 @@ pub use faulty::{FaultCounts, Faults, FaultySocket};
 pub use interface::InterfaceName;
 pub use limits::{
     GSO_BACKOFF, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEQPACKET_BATCH_MAX,
-    SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_PACKET_BYTES_MAX, TUN_QUEUES_MAX, VNET_HEADER_BYTES,
+    SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES,
 };
 pub use listener::{join_tcp_group, listen_tcp_group};
 pub use network::network_cookie;

@@ -10,11 +10,11 @@ pub const SLOT_BYTES_MAX: usize = 65_536;
 /// Most bytes of one GSO train: an IPv4 packet minus its headers.
 pub const TRAIN_BYTES_MAX: usize = packet::UDP_PAYLOAD_MAX;
 
-/// Most bytes of a packet that a TUN device gives or takes at once: what the length field of an IPv4 header holds.
-pub const TUN_PACKET_BYTES_MAX: usize = 65_535;
-
 /// Bytes of the `virtio_net_hdr` before each packet of a TUN device (virtio 1.2, section 5.1.6, without `num_buffers`).
 pub const VNET_HEADER_BYTES: usize = packet::vnet::VNET_HEADER_BYTES;
+
+/// Most bytes that one read of a TUN device gives: the header, and what the length field of an IPv4 header holds.
+pub const TUN_READ_BYTES_MAX: usize = VNET_HEADER_BYTES + 65_535;
 
 /// Most queues of a TUN device (`MAX_TAP_QUEUES` of the kernel).
 pub const TUN_QUEUES_MAX: usize = 256;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{DEADLINE, address, in_namespace, options, pattern, receive, without_privileges};
 use packet_io::{
-    DatagramSocket, Interest, Outgoing, Poller, TUN_PACKET_BYTES_MAX, TunDevice, TunError, TunOffloads,
+    DatagramSocket, Interest, Outgoing, Poller, TUN_READ_BYTES_MAX, TunDevice, TunError, TunOffloads,
     TunOpenError, TunQueue, TunRead, UdpSocket, VNET_HEADER_BYTES,
 };
 
@@ -159,7 +159,7 @@ fn a_train_of_a_local_program_is_read_as_one_super_packet() {
         10
     );
     from.send(&[Outgoing::connected(b"alone", 0)]).unwrap();
-    let mut buffer = vec![0; TUN_PACKET_BYTES_MAX];
+    let mut buffer = vec![0; TUN_READ_BYTES_MAX];
     let whole = read(queue, &mut buffer);
     assert_eq!(
         (whole.header[1], whole.header[4..6].to_vec()),
@@ -249,7 +249,7 @@ fn the_flows_of_a_detached_queue_move_to_the_others() {
         for flow in &mut flows {
             flow.send(&[Outgoing::connected(b"hello", 0)]).unwrap();
         }
-        let mut buffer = vec![0; TUN_PACKET_BYTES_MAX];
+        let mut buffer = vec![0; TUN_READ_BYTES_MAX];
         // The kernel has queued them when the send returns.
         [first, second].map(|queue| std::iter::from_fn(|| queue.read(&mut buffer).unwrap()).count())
     };
@@ -273,7 +273,7 @@ fn replies_come_to_the_queue_where_the_flow_was_written() {
     let mut device = device(4, TunOffloads::default());
     let mut receiver = UdpSocket::bind(address("10.77.0.1:0"), &options()).unwrap();
     let to = receiver.local_addr().unwrap();
-    let mut buffer = vec![0; TUN_PACKET_BYTES_MAX];
+    let mut buffer = vec![0; TUN_READ_BYTES_MAX];
     for place in [2, 0, 3, 1, 2] {
         let queue = &mut device.queues[place];
         queue.write(&super_header(0, 0), &udp_packet(to, b"ask")).unwrap();
@@ -292,7 +292,7 @@ fn a_device_that_is_down_or_removed_is_told_apart_from_other_failures() {
     let mut device = device(1, TunOffloads::default());
     let queue = &mut device.queues[0];
     let packet = udp_packet(address("10.77.0.1:9"), b"hello");
-    let mut buffer = vec![0; TUN_PACKET_BYTES_MAX];
+    let mut buffer = vec![0; TUN_READ_BYTES_MAX];
     ip("link set tunnel down");
     let error = queue.write(&super_header(0, 0), &packet).unwrap_err();
     assert!(matches!(error, TunError::Down), "{error}");

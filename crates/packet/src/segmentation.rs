@@ -71,11 +71,23 @@ impl<'a> Segmenter<'a> {
     /// [`OffloadError`] where header and packet do not agree; [`OffloadError::TooBig`] where they do but the packets can't
     /// be made to fit.
     pub fn new(header: &VnetHeader, packet: &'a [u8], mtu: usize) -> Result<Self, OffloadError> {
-        let view = IpView::parse(packet)?;
+        Self::with_view(header, &IpView::parse(packet)?, packet, mtu)
+    }
+
+    /// [`Segmenter::new`] for a packet that was parsed before: `view` is that of `packet`.
+    ///
+    /// # Errors
+    /// As [`Segmenter::new`].
+    pub fn with_view(
+        header: &VnetHeader,
+        view: &IpView,
+        packet: &'a [u8],
+        mtu: usize,
+    ) -> Result<Self, OffloadError> {
         vnet::validate(header, view.total_bytes)?;
         match header.gso {
-            GsoType::None => Self::single(header, &view, &packet[..view.total_bytes], mtu),
-            _ => Self::several(header, &view, packet, mtu),
+            GsoType::None => Self::single(header, view, &packet[..view.total_bytes], mtu),
+            _ => Self::several(header, view, packet, mtu),
         }
     }
 

@@ -14,9 +14,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use packet_io::{
-    Interest, Poller, TUN_PACKET_BYTES_MAX, TunDevice, TunError, TunOffloads, VNET_HEADER_BYTES,
-};
+use packet_io::{Interest, Poller, TUN_READ_BYTES_MAX, TunDevice, TunError, TunOffloads, VNET_HEADER_BYTES};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use sim::{Link, LinkConfig, Packet};
@@ -160,7 +158,7 @@ impl Emulator {
                 link(there, options.seed),
                 link(back, options.seed.wrapping_add(1)),
             ],
-            buffer: vec![0; TUN_PACKET_BYTES_MAX],
+            buffer: vec![0; TUN_READ_BYTES_MAX],
         })
     }
 
@@ -272,6 +270,7 @@ fn configure(end: &EmulatedEnd, mtu_bytes: u16) -> Result<(), Error> {
     ip(&[
         "link",
         "set",
+        "dev",
         &end.interface,
         "mtu",
         &mtu,

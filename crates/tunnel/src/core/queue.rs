@@ -56,6 +56,8 @@ struct Flow {
 pub(crate) struct FairQueue {
     flows: Slab<Flow>,
     by_id: HashMap<FlowId, usize>,
+    /// The flow of the last push: packets come in bursts of one flow, and looking it up costs more than the rest.
+    recent: Option<(FlowId, usize)>,
     /// Flows that began to wait since they were last served.
     fresh: VecDeque<usize>,
     /// Flows that have had a turn and still wait.
@@ -95,7 +97,8 @@ impl FairQueue {
         bytes: usize,
         policy: QueuePolicy,
     ) -> Result<u64, NoRoom> {
-        let waiting = self.by_id.get(&flow).map_or(0, |index| self.flows[*index].bytes);
+        let index = self.find(flow);
+        let waiting = index.map_or(0, |index| self.flows[index].bytes);
         let room = |gone: usize| {
             let free = limits::QUEUE_BYTES_MAX - (self.bytes - gone);
             if bytes > free {
@@ -111,7 +114,7 @@ impl FairQueue {
             (Err(refused), QueuePolicy::DropNewest) => return Err(refused),
             (Err(refused), QueuePolicy::DropOldest) => refused,
         };
-        let Some(&index) = self.by_id.get(&flow) else {
+        let Some(index) = index else {
             return Err(refused);
         };
         let (mut gone, mut count) = (0, 0);
@@ -137,8 +140,8 @@ impl FairQueue {
             self.bytes <= limits::QUEUE_BYTES_MAX,
             "room is made before a push"
         );
-        let index = match self.by_id.get(&id) {
-            Some(index) => *index,
+        let index = match self.find(id) {
+            Some(index) => index,
             None => {
                 let index = self.flows.insert(Flow {
                     id,
@@ -152,9 +155,17 @@ impl FairQueue {
                 index
             }
         };
+        self.recent = Some((id, index));
         let flow = &mut self.flows[index];
         flow.bytes += entry.bytes.len();
         flow.entries.push_back(entry);
+    }
+
+    fn find(&self, id: FlowId) -> Option<usize> {
+        match self.recent {
+            Some((recent, index)) if recent == id => Some(index),
+            _ => self.by_id.get(&id).copied(),
+        }
     }
 
     /// The datagram whose turn it is.
@@ -220,6 +231,7 @@ impl FairQueue {
         }
         let flow = self.flows.remove(index);
         self.by_id.remove(&flow.id);
+        self.recent = self.recent.filter(|(_, recent)| *recent != index);
         // It is at the front of its list, except where it emptied to make room for itself.
         for list in [&mut self.fresh, &mut self.standing] {
             if list.front() == Some(&index) {

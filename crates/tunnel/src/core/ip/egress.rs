@@ -106,7 +106,7 @@ impl State {
             is_controlled: is_congestion_controlled(view.protocol),
         };
         // It is only an answer: where it does not fit, the packet was dropped in silence.
-        let _ = self.enqueue_packet(now, id, flow, &VnetHeader::default(), &mut answer);
+        let _ = self.enqueue_packet(now, id, flow, &VnetHeader::default(), &view, &mut answer);
     }
 }
 

@@ -16,7 +16,7 @@ use packet::segmentation::Segmenter;
 use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
 
 use super::session::IpSession;
-use super::{is_confined, is_congestion_controlled};
+use super::{is_confined, is_congestion_controlled, is_syn};
 use crate::config::QueuePolicy;
 use crate::core::outgoing::append;
 use crate::core::peer::Peer;
@@ -190,7 +190,7 @@ impl State {
             hash: flow,
             is_controlled: is_congestion_controlled(view.protocol),
         };
-        match self.enqueue_packet(now, id, flow, header, packet) {
+        match self.enqueue_packet(now, id, flow, header, view, packet) {
             Ok(()) => {}
             Err(Refusal::TooBig { mtu }) => {
                 self.drop_super_packet(header, packet, DropReason::PacketTooBig);
@@ -223,13 +223,14 @@ impl State {
         }
     }
 
-    /// Cuts a packet of a session and queues its pieces. Nothing is counted where it is refused.
+    /// Cuts a packet of a session, which `view` is of, and queues its pieces. Nothing is counted where it is refused.
     pub(super) fn enqueue_packet(
         &mut self,
         now: Instant,
         id: RequestId,
         flow: FlowId,
         header: &VnetHeader,
+        view: &IpView,
         packet: &mut [u8],
     ) -> Result<(), Refusal> {
         let request = self.requests.get_mut(id.0).ok_or(Refusal::Closed)?;
@@ -257,7 +258,9 @@ impl State {
         } else {
             ChecksumState::Full
         };
-        let _ = clamp_mss(packet, mtu, held);
+        if is_syn(view, packet) {
+            let _ = clamp_mss(packet, mtu, held);
+        }
         let wanted = if session.checksum.is_some() {
             ChecksumState::Partial
         } else {
@@ -272,7 +275,7 @@ impl State {
             quarter,
             flow,
         };
-        match Segmenter::new(header, packet, room) {
+        match Segmenter::with_view(header, view, packet, room) {
             Ok(segmenter) => {
                 let prefix = match segmenter.checksum_state(wanted) {
                     ChecksumState::Partial => &unfinished[..unfinished_bytes],
@@ -283,7 +286,7 @@ impl State {
             }
             Err(OffloadError::TooBig { .. }) if header.gso == GsoType::None => {
                 let mut whole = BytesMut::new();
-                Segmenter::new(header, packet, mtu)
+                Segmenter::with_view(header, view, packet, mtu)
                     .map_err(|_| Refusal::TooBig { mtu })?
                     .next_into(&mut whole, ChecksumState::Full);
                 way.push_fragments(session, &whole)

@@ -5,7 +5,7 @@ use packet::checksum::ChecksumState;
 use packet::coalesce::{Coalescer, MergeRules, PushError, SuperPacket};
 use packet::segmentation::Segmenter;
 use packet::vnet::GsoType;
-use packet_io::{TUN_PACKET_BYTES_MAX, TunError, TunQueue, VNET_HEADER_BYTES};
+use packet_io::{TUN_READ_BYTES_MAX, TunError, TunQueue, VNET_HEADER_BYTES};
 
 use crate::drops::{Account, DropReason};
 use crate::snapshot::TunCounters;
@@ -40,7 +40,7 @@ impl TunEnd {
     pub(super) fn new(queue: TunQueue) -> Self {
         Self {
             queue,
-            buffer: vec![0; TUN_PACKET_BYTES_MAX],
+            buffer: vec![0; TUN_READ_BYTES_MAX],
             is_watched: false,
             coalescer: Coalescer::default(),
             rules: MergeRules::default(),
