@@ -14,20 +14,23 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
 use crate::Error;
 use crate::error::During;
-use crate::forward::write_json;
 use crate::machine::Machine;
+use crate::matrix::write_json;
 use crate::table::{Align, Table};
 
-/// What to measure.
-#[derive(Clone, Debug, Default)]
+/// Flags of `bench floor`.
+#[derive(Args, Clone, Debug, Default)]
 pub struct Options {
-    /// Results as JSON go into this file.
+    /// Write the results as JSON too
+    #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Shorter runs, one instead of the median of five.
+    /// Shorter runs, one of each
+    #[arg(long)]
     pub quick: bool,
 }
 

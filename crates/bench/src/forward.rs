@@ -9,20 +9,18 @@ mod measure;
 mod report;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
-use crate::error::During;
 use crate::machine::Machine;
+use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median_index;
+use crate::tunnel::TunnelOptions;
 use crate::{Error, Programs, iperf};
 use cases::{Case, Generator};
 use measure::{Measurement, PATHS, Rig};
-
-/// Runs per path and case, of which the median counts.
-const RUNS: usize = 5;
 
 /// Seconds per run when none are given.
 const SECONDS: u32 = 2;
@@ -33,26 +31,17 @@ const RUN_OVERHEAD: Duration = Duration::from_millis(700);
 /// What a case costs once: starting tunnel and relay, path MTU discovery.
 const CASE_OVERHEAD: Duration = Duration::from_secs(2);
 
-/// What to measure.
-#[derive(Clone, Debug)]
+/// Flags of `bench forward`.
+#[derive(Args, Clone, Debug, Default)]
 pub struct Options {
-    /// What to start.
-    pub programs: Programs,
-    /// Results as JSON go into this file, rewritten after each case.
-    pub json: Option<PathBuf>,
-    /// One run per path instead of the median of five.
-    pub quick: bool,
-    /// `--max-udp-payload` of both ends.
-    pub max_udp_payload: Option<u16>,
-    /// `--profile` of both ends.
-    pub profile: Option<String>,
-    /// `--connections` of both ends.
-    pub connections: Option<u8>,
-    /// Seconds per run; `None` is 2.
-    pub seconds: Option<u32>,
-    /// Only cases whose name contains one of these; empty is all.
-    pub only: Vec<String>,
-    /// Print the counters of clean cases too.
+    /// Which cases, how often and how long.
+    #[command(flatten)]
+    pub matrix: MatrixOptions,
+    /// How both ends are set.
+    #[command(flatten)]
+    pub tunnel: TunnelOptions,
+    /// Counters of clean cases too
+    #[arg(long)]
     pub details: bool,
 }
 
@@ -75,9 +64,8 @@ struct Results<'a> {
     machine: &'a Machine,
     runs: usize,
     seconds: u32,
-    max_udp_payload: Option<u16>,
-    profile: Option<&'a str>,
-    connections: Option<u8>,
+    #[serde(flatten)]
+    tunnel: &'a TunnelOptions,
     rows: &'a [Row],
 }
 
@@ -85,80 +73,40 @@ struct Results<'a> {
 ///
 /// # Errors
 /// When no case is chosen, some could not be measured (the others are), or results can't be written.
-pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
-    let cases: Vec<Case> = cases::all()
-        .into_iter()
-        .filter(|case| case.is_chosen(&options.only))
-        .collect();
-    if cases.is_empty() {
-        let names: Vec<String> = cases::all().into_iter().map(|case| case.name).collect();
-        return Err(Error::Usage(format!(
-            "--only matches no case; there are: {}",
-            names.join(" ")
-        )));
-    }
+pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Result<(), Error> {
+    let cases = options.matrix.choose(cases::all())?;
     if cases
         .iter()
         .any(|case| case.load.generator() == Some(Generator::Iperf))
     {
         iperf::check_installed()?;
     }
-    let seconds = options.seconds.unwrap_or(SECONDS).max(1);
-    let runs = if options.quick { 1 } else { RUNS };
+    let seconds = options.matrix.seconds.unwrap_or(SECONDS);
+    let runs = options.matrix.runs();
     let machine = Machine::describe();
-    let print = |output: &mut dyn Write, line: &str| {
-        writeln!(output, "{line}")
-            .and_then(|()| output.flush())
-            .during(|| "print the table".to_owned())
-    };
     print(output, &machine.to_string())?;
     print(output, &estimate(cases.len(), runs, seconds))?;
     print(output, &report::header())?;
-    let (mut rows, mut failed) = (Vec::new(), Vec::new());
-    for case in cases {
-        let name = case.name.clone();
-        let row = match measure_case(options, case, runs, seconds) {
-            Ok(row) => row,
-            Err(error) => {
-                print(output, &format!("{name:<23}  FAILED: {error}"))?;
-                failed.push(name);
-                continue;
-            }
-        };
-        for line in report::lines(&row, options.details) {
-            print(output, &line)?;
-        }
-        rows.push(row);
-        if let Some(path) = &options.json {
-            let (max_udp_payload, profile) = (options.max_udp_payload, options.profile.as_deref());
-            let results = Results {
-                machine: &machine,
-                runs,
-                seconds,
-                max_udp_payload,
-                profile,
-                connections: options.connections,
-                rows: &rows,
-            };
-            write_json(path, &results)?;
-        }
-    }
-    print(output, report::LEGEND)?;
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Cases(failed.join(", ")))
-    }
-}
-
-/// Writes `results` as one JSON document.
-pub(crate) fn write_json(path: &std::path::Path, results: &impl Serialize) -> Result<(), Error> {
-    let failed = |source| Error::Results {
-        path: path.to_owned(),
-        source,
+    let measure = |case| {
+        let row = measure_case(programs, options, case, runs, seconds)?;
+        Ok(Measured {
+            lines: report::lines(&row, options.details),
+            row,
+            is_whole: true,
+        })
     };
-    let text = serde_json::to_string_pretty(results).map_err(|source| failed(source.into()))?;
-    std::fs::write(path, text + "\n").map_err(failed)
+    let save = |rows: &[Row]| {
+        options.matrix.save(&Results {
+            machine: &machine,
+            runs,
+            seconds,
+            tunnel: &options.tunnel,
+            rows,
+        })
+    };
+    let measured = matrix::go_through(cases, output, measure, save);
+    print(output, report::LEGEND)?;
+    measured
 }
 
 fn estimate(cases: usize, runs: usize, seconds: u32) -> String {
@@ -168,8 +116,14 @@ fn estimate(cases: usize, runs: usize, seconds: u32) -> String {
     format!("{cases} cases, 3 paths, {runs} run(s) of {seconds} s each: about {minutes} minute(s)")
 }
 
-fn measure_case(options: &Options, case: Case, runs: usize, seconds: u32) -> Result<Row, Error> {
-    let mut rig = Rig::start(options, &case, seconds)?;
+fn measure_case(
+    programs: &Programs,
+    options: &Options,
+    case: Case,
+    runs: usize,
+    seconds: u32,
+) -> Result<Row, Error> {
+    let mut rig = Rig::start(programs, options, &case, seconds)?;
     let mut measured: [Vec<Measurement>; 3] = Default::default();
     for _ in 0..runs {
         for (path, results) in PATHS.into_iter().zip(&mut measured) {

@@ -15,14 +15,12 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::During;
-use crate::forward::write_json;
 use crate::machine::Machine;
+use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median_index;
 use crate::namespace::Sweeper;
 use crate::{Error, Programs, iperf};
@@ -31,10 +29,7 @@ use contestant::{Contestant, Installed};
 use emulator::EmulatorReport;
 use measure::{Measurement, Rig};
 
-/// Runs per contestant and case, of which the median counts.
-const RUNS: usize = 5;
-
-/// Seconds per run when none are given.
+/// Seconds per run when none are given. Cases that need longer runs take them.
 const SECONDS: u32 = 3;
 
 /// What a run costs beside its traffic: starting iperf3, connecting, draining.
@@ -42,21 +37,6 @@ const RUN_OVERHEAD: Duration = Duration::from_millis(800);
 
 /// What a case costs once: namespaces, starting the contestants.
 const CASE_OVERHEAD: Duration = Duration::from_secs(5);
-
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What to start.
-    pub programs: Programs,
-    /// Results as JSON go into this file, rewritten after each case.
-    pub json: Option<PathBuf>,
-    /// One run per contestant instead of the median of five.
-    pub quick: bool,
-    /// Seconds per run; `None` is 3. Cases that need longer runs take them.
-    pub seconds: Option<u32>,
-    /// Only cases whose name contains one of these; empty is all.
-    pub only: Vec<String>,
-}
 
 /// One case with the median run of each contestant.
 #[derive(Clone, Debug, Serialize)]
@@ -86,18 +66,8 @@ struct Results<'a> {
 /// # Errors
 /// Without root, when no case is chosen, when gramway or the wire itself could not be measured somewhere (the other
 /// cases are), or when results can't be written.
-pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
-    let cases: Vec<Case> = cases::all()
-        .into_iter()
-        .filter(|case| case.is_chosen(&options.only))
-        .collect();
-    if cases.is_empty() {
-        let names: Vec<&str> = cases::all().iter().map(|case| case.name).collect();
-        let names = names.join(" ");
-        return Err(Error::Usage(format!(
-            "--only matches no case; there are: {names}"
-        )));
-    }
+pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write) -> Result<(), Error> {
+    let cases = options.choose(cases::all())?;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotPermitted(
             "this benchmark makes network namespaces and devices, which only root may: sudo gramway bench l3"
@@ -105,19 +75,14 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
         ));
     }
     iperf::check_installed()?;
-    let _sweeper = Sweeper::start(&options.programs)?;
+    let _sweeper = Sweeper::start(programs)?;
     let wanted = options.seconds.unwrap_or(SECONDS);
-    let runs = if options.quick { 1 } else { RUNS };
+    let runs = options.runs();
     let machine = Machine::describe();
-    let print = |output: &mut dyn Write, line: &str| {
-        writeln!(output, "{line}")
-            .and_then(|()| output.flush())
-            .during(|| "print the table".to_owned())
-    };
     print(output, &machine.to_string())?;
     let (mut installed, mut missing) = (Vec::new(), Vec::new());
     for contestant in contestant::ALL {
-        match contestant.find(&options.programs) {
+        match contestant.find(programs) {
             Ok(found) => installed.push(found),
             Err(how_to_get) => missing.push(how_to_get),
         }
@@ -128,52 +93,33 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     }
     print(output, &estimate(&cases, installed.len(), runs, wanted))?;
     print(output, &report::header())?;
-    let (mut rows, mut failed) = (Vec::new(), Vec::new());
-    for case in cases {
-        let name = case.name;
-        let row = match measure_case(&options.programs, case, &installed, runs, wanted) {
-            Ok(row) => row,
-            Err(error) => {
-                print(output, &format!("{name:<15}  FAILED: {error}"))?;
-                failed.push(name);
-                continue;
-            }
-        };
-        for line in report::lines(&row) {
-            print(output, &line)?;
-        }
-        if [Contestant::Direct, Contestant::Gramway]
-            .iter()
-            .any(|needed| !row.results.contains_key(needed))
-        {
-            failed.push(name);
-        }
-        rows.push(row);
-        if let Some(path) = &options.json {
-            let results = Results {
-                machine: &machine,
-                contestants: &installed,
-                runs,
-                rows: &rows,
-            };
-            write_json(path, &results)?;
-        }
-    }
+    let measure = |case| {
+        let row = measure_case(programs, case, &installed, runs, wanted)?;
+        let needed = [Contestant::Direct, Contestant::Gramway];
+        Ok(Measured {
+            lines: report::lines(&row),
+            is_whole: needed.iter().all(|needed| row.results.contains_key(needed)),
+            row,
+        })
+    };
+    let save = |rows: &[Row]| {
+        options.save(&Results {
+            machine: &machine,
+            contestants: &installed,
+            runs,
+            rows,
+        })
+    };
+    let measured = matrix::go_through(cases, output, measure, save);
     print(output, report::LEGEND)?;
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Cases(failed.join(", ")))
-    }
+    measured
 }
 
 fn versions(installed: &[Installed]) -> String {
-    let versions: Vec<&str> = installed.iter().map(|found| found.version.as_str()).collect();
     let told = installed
         .iter()
-        .zip(versions)
-        .filter(|(found, _)| found.contestant != Contestant::Direct);
-    let told = told.map(|(found, version)| format!("{}: {version}", found.contestant.name()));
+        .filter(|found| found.contestant != Contestant::Direct)
+        .map(|found| format!("{}: {}", found.contestant.name(), found.version));
     told.collect::<Vec<_>>().join("; ")
 }
 

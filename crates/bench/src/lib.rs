@@ -4,10 +4,11 @@
 //! through `gramway status --json`, so what is measured is what users run. Loads run as child processes too, so
 //! that CPU time is known per process.
 //!
-//! Entry points: [`forward::run`], [`l3::run`], [`floor::run`], [`demo::run`], `rpc::run` with the feature of that
-//! name, and [`hidden::run`] for the child processes.
+//! Entry points: [`Command::run`], [`demo::run`], `rpc::run` with the feature of that name, and [`hidden::run`] for the
+//! child processes.
 
 mod children;
+mod command;
 mod counters;
 pub mod demo;
 mod error;
@@ -20,6 +21,7 @@ pub mod l3;
 mod latency;
 pub mod limits;
 mod machine;
+mod matrix;
 mod median;
 mod namespace;
 mod pacer;
@@ -36,5 +38,8 @@ mod tcp_relay;
 mod tracker;
 mod tunnel;
 
+pub use command::Command;
 pub use error::Error;
+pub use matrix::MatrixOptions;
 pub use programs::Programs;
+pub use tunnel::TunnelOptions;

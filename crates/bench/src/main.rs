@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Programs, demo, floor, forward, hidden, l3, rpc};
+use bench::{Programs, demo, hidden, rpc};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -20,57 +20,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// UDP and TCP through the tunnel, beside direct and a plaintext relay.
-    Forward {
-        /// Write results as JSON.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// One run per path instead of the median of five.
-        #[arg(long)]
-        quick: bool,
-        /// Largest UDP payload of the tunnel's packets, at both ends.
-        #[arg(long, value_name = "BYTES")]
-        max_udp_payload: Option<u16>,
-        /// Profile of both ends.
-        #[arg(long)]
-        profile: Option<String>,
-        /// Connections, and shards of both ends.
-        #[arg(long, value_name = "N")]
-        connections: Option<u8>,
-        /// Seconds per run.
-        #[arg(long)]
-        seconds: Option<u32>,
-        /// Only cases whose name contains this; may be given several times.
-        #[arg(long, value_name = "PATTERN")]
-        only: Vec<String>,
-        /// Counters of clean cases too.
-        #[arg(long)]
-        details: bool,
-    },
-    /// IP packets through the tunnel, beside direct, wireguard-go and quincy; needs root.
-    L3 {
-        /// Write results as JSON.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// One run per contestant instead of the median of five.
-        #[arg(long)]
-        quick: bool,
-        /// Seconds per run.
-        #[arg(long)]
-        seconds: Option<u32>,
-        /// Only cases whose name contains this; may be given several times.
-        #[arg(long, value_name = "PATTERN")]
-        only: Vec<String>,
-    },
-    /// What the parts cost: AEAD, one sealed hop, QUIC in memory.
-    Floor {
-        /// Write results as JSON.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// Shorter runs.
-        #[arg(long)]
-        quick: bool,
-    },
+    #[command(flatten)]
+    Shared(bench::Command),
     /// Typed calls over Unix sockets, beside other transports and libraries.
     Rpc {
         /// Write results as JSON.
@@ -108,47 +59,7 @@ fn run() -> anyhow::Result<()> {
     let Arguments { gramway, command } = Arguments::parse();
     let mut output = std::io::stdout();
     match command {
-        Command::Forward {
-            json,
-            quick,
-            max_udp_payload,
-            profile,
-            connections,
-            seconds,
-            only,
-            details,
-        } => {
-            let programs = Programs::of_bench(gramway)?;
-            let options = forward::Options {
-                programs,
-                json,
-                quick,
-                max_udp_payload,
-                profile,
-                connections,
-                seconds,
-                only,
-                details,
-            };
-            forward::run(&options, &mut output)?;
-        }
-        Command::L3 {
-            json,
-            quick,
-            seconds,
-            only,
-        } => {
-            let programs = Programs::of_bench(gramway)?;
-            let options = l3::Options {
-                programs,
-                json,
-                quick,
-                seconds,
-                only,
-            };
-            l3::run(&options, &mut output)?;
-        }
-        Command::Floor { json, quick } => floor::run(&floor::Options { json, quick }, &mut output)?,
+        Command::Shared(command) => command.run(&Programs::of_bench(gramway)?, &mut output)?,
         Command::Rpc { json, quick, only } => {
             let options = rpc::Options {
                 programs: Programs::of_bench(gramway)?,

@@ -8,6 +8,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::children::{self, Guard, Lines};
@@ -23,15 +25,18 @@ const PAYLOAD_STABLE: Duration = Duration::from_millis(600);
 /// And is taken as it is after this.
 const PAYLOAD_WAIT_MAX: Duration = Duration::from_secs(6);
 
-/// Settings of both ends.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TunnelOptions {
-    /// `--max-udp-payload` of both ends.
-    pub(crate) max_udp_payload: Option<u16>,
-    /// `--profile` of both ends.
-    pub(crate) profile: Option<String>,
-    /// `--connections` of both ends.
-    pub(crate) connections: Option<u8>,
+/// Flags of a tunnel that is measured.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct TunnelOptions {
+    /// --max-udp-payload of both ends
+    #[arg(long, value_name = "BYTES")]
+    pub max_udp_payload: Option<u16>,
+    /// --profile of both ends
+    #[arg(long)]
+    pub profile: Option<String>,
+    /// --connections of both ends
+    #[arg(long, value_name = "N")]
+    pub connections: Option<u8>,
 }
 
 /// A connected tunnel that forwards one UDP and TCP port.

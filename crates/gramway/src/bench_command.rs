@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal};
 
-use bench::{Programs, floor, forward, hidden, l3};
+use bench::{Programs, hidden};
 
-use crate::cli::{BenchCommand, ForwardArguments};
+use crate::cli::BenchCommand;
 use crate::exit::{Code, Problem};
 use crate::startup;
 
@@ -21,49 +21,7 @@ pub(crate) fn demo() -> Result<(), Problem> {
 pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
     startup::raise_file_limit();
     match command {
-        BenchCommand::Forward(arguments) => {
-            let ForwardArguments {
-                json,
-                quick,
-                max_udp_payload,
-                profile,
-                connections,
-                seconds,
-                only,
-                details,
-            } = arguments;
-            let programs = Programs::of_gramway()?;
-            let options = forward::Options {
-                programs,
-                json,
-                quick,
-                max_udp_payload,
-                profile,
-                connections,
-                seconds,
-                only,
-                details,
-            };
-            forward::run(&options, &mut io::stdout())?;
-        }
-        BenchCommand::L3 {
-            json,
-            quick,
-            seconds,
-            only,
-        } => {
-            let options = l3::Options {
-                programs: Programs::of_gramway()?,
-                json,
-                quick,
-                seconds,
-                only,
-            };
-            l3::run(&options, &mut io::stdout())?;
-        }
-        BenchCommand::Floor { json, quick } => {
-            floor::run(&floor::Options { json, quick }, &mut io::stdout())?
-        }
+        BenchCommand::Benchmark(command) => command.run(&Programs::of_gramway()?, &mut io::stdout())?,
         BenchCommand::Load(arguments) => match arguments.first() {
             Some(name) if hidden::is_hidden(name) => hidden::run(&arguments)?,
             Some(name) => {

@@ -52,64 +52,11 @@ pub(crate) enum Command {
 /// `gramway bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// The tunnel beside direct traffic and a plaintext relay
-    Forward(ForwardArguments),
-    /// IP packets through the tunnel, beside direct traffic, wireguard-go and quincy; needs root
-    L3 {
-        /// Write the results as JSON too
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// One run of each contestant instead of the median of five
-        #[arg(long)]
-        quick: bool,
-        /// Seconds of each run [default: 3]
-        #[arg(long)]
-        seconds: Option<u32>,
-        /// Only cases whose name contains this; may be repeated
-        #[arg(long, value_name = "PATTERN")]
-        only: Vec<String>,
-    },
-    /// What the parts cost: AEAD, one sealed hop, QUIC in memory
-    Floor {
-        /// Write the results as JSON too
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// Shorter runs, one of each
-        #[arg(long)]
-        quick: bool,
-    },
+    #[command(flatten)]
+    Benchmark(bench::Command),
     /// The load processes of the benchmarks themselves
     #[command(external_subcommand)]
     Load(Vec<String>),
-}
-
-/// `gramway bench forward`.
-#[derive(Args, Debug)]
-pub(crate) struct ForwardArguments {
-    /// Write the results as JSON too
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-    /// One run of each path instead of the median of five
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// --max-udp-payload of both ends
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) max_udp_payload: Option<u16>,
-    /// --profile of both ends
-    #[arg(long)]
-    pub(crate) profile: Option<String>,
-    /// --connections of both ends
-    #[arg(long, value_name = "N")]
-    pub(crate) connections: Option<u8>,
-    /// Seconds of each run [default: 2]
-    #[arg(long)]
-    pub(crate) seconds: Option<u32>,
-    /// Only cases whose name contains this; may be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) only: Vec<String>,
-    /// Counters of clean cases too
-    #[arg(long)]
-    pub(crate) details: bool,
 }
 
 /// Flags of every command that carries traffic.

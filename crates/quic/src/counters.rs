@@ -5,9 +5,10 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use quinn_proto::ConnectionStats;
+use serde::Serialize;
 
-/// Counters of one connection, or sums over several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counters of one connection, or sums over several; what `gramway status` shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// UDP datagrams sent.
     pub packets_sent: u64,
@@ -37,7 +38,7 @@ pub struct Counters {
     pub lost_mtu_probes: u64,
     /// Black holes detected (RFC 8899 section 4.3).
     pub black_holes: u64,
-    /// Trains handed to the driver.
+    /// Trains handed to the driver, each one GSO send where the kernel takes it.
     pub trains_sent: u64,
     /// QUIC packets in those trains.
     pub train_segments_sent: u64,

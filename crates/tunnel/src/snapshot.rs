@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
+pub use quic::Counters as QuicCounters;
 use serde::Serialize;
 
 /// All counters of a running server or client.
@@ -114,43 +115,6 @@ pub struct Direction {
     pub waiting: u64,
     /// Datagrams dropped, by reason; reasons with zero are left out.
     pub drops: BTreeMap<String, u64>,
-}
-
-/// What QUIC counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct QuicCounters {
-    /// UDP datagrams sent.
-    pub packets_sent: u64,
-    /// UDP datagrams received.
-    pub packets_received: u64,
-    /// Bytes of UDP payload sent.
-    pub bytes_sent: u64,
-    /// Bytes of UDP payload received.
-    pub bytes_received: u64,
-    /// DATAGRAM frames sent.
-    pub datagrams_sent: u64,
-    /// DATAGRAM frames received.
-    pub datagrams_received: u64,
-    /// ACK frames sent.
-    pub acks_sent: u64,
-    /// ACK frames received.
-    pub acks_received: u64,
-    /// STREAM frames sent.
-    pub stream_frames_sent: u64,
-    /// STREAM frames received.
-    pub stream_frames_received: u64,
-    /// Packets declared lost.
-    pub packets_lost: u64,
-    /// Congestion events.
-    pub congestion_events: u64,
-    /// Path MTU probes that were lost.
-    pub lost_mtu_probes: u64,
-    /// Black holes detected (RFC 8899).
-    pub black_holes: u64,
-    /// Handed-over trains, each one GSO send where the kernel takes it.
-    pub trains_sent: u64,
-    /// QUIC packets in those trains.
-    pub train_segments_sent: u64,
 }
 
 /// What a UDP socket counts.
@@ -370,27 +334,6 @@ impl AddAssign for TcpCounters {
         self.failed += other.failed;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
-    }
-}
-
-impl AddAssign for QuicCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.packets_sent += other.packets_sent;
-        self.packets_received += other.packets_received;
-        self.bytes_sent += other.bytes_sent;
-        self.bytes_received += other.bytes_received;
-        self.datagrams_sent += other.datagrams_sent;
-        self.datagrams_received += other.datagrams_received;
-        self.acks_sent += other.acks_sent;
-        self.acks_received += other.acks_received;
-        self.stream_frames_sent += other.stream_frames_sent;
-        self.stream_frames_received += other.stream_frames_received;
-        self.packets_lost += other.packets_lost;
-        self.congestion_events += other.congestion_events;
-        self.lost_mtu_probes += other.lost_mtu_probes;
-        self.black_holes += other.black_holes;
-        self.trains_sent += other.trains_sent;
-        self.train_segments_sent += other.train_segments_sent;
     }
 }
 

@@ -124,10 +124,11 @@ impl Case {
         };
         Self { name, load }
     }
+}
 
-    /// Whether one of the patterns is part of the name; no pattern chooses all.
-    pub(super) fn is_chosen(&self, patterns: &[String]) -> bool {
-        patterns.is_empty() || patterns.iter().any(|pattern| self.name.contains(pattern))
+impl crate::matrix::Case for Case {
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -194,17 +195,5 @@ mod tests {
                 "{expected} in {names:?}"
             );
         }
-    }
-
-    #[test]
-    fn patterns_choose_by_part_of_the_name() {
-        let chosen = |patterns: &[&str]| {
-            let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-            all().iter().filter(|case| case.is_chosen(&patterns)).count()
-        };
-        assert_eq!(chosen(&["iperf3-1150-1.2G"]), 2);
-        assert_eq!(chosen(&["tcp-", "echo"]), 5);
-        assert_eq!(chosen(&["nothing"]), 0);
-        assert_eq!(chosen(&[]), all().len());
     }
 }

@@ -14,7 +14,7 @@ use crate::latency::{self, EchoReport};
 use crate::process::{self, Usage};
 use crate::relay::RelayOptions;
 use crate::sink::{SinkOptions, SinkReport};
-use crate::tunnel::{End, Tunnel, TunnelOptions, free_address};
+use crate::tunnel::{End, Tunnel, free_address};
 use crate::{Error, Programs, hidden, limits};
 
 /// Echoes of a full run; a quick one has a quarter.
@@ -84,8 +84,13 @@ pub(super) struct Rig {
 
 impl Rig {
     /// Starts tunnel and relay.
-    pub(super) fn start(options: &Options, case: &Case, seconds: u32) -> Result<Self, Error> {
-        let (programs, load) = (options.programs.clone(), case.load);
+    pub(super) fn start(
+        programs: &Programs,
+        options: &Options,
+        case: &Case,
+        seconds: u32,
+    ) -> Result<Self, Error> {
+        let (programs, load) = (programs.clone(), case.load);
         let target = free_address()?;
         let hop = |target| {
             let listen = free_address()?;
@@ -93,12 +98,7 @@ impl Rig {
         };
         let (second, between) = hop(target)?;
         let (first, relay_entrance) = hop(between)?;
-        let settings = TunnelOptions {
-            max_udp_payload: options.max_udp_payload,
-            profile: options.profile.clone(),
-            connections: options.connections,
-        };
-        let mut tunnel = Tunnel::start(&programs, &settings, target)?;
+        let mut tunnel = Tunnel::start(&programs, &options.tunnel, target)?;
         let payload_bytes = match load {
             Load::Udp {
                 payload: Payload::Bytes(bytes),
@@ -110,7 +110,7 @@ impl Rig {
             } => Some(tunnel.payload_unsplit()?),
             Load::Tcp { .. } | Load::Echo => None,
         };
-        let echo_rounds = if options.quick {
+        let echo_rounds = if options.matrix.quick {
             ECHO_ROUNDS / 4
         } else {
             ECHO_ROUNDS

@@ -1,0 +1,33 @@
+//! The benchmarks that both programs have, `gramway bench` and `bench`, with their flags.
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use crate::matrix::MatrixOptions;
+use crate::{Error, Programs, floor, forward, l3};
+
+/// A benchmark.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// UDP and TCP through the tunnel, beside direct traffic and a plaintext relay
+    Forward(forward::Options),
+    /// IP packets through the tunnel, beside direct traffic, wireguard-go and quincy; needs root
+    L3(MatrixOptions),
+    /// What the parts cost: AEAD, one sealed hop, QUIC in memory
+    Floor(floor::Options),
+}
+
+impl Command {
+    /// Runs it and prints as it goes.
+    ///
+    /// # Errors
+    /// Those of [`forward::run`], [`l3::run`] and [`floor::run`].
+    pub fn run(&self, programs: &Programs, output: &mut dyn Write) -> Result<(), Error> {
+        match self {
+            Self::Forward(options) => forward::run(programs, options, output),
+            Self::L3(options) => l3::run(programs, options, output),
+            Self::Floor(options) => floor::run(options, output),
+        }
+    }
+}
