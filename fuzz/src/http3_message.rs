@@ -31,7 +31,7 @@ fn message(role: Role, chunk: usize, stream: &[u8]) {
             continue;
         };
         let _ = request::classify(list);
-        let _ = ip::checksum_context(list);
+        let _ = (ip::checksum_context(list), ip::client_name(list));
         let _ = (response::status_of(list), response::proxy_error_of(list));
         assert_eq!(qpack::decode(&qpack::encode(list)).as_ref(), Ok(list));
     }
@@ -110,7 +110,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     all.extend([
         with_content(1, &response::response(200)),
         with_content(1, &response::unauthorized()),
-        with_content(1, &ip::accepted(Some(2), Some(4))),
+        with_content(1, &ip::accepted(&extensions)),
     ]);
     for role in [Role::Server, Role::Client] {
         let connection = Connection::new(role);

@@ -3,7 +3,7 @@
 
 use masque::ip::{
     ClientId, ConnectIp, Extensions, Prefix, Scope, ScopeError, ScopeTarget, accepted, checksum_context,
-    connect_ip,
+    client_name, connect_ip,
 };
 use masque::request::{Credential, PathKind, Request, classify, split_context};
 use masque::{HeaderList, response};
@@ -69,14 +69,20 @@ fn the_request_is_the_one_of_the_rfc() {
 #[test]
 fn the_acceptance_is_the_one_of_the_rfc() {
     assert_eq!(
-        pairs(&accepted(None, None)),
+        pairs(&accepted(&Extensions::default())),
         [(":status", "200"), ("capsule-protocol", "?1")]
     );
-    let both = accepted(Some(2), Some(4));
-    assert_eq!(response::status_of(&both), Ok(200));
+    let agreed = Extensions {
+        client: Some(ClientId([7; 16])),
+        run: None,
+        split: Some(2),
+        checksum: Some(4),
+    };
+    let all = accepted(&agreed);
+    assert_eq!(response::status_of(&all), Ok(200));
     assert_eq!(
-        (split_context(&both), checksum_context(&both)),
-        (Some(2), Some(4))
+        (client_name(&all), split_context(&all), checksum_context(&all)),
+        (agreed.client, Some(2), Some(4))
     );
 }
 

@@ -246,7 +246,8 @@ pub const CLIENT_TUN_QUEUE_PACKETS: u32 = 4_096;
 /// nothing but loss.
 pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 
-/// How long a client waits before it asks again for an IP session that was refused for the time being.
+/// How long a client waits before it asks again for an IP session that was refused for the time being, or ended by the
+/// server.
 pub const IP_RETRY: Duration = Duration::from_secs(5);
 
 /// Warnings about a TUN device that are remembered, so that each is told once.

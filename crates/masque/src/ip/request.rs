@@ -8,7 +8,8 @@ use crate::request::{
 };
 use crate::response::response;
 
-/// Request field by which a Gramway client names itself (specs/ip-session.md, SESSION-1).
+/// Request field by which a Gramway client names itself, and response field by which a server says that it goes by the
+/// name (specs/ip-session.md, SESSION-1 and SESSION-12).
 pub const CLIENT_FIELD: &str = "gramway-client";
 
 /// Request and response field that offers and accepts packets with unfinished checksums (specs/checksum.md, CSUM-1).
@@ -57,24 +58,28 @@ pub fn connect_ip(authority: &str, scope: &Scope, bearer: &str, extensions: &Ext
         .with(":authority", authority)
         .with("capsule-protocol", "?1")
         .with("authorization", format!("Bearer {bearer}"));
-    if let Some(client) = extensions.client {
-        let run = extensions
-            .run
-            .map(|run| format!(";run={run}"))
-            .unwrap_or_default();
-        list.push(CLIENT_FIELD, format!("{client}{run}"));
-    }
-    push_contexts(&mut list, extensions.split, extensions.checksum);
+    push_extensions(&mut list, extensions);
     list
 }
 
-/// The acceptance of CONNECT-IP (RFC 9484 section 4.5); `split` and `checksum` echo the context IDs that were offered
-/// (SPLIT-2, CSUM-2).
+/// The acceptance of CONNECT-IP (RFC 9484 section 4.5), with what is agreed to of the extensions that were offered
+/// (SESSION-12, SPLIT-2, CSUM-2).
 #[must_use]
-pub fn accepted(split: Option<u64>, checksum: Option<u64>) -> HeaderList {
+pub fn accepted(agreed: &Extensions) -> HeaderList {
     let mut list = response(200).with("capsule-protocol", "?1");
-    push_contexts(&mut list, split, checksum);
+    push_extensions(&mut list, agreed);
     list
+}
+
+/// The name in [`CLIENT_FIELD`] of a request or response; whatever else stands there counts as absent (SESSION-1).
+#[must_use]
+pub fn client_name(list: &HeaderList) -> Option<ClientId> {
+    client_field(list).0
+}
+
+fn client_field(list: &HeaderList) -> (Option<ClientId>, Option<u32>) {
+    let (client, run) = list.only(CLIENT_FIELD).and_then(ClientId::parse_field).unzip();
+    (client, run.flatten())
 }
 
 /// The context ID in [`CHECKSUM_FIELD`]: non-zero, even, and not that of the split context. Whatever else stands there
@@ -87,14 +92,14 @@ pub fn checksum_context(list: &HeaderList) -> Option<u64> {
 /// An extended CONNECT for `connect-ip` with this path; `None` where the path follows none of our templates.
 pub(crate) fn judge(list: &HeaderList, path: &str) -> Option<ConnectIp> {
     let (path, target, protocol) = split_path(path, WELL_KNOWN)?;
-    let (client, run) = list.only(CLIENT_FIELD).and_then(ClientId::parse_field).unzip();
+    let (client, run) = client_field(list);
     Some(ConnectIp {
         scope: Scope::from_path(target, protocol),
         credential: credential(list, "authorization"),
         path,
         extensions: Extensions {
             client,
-            run: run.flatten(),
+            run,
             split: split_context(list),
             checksum: checksum_context(list),
         },
@@ -102,8 +107,18 @@ pub(crate) fn judge(list: &HeaderList, path: &str) -> Option<ConnectIp> {
     })
 }
 
-fn push_contexts(list: &mut HeaderList, split: Option<u64>, checksum: Option<u64>) {
-    for (name, context_id) in [(SPLIT_FIELD, split), (CHECKSUM_FIELD, checksum)] {
+fn push_extensions(list: &mut HeaderList, extensions: &Extensions) {
+    if let Some(client) = extensions.client {
+        let run = extensions
+            .run
+            .map(|run| format!(";run={run}"))
+            .unwrap_or_default();
+        list.push(CLIENT_FIELD, format!("{client}{run}"));
+    }
+    for (name, context_id) in [
+        (SPLIT_FIELD, extensions.split),
+        (CHECKSUM_FIELD, extensions.checksum),
+    ] {
         if let Some(context_id) = context_id {
             list.push(name, context_id.to_string());
         }

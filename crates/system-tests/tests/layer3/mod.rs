@@ -1,5 +1,6 @@
 //! IP packets through TUN devices: two clients, a server, and a machine behind it that knows nothing of the tunnel.
 
+mod dns;
 mod host;
 mod moves;
 mod order;

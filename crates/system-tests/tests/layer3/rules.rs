@@ -40,6 +40,62 @@ fn hop_limits_run_out_and_networks_that_are_not_offered_are_told_to_the_sender()
 }
 
 #[test]
+fn a_server_that_routes_everything_is_told_of_where_no_route_follows() {
+    require_root!();
+    let mut tunnel = Tunnel::new(1500, &["--nat"], &[]);
+    let routes = tunnel.machines.first.run("ip", ["route", "show", "dev", "tun0"]);
+    assert_eq!(routes, "");
+    let line = tunnel
+        .client
+        .process()
+        .wait_for_line("routes everything", PROGRAM_LIMIT);
+    assert!(
+        line.contains("--default-route") && line.contains("--route"),
+        "{line}"
+    );
+}
+
+/// Of the routes that a server advertises, only those are installed that the client has an address for.
+#[test]
+fn routes_of_a_version_without_an_address_are_not_installed() {
+    require_root!();
+    require_program!("ping");
+    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let options = [
+        TUN,
+        "--pool",
+        "10.9.0.0/24",
+        "--advertise",
+        "203.0.113.0/24",
+        "--advertise",
+        "2001:db8:2::/64",
+    ];
+    let place = machines.server.place();
+    let server = Server::start(&place, "server", LISTEN, &options, directory.path());
+    let mut client = connect(&machines.first, "client", &server, &[], &directory);
+    let version = |version| {
+        machines
+            .first
+            .run("ip", [version, "route", "show", "dev", "tun0"])
+    };
+    assert!(version("-4").contains("203.0.113.0/24"));
+    assert!(!version("-6").contains("2001:db8:2"), "{}", version("-6"));
+    reaches(&machines.first, SERVER_V4);
+    assert!(
+        !client.process().stderr().contains("warning"),
+        "{}",
+        client.process().stderr()
+    );
+    assert_eq!(client.stop(), Some(0));
+    let options = ["--route", "2001:db8:2::/64", "--route", "10.9.0.0/24"];
+    let mut client = connect(&machines.first, "again", &server, &options, &directory);
+    client
+        .process()
+        .wait_for_line("IPv6 is not routed", PROGRAM_LIMIT);
+    reaches(&machines.first, SERVER_V4);
+}
+
+#[test]
 fn packets_with_a_source_that_is_not_the_clients_stay_at_home() {
     require_root!();
     require_program!("ping");

@@ -61,6 +61,8 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     machines.server.set_mtu("eth0", 1300);
     iperf(machine, &machines.server, SERVER_V4, &[], directory);
     wait_until("the smaller MTU", PATH_LIMIT, || mtu(machine) == 1280);
+    let line = tunnel.client.process().wait_for_line("MTU 1280", PROGRAM_LIMIT);
+    assert!(line.contains("routes 10.9.0.0/24, fd09::/64"), "{line}");
     wait_until("a packet of the whole MTU", PATH_LIMIT, || {
         passes(machine, SERVER_V6, 1280)
     });

@@ -111,7 +111,10 @@ impl Engine {
         probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));
         let id = self.state.insert_request(probe);
         self.send_request(now, connection, id);
-        self.open_ip(now);
+        // One of several stripes asks when its siblings let it: `ask_for_ip`.
+        if !self.holds_requests {
+            self.open_ip(now);
+        }
         self.send_queued_requests(now, connection);
     }
 

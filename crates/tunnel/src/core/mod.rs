@@ -442,7 +442,7 @@ impl Engine {
     /// Sums of QUIC's counters.
     #[must_use]
     pub fn quic_totals(&self) -> QuicCounters {
-        quic_counters(&self.endpoint.totals())
+        self.endpoint.totals()
     }
 
     /// The living connections.
@@ -461,7 +461,7 @@ impl Engine {
                 path_mtu: report.path_mtu,
                 payload_unsplit: payload_unsplit(report.datagram_max.unwrap_or(0)),
                 queue_bytes: peer.queue.bytes(),
-                quic: quic_counters(&report.counters),
+                quic: report.counters,
             });
         }
         snapshots
@@ -586,27 +586,6 @@ fn masque_code(code: masque::Code) -> u32 {
 /// Largest payload in context 0 behind a one-byte Quarter Stream ID.
 fn payload_unsplit(datagram_max: usize) -> usize {
     datagram_max.saturating_sub(2)
-}
-
-fn quic_counters(counters: &quic::Counters) -> QuicCounters {
-    QuicCounters {
-        packets_sent: counters.packets_sent,
-        packets_received: counters.packets_received,
-        bytes_sent: counters.bytes_sent,
-        bytes_received: counters.bytes_received,
-        datagrams_sent: counters.datagrams_sent,
-        datagrams_received: counters.datagrams_received,
-        acks_sent: counters.acks_sent,
-        acks_received: counters.acks_received,
-        stream_frames_sent: counters.stream_frames_sent,
-        stream_frames_received: counters.stream_frames_received,
-        packets_lost: counters.packets_lost,
-        congestion_events: counters.congestion_events,
-        lost_mtu_probes: counters.lost_mtu_probes,
-        black_holes: counters.black_holes,
-        trains_sent: counters.trains_sent,
-        train_segments_sent: counters.train_segments_sent,
-    }
 }
 
 /// Bytes without a copy, for small own messages.

@@ -71,8 +71,8 @@ pub(super) struct Client {
     pub(super) ip: Option<ClientHost>,
     /// There are no forwards: without an IP session the client is of no use.
     pub(super) carries_only_ip: bool,
-    /// When an IP session that was refused is asked for again.
-    pub(super) ip_retry: Option<Instant>,
+    /// From when on an IP session is to be asked for, as soon as the other stripes let this one.
+    pub(super) ip_due: Option<Instant>,
     /// News of links, addresses and routes.
     pub(super) monitor: Option<Monitor>,
     /// How the outer socket leaves this machine, where there is a TUN device.
@@ -118,7 +118,7 @@ impl Client {
             refusal_told: None,
             ip: None,
             carries_only_ip: false,
-            ip_retry: None,
+            ip_due: None,
             monitor: None,
             way: None,
             routes_seen: 0,
@@ -308,6 +308,8 @@ impl Shard {
         client.payload_seen = payload_unsplit;
         client.payload_settled = payload_unsplit;
         client.next_tick = now + TICK;
+        client.ip_due = Some(now);
+        client.next_ip_turn = now;
         let is_again = std::mem::replace(&mut client.has_been_up, true);
         client.rejoins += u64::from(is_again);
         let is_first_stripe = client.index == 0;
@@ -349,6 +351,10 @@ impl Shard {
             return;
         }
         let client = self.client();
+        client.ip_due = None;
+        if let Some(host) = &client.ip {
+            host.lost(client.index);
+        }
         if *reason != CloseReason::LocallyClosed {
             client.last_reason = reason.to_string();
         }

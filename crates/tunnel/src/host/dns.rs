@@ -1,6 +1,6 @@
 //! Name servers for one link, where the system knows such a thing: systemd-resolved. They leave with the link.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -65,23 +65,23 @@ fn missing() -> Option<&'static str> {
 }
 
 fn resolvectl(interface: &str, arguments: &[&str]) -> Result<(), DnsUnavailable> {
-    let refused = |reason: String| DnsUnavailable::Refused(interface.to_owned(), reason);
-    let succeeded =
-        run(Command::new("resolvectl").args(arguments)).map_err(|error| refused(error.to_string()))?;
-    if succeeded {
-        Ok(())
-    } else {
-        Err(refused(format!("`resolvectl {}` failed", arguments.join(" "))))
-    }
+    run(Command::new("resolvectl").args(arguments)).map_err(|error| {
+        let reason = format!("`resolvectl {}`: {error}", arguments.join(" "));
+        DnsUnavailable::Refused(interface.to_owned(), reason)
+    })
 }
 
-/// Runs a command whose errors a person may read; one that hangs is ended.
-fn run(command: &mut Command) -> io::Result<bool> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+/// Runs a command to its end, or ends one that hangs. An error holds the first line that the command complained with.
+fn run(command: &mut Command) -> io::Result<()> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let deadline = Instant::now() + RESOLVECTL_TIME_MAX;
-    loop {
+    let status = loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
+            break status;
         }
         if Instant::now() >= deadline {
             child.kill()?;
@@ -89,7 +89,13 @@ fn run(command: &mut Command) -> io::Result<bool> {
             return Err(io::ErrorKind::TimedOut.into());
         }
         thread::sleep(RESOLVECTL_POLL);
+    };
+    if status.success() {
+        return Ok(());
     }
+    let complaint = child.stderr.take().map(BufReader::new);
+    let line = complaint.and_then(|lines| lines.lines().next()?.ok());
+    Err(io::Error::other(line.unwrap_or_else(|| status.to_string())))
 }
 
 #[cfg(test)]
@@ -104,8 +110,10 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_or_is_missing_is_seen() {
-        assert!(run(&mut Command::new("true")).unwrap());
-        assert!(!run(&mut Command::new("false")).unwrap());
+        let shell = |script: &str| run(Command::new("sh").args(["-c", script]));
+        assert!(shell("true").is_ok());
+        assert!(shell("false").unwrap_err().to_string().contains("exit status: 1"));
+        assert_eq!(shell("echo no bus >&2; false").unwrap_err().to_string(), "no bus");
         assert!(run(&mut Command::new("no-such-program-here")).is_err());
     }
 }

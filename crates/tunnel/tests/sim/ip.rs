@@ -57,6 +57,7 @@ fn a_client_gets_an_address_of_each_pool_and_the_routes() {
         .map(Prefix::to_string)
         .collect();
     assert_eq!(routes, ["0.0.0.0/0", "::/0"]);
+    assert!(assignment.is_by_name);
     let told = |action: &Action| matches!(action, Action::Assigned { .. });
     assert_eq!(world.client().count(told), 1, "told once");
 }
@@ -203,6 +204,37 @@ fn a_packet_too_big_for_the_path_is_answered_with_the_paths_mtu() {
         assert_eq!(icmp_error(&answers[0]), Some(expected));
     }
     assert_eq!(world.client().ingress_drops(DropReason::PacketTooBig), 2);
+}
+
+/// The server's device takes what its best client takes; who sends to another is told that one's MTU.
+#[test]
+fn each_client_of_a_server_has_an_mtu_of_its_own() {
+    let mut world = world();
+    let best = world.server().engine.packet_max_at_most().unwrap();
+    world.setup.link.mtu = 1_360;
+    let narrow = world.add_ip_client(2, 1);
+    world.run_until(20 * SECOND, |world| world.tunnel(narrow).assignment().is_some());
+    world.run(2 * SECOND);
+    assert_eq!(world.server().engine.packet_max_at_most(), Some(best));
+    let least = world.tunnel(narrow).engine.packet_max_at_most().unwrap();
+    assert!(least < best);
+    let server = world.server;
+    for (own, far) in [("10.9.0.2", "10.9.0.3"), ("fd09::2", "fd09::3")] {
+        let source = if own.contains(':') {
+            "2001:db8::9"
+        } else {
+            "198.51.100.9"
+        };
+        for (to, size) in [(own, best), (far, best), (far, least)] {
+            world.send_packet(server, &udp(source, to, size));
+            world.run(SECOND);
+        }
+        let answers = taken(&mut world, true);
+        assert_eq!(answers.len(), 1, "one packet was too big for its client");
+        assert_eq!(icmp_error(&answers[0]).map(|(_, _, mtu)| mtu), Some(least as u32));
+        assert_eq!(taken(&mut world, false).len(), 1);
+        assert_eq!(std::mem::take(&mut world.tunnel(narrow).packets).len(), 1);
+    }
 }
 
 /// RFC 9484 section 7.1: IPv6 needs 1,280 bytes; what one datagram does not hold travels in pieces.

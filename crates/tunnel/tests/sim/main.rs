@@ -8,6 +8,7 @@ mod early;
 mod faults;
 mod hostile;
 mod ip;
+mod ip_foreign;
 mod ip_hostile;
 mod lifetime;
 mod path;

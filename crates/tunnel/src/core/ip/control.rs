@@ -28,6 +28,8 @@ pub struct Assignment {
     pub addresses: Vec<Prefix>,
     /// What is reachable through the tunnel; `None` where the server has not said it yet.
     pub routes: Option<Vec<Prefix>>,
+    /// The server gives the same addresses to all sessions under our name; else each has its own (SESSION-12).
+    pub is_by_name: bool,
     /// Packets larger than one datagram can be split, so that IPv6's least MTU holds on every path.
     pub can_split: bool,
 }
@@ -95,7 +97,7 @@ impl Engine {
             .count()
     }
 
-    /// Client: asks again for an IP session that was refused.
+    /// Client: asks for an IP session where none is open or asked for: after [`Engine::stay`], or again.
     pub fn ask_for_ip(&mut self, now: Instant) {
         if let Some(connection) = self.current {
             self.open_ip(now);
@@ -112,10 +114,12 @@ impl Engine {
 
     /// Client: a request for an IP session, sent when the connection takes requests.
     pub(in crate::core) fn open_ip(&mut self, now: Instant) {
-        let is_queued =
-            |request: &Request| request.phase == Phase::Queued && matches!(request.kind, Kind::Ip(_));
-        if self.state.ip.client.is_none() || self.state.requests.iter().any(|(_, request)| is_queued(request))
-        {
+        let is_under_way = |request: &Request| {
+            matches!(request.kind, Kind::Ip(_))
+                && matches!(request.phase, Phase::Queued | Phase::Sent | Phase::Open)
+        };
+        let mut requests = self.state.requests.iter();
+        if self.state.ip.client.is_none() || requests.any(|(_, request)| is_under_way(request)) {
             return;
         }
         let split = (self.state.common.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
@@ -138,6 +142,8 @@ impl Engine {
         session.split = session.split.filter(|offered| echoed == Some(*offered));
         let echoed = ip::checksum_context(list);
         session.checksum = session.checksum.filter(|offered| echoed == Some(*offered));
+        let own = self.state.ip.client.map(|(name, _)| name);
+        session.is_by_name = own.is_some() && ip::client_name(list) == own;
         let any = [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -230,7 +236,16 @@ impl Engine {
         let takes = |address: &IpAddr| address.is_ipv4() || session.split.is_some();
         session.addresses = lease.addresses().filter(takes).map(Prefix::host).collect();
         session.routes = routes;
-        let accepted = ip::accepted(session.split, session.checksum);
+        let client = session.owner.and_then(|owner| match owner.client {
+            Client::Named(name) => Some(ClientId(name)),
+            Client::Nameless(_) => None,
+        });
+        let accepted = ip::accepted(&Extensions {
+            client,
+            run: None,
+            split: session.split,
+            checksum: session.checksum,
+        });
         let addresses: Vec<IpAddr> = session.addresses.iter().map(Prefix::address).collect();
         for address in addresses {
             self.state.ip.by_address.entry(address).or_default().push(id);
@@ -333,8 +348,9 @@ impl Engine {
                 (IpCapsule::AddressAssign(entries), Role::Client) => {
                     let assigned = entries.iter().filter(|entry| !entry.is_refusal());
                     let addresses: Vec<Prefix> = assigned.map(|entry| entry.prefix).collect();
-                    session.has_news |= session.addresses != addresses;
+                    session.has_news |= !session.addresses_known || session.addresses != addresses;
                     session.addresses = addresses;
+                    session.addresses_known = true;
                 }
                 (IpCapsule::RouteAdvertisement(routes), Role::Client) => {
                     session.has_news |= !session.routes_known || session.routes != routes;
@@ -367,12 +383,13 @@ impl State {
         Some(ip::connect_ip(authority, &Scope::ANY, &self.bearer, &extensions))
     }
 
-    /// Client: the driver hears of addresses and routes that are new.
+    /// Client: the driver hears of addresses and routes that are new; of routes that come first only with the addresses,
+    /// which they are of no use without.
     pub(in crate::core) fn tell_news(&mut self, id: RequestId) {
         let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
             return;
         };
-        if !std::mem::take(&mut session.has_news) {
+        if !session.addresses_known || !std::mem::take(&mut session.has_news) {
             return;
         }
         let routes = session.routes_known.then(|| {
@@ -386,6 +403,7 @@ impl State {
             addresses: session.addresses.clone(),
             routes,
             can_split: session.split.is_some(),
+            is_by_name: session.is_by_name,
         };
         let takes_packets = !assignment.addresses.is_empty();
         self.ip.current = takes_packets.then_some(id);

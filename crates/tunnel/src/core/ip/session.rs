@@ -24,6 +24,10 @@ pub(crate) struct IpSession {
     pub(crate) addresses: Vec<Prefix>,
     /// Where the client may send packets to, and what may answer.
     pub(crate) routes: Routes,
+    /// Client: the server leases by our name, so that all our sessions have the same addresses (SESSION-12).
+    pub(crate) is_by_name: bool,
+    /// Client: an ADDRESS_ASSIGN has come.
+    pub(crate) addresses_known: bool,
     /// Client: a ROUTE_ADVERTISEMENT has come.
     pub(crate) routes_known: bool,
     /// Client: something was assigned or advertised that the driver has not heard of.
@@ -51,6 +55,8 @@ impl IpSession {
             owner: None,
             addresses: Vec::new(),
             routes: Routes::none(),
+            is_by_name: false,
+            addresses_known: false,
             routes_known: false,
             has_news: false,
             allowed_last: None,

@@ -9,6 +9,7 @@ use packet_io::{InterfaceName, UdpSocket};
 
 use super::device::{Device, failure};
 use super::end::TunEnd;
+use super::holders::Holders;
 use crate::config::{ClientTun, Prefix, TunRoutes};
 use crate::core::{Assignment, ProxyError};
 use crate::driver::{Role, Shard, outer};
@@ -30,6 +31,7 @@ struct State {
     undo: Undo,
     settings: ClientTun,
     stripes: Vec<Stripe>,
+    holders: Holders,
     /// What the device has.
     addresses: Vec<Prefix>,
     routes: Vec<host::Prefix>,
@@ -97,6 +99,7 @@ impl ClientHost {
             undo: device.undo,
             settings: settings.clone(),
             stripes: vec![Stripe::default(); shards],
+            holders: Holders::One(None),
             addresses: Vec::new(),
             routes: Vec::new(),
             advertised: Vec::new(),
@@ -161,6 +164,18 @@ impl ClientHost {
             packet_max,
         };
         let mut notices = Vec::new();
+        if assignment.is_by_name {
+            state.holders = Holders::All;
+        } else if state.stripes.len() > 1 {
+            let count = state.stripes.len();
+            state.tell_once(
+                &mut notices,
+                &format!(
+                    "the server is not Gramway and would give each connection another address: IP packets use one of \
+                     the {count} connections"
+                ),
+            );
+        }
         let carries_v6 =
             assignment.can_split || packet_max.is_some_and(|bytes| bytes >= limits::IPV6_MTU_MIN as usize);
         let mut addresses = assignment.addresses.clone();
@@ -185,9 +200,17 @@ impl ClientHost {
         Ok(notices)
     }
 
-    /// A stripe's session is over.
-    fn lost(&self, shard: usize) {
-        self.lock().stripes[shard] = Stripe::default();
+    /// Whether a stripe may ask for a session.
+    fn may_ask(&self, shard: usize) -> bool {
+        self.lock().holders.may_ask(shard)
+    }
+
+    /// A stripe's session is over, or did not come about.
+    pub(in crate::driver) fn lost(&self, shard: usize) {
+        let mut state = self.lock();
+        state.stripes[shard] = Stripe::default();
+        let is_last = !state.stripes.iter().any(|stripe| stripe.is_up);
+        state.holders.lost(shard, is_last);
     }
 
     /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told.
@@ -213,11 +236,20 @@ impl State {
     /// Whether a packet to `address` would be routed into the TUN.
     fn leads_into_tun(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.settings.default_route || self.wanted_routes().iter().any(|route| route.contains(address))
+        self.configured_routes()
+            .iter()
+            .any(|route| route.contains(address))
     }
 
-    /// The routes that the settings and the server make together.
-    fn wanted_routes(&self) -> Vec<host::Prefix> {
+    /// Whether the device has an address of this version.
+    fn has_address(&self, is_ipv4: bool) -> bool {
+        self.addresses
+            .iter()
+            .any(|prefix| prefix.address().is_ipv4() == is_ipv4)
+    }
+
+    /// The routes that the settings and the server make together, whatever addresses there are.
+    fn configured_routes(&self) -> Vec<host::Prefix> {
         let to_host = |prefix: &Prefix| host::Prefix::new(prefix.address(), prefix.length());
         let mut routes: Vec<host::Prefix> = match &self.settings.routes {
             TunRoutes::Advertised => self
@@ -230,20 +262,34 @@ impl State {
             TunRoutes::These(routes) => routes.iter().filter_map(to_host).collect(),
         };
         if self.settings.default_route {
-            let has = |is_ipv4: bool| {
-                self.addresses
-                    .iter()
-                    .any(|prefix| prefix.address().is_ipv4() == is_ipv4)
-            };
-            if has(true) {
-                routes.extend(HALF_DEFAULTS_V4);
-            }
-            if has(false) {
-                routes.extend(HALF_DEFAULTS_V6);
-            }
+            routes.extend(HALF_DEFAULTS_V4);
+            routes.extend(HALF_DEFAULTS_V6);
         }
         routes.dedup();
         routes
+    }
+
+    /// Those of them that the device has an address for: packets on the others could not be answered.
+    fn wanted_routes(&mut self, notices: &mut Vec<Notice>) -> Vec<host::Prefix> {
+        let (wanted, useless): (Vec<_>, Vec<_>) = self
+            .configured_routes()
+            .into_iter()
+            .partition(|route| self.has_address(route.address().is_ipv4()));
+        let is_asked_for = self.settings.default_route || matches!(self.settings.routes, TunRoutes::These(_));
+        if let (Some(route), true) = (useless.first(), is_asked_for && !self.addresses.is_empty()) {
+            let version = if route.address().is_ipv4() { "IPv4" } else { "IPv6" };
+            let text =
+                format!("{version} is not routed through the TUN: the server assigned no {version} address");
+            self.tell_once(notices, &text);
+        }
+        let is_left_out = self.settings.routes == TunRoutes::Advertised && !self.settings.default_route;
+        if is_left_out && self.advertised.iter().any(|prefix| prefix.length() == 0) {
+            self.tell_once(
+                notices,
+                "the server routes everything, which is used only with --default-route; --route CIDR takes a part of it",
+            );
+        }
+        wanted
     }
 
     /// Gives the device what is new.
@@ -257,7 +303,7 @@ impl State {
             .filter_map(|prefix| host::Prefix::new(prefix.address(), prefix.length()))
             .collect();
         self.network.replace_addresses(self.index, &on_device)?;
-        let wanted = self.wanted_routes();
+        let wanted = self.wanted_routes(notices);
         for gone in self.routes.iter().filter(|route| !wanted.contains(route)) {
             self.network.remove_route(&Route::on_link(*gone, self.index))?;
         }
@@ -286,8 +332,7 @@ impl State {
         let Some(least) = up.filter_map(|stripe| stripe.packet_max).min() else {
             return false;
         };
-        let has_v6 = self.addresses.iter().any(|prefix| prefix.address().is_ipv6());
-        let floor = if has_v6 {
+        let floor = if self.has_address(false) {
             limits::IPV6_MTU_MIN
         } else {
             limits::IPV4_MTU_MIN
@@ -347,7 +392,11 @@ impl Shard {
         self.follow_uplink(now);
     }
 
-    pub(super) fn ip_lost(&mut self) {
+    /// The session is over. Where the connection has not ended with it, it is asked for again.
+    pub(super) fn ip_lost(&mut self, now: Instant) {
+        if let Role::Client(client) = &mut self.role {
+            client.ip_due = Some(now + limits::IP_RETRY);
+        }
         if let Some(host) = self.client_host() {
             host.lost(self.neighbours.own());
             self.watch_tun(false);
@@ -370,7 +419,7 @@ impl Shard {
             _ => format!("the server refused the TUN (HTTP status {status})"),
         };
         if status == 503 {
-            client.ip_retry = Some(now + limits::IP_RETRY);
+            client.ip_due = Some(now + limits::IP_RETRY);
         } else if client.carries_only_ip {
             self.failure.get_or_insert(Failure::Unavailable(text));
             return;
@@ -382,9 +431,10 @@ impl Shard {
     pub(in crate::driver) fn client_ip_turn(&mut self, now: Instant) {
         let Some(host) = self.client_host() else { return };
         if let Role::Client(client) = &mut self.role
-            && client.ip_retry.is_some_and(|due| due <= now)
+            && client.ip_due.is_some_and(|due| due <= now)
+            && host.may_ask(self.neighbours.own())
         {
-            client.ip_retry = None;
+            client.ip_due = None;
             self.engine.ask_for_ip(now);
         }
         self.judge_move(now);

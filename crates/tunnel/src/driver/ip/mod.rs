@@ -6,6 +6,7 @@
 pub(super) mod client;
 pub(super) mod device;
 pub(super) mod end;
+mod holders;
 pub(super) mod server;
 
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ impl Shard {
             match tun.queue.read(&mut buffer) {
                 Ok(Some(read)) => {
                     bytes += read.len;
-                    self.take_packet(now, &read.header, &mut buffer[..read.len]);
+                    self.take_packet(now, &read.header, read.packet_mut(&mut buffer));
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -144,7 +145,7 @@ impl Shard {
             Action::LeaseOver { owner, addresses } => self.lease_over(owner, &addresses),
             Action::Assigned { assignment } => self.assigned(now, assignment),
             Action::IpRefused { status, error } => self.ip_refused(now, status, error),
-            Action::IpLost => self.ip_lost(),
+            Action::IpLost => self.ip_lost(now),
             _ => unreachable!("the other actions are carried out elsewhere"),
         }
     }

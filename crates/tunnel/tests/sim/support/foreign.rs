@@ -47,8 +47,8 @@ pub(crate) struct Foreign {
     pub(crate) is_connected: bool,
     /// Why the connection ended.
     pub(crate) closed: Option<CloseReason>,
-    /// Opens the streams of HTTP/3.
-    greets: bool,
+    /// Opens the streams of HTTP/3, in this role.
+    greets: Option<Role>,
     source: Source,
     sink: Sink,
     streams: BTreeMap<StreamId, Vec<u8>>,
@@ -56,7 +56,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    pub(crate) fn new(endpoint: Endpoint, connection: Option<ConnectionKey>, greets: bool) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, connection: Option<ConnectionKey>, greets: Option<Role>) -> Self {
         Self {
             endpoint,
             outbox: Outbox::default(),
@@ -99,8 +99,8 @@ impl Foreign {
     }
 
     fn greet(&mut self) {
-        if self.greets {
-            for bytes in masque::Connection::new(Role::Client).opening_streams() {
+        if let Some(role) = self.greets {
+            for bytes in masque::Connection::new(role).opening_streams() {
                 let stream = self
                     .open(Dir::Uni)
                     .expect("a peer takes three unidirectional streams");
@@ -151,6 +151,19 @@ impl Foreign {
     /// Streams of the requests so far.
     pub(crate) fn requests(&self) -> &[StreamId] {
         &self.requests
+    }
+
+    /// Requests of the peer so far, in its order.
+    pub(crate) fn requests_taken(&self) -> Vec<(StreamId, HeaderList)> {
+        let of = |(stream, bytes): (&StreamId, &Vec<u8>)| {
+            let mut bytes = Bytes::from(bytes.clone());
+            match MessageReader::new(Role::Server).next(&mut bytes) {
+                Ok(Some(Item::Headers(list))) => Some((*stream, list)),
+                _ => None,
+            }
+        };
+        let bidirectional = self.streams.iter().filter(|(stream, _)| stream.dir() == Dir::Bi);
+        bidirectional.filter_map(of).collect()
     }
 
     /// Closes the connection.

@@ -18,6 +18,7 @@ use ::tunnel::config::CommonConfig;
 use ::tunnel::core::{ClientId, Engine, IpService, Leases, Prefix};
 use ::tunnel::secret::Token;
 use ::tunnel::target_rules::TargetRules;
+use masque::Role;
 use packet::Ecn;
 use packet::vnet::VnetHeader;
 use quic::{ClientParameters, Endpoint, EndpointParameters, Outbox, Profile, ServerParameters};
@@ -181,8 +182,10 @@ impl World {
                 CEILING,
             )
             .expect("the name and the address are usable");
-        self.foreigners
-            .insert(address, Foreign::new(endpoint, Some(connection), true));
+        self.foreigners.insert(
+            address,
+            Foreign::new(endpoint, Some(connection), Some(Role::Client)),
+        );
         self.touched.insert(address);
         address
     }
@@ -216,12 +219,21 @@ impl World {
         assert_eq!(elsewhere, None);
     }
 
+    /// In place of the server one of another make, which says what the test has it say.
+    pub(crate) fn replace_server_by_a_foreign_one(&mut self) {
+        self.replace_server(Some(Role::Server));
+    }
+
     /// In place of the server one that completes handshakes and says nothing.
     pub(crate) fn replace_server_by_a_silent_one(&mut self) {
+        self.replace_server(None);
+    }
+
+    fn replace_server(&mut self, greets: Option<Role>) {
         self.tunnels.remove(&self.server);
         let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
         self.foreigners
-            .insert(self.server, Foreign::new(endpoint, None, false));
+            .insert(self.server, Foreign::new(endpoint, None, greets));
     }
 
     fn next_address(&mut self) -> SocketAddr {

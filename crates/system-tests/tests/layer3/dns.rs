@@ -1,0 +1,85 @@
+//! Name servers of the TUN. systemd-resolved is played by a script that writes down what it is told: it keeps such settings per link
+//! and forgets them with the link, so what has to be seen is that it is told, and that the link goes.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use system_tests::process::Process;
+use system_tests::program::gramway_binary;
+use system_tests::{require_program, require_root};
+
+use super::*;
+
+/// Makes it look as if systemd-resolved ran and programs asked it, for what follows alone.
+const PRETEND: &str = "mount -t tmpfs none /run && mkdir -p /run/systemd/resolve && mount --bind $RESOLV /etc/resolv.conf && exec \"$@\"";
+
+/// A client with name servers on a machine whose `resolvectl` is `script`; the file that the script may write to is `$TOLD`.
+fn connect_with_dns(
+    machine: &Namespace,
+    server: &Server,
+    script: &str,
+    directory: &TestDirectory,
+) -> (Process, PathBuf) {
+    let programs = directory.join("programs");
+    fs::create_dir_all(&programs).unwrap();
+    let resolvectl = programs.join("resolvectl");
+    fs::write(&resolvectl, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&resolvectl, Permissions::from_mode(0o755)).unwrap();
+    let (resolv, told) = (directory.join("resolv.conf"), directory.join("told"));
+    fs::write(&resolv, "nameserver 127.0.0.53\n").unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = machine.command("unshare");
+    command
+        .args(["--mount", "sh", "-c", PRETEND, "sh"])
+        .arg(gramway_binary())
+        .args([
+            "connect",
+            TUN,
+            "--default-route",
+            "--dns",
+            SERVER_V4,
+            "--dns",
+            SERVER_V6,
+        ])
+        .arg("--state")
+        .arg(directory.join("client"))
+        .env("GRAMWAY_LINK", server.link())
+        .env("PATH", path)
+        .env("RESOLV", &resolv)
+        .env("TOLD", &told);
+    let mut client = Process::start(command, "client", directory.path());
+    client.wait_for_starts("TUN", 1, PROGRAM_LIMIT);
+    (client, told)
+}
+
+#[test]
+fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_a_kill() {
+    require_root!();
+    require_program!("unshare");
+    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let server = machines.serve(&["--nat"], &directory);
+    let (mut client, told) = connect_with_dns(&machines.first, &server, "echo \"$@\" >>$TOLD", &directory);
+    assert_eq!(
+        fs::read_to_string(&told).unwrap(),
+        format!("dns tun0 {SERVER_V4} {SERVER_V6}\ndomain tun0 ~.\n")
+    );
+    assert!(!client.stderr().contains("warning: systemd-resolved"));
+    client.kill();
+    wait_until("the end of the link", PROGRAM_LIMIT, || {
+        !machines.first.run("ip", ["-o", "link", "show"]).contains("tun0")
+    });
+}
+
+#[test]
+fn a_systemd_resolved_that_refuses_is_quoted_and_the_tunnel_works_without() {
+    require_root!();
+    require_program!("unshare", "ping");
+    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let server = machines.serve(&["--nat"], &directory);
+    let script = "echo 'Failed to connect to bus' >&2; exit 1";
+    let (client, _) = connect_with_dns(&machines.first, &server, script, &directory);
+    let expected = format!("`resolvectl dns tun0 {SERVER_V4} {SERVER_V6}`: Failed to connect to bus");
+    assert!(client.stderr().contains(&expected), "{}", client.stderr());
+    reaches(&machines.first, SERVER_V4);
+}
