@@ -11,6 +11,9 @@ pub mod input;
 pub mod ip_packet;
 pub mod packets;
 pub mod split_fragment;
+pub mod uds_farewell;
+pub mod uds_frame;
+pub mod uds_handshake;
 pub mod vnet_segment;
 
 /// One fuzz target.
@@ -40,7 +43,10 @@ targets!(
     coalesce,
     capsules,
     http3_message,
-    split_fragment
+    split_fragment,
+    uds_farewell,
+    uds_frame,
+    uds_handshake
 );
 
 #[cfg(test)]

@@ -21,15 +21,15 @@ mod usage;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::error::During;
-use crate::forward::write_json;
 use crate::machine::Machine;
+use crate::matrix::write_json;
 use crate::median::median_index;
-use crate::{Error, Programs};
+use crate::{Error, Programs, limits};
 use cases::{Case, Contestant, Place};
 use measure::{Measurement, Rig};
 
@@ -68,8 +68,16 @@ struct Row {
     result: Option<Measurement>,
     /// Calls per second of all rounds.
     rates: Vec<f64>,
-    /// Why a round could not be measured.
+    /// Why a round could not be measured; none if all were.
     failure: Option<String>,
+}
+
+impl Row {
+    /// Whether the whole run fails with it: what this benchmark is about, and what that is compared with, must answer;
+    /// a rival that cannot do a case loses it.
+    fn is_fatal(&self) -> bool {
+        self.failure.is_some() && !self.contestant.is_rival()
+    }
 }
 
 #[derive(Serialize)]
@@ -95,7 +103,8 @@ pub fn run_hidden(arguments: &[String]) -> Result<(), Error> {
 /// Runs the cases and prints each as soon as it is measured.
 ///
 /// # Errors
-/// When nothing is chosen, when something could not be measured (the rest is), or when results can't be written.
+/// When nothing is chosen, when irpc-uds or the raw floor could not be measured (the rest is), or when results can't be
+/// written. A rival that fails is a line of the table with its reason.
 pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     let chosen = |case: &Case| -> Vec<(Contestant, Place)> {
         let places = [Place::TwoProcesses, Place::OneProcess];
@@ -147,8 +156,14 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
         print(&line)?;
     }
     print(report::LEGEND)?;
-    let failed = rows.iter().filter(|row| row.failure.is_some());
-    let failed: Vec<String> = failed
+    verdict(&rows)
+}
+
+/// An error that names what had to be measured and was not.
+fn verdict(rows: &[Row]) -> Result<(), Error> {
+    let failed: Vec<String> = rows
+        .iter()
+        .filter(|row| row.is_fatal())
         .map(|row| format!("{}/{}", row.case.name, row.contestant.name()))
         .collect();
     if failed.is_empty() {
@@ -168,9 +183,10 @@ fn measure_case(rig: &mut Rig<'_>, case: Case, chosen: &[(Contestant, Place)], q
             if failure.is_some() {
                 continue;
             }
+            let start = Instant::now();
             match rig.run(*contestant, case.load, *place, span, false) {
                 Ok(measurement) => measured.push(measurement),
-                Err(error) => *failure = Some(error.to_string()),
+                Err(error) => *failure = Some(reason(&error, start.elapsed())),
             }
         }
     }
@@ -196,6 +212,15 @@ fn measure_case(rig: &mut Rig<'_>, case: Case, chosen: &[(Contestant, Place)], q
     .collect()
 }
 
+/// Why a run failed that took `elapsed`. One that came to no end has no last words of its own.
+fn reason(error: &Error, elapsed: Duration) -> String {
+    if elapsed < limits::READY_TIMEOUT {
+        error.to_string()
+    } else {
+        format!("no answer, given up after {} s: {error}", elapsed.as_secs())
+    }
+}
+
 fn no_such_case() -> String {
     let cases: Vec<&str> = cases::all().iter().map(|case| case.name).collect();
     let contestants = cases::ALL.map(Contestant::name);
@@ -204,4 +229,39 @@ fn no_such_case() -> String {
         cases.join(" "),
         contestants.join(" ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(contestant: Contestant) -> Row {
+        Row {
+            case: cases::all()[0],
+            contestant,
+            place: Place::TwoProcesses,
+            result: None,
+            rates: Vec::new(),
+            failure: Some("it said no".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_rival_that_fails_loses_its_case_and_only_ours_and_the_floor_fail_the_run() {
+        use Contestant::{InProcess, Quic, Seqpacket, Stream, Tarpc, Tonic, Unix, UnixSpin};
+        let mut rows: Vec<Row> = [InProcess, Quic, Tonic, Tarpc].map(failed).into();
+        verdict(&rows).expect("rivals only");
+        rows.extend([Unix, UnixSpin, Seqpacket, Stream].map(failed));
+        let error = verdict(&rows).expect_err("ours, and the floor").to_string();
+        let named = "sequential/unix, sequential/unix-spin, sequential/raw-seqpacket, sequential/raw-stream";
+        assert!(error.ends_with(named), "{error}");
+    }
+
+    #[test]
+    fn a_run_without_an_end_says_how_long_it_was_waited_for() {
+        let error = Error::Setup("it said nothing".to_owned());
+        assert!(!reason(&error, Duration::from_secs(2)).contains("given up"));
+        let given_up = reason(&error, Duration::from_millis(16_900));
+        assert!(given_up.contains("given up after 16 s") && given_up.contains("it said nothing"));
+    }
 }

@@ -22,6 +22,7 @@ fn every_contestant_answers_calls_and_messages_rightly_in_both_places() {
         "messages",
         "clients-16",
         "payload-64KiB",
+        "payload-16MiB",
     ];
     let mut arguments = vec!["--quick", "--json", json.to_str().unwrap()];
     arguments.extend(cases.iter().flat_map(|case| ["--only", *case]));
@@ -33,6 +34,14 @@ fn every_contestant_answers_calls_and_messages_rightly_in_both_places() {
     assert_eq!(rows.len(), cases.len() * (2 * 8 - 1) - 2, "{stdout}");
     for row in rows {
         let result = &row["result"];
+        let contestant = row["contestant"].as_str().unwrap();
+        if contestant == "quic" && row["case"]["name"] == "messages" && result.is_null() {
+            // noq over UDP may end a stream of many small messages ("too many gaps"). A rival may fail, with its reason.
+            assert!(!row["failure"].as_str().unwrap().is_empty(), "{row}");
+            assert!(stdout.contains("quic-loopback   FAILED in "), "{stdout}");
+            continue;
+        }
+        assert!(row["failure"].is_null(), "{row}");
         assert!(result["rate"].as_f64().unwrap() > 0.0, "{row}");
         assert!(result["cpu_us"].as_f64().unwrap() > 0.0, "{row}");
         assert!(result["peak_bytes"].as_u64().unwrap() > 0, "{row}");
@@ -41,7 +50,7 @@ fn every_contestant_answers_calls_and_messages_rightly_in_both_places() {
             row["case"]["name"] == "messages",
             "{row}"
         );
-        let over_quic = ["unix", "unix-spin", "quic"].contains(&row["contestant"].as_str().unwrap());
+        let over_quic = ["unix", "unix-spin", "quic"].contains(&contestant);
         assert_eq!(result["datagrams"].is_number(), over_quic, "{row}");
     }
     for contestant in [

@@ -9,7 +9,9 @@
 
 use std::borrow::Cow;
 
-use crate::limits::{CONNECTION_ID_BYTES, CONNECTION_ID_BYTES_MAX, REASON_BYTES_MAX, SHORT_HEADER_BYTES};
+use crate::limits::{
+    CLOSING_BYTES_MAX, CONNECTION_ID_BYTES, CONNECTION_ID_BYTES_MAX, REASON_BYTES_MAX, SHORT_HEADER_BYTES,
+};
 
 /// First byte of a refusal: neither a long header nor QUIC's fixed bit.
 const NOTICE: u8 = 0;
@@ -119,6 +121,48 @@ impl<'a> Reader<'a> {
         }
         self.take(len)
     }
+
+    fn packet(&mut self) -> Option<Last<'a>> {
+        let first = self.take(1)?[0];
+        // Zeros after the packets are padding.
+        if first & FIXED_BIT == 0 {
+            return None;
+        }
+        let number_bytes = usize::from(first & 0x03) + 1;
+        if first & LONG_HEADER == 0 {
+            let destination = self.take(CONNECTION_ID_BYTES)?;
+            let number = self.take(number_bytes)?;
+            // It has no length: it is all of the rest.
+            self.0 = &[];
+            return Some(Last {
+                first,
+                version: &[],
+                destination,
+                source: &[],
+                number,
+            });
+        }
+        let version = self.take(4)?;
+        let destination = self.connection_id()?;
+        let source = self.connection_id()?;
+        match first & TYPE_MASK {
+            TYPE_INITIAL => {
+                let token_bytes = self.varint()?;
+                self.take(token_bytes)?;
+            }
+            TYPE_HANDSHAKE => {}
+            _ => return None,
+        }
+        let len = self.varint()?;
+        let number = self.take(len)?.get(..number_bytes)?;
+        Some(Last {
+            first,
+            version,
+            destination,
+            source,
+            number,
+        })
+    }
 }
 
 /// What a closing packet needs of the packet it follows.
@@ -130,50 +174,18 @@ struct Last<'a> {
     number: &'a [u8],
 }
 
-/// The last packet of a datagram (RFC 9000 sections 12.2 and 17).
-fn last_packet(datagram: &[u8]) -> Option<Last<'_>> {
-    let mut last = None;
+/// The packets of a datagram, up to the first that cannot be understood (RFC 9000 sections 12.2 and 17).
+fn packets(datagram: &[u8]) -> impl Iterator<Item = Last<'_>> {
     let mut reader = Reader(datagram);
-    while let Some(first) = reader.take(1).map(|first| first[0]) {
-        // Zeros after the packets are padding.
-        if first & FIXED_BIT == 0 {
-            break;
-        }
-        let number_bytes = usize::from(first & 0x03) + 1;
-        if first & LONG_HEADER == 0 {
-            let destination = reader.take(CONNECTION_ID_BYTES)?;
-            last = Some(Last {
-                first,
-                version: &[],
-                destination,
-                source: &[],
-                number: reader.take(number_bytes)?,
-            });
-            break;
-        }
-        let version = reader.take(4)?;
-        let destination = reader.connection_id()?;
-        let source = reader.connection_id()?;
-        match first & TYPE_MASK {
-            TYPE_INITIAL => {
-                let token_bytes = reader.varint()?;
-                reader.take(token_bytes)?;
-            }
-            TYPE_HANDSHAKE => {}
-            _ => break,
-        }
-        let len = reader.varint()?;
-        let Some(body) = reader.take(len) else { break };
-        last = Some(Last {
-            first,
-            version,
-            destination,
-            source,
-            number: body.get(..number_bytes)?,
-        });
-    }
-    last
+    std::iter::from_fn(move || reader.packet())
 }
+
+fn last_packet(datagram: &[u8]) -> Option<Last<'_>> {
+    packets(datagram).last()
+}
+
+/// A packet number beyond all that a peer reaches during a handshake, for packets with keys whose last number is not known.
+const FAR_NUMBER: [u8; 4] = [0x3f, 0, 0, 0];
 
 /// A packet number of the same length that follows `number`: the receiver expands it next to the largest it has seen
 /// (RFC 9000 section 17.1), which is this one, since nothing is reordered.
@@ -188,18 +200,37 @@ fn next_number(number: &[u8]) -> Vec<u8> {
     next
 }
 
-/// The packet by which the sender of `last`, its last datagram or the start of it, closes the connection.
+/// The datagram by which the sender of `last`, its last datagram or the start of it, closes the connection.
+///
+/// The packet that continues the last one comes first. After one of the handshake, those of the later keys follow: what
+/// was received last may have made this endpoint forget the keys that it came with (RFC 9001 section 4.9).
 pub(crate) fn closing_packet(last: &[u8], end: &End) -> Option<Vec<u8>> {
     let last = last_packet(last)?;
-    let number = next_number(last.number);
-    Some(build(
+    let mut datagram = build(
         last.first,
         last.version,
         last.destination,
         last.source,
-        &number,
+        &next_number(last.number),
         end,
-    ))
+    );
+    let is_long = last.first & LONG_HEADER != 0;
+    if is_long && last.first & TYPE_MASK == TYPE_INITIAL {
+        let first = LONG_HEADER | FIXED_BIT | TYPE_HANDSHAKE;
+        datagram.extend(build(
+            first,
+            last.version,
+            last.destination,
+            last.source,
+            &FAR_NUMBER,
+            end,
+        ));
+    }
+    // The destination is this endpoint's choice, whose length it knows, except in a client's first packets.
+    if is_long && last.destination.len() == CONNECTION_ID_BYTES {
+        datagram.extend(build(FIXED_BIT, &[], last.destination, &[], &FAR_NUMBER, end));
+    }
+    Some(datagram)
 }
 
 /// The packet by which the receiver of `sent`, a client's first datagram, would have refused it.
@@ -248,19 +279,41 @@ fn build(first: u8, version: &[u8], destination: &[u8], source: &[u8], number: &
     packet
 }
 
-/// Looks for the last packet of `input` and closes it.
+/// Takes `input` for a datagram, closes its last packet, answers it, and reads both again.
 #[doc(hidden)]
 pub fn fuzz(input: &[u8]) {
-    read_notice(input);
-    initial_destination(input);
-    for packet in [
-        closing_packet(input, &End::GONE),
-        refusing_packet(input, &End::GONE),
-    ]
-    .into_iter()
-    .flatten()
-    {
-        assert!(last_packet(&packet).is_some(), "what was written can be read");
+    if let Some(notice) = read_notice(input) {
+        assert!(
+            notice.reason.len() <= REASON_BYTES_MAX,
+            "what a peer says is bounded"
+        );
+    }
+    if let Some(destination) = initial_destination(input) {
+        assert!(
+            destination.len() <= CONNECTION_ID_BYTES_MAX,
+            "RFC 9000 section 17.2"
+        );
+    }
+    let last = last_packet(input);
+    let closing = closing_packet(input, &End::GONE);
+    assert_eq!(last.is_some(), closing.is_some());
+    let Some(last) = last else { return };
+    let closing = closing.unwrap_or_default();
+    assert!(closing.len() <= CLOSING_BYTES_MAX, "{} bytes", closing.len());
+    let written = packets(&closing).next().expect("just written");
+    assert!(packets(&closing).all(|packet| packet.destination == last.destination));
+    assert_eq!(
+        (written.version, written.destination, written.source),
+        (last.version, last.destination, last.source)
+    );
+    assert_eq!(written.number, next_number(last.number));
+    if let Some(refusal) = refusing_packet(input, &End::GONE) {
+        assert!(refusal.len() <= CLOSING_BYTES_MAX, "{} bytes", refusal.len());
+        let written = last_packet(&refusal).expect("just written");
+        assert_eq!(
+            (written.destination, written.source),
+            (last.source, last.destination)
+        );
     }
 }
 
@@ -302,10 +355,10 @@ mod tests {
         assert_eq!(closing[1..9], *b"12345678");
         assert_eq!(closing[9..11], [0, 0], "the number after 65,535");
 
-        let handshake = closing_packet(&datagram[..datagram.len() / 2], &End::GONE).expect("two packets");
-        let last = last_packet(&handshake).expect("one packet");
+        let initial = closing_packet(&datagram[..datagram.len() / 2], &End::GONE).expect("two packets");
+        let continued = packets(&initial).next().expect("an Initial");
         assert_eq!(
-            last.first & TYPE_MASK,
+            continued.first & TYPE_MASK,
             TYPE_INITIAL,
             "a packet that was cut does not count"
         );
@@ -315,9 +368,28 @@ mod tests {
     fn padding_after_the_packets_is_no_packet() {
         let datagram = [long(TYPE_HANDSHAKE, &[4], 10), vec![0; 900]].concat();
         let closing = closing_packet(&datagram, &End::GONE).expect("one packet");
-        let last = last_packet(&closing).expect("one packet");
-        assert_eq!((last.first & TYPE_MASK, last.number), (TYPE_HANDSHAKE, &[5][..]));
+        let continued = packets(&closing).next().expect("a packet");
+        assert_eq!(
+            (continued.first & TYPE_MASK, continued.number),
+            (TYPE_HANDSHAKE, &[5][..])
+        );
         assert!(closing_packet(&[0; 50], &End::GONE).is_none());
+    }
+
+    #[test]
+    fn a_connection_whose_keys_have_moved_on_is_closed_as_well() {
+        let kinds = |datagram: &[u8]| -> Vec<u8> {
+            packets(datagram)
+                .map(|packet| packet.first & (LONG_HEADER | TYPE_MASK))
+                .collect()
+        };
+        let after = |kind| closing_packet(&long(kind, &[0], 10), &End::GONE).expect("one packet");
+        let (initial, handshake) = (LONG_HEADER | TYPE_INITIAL, LONG_HEADER | TYPE_HANDSHAKE);
+        assert_eq!(kinds(&after(TYPE_INITIAL)), [initial, handshake, 0]);
+        assert_eq!(kinds(&after(TYPE_HANDSHAKE)), [handshake, 0]);
+        let wordy = End::violation("y".repeat(2 * REASON_BYTES_MAX));
+        let longest = closing_packet(&long(TYPE_INITIAL, &[0], 10), &wordy).expect("one packet");
+        assert!(longest.len() <= CLOSING_BYTES_MAX);
     }
 
     #[test]

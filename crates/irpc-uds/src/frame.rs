@@ -2,8 +2,6 @@
 
 use std::io;
 
-use crate::limits::DATAGRAM_BYTES_MAX;
-
 /// Bytes before each datagram.
 pub(crate) const PREFIX_BYTES: usize = 2;
 
@@ -72,15 +70,17 @@ pub(crate) fn prefix(len: usize) -> [u8; PREFIX_BYTES] {
         .to_be_bytes()
 }
 
-/// Reads `input` as a stream that arrives in pieces whose length its first byte tells.
+/// Reads `input` as a stream that arrives in pieces whose length its first byte tells, and compares what comes out with
+/// what is in it.
 #[doc(hidden)]
 pub fn fuzz(input: &[u8]) {
-    let Some((piece, rest)) = input.split_first() else {
+    const LONGEST: usize = 2_000;
+    let Some((piece, stream)) = input.split_first() else {
         return;
     };
-    let mut deframer = Deframer::new(DATAGRAM_BYTES_MAX.min(2_000));
-    let mut datagrams = 0;
-    for chunk in rest.chunks(usize::from(*piece).max(1)) {
+    let mut deframer = Deframer::new(LONGEST as u16);
+    let mut expected = stream;
+    for chunk in stream.chunks(usize::from(*piece).max(1)) {
         let copied = deframer.fill(|room| {
             room[..chunk.len()].copy_from_slice(chunk);
             Ok(chunk.len())
@@ -88,13 +88,27 @@ pub fn fuzz(input: &[u8]) {
         assert_eq!(copied.expect("a copy"), chunk.len());
         loop {
             match deframer.next() {
-                Ok(Some(datagram)) => datagrams += PREFIX_BYTES + datagram.len(),
+                Ok(Some(datagram)) => {
+                    let (prefix, rest) = expected.split_at(PREFIX_BYTES);
+                    let len = usize::from(u16::from_be_bytes([prefix[0], prefix[1]]));
+                    assert_eq!(datagram, &rest[..len]);
+                    expected = &rest[len..];
+                }
                 Ok(None) => break,
-                Err(BadLength(_)) => return,
+                Err(BadLength(len)) => {
+                    assert_eq!(expected[..PREFIX_BYTES], (len as u16).to_be_bytes());
+                    assert!(len == 0 || len > LONGEST, "{len} is a good length");
+                    return;
+                }
             }
         }
     }
-    assert!(datagrams <= rest.len());
+    if let Some((prefix, rest)) = expected.split_first_chunk::<PREFIX_BYTES>() {
+        assert!(
+            rest.len() < usize::from(u16::from_be_bytes(*prefix)),
+            "a whole datagram was kept back"
+        );
+    }
 }
 
 #[cfg(test)]

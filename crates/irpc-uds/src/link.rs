@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::address::SocketKind;
-use crate::farewell::End;
+use crate::farewell::{Code, End};
 use crate::frame::{BadLength, Deframer, PREFIX_BYTES, prefix};
 use crate::limits::{RECEIVE_BATCH, SEGMENTS_MAX};
 
@@ -153,6 +153,8 @@ impl Link {
                 }
                 Ok(count) => batch.drained = count < capacity,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // As above: the end of the stream follows.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(error) => {
                     let failure = failed(&error);
                     batch.drained |= failure.drained;
@@ -248,13 +250,16 @@ fn send_slices(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     }
 }
 
-/// An empty batch: the socket has nothing, or it is over.
+/// An empty batch: the socket has nothing, or cannot be read any more, which is not the peer's doing.
 fn failed(error: &io::Error) -> Batch {
     let blocked = error.kind() == io::ErrorKind::WouldBlock;
     Batch {
         count: 0,
         drained: blocked,
-        end: (!blocked).then_some(End::GONE),
+        end: (!blocked).then(|| End {
+            code: Code::Gone,
+            reason: format!("the Unix socket cannot be read: {error}").into(),
+        }),
     }
 }
 

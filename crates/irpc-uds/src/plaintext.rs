@@ -391,6 +391,12 @@ pub fn fuzz(input: &[u8]) {
                 "what waits for its end is bounded"
             );
         }
+        if let Some(params) = session.peer {
+            let mut written = Vec::new();
+            params.write(&mut written);
+            let read = TransportParameters::read(side, &mut &written[..]);
+            assert_eq!(read, Ok(params), "what was understood can be said again");
+        }
     }
 }
 

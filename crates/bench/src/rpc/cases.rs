@@ -57,6 +57,11 @@ impl Contestant {
         }
     }
 
+    /// Whether it is neither irpc-uds nor the floor that this is measured against.
+    pub(super) fn is_rival(self) -> bool {
+        !matches!(self, Self::Unix | Self::UnixSpin | Self::Seqpacket | Self::Stream)
+    }
+
     /// Whether it can do `load` with client and server placed so. tarpc has no streams within a call.
     pub(super) fn can(self, load: Load, place: Place) -> bool {
         match self {

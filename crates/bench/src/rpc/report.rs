@@ -80,7 +80,11 @@ pub(super) fn lines(case: &Case, rows: &[Row]) -> Vec<String> {
         let failures = of_case().filter(|row| row.contestant == contestant);
         lines.extend(failures.filter_map(|row| {
             let reason = row.failure.as_ref()?;
-            Some(format!("    {}: FAILED: {reason}", contestant.name()))
+            let place = match row.place {
+                Place::TwoProcesses => "two processes",
+                Place::OneProcess => "one process",
+            };
+            Some(format!("  {:<15} FAILED in {place}: {reason}", contestant.name()))
         }));
     }
     lines
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(cells[2][..5], ["unix", "12.0k", "0.75x", "11.0k", "0.10"]);
         assert_eq!(cells[2][5..8], ["10.0", "200", "3000"]);
         assert_eq!(cells[2][9..11], ["2.50", "6.00"]);
-        assert_eq!(lines[3], "    tarpc-unix: FAILED: it said no");
+        assert_eq!(lines[3], "  tarpc-unix      FAILED in two processes: it said no");
         assert!(header().chars().count() < 150, "{}", header());
     }
 

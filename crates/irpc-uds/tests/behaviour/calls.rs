@@ -163,6 +163,36 @@ async fn two_hundred_clients_at_once_get_through_a_backlog_of_two() {
     }
 }
 
+/// With ACK_FREQUENCY switched on, noq-proto 1.4 now and then panics in a server with so many busy clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_that_keep_calling_are_all_answered() {
+    const CLIENTS: u8 = 128;
+    const CALLS: u8 = 50;
+    let (_directory, path) = place();
+    serve(UdsListener::new(&path).bind().expect("free"));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let client = soon("a client", irpc_uds::client::<Echo>(&path)).await;
+        clients.push(client.expect("a server"));
+    }
+    let callers: Vec<_> = (0..CLIENTS)
+        .zip(clients)
+        .map(|(number, client)| {
+            tokio::spawn(async move {
+                for call in 0..CALLS {
+                    let back = client.rpc(Back(vec![number, call])).await;
+                    assert_eq!(back.expect("an answer"), [number, call]);
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        soon("fifty answers", caller)
+            .await
+            .expect("each is answered rightly");
+    }
+}
+
 #[tokio::test]
 async fn ten_thousand_streams_are_open_at_once() {
     const STREAMS: usize = 10_000;

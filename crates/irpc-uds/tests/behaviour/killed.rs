@@ -18,10 +18,16 @@ const PATH: &str = "IRPC_UDS_TEST_PATH";
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// A process that plays a role until it is killed.
-struct Role(Child);
+pub(crate) struct Role(Child);
 
 impl Role {
-    fn start(role: &str, path: &Path) -> Self {
+    /// Its process.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn start(role: &str, path: &Path) -> Self {
         let child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "killed::play_a_role", "--nocapture"])
             .env(ROLE, role)
@@ -64,6 +70,22 @@ fn play_a_role() {
                 let _endpoint = UdsListener::new(&path).bind().expect("free");
                 std::thread::sleep(crate::common::PATIENCE * 2);
             }
+            "hoarding server" => {
+                let endpoint = irpc_uds::server_endpoint(&path).expect("free");
+                let mut held = Vec::new();
+                while let Some(incoming) = endpoint.accept().await {
+                    let connection = incoming.await.expect("a client");
+                    held.push(connection.clone());
+                    tokio::spawn(async move {
+                        // Bidirectional streams are answered, the others never read.
+                        while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+                            receive.read_to_end(100).await.expect("short");
+                            send.write_all(b"answer").await.expect("open");
+                            send.finish().expect("open");
+                        }
+                    });
+                }
+            }
             "idle client" => {
                 let _connection = irpc_uds::connect(&path).await.expect("a server");
                 std::future::pending::<()>().await;
@@ -93,7 +115,7 @@ fn play_a_role() {
     });
 }
 
-async fn appears(path: &Path) {
+pub(crate) async fn appears(path: &Path) {
     soon("a socket", async {
         while !path.exists() {
             tokio::time::sleep(Duration::from_millis(1)).await;

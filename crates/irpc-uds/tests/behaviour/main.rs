@@ -4,3 +4,5 @@ mod calls;
 mod common;
 mod errors;
 mod killed;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod memory;
