@@ -52,8 +52,8 @@ impl Counters {
     }
 
     /// Congestion events.
-    pub(crate) fn congestion_events(&self) -> u64 {
-        self.number("/quic/congestion_events")
+    pub(crate) fn window_cuts(&self) -> u64 {
+        self.number("/quic/window_cuts")
     }
 
     /// QUIC packets per train handed to the kernel.

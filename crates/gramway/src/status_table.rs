@@ -77,9 +77,9 @@ fn render_process(process: &Value) -> String {
     row(
         "QUIC path",
         format!(
-            "{} packets lost, {} congestion events, {} lost MTU probes, {} black holes",
+            "{} packets lost, {} window cuts, {} lost MTU probes, {} black holes",
             block.count("/quic/packets_lost"),
-            block.count("/quic/congestion_events"),
+            block.count("/quic/window_cuts"),
             block.count("/quic/lost_mtu_probes"),
             block.count("/quic/black_holes"),
         ),

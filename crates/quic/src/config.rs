@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 
-use crate::congestion::{FixedRateConfig, ObservedConfig, WindowAsked};
+use crate::congestion::{FixedRateConfig, Observation, ObservedConfig};
 use crate::connection_id::Shard;
 use crate::limits;
 use crate::patient::PatientConfig;
@@ -90,13 +90,13 @@ impl Profile {
     }
 }
 
-/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes. What `asked` observes is of use
+/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes. What `seen` observes is of use
 /// only where no other connection has the same settings.
 pub(crate) fn transport(
     profile: Profile,
     udp_payload_ceiling: u16,
     authenticated: bool,
-    asked: &WindowAsked,
+    seen: &Observation,
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
@@ -138,14 +138,14 @@ pub(crate) fn transport(
             let inner = Arc::new(PatientConfig);
             config.congestion_controller_factory(Arc::new(ObservedConfig {
                 inner,
-                asked: asked.clone(),
+                seen: seen.clone(),
             }));
         }
         Profile::Fixed { bits_per_second } => {
             let inner = Arc::new(FixedRateConfig { bits_per_second });
             config.congestion_controller_factory(Arc::new(ObservedConfig {
                 inner,
-                asked: asked.clone(),
+                seen: seen.clone(),
             }));
         }
     }

@@ -1,33 +1,45 @@
 //! Congestion control beside quinn-proto's: an observer around its controllers, and the window of the `fixed` profile.
 //!
-//! [`Observed`] tells "blocked" from "nothing to say", and lets a window grow only while it is used (RFC 9002 section
-//! 7.8). quinn-proto itself holds a sender for limited by its application only when it has just found nothing to send;
+//! [`Observed`] tells "blocked" from "nothing to say", counts cuts, and lets a window grow only while it is used (RFC 9002
+//! section 7.8). quinn-proto itself holds a sender for limited by its application only when it has just found nothing to send;
 //! under load from a slower source that is seldom the moment at which an acknowledgement comes: windows grew to
 //! gigabytes, and the first loss cut nothing.
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-/// Whether quinn-proto asked for the window, which it does exactly where it has something ack-eliciting to send.
+/// What is seen of the window of one connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WindowAsked(Arc<AtomicBool>);
+pub(crate) struct Observation(Arc<Seen>);
 
-impl WindowAsked {
-    /// Whether the window was asked for since the last question.
-    pub(crate) fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
+#[derive(Debug, Default)]
+struct Seen {
+    asked: AtomicBool,
+    cuts: AtomicU64,
+}
+
+impl Observation {
+    /// Whether quinn-proto asked for the window since the last question, which it does exactly where it has something
+    /// ack-eliciting to send.
+    pub(crate) fn take_asked(&self) -> bool {
+        self.0.asked.swap(false, Ordering::Relaxed)
+    }
+
+    /// How often the window was cut, for loss, a mark or delay.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.0.cuts.load(Ordering::Relaxed)
     }
 }
 
-/// Builds controllers of `inner` that note every question for the window of one connection in `asked`.
+/// Builds controllers of `inner` that note every question for the window of one connection, and every cut, in `seen`.
 pub(crate) struct ObservedConfig<F> {
     pub(crate) inner: Arc<F>,
-    pub(crate) asked: WindowAsked,
+    pub(crate) seen: Observation,
 }
 
 impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
@@ -35,7 +47,7 @@ impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
         let inner = Arc::clone(&self.inner).build(now, current_mtu);
         Box::new(Observed {
             inner,
-            asked: self.asked.clone(),
+            seen: self.seen.clone(),
             in_flight: 0,
             mtu: current_mtu.into(),
         })
@@ -45,12 +57,27 @@ impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
 /// A window is used while more than one part in so many of it is in flight.
 const USED_PART: u64 = 2;
 
+/// A window is cut where it loses more than one part in so many at once: Cubic takes three in ten, while the window of
+/// `fixed` follows the round trip by less.
+const CUT_PART: u64 = 5;
+
 struct Observed {
     inner: Box<dyn Controller>,
-    asked: WindowAsked,
+    seen: Observation,
     /// Bytes in flight after the last acknowledgement, and sent since.
     in_flight: u64,
     mtu: u64,
+}
+
+impl Observed {
+    /// Tells the controller something, and counts where it cuts the window.
+    fn tell(&mut self, news: impl FnOnce(&mut dyn Controller)) {
+        let before = self.inner.window();
+        news(&mut *self.inner);
+        if self.inner.window() < before - before / CUT_PART {
+            self.seen.0.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Controller for Observed {
@@ -62,7 +89,7 @@ impl Controller for Observed {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         // A window of two packets never has more than one in flight: room for less than one counts as used.
         let is_used = self.in_flight + self.mtu > self.inner.window() / USED_PART;
-        self.inner.on_ack(now, sent, bytes, app_limited || !is_used, rtt);
+        self.tell(|inner| inner.on_ack(now, sent, bytes, app_limited || !is_used, rtt));
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_acked: Option<u64>) {
@@ -71,7 +98,7 @@ impl Controller for Observed {
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
-        self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
+        self.tell(|inner| inner.on_congestion_event(now, sent, persistent, lost_bytes));
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -80,7 +107,7 @@ impl Controller for Observed {
     }
 
     fn window(&self) -> u64 {
-        self.asked.0.store(true, Ordering::Relaxed);
+        self.seen.0.asked.store(true, Ordering::Relaxed);
         self.inner.window()
     }
 
@@ -91,7 +118,7 @@ impl Controller for Observed {
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
             inner: self.inner.clone_box(),
-            asked: self.asked.clone(),
+            seen: self.seen.clone(),
             in_flight: self.in_flight,
             mtu: self.mtu,
         })
@@ -216,20 +243,37 @@ mod tests {
 
     #[test]
     fn a_question_for_the_window_is_noted_once() {
-        let asked = WindowAsked::default();
+        let seen = Observation::default();
         let inner = Arc::new(FixedRateConfig {
             bits_per_second: 1_000_000,
         });
         let controller = Arc::new(ObservedConfig {
             inner,
-            asked: asked.clone(),
+            seen: seen.clone(),
         })
         // tidy-allow(pure): first instant of virtual time
         .build(Instant::now(), 1_200);
-        asked.take();
+        seen.take_asked();
         let copy = controller.clone_box();
-        assert!(!asked.take());
+        assert!(!seen.take_asked());
         copy.window();
-        assert!(asked.take() && !asked.take());
+        assert!(seen.take_asked() && !seen.take_asked());
+    }
+
+    #[test]
+    fn cuts_are_counted_and_small_steps_are_not() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let seen = Observation::default();
+        let inner = Arc::new(quinn_proto::congestion::CubicConfig::default());
+        let mut controller = Arc::new(ObservedConfig {
+            inner,
+            seen: seen.clone(),
+        })
+        .build(now, 1_200);
+        controller.on_mtu_update(1_201);
+        assert_eq!(seen.cuts(), 0);
+        controller.on_congestion_event(now, now, false, 1_200);
+        assert_eq!(seen.cuts(), 1);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 
 use crate::config::Profile;
-use crate::congestion::WindowAsked;
+use crate::congestion::Observation;
 use crate::counters::{ConnectionReport, Counters};
 use crate::event::{CloseReason, ConnectionKey};
 use crate::limits;
@@ -25,7 +25,7 @@ pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
     key: ConnectionKey,
     uses_ecn: bool,
-    asked: WindowAsked,
+    seen: Observation,
     pace: Option<Pace>,
     /// When the `fixed` profile's rate lets more packets go.
     pub(crate) paced_until: Option<Instant>,
@@ -65,14 +65,14 @@ impl Connection {
         proto: quinn_proto::Connection,
         key: ConnectionKey,
         profile: Profile,
-        asked: WindowAsked,
+        seen: Observation,
         wrong_pin: Option<Arc<AtomicBool>>,
     ) -> Self {
         Self {
             proto,
             key,
             uses_ecn: profile.uses_ecn(),
-            asked,
+            seen,
             pace: match profile {
                 Profile::Fixed { bits_per_second } => Some(Pace::new(bits_per_second)),
                 Profile::Throughput | Profile::Latency => None,
@@ -174,10 +174,10 @@ impl Connection {
             None => segments,
         };
         let mut buffer = outbox.buffer();
-        self.asked.take();
+        self.seen.take_asked();
         let Some(transmit) = self.proto.poll_transmit(now, segments, &mut buffer) else {
             outbox.return_buffer(buffer);
-            return if self.asked.take() {
+            return if self.seen.take_asked() {
                 Sent::Blocked
             } else {
                 Sent::Nothing
@@ -247,7 +247,7 @@ impl Connection {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        Counters::new(&self.proto.stats(), self.trains_sent)
+        Counters::new(&self.proto.stats(), self.trains_sent, self.seen.cuts())
     }
 
     pub(crate) fn report(&mut self) -> ConnectionReport {

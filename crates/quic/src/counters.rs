@@ -32,8 +32,8 @@ pub struct Counters {
     pub stream_frames_received: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
-    /// Congestion events.
-    pub congestion_events: u64,
+    /// Times that the congestion window was cut: for more loss than is tolerated, a mark, or delay.
+    pub window_cuts: u64,
     /// Path MTU probes lost.
     pub lost_mtu_probes: u64,
     /// Black holes detected (RFC 8899 section 4.3).
@@ -45,7 +45,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(stats: &ConnectionStats, trains_sent: u64) -> Self {
+    pub(crate) fn new(stats: &ConnectionStats, trains_sent: u64, window_cuts: u64) -> Self {
         Self {
             packets_sent: stats.udp_tx.datagrams,
             packets_received: stats.udp_rx.datagrams,
@@ -58,7 +58,7 @@ impl Counters {
             stream_frames_sent: stats.frame_tx.stream,
             stream_frames_received: stats.frame_rx.stream,
             packets_lost: stats.path.lost_packets,
-            congestion_events: stats.path.congestion_events,
+            window_cuts,
             lost_mtu_probes: stats.path.lost_plpmtud_probes,
             black_holes: stats.path.black_holes_detected,
             trains_sent,
@@ -80,7 +80,7 @@ impl AddAssign for Counters {
         self.stream_frames_sent += other.stream_frames_sent;
         self.stream_frames_received += other.stream_frames_received;
         self.packets_lost += other.packets_lost;
-        self.congestion_events += other.congestion_events;
+        self.window_cuts += other.window_cuts;
         self.lost_mtu_probes += other.lost_mtu_probes;
         self.black_holes += other.black_holes;
         self.trains_sent += other.trains_sent;

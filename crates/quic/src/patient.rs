@@ -23,6 +23,10 @@ const TOLERATED_PACKETS: u64 = 16;
 /// path is still full.
 const QUEUE_MIN: Duration = Duration::from_millis(10);
 
+/// Whole round trips up to this are never too long: on a short path, ends that wait for a processor look like a queue, and
+/// a window that is cut for them no longer covers their pauses.
+const ROUND_TRIP_FREE: Duration = Duration::from_millis(30);
+
 /// Cuts that did not shorten the queue, after which others are taken to fill it.
 const FRUITLESS_CUTS: u32 = 3;
 
@@ -88,7 +92,8 @@ impl Patient {
     }
 
     fn queue_max(&self) -> Duration {
-        QUEUE_MIN.max(self.base() / 2)
+        let free = ROUND_TRIP_FREE.saturating_sub(self.base());
+        QUEUE_MIN.max(self.base() / 2).max(free)
     }
 
     fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64) {
@@ -299,6 +304,19 @@ mod tests {
         path.round(35 * MILLISECOND, 0);
         path.rounds(20, 20 * MILLISECOND);
         assert_eq!(path.window(), after + 21 * MTU);
+    }
+
+    #[test]
+    fn pauses_of_busy_ends_are_no_queue_on_a_short_path_but_a_long_queue_is() {
+        let mut path = Path::new();
+        path.rounds(6, MILLISECOND);
+        let before = path.window();
+        path.rounds(20, 25 * MILLISECOND);
+        assert_eq!(path.window(), before + 20 * MTU);
+        path.round(32 * MILLISECOND, 0);
+        let full = path.window();
+        path.round(32 * MILLISECOND, 0);
+        assert!(path.window() < full);
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub(super) fn limit(case: &Case, run: &Measurement) -> String {
     let inside: u64 = all.iter().cloned().filter_map(kernel).sum();
     let queues: u64 = all.iter().map(|(_, number)| *number).sum::<u64>() - inside;
     let path = client.counters.packets_lost() + server.counters.packets_lost();
-    let congested = client.counters.congestion_events() + server.counters.congestion_events() > 0;
+    let congested = client.counters.window_cuts() + server.counters.window_cuts() > 0;
     let candidates = [
         (run.kernel_drops.max(inside), "kernel buffer"),
         (queues, if congested { "cwnd" } else { "queue" }),
