@@ -46,6 +46,7 @@ impl<F: ControllerFactory> ControllerFactory for ObservedConfig<F> {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = Arc::clone(&self.inner).build(now, current_mtu);
         Box::new(Observed {
+            window_seen: inner.window(),
             inner,
             seen: self.seen.clone(),
             in_flight: 0,
@@ -66,17 +67,20 @@ struct Observed {
     seen: Observation,
     /// Bytes in flight after the last acknowledgement, and sent since.
     in_flight: u64,
+    /// The window at the last look.
+    window_seen: u64,
     mtu: u64,
 }
 
 impl Observed {
-    /// Tells the controller something, and counts where it cuts the window.
-    fn tell(&mut self, news: impl FnOnce(&mut dyn Controller)) {
-        let before = self.inner.window();
-        news(&mut *self.inner);
-        if self.inner.window() < before - before / CUT_PART {
+    /// The window now; counts where it was cut since the last look.
+    fn look(&mut self) -> u64 {
+        let window = self.inner.window();
+        if window < self.window_seen - self.window_seen / CUT_PART {
             self.seen.0.cuts.fetch_add(1, Ordering::Relaxed);
         }
+        self.window_seen = window;
+        window
     }
 }
 
@@ -88,17 +92,19 @@ impl Controller for Observed {
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         // A window of two packets never has more than one in flight: room for less than one counts as used.
-        let is_used = self.in_flight + self.mtu > self.inner.window() / USED_PART;
-        self.tell(|inner| inner.on_ack(now, sent, bytes, app_limited || !is_used, rtt));
+        let is_used = self.in_flight + self.mtu > self.look() / USED_PART;
+        self.inner.on_ack(now, sent, bytes, app_limited || !is_used, rtt);
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest_acked: Option<u64>) {
         self.in_flight = in_flight;
         self.inner.on_end_acks(now, in_flight, app_limited, largest_acked);
+        self.look();
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
-        self.tell(|inner| inner.on_congestion_event(now, sent, persistent, lost_bytes));
+        self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
+        self.look();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -120,6 +126,7 @@ impl Controller for Observed {
             inner: self.inner.clone_box(),
             seen: self.seen.clone(),
             in_flight: self.in_flight,
+            window_seen: self.window_seen,
             mtu: self.mtu,
         })
     }
@@ -272,6 +279,7 @@ mod tests {
         })
         .build(now, 1_200);
         controller.on_mtu_update(1_201);
+        controller.on_end_acks(now, 0, false, None);
         assert_eq!(seen.cuts(), 0);
         controller.on_congestion_event(now, now, false, 1_200);
         assert_eq!(seen.cuts(), 1);

@@ -1,10 +1,10 @@
 //! Cubic that tells loss from congestion, for a connection whose load is datagrams that somebody else controls.
 //!
 //! A tunnel's sender answers each loss already; a window below it that is cut for the same loss cuts twice. So loss of a
-//! few packets in a hundred, on a path whose delay has not grown, changes nothing here (the
-//! sender above still sees every loss). What is answered is delay: a queue that stands on the
-//! path for a whole round trip, before it overflows. Where cuts do not shorten it, others fill it, and the window then
-//! holds its own against them as plain Cubic does, for a while.
+//! few packets in a hundred, on a path whose delay has not grown, changes nothing here (the sender above still sees every
+//! loss). What is answered is delay: a queue that stands on the path for a whole round trip, before it overflows, and is
+//! longer than what busy ends alone may cause. Where cuts do not shorten it, others fill it, and the window then holds its
+//! own against them as plain Cubic does, for a while.
 
 use std::any::Any;
 use std::sync::Arc;
