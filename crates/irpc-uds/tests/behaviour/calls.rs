@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Back, Doubled, Echo, place, serve, soon};
+use crate::common::{Back, Doubled, Echo, hoard, place, serve, soon};
 use irpc::Client;
 use irpc_uds::{SEND_WINDOW_BYTES, STREAM_WINDOW_BYTES, SocketKind, UdsConnector, UdsListener, peer_cred};
 
@@ -261,21 +261,7 @@ async fn a_reader_that_stands_still_bounds_its_sender_and_nobody_else() {
             .bind()
             .expect("free")
             .into_endpoint();
-        tokio::spawn(async move {
-            let mut held = Vec::new();
-            while let Some(incoming) = endpoint.accept().await {
-                let connection = incoming.await.expect("a handshake");
-                held.push(connection.clone());
-                tokio::spawn(async move {
-                    // Bidirectional streams are echoed, the others never read.
-                    while let Ok((mut send, mut receive)) = connection.accept_bi().await {
-                        let bytes = receive.read_to_end(100).await.expect("short");
-                        send.write_all(&bytes).await.expect("room");
-                        send.finish().expect("open");
-                    }
-                });
-            }
-        });
+        tokio::spawn(hoard(endpoint));
         let connector = UdsConnector::new(&path).kind(kind);
         let stuffed = connector.connect().await.expect("a server");
         let (_first, taken) = stuff(&stuffed, 1 << 16).await;

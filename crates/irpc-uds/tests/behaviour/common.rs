@@ -57,6 +57,22 @@ pub(crate) fn serve(endpoint: UdsEndpoint) {
     });
 }
 
+/// Takes connections for ever: short bidirectional streams are echoed, others are held and never read.
+pub(crate) async fn hoard(endpoint: noq::Endpoint) {
+    let mut held = Vec::new();
+    while let Some(incoming) = endpoint.accept().await {
+        let connection = incoming.await.expect("a handshake");
+        held.push(connection.clone());
+        tokio::spawn(async move {
+            while let Ok((mut send, mut receive)) = connection.accept_bi().await {
+                let bytes = receive.read_to_end(100).await.expect("short");
+                send.write_all(&bytes).await.expect("room");
+                send.finish().expect("open");
+            }
+        });
+    }
+}
+
 /// Waits for `future`, at most [`PATIENCE`].
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {

@@ -71,20 +71,7 @@ fn play_a_role() {
                 std::thread::sleep(crate::common::PATIENCE * 2);
             }
             "hoarding server" => {
-                let endpoint = irpc_uds::server_endpoint(&path).expect("free");
-                let mut held = Vec::new();
-                while let Some(incoming) = endpoint.accept().await {
-                    let connection = incoming.await.expect("a client");
-                    held.push(connection.clone());
-                    tokio::spawn(async move {
-                        // Bidirectional streams are answered, the others never read.
-                        while let Ok((mut send, mut receive)) = connection.accept_bi().await {
-                            receive.read_to_end(100).await.expect("short");
-                            send.write_all(b"answer").await.expect("open");
-                            send.finish().expect("open");
-                        }
-                    });
-                }
+                crate::common::hoard(irpc_uds::server_endpoint(&path).expect("free")).await;
             }
             "idle client" => {
                 let _connection = irpc_uds::connect(&path).await.expect("a server");

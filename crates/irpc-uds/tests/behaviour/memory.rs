@@ -25,7 +25,7 @@ async fn answers(connection: &noq::Connection) {
     send.write_all(b"call").await.expect("open");
     send.finish().expect("open");
     let answer = soon("an answer", receive.read_to_end(100)).await.expect("short");
-    assert_eq!(answer, b"answer");
+    assert_eq!(answer, b"call");
 }
 
 #[tokio::test]

@@ -32,6 +32,11 @@ fn say(world: &mut World, stream: StreamId, bytes: &[u8]) {
     world.run(SECOND);
 }
 
+/// The answer that agrees to the session, and to these extensions.
+fn accept(world: &mut World, stream: StreamId, extensions: &Extensions) {
+    say(world, stream, &headers_frame(&accepted(extensions)));
+}
+
 fn say_capsule(world: &mut World, stream: StreamId, capsule: &[u8]) {
     let (header, used) = data_frame_header(capsule.len() as u64);
     say(world, stream, &[&header[..used], capsule].concat());
@@ -64,11 +69,7 @@ fn assignments(world: &mut World) -> Vec<Assignment> {
 #[test]
 fn routes_that_come_before_the_addresses_are_told_with_them() {
     let (mut world, stream) = world();
-    say(
-        &mut world,
-        stream,
-        &headers_frame(&accepted(&Extensions::default())),
-    );
+    accept(&mut world, stream, &Extensions::default());
     say_capsule(&mut world, stream, &routes(&["10.98.0.0/16"]));
     assert_eq!(assignments(&mut world), []);
     say_capsule(&mut world, stream, &addresses(&["10.99.0.7/32"]));
@@ -84,11 +85,7 @@ fn routes_that_come_before_the_addresses_are_told_with_them() {
 #[test]
 fn an_assignment_of_nothing_is_told_so_that_the_user_hears_of_it() {
     let (mut world, stream) = world();
-    say(
-        &mut world,
-        stream,
-        &headers_frame(&accepted(&Extensions::default())),
-    );
+    accept(&mut world, stream, &Extensions::default());
     say_capsule(&mut world, stream, &addresses(&[]));
     let told = assignments(&mut world);
     assert_eq!((told.len(), told[0].addresses.len()), (1, 0));
@@ -108,8 +105,7 @@ fn a_server_goes_by_our_name_only_where_it_repeats_it() {
         (Some(ClientId([1; 16])), true),
     ] {
         let (mut world, stream) = world();
-        let answer = headers_frame(&accepted(&extensions(repeated)));
-        say(&mut world, stream, &answer);
+        accept(&mut world, stream, &extensions(repeated));
         say_capsule(&mut world, stream, &addresses(&["10.99.0.7/32"]));
         assert_eq!(assignments(&mut world)[0].is_by_name, expected, "{repeated:?}");
     }
@@ -124,10 +120,6 @@ fn a_session_is_not_asked_for_twice() {
         world.client().engine.ask_for_ip(now);
         world.run(SECOND);
         assert_eq!(world.foreign(server).requests_taken().len(), 2);
-        say(
-            &mut world,
-            stream,
-            &headers_frame(&accepted(&Extensions::default())),
-        );
+        accept(&mut world, stream, &Extensions::default());
     }
 }
