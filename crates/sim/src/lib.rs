@@ -10,6 +10,6 @@ mod network;
 mod seeds;
 
 pub use clock::Clock;
-pub use link::{Link, LinkConfig, LinkCounts, Packet};
+pub use link::{Link, LinkConfig, LinkCounts, Packet, Policer};
 pub use network::{Delivery, Event, Network};
 pub use seeds::{for_each_seed, seeds};

@@ -33,6 +33,17 @@ pub struct LinkConfig {
     pub rate_bits_per_second: Option<u64>,
     /// Bytes that may wait in front of the line.
     pub queue_bytes: usize,
+    /// A token bucket in front of the queue, which drops what exceeds it.
+    pub policer: Option<Policer>,
+}
+
+/// A token bucket: what goes beyond its rate, and beyond the tokens saved up, is dropped without any delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policer {
+    /// Tokens that come, in bits per second.
+    pub bits_per_second: u64,
+    /// Tokens that are kept at most, in bytes.
+    pub burst_bytes: u64,
 }
 
 impl Default for LinkConfig {
@@ -47,12 +58,13 @@ impl Default for LinkConfig {
             mtu: usize::MAX,
             rate_bits_per_second: None,
             queue_bytes: usize::MAX,
+            policer: None,
         }
     }
 }
 
 /// What became of the packets of a link:
-/// `sent + duplicated = delivered + lost + too_large + queue_full + in_flight`.
+/// `sent + duplicated = delivered + lost + too_large + policed + queue_full + in_flight`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Packets handed to the link.
@@ -65,6 +77,8 @@ pub struct LinkCounts {
     pub lost: u64,
     /// Packets above the MTU.
     pub too_large: u64,
+    /// Packets that the policer dropped.
+    pub policed: u64,
     /// Packets that found the queue full.
     pub queue_full: u64,
 }
@@ -73,7 +87,7 @@ impl LinkCounts {
     /// Packets that no longer travel.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        self.delivered + self.lost + self.too_large + self.queue_full
+        self.delivered + self.lost + self.too_large + self.policed + self.queue_full
     }
 }
 
@@ -96,6 +110,8 @@ pub struct Link<T> {
     sequence: u64,
     line_free_at: Option<Instant>,
     last_in_order: Option<Instant>,
+    /// Tokens of the policer, in bytes, as they were at that time; `None` is a full bucket.
+    tokens: Option<(f64, Instant)>,
 }
 
 impl<T: Clone> Link<T> {
@@ -110,6 +126,7 @@ impl<T: Clone> Link<T> {
             sequence: 0,
             line_free_at: None,
             last_in_order: None,
+            tokens: None,
         }
     }
 
@@ -134,6 +151,13 @@ impl<T: Clone> Link<T> {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.travelling.len()
+    }
+
+    /// How long a packet that is sent now waits for those before it.
+    #[must_use]
+    pub fn queueing_delay(&self, now: Instant) -> Duration {
+        self.line_free_at
+            .map_or(Duration::ZERO, |free| free.saturating_duration_since(now))
     }
 
     /// Takes a packet.
@@ -175,6 +199,10 @@ impl<T: Clone> Link<T> {
             self.counts.too_large += 1;
             return;
         }
+        if !self.passes_policer(now, packet.bytes.len()) {
+            self.counts.policed += 1;
+            return;
+        }
         let Some(departure) = self.departure(now, packet.bytes.len()) else {
             self.counts.queue_full += 1;
             return;
@@ -190,6 +218,20 @@ impl<T: Clone> Link<T> {
             packet,
         }));
         self.sequence += 1;
+    }
+
+    fn passes_policer(&mut self, now: Instant, bytes: usize) -> bool {
+        let Some(policer) = self.config.policer else {
+            return true;
+        };
+        let most = policer.burst_bytes as f64;
+        let tokens = self.tokens.map_or(most, |(tokens, at)| {
+            let came = policer.bits_per_second as f64 / 8.0 * (now - at).as_secs_f64();
+            (tokens + came).min(most)
+        });
+        let passes = tokens >= bytes as f64;
+        self.tokens = Some((if passes { tokens - bytes as f64 } else { tokens }, now));
+        passes
     }
 
     /// When the last bit leaves, or `None` where the queue is full. The queue is not kept as a list: its length is
@@ -287,6 +329,7 @@ mod tests {
             mtu: 1_300,
             rate_bits_per_second: Some(50_000_000),
             queue_bytes: 60_000,
+            policer: None,
         }
     }
 
@@ -407,6 +450,36 @@ mod tests {
         assert_eq!(
             (link.counts().lost, link.counts().too_large, link.in_flight()),
             (1, 1, 1)
+        );
+    }
+
+    #[test]
+    fn a_policer_passes_its_burst_and_then_its_rate_and_delays_nothing() {
+        let config = LinkConfig {
+            policer: Some(Policer {
+                bits_per_second: 8_000_000,
+                burst_bytes: 100_000,
+            }),
+            ..LinkConfig::default()
+        };
+        let mut link = Link::new(config, 1);
+        let mut now = Clock::default().now();
+        for _ in 0..1_000 {
+            // 16 Mbit/s for half a second.
+            link.send(
+                now,
+                Packet {
+                    bytes: vec![0; 1_000],
+                    meta: 0,
+                },
+            );
+            assert_eq!(link.queueing_delay(now), Duration::ZERO);
+            now += Duration::from_micros(500);
+        }
+        let passed = 1_000 - link.counts().policed;
+        assert!(
+            (598..=602).contains(&passed),
+            "{passed}: 100 at once and half of the rest, 500"
         );
     }
 }

@@ -1,25 +1,29 @@
 //! Which seeds a test runs with, and how a failing one is found again.
 //!
-//! `GRAMWAY_SIM_SEED=N cargo test …` runs seed N alone.
+//! `GRAMWAY_SIM_SEED=N cargo test …` runs seed N alone, `GRAMWAY_SIM_SEEDS=N cargo test …` at least N seeds of each test.
 
 /// Environment variable that replays one seed.
 const REPLAY_VARIABLE: &str = "GRAMWAY_SIM_SEED";
 
-/// The seeds 0 to `count - 1`, or the one that `GRAMWAY_SIM_SEED` names.
+/// Environment variable that asks for more seeds than a test runs with by default.
+const COUNT_VARIABLE: &str = "GRAMWAY_SIM_SEEDS";
+
+/// The seeds 0 to `count - 1`, to more where `GRAMWAY_SIM_SEEDS` asks for more, or the one that `GRAMWAY_SIM_SEED` names.
 ///
 /// # Panics
-/// When the variable is set to something that is not an unsigned number.
+/// When a variable is set to something that is not an unsigned number.
 #[must_use]
 pub fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var(REPLAY_VARIABLE) {
-        Ok(text) => {
-            let seed = text.trim().parse();
-            vec![seed.unwrap_or_else(|_| {
-                panic!("{REPLAY_VARIABLE}={text} is not a seed: give an unsigned number")
-            })]
-        }
-        Err(_) => (0..count).collect(),
+    match number(REPLAY_VARIABLE) {
+        Some(seed) => vec![seed],
+        None => (0..count.max(number(COUNT_VARIABLE).unwrap_or(0))).collect(),
     }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    let number = text.trim().parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable}={text} is not a number: give an unsigned one")))
 }
 
 /// Runs `test` with each of [`seeds`]; a panic in it prints the seed and how to replay it.

@@ -18,6 +18,7 @@ const CALM: LinkConfig = LinkConfig {
     mtu: usize::MAX,
     rate_bits_per_second: Some(50_000_000),
     queue_bytes: 100_000,
+    policer: None,
 };
 
 fn some_link(random: &mut StdRng) -> LinkConfig {
