@@ -16,12 +16,12 @@ const LATENESS: Duration = Duration::from_millis(2);
 
 /// When the next packets may leave.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Cap {
     bits_per_second: u64,
     next: Option<Instant>,
 }
 
-impl Pace {
+impl Cap {
     pub(crate) fn new(bits_per_second: u64) -> Self {
         Self {
             bits_per_second: bits_per_second.max(1),
@@ -68,7 +68,7 @@ mod tests {
             (100_000_000, 1_452),
             (1_000_000_000, 9_000),
         ] {
-            let mut pace = Pace::new(rate);
+            let mut pace = Cap::new(rate);
             // tidy-allow(pure): first instant of virtual time
             let start = Instant::now();
             let (mut now, mut sent) = (start, Vec::new());

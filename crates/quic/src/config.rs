@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 
-use crate::congestion::{FixedRateConfig, Observation, ObservedConfig};
+use crate::congestion::{Factory, Gate, Kind, Tuning};
 use crate::connection_id::Shard;
 use crate::limits;
-use crate::patient::PatientConfig;
 
 /// How a connection weighs throughput against delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,13 +89,13 @@ impl Profile {
     }
 }
 
-/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes. What `seen` observes is of use
-/// only where no other connection has the same settings.
+/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes, and whose congestion controller
+/// shares `gate` with it; no other connection may have the same settings.
 pub(crate) fn transport(
     profile: Profile,
     udp_payload_ceiling: u16,
     authenticated: bool,
-    seen: &Observation,
+    gate: &Gate,
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
@@ -133,21 +132,13 @@ pub(crate) fn transport(
         .crypto_buffer_size(limits::CRYPTO_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(limits::DATAGRAM_RECEIVE_BYTES))
         .datagram_send_buffer_size(limits::DATAGRAM_SEND_BYTES);
-    match profile {
-        Profile::Throughput | Profile::Latency => {
-            let inner = Arc::new(PatientConfig);
-            config.congestion_controller_factory(Arc::new(ObservedConfig {
-                inner,
-                seen: seen.clone(),
-            }));
-        }
-        Profile::Fixed { bits_per_second } => {
-            let inner = Arc::new(FixedRateConfig { bits_per_second });
-            config.congestion_controller_factory(Arc::new(ObservedConfig {
-                inner,
-                seen: seen.clone(),
-            }));
-        }
-    }
+    config.congestion_controller_factory(Arc::new(Factory {
+        kind: match profile {
+            Profile::Throughput => Kind::Model(Tuning::Throughput),
+            Profile::Latency => Kind::Model(Tuning::Latency),
+            Profile::Fixed { bits_per_second } => Kind::Fixed(bits_per_second),
+        },
+        gate: gate.clone(),
+    }));
     Arc::new(config)
 }

@@ -1,10 +1,9 @@
 //! One connection: what it sends when, and which datagrams quinn-proto holds.
 //!
-//! quinn-proto packs DATAGRAM frames before STREAM frames, so saturated datagrams would starve streams. Datagrams are
-//! therefore handed over only while quinn-proto holds none, one train at a time, and between two trains the streams
-//! are owed a third of what the datagrams got: a quarter of the whole. While streams that are owed something are
-//! blocked by congestion control or pacing, no datagram is handed over, because it would go first; streams that have
-//! nothing to say are owed nothing.
+//! quinn-proto packs DATAGRAM frames before STREAM frames, so saturated datagrams would starve streams. Streams and
+//! datagrams therefore take turns, by packets: three for datagrams, one for streams. Datagrams are handed over only in
+//! their turn, only while quinn-proto holds none, and only as many as window and pacing let go at once; streams that have
+//! nothing to say lose their turn.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,21 +12,26 @@ use std::time::Instant;
 
 use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 
+use crate::cap::Cap;
 use crate::config::Profile;
-use crate::congestion::Observation;
+use crate::congestion::Gate;
 use crate::counters::{ConnectionReport, Counters};
 use crate::event::{CloseReason, ConnectionKey};
 use crate::limits;
-use crate::pace::Pace;
+use crate::pacer::Pacer;
 use crate::transmit::{DatagramSource, Outbox};
 
 pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
     key: ConnectionKey,
     uses_ecn: bool,
-    seen: Observation,
-    pace: Option<Pace>,
-    /// When the `fixed` profile's rate lets more packets go.
+    gate: Gate,
+    pacer: Pacer,
+    /// The rate of the `fixed` profile.
+    cap: Option<Cap>,
+    /// Part of the latest trains that carried datagrams, 0 to 1.
+    datagram_share: f32,
+    /// When pacing, or the `fixed` profile's rate, lets more packets go.
     pub(crate) paced_until: Option<Instant>,
     /// The prefix that this handshake counts for, until it is complete.
     pub(crate) half_open: Option<IpAddr>,
@@ -43,16 +47,33 @@ pub(crate) struct Connection {
     wrong_pin: Option<Arc<AtomicBool>>,
     /// Streams whose reader does not take what has come.
     pub(crate) standing_readers: usize,
+    /// Bytes that the peer may send beyond what was read.
+    receive_window: u32,
     datagrams_handed: u64,
     datagrams_dropped: u64,
     trains_sent: u64,
-    /// Packets that streams may send before the next datagram is handed over.
-    owed_packets: usize,
+    turn: Turn,
+}
+
+/// Whose packets are next, and how many, while both have something to say.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Streams { packets: usize },
+    Datagrams { packets: usize },
+}
+
+impl Turn {
+    /// Streams get a third of what a turn of datagrams is: a quarter of the whole.
+    fn streams(segments: usize) -> Self {
+        Self::Streams {
+            packets: segments.div_ceil(3),
+        }
+    }
 }
 
 /// What became of one attempt to send a train.
 enum Sent {
-    /// So many packets left.
+    /// So many packets left that congestion control counts; none where only others did.
     Packets(usize),
     /// There is something to send, which congestion control or pacing holds back.
     Blocked,
@@ -65,16 +86,18 @@ impl Connection {
         proto: quinn_proto::Connection,
         key: ConnectionKey,
         profile: Profile,
-        seen: Observation,
+        gate: Gate,
         wrong_pin: Option<Arc<AtomicBool>>,
     ) -> Self {
         Self {
             proto,
             key,
             uses_ecn: profile.uses_ecn(),
-            seen,
-            pace: match profile {
-                Profile::Fixed { bits_per_second } => Some(Pace::new(bits_per_second)),
+            gate,
+            pacer: Pacer::default(),
+            datagram_share: 0.0,
+            cap: match profile {
+                Profile::Fixed { bits_per_second } => Some(Cap::new(bits_per_second)),
                 Profile::Throughput | Profile::Latency => None,
             },
             paced_until: None,
@@ -87,10 +110,11 @@ impl Connection {
             timer: None,
             wrong_pin,
             standing_readers: 0,
+            receive_window: 0,
             datagrams_handed: 0,
             datagrams_dropped: 0,
             trains_sent: 0,
-            owed_packets: 0,
+            turn: Turn::Streams { packets: 1 },
         }
     }
 
@@ -119,6 +143,20 @@ impl Connection {
         }
     }
 
+    /// Gives an authenticated peer a window that streams which nobody reads do not fill.
+    pub(crate) fn widen_receive_window(&mut self) {
+        if !self.authenticated {
+            return;
+        }
+        let standing = u32::try_from(self.standing_readers).unwrap_or(u32::MAX);
+        let window = limits::CONNECTION_WINDOW_BYTES
+            + standing.min(limits::STANDING_READERS_MAX) * limits::STREAM_WINDOW_BYTES;
+        if window > self.receive_window {
+            self.receive_window = window;
+            self.proto.set_receive_window(VarInt::from_u32(window));
+        }
+    }
+
     /// Writes trains into `outbox`. Whether there is more to send now, so that the caller should come back after its
     /// other work.
     pub(crate) fn flush(
@@ -134,38 +172,95 @@ impl Connection {
             let segments = segments_per_train(self.proto.current_mtu());
             if self.holds_no_datagram() {
                 let waiting = !self.closed && source.waits(self.key);
-                let share = if waiting {
-                    self.owed_packets.max(segments.div_ceil(3))
-                } else {
-                    segments
-                };
-                match self.transmit(now, share.min(segments), outbox) {
-                    Sent::Blocked => return false,
-                    Sent::Nothing if !waiting => return false,
-                    Sent::Nothing => self.owed_packets = 0,
-                    Sent::Packets(sent) => {
-                        self.owed_packets = self.owed_packets.saturating_sub(sent);
-                        if !waiting || self.owed_packets > 0 {
+                if let Turn::Streams { packets } = self.turn {
+                    let share = if waiting { packets } else { segments };
+                    match self.transmit(now, share.min(segments), outbox) {
+                        Sent::Blocked => return false,
+                        Sent::Nothing if !waiting => {
+                            self.note_idle(now);
+                            return false;
+                        }
+                        Sent::Nothing => self.turn = Turn::Datagrams { packets: segments },
+                        Sent::Packets(sent) => {
+                            if sent > 0 {
+                                self.note_load(false);
+                            }
+                            self.turn = match packets.saturating_sub(sent) {
+                                0 => Turn::Datagrams { packets: segments },
+                                packets => Turn::Streams { packets },
+                            };
                             continue;
                         }
                     }
+                } else if !waiting {
+                    self.turn = Turn::streams(segments);
+                    continue;
                 }
-                if outbox.is_full() {
-                    return true;
-                }
-                self.hand_over(source, segments);
+                let Turn::Datagrams { packets } = self.turn else {
+                    continue;
+                };
+                let Ok(allowed) = self.allowed(now, packets) else {
+                    // What does not count may still go: acknowledgements above all.
+                    self.transmit(now, 1, outbox);
+                    return false;
+                };
+                self.note_load(true);
+                self.hand_over(source, allowed);
             }
             match self.transmit(now, segments, outbox) {
-                Sent::Packets(sent) => self.owed_packets += sent.div_ceil(3),
+                Sent::Packets(sent) => {
+                    if let Turn::Datagrams { packets } = self.turn {
+                        self.turn = match packets.saturating_sub(sent) {
+                            0 => Turn::streams(segments),
+                            packets => Turn::Datagrams { packets },
+                        };
+                    }
+                }
                 Sent::Blocked | Sent::Nothing => return false,
             }
         }
         true
     }
 
+    /// Packets, at most `segments`, that window and pacing let go now; at least one.
+    ///
+    /// # Errors
+    /// None may go: until an acknowledgement comes, or until `self.paced_until`.
+    fn allowed(&mut self, now: Instant, segments: usize) -> Result<usize, ()> {
+        let mtu = self.proto.current_mtu();
+        let allowance = self.gate.allowance();
+        let room = allowance.window.saturating_sub(allowance.in_flight) / u64::from(mtu);
+        if room == 0 {
+            return Err(());
+        }
+        match self.pacer.packets(now, allowance.bytes_per_second, mtu) {
+            Ok(packets) => Ok(segments
+                .min(packets)
+                .min(usize::try_from(room).unwrap_or(usize::MAX))),
+            Err(next) => {
+                self.paced_until = Some(next);
+                Err(())
+            }
+        }
+    }
+
+    /// There was nothing to send: where it could have gone, the path is not what limits the rate.
+    fn note_idle(&mut self, now: Instant) {
+        if self.allowed(now, 1).is_ok() {
+            self.gate.set_idle();
+        }
+    }
+
+    /// One train, of datagrams or not, is about to leave.
+    fn note_load(&mut self, is_datagrams: bool) {
+        let value = if is_datagrams { 1.0 } else { 0.0 };
+        self.datagram_share += (value - self.datagram_share) / LOAD_TRAINS;
+        self.gate.set_carries_datagrams(self.datagram_share > 0.5);
+    }
+
     fn transmit(&mut self, now: Instant, segments: usize, outbox: &mut Outbox) -> Sent {
         let mtu = self.proto.current_mtu();
-        let segments = match self.pace.as_ref().map(|pace| pace.packets(now, mtu)) {
+        let segments = match self.cap.as_ref().map(|cap| cap.packets(now, mtu)) {
             Some(Ok(packets)) => segments.min(packets),
             Some(Err(next)) => {
                 self.paced_until = Some(next);
@@ -173,21 +268,29 @@ impl Connection {
             }
             None => segments,
         };
+        let allowed = self.allowed(now, segments);
+        self.gate.set_open(allowed.is_ok());
         let mut buffer = outbox.buffer();
-        self.seen.take_asked();
-        let Some(transmit) = self.proto.poll_transmit(now, segments, &mut buffer) else {
+        self.gate.take_asked();
+        let transmit = self
+            .proto
+            .poll_transmit(now, allowed.unwrap_or(PROBES_MAX), &mut buffer);
+        self.gate.set_open(false);
+        let counts = self.gate.take_asked();
+        let Some(transmit) = transmit else {
             outbox.return_buffer(buffer);
-            return if self.seen.take_asked() {
-                Sent::Blocked
-            } else {
-                Sent::Nothing
-            };
+            return if counts { Sent::Blocked } else { Sent::Nothing };
         };
-        if let Some(pace) = &mut self.pace {
-            pace.spend(now, mtu, transmit.size);
+        if let Some(cap) = &mut self.cap {
+            cap.spend(now, mtu, transmit.size);
         }
         self.trains_sent += 1;
         outbox.push(&transmit, self.uses_ecn, buffer);
+        if !counts {
+            return Sent::Packets(0);
+        }
+        self.pacer
+            .spend(now, self.gate.allowance().bytes_per_second, transmit.size);
         Sent::Packets(
             transmit
                 .segment_size
@@ -247,21 +350,32 @@ impl Connection {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        Counters::new(&self.proto.stats(), self.trains_sent, self.seen.cuts())
+        Counters::new(&self.proto.stats(), self.trains_sent, self.gate.cuts())
     }
 
     pub(crate) fn report(&mut self) -> ConnectionReport {
+        let allowance = self.gate.allowance();
         ConnectionReport {
             remote: self.proto.remote_address(),
             authenticated: self.authenticated,
             rtt: self.proto.rtt(),
-            congestion_window: self.proto.congestion_state().window(),
+            congestion_window: allowance.window,
+            in_flight: allowance.in_flight,
+            pacing_bits_per_second: (allowance.bytes_per_second < u64::MAX)
+                .then(|| allowance.bytes_per_second.saturating_mul(8)),
+            path: self.gate.estimate(),
             path_mtu: self.proto.current_mtu(),
             datagram_max: self.proto.datagrams().max_size(),
             counters: self.counters(),
         }
     }
 }
+
+/// Trains over which it is averaged what the load is.
+const LOAD_TRAINS: f32 = 16.0;
+
+/// Packets that may go while congestion control lets none go: acknowledgements and probes, which it does not count.
+const PROBES_MAX: usize = 2;
 
 /// Bytes of a DATAGRAM frame besides its payload, as quinn-proto bounds them: type and an eight-byte length.
 const FRAME_BOUND: usize = 9;

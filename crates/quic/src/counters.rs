@@ -7,6 +7,8 @@ use std::time::Duration;
 use quinn_proto::ConnectionStats;
 use serde::Serialize;
 
+use crate::congestion::PathEstimate;
+
 /// Counters of one connection, or sums over several; what `gramway status` shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
@@ -99,6 +101,12 @@ pub struct ConnectionReport {
     pub rtt: Duration,
     /// Congestion window in bytes.
     pub congestion_window: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Pacing rate in bits per second; `None` where trains are not paced.
+    pub pacing_bits_per_second: Option<u64>,
+    /// What the congestion controller believes of the path.
+    pub path: PathEstimate,
     /// Path MTU in bytes of UDP payload.
     pub path_mtu: u16,
     /// Largest payload of one DATAGRAM frame at present, in bytes; `None` before the peer's parameters are known.

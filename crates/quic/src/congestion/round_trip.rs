@@ -1,0 +1,119 @@
+//! The round trip without a queue, and the queue that the path has at present.
+//!
+//! The base is the shortest round trip seen. A longer one takes its place only after a search, during which so little is in
+//! flight that a queue could not be ours: then the path has become longer, or others keep a queue there.
+
+use std::time::{Duration, Instant};
+
+/// A base that was not seen again for this long is looked for, by sending less (draft-ietf-ccwg-bbr: `ProbeRTTInterval` is
+/// half of it; emptying the queue in every probing cycle makes it rare).
+const BASE_MEMORY: Duration = Duration::from_secs(10);
+
+/// The same for a base that is longer than an earlier one: it may be somebody's queue.
+const LONGER_MEMORY: Duration = Duration::from_millis(2_500);
+
+/// A queue above this, and above a twentieth of the base, is one.
+const QUEUE_SEEN: Duration = Duration::from_millis(1);
+
+/// Round trips so close to the base are the base, seen again.
+const BASE_SLACK: Duration = Duration::from_micros(500);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundTrip {
+    base: Option<Duration>,
+    base_seen: Instant,
+    is_longer: bool,
+    latest: Duration,
+    round_shortest: Duration,
+    last_shortest: Duration,
+    round_longest: Duration,
+    last_longest: Duration,
+    /// The shortest since the last search.
+    since_search: Duration,
+}
+
+impl RoundTrip {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            base: None,
+            base_seen: now,
+            is_longer: false,
+            latest: Duration::ZERO,
+            round_shortest: Duration::MAX,
+            last_shortest: Duration::ZERO,
+            round_longest: Duration::ZERO,
+            last_longest: Duration::ZERO,
+            since_search: Duration::MAX,
+        }
+    }
+
+    pub(super) fn base(&self) -> Option<Duration> {
+        self.base
+    }
+
+    pub(super) fn update(&mut self, now: Instant, round_trip: Duration) {
+        self.latest = round_trip;
+        self.round_shortest = self.round_shortest.min(round_trip);
+        self.round_longest = self.round_longest.max(round_trip);
+        self.since_search = self.since_search.min(round_trip);
+        match self.base {
+            Some(base) if round_trip > base => {
+                if round_trip <= base + base / 32 + BASE_SLACK {
+                    self.base_seen = now;
+                }
+            }
+            _ => {
+                self.base = Some(round_trip);
+                self.base_seen = now;
+                self.is_longer = false;
+            }
+        }
+    }
+
+    pub(super) fn end_round(&mut self) {
+        self.last_shortest = std::mem::replace(&mut self.round_shortest, Duration::MAX);
+        self.last_longest = std::mem::take(&mut self.round_longest);
+    }
+
+    /// Whether some packet of this round or the last met a queue.
+    pub(super) fn had_queue(&self) -> bool {
+        let base = self.base.unwrap_or_default();
+        let longest = self.last_longest.max(self.round_longest);
+        longest.saturating_sub(base) > QUEUE_SEEN.max(base / 20)
+    }
+
+    /// The queue in the last round, at its shortest.
+    pub(super) fn queue(&self) -> Duration {
+        self.last_shortest.saturating_sub(self.base.unwrap_or_default())
+    }
+
+    /// The queue that the newest acknowledged packet met.
+    pub(super) fn queue_now(&self) -> Duration {
+        self.latest.saturating_sub(self.base.unwrap_or_default())
+    }
+
+    /// Whether the base has to be looked for.
+    pub(super) fn is_stale(&self, now: Instant) -> bool {
+        let memory = if self.is_longer {
+            LONGER_MEMORY
+        } else {
+            BASE_MEMORY
+        };
+        now.saturating_duration_since(self.base_seen) >= memory
+    }
+
+    /// The search begins: only what is seen from here on counts.
+    pub(super) fn begin_search(&mut self) {
+        self.since_search = Duration::MAX;
+    }
+
+    /// The search has ended: what it saw is the base, shorter or longer.
+    pub(super) fn end_search(&mut self, now: Instant) {
+        if self.since_search < Duration::MAX {
+            let longer = self.base.is_some_and(|base| self.since_search > base);
+            self.base = Some(self.since_search);
+            self.is_longer = longer;
+        }
+        self.base_seen = now;
+    }
+}
