@@ -1,0 +1,128 @@
+//! Paths that others use as well.
+
+use std::time::Duration;
+
+use quic::Profile;
+
+use crate::cell::Cell;
+use crate::cubic::Cubic;
+use crate::party::{Gramway, Load, Steady};
+use crate::world::{Way, World};
+
+fn cell(round_trip_ms: u64, queue: f64) -> Cell {
+    Cell {
+        megabits: 100,
+        round_trip_ms,
+        loss: 0.0,
+        queue,
+    }
+}
+
+fn add_gramway(world: &mut World, load: Load, after: u64, seed: u64) {
+    let load = Load {
+        after: Duration::from_secs(after),
+        ..load
+    };
+    let index = world.parties.len();
+    let party = Gramway::new(
+        index,
+        world.start,
+        world.loaded,
+        Profile::Throughput,
+        load,
+        seed + index as u64,
+    );
+    world.parties.push(Box::new(party));
+}
+
+const BULK: Load = Load {
+    bulk: true,
+    steady: None,
+    after: Duration::ZERO,
+    until: None,
+};
+
+/// Bytes that each party got in `seconds`, after `from` seconds.
+fn race(world: &mut World, from: u64, seconds: u64) -> Vec<f64> {
+    world.drive(Duration::from_secs(from));
+    let before: Vec<u64> = world.parties.iter().map(|party| party.delivered()).collect();
+    world.drive(Duration::from_secs(seconds));
+    let after = world.parties.iter().map(|party| party.delivered());
+    after
+        .zip(before)
+        .map(|(after, before)| (after - before) as f64)
+        .collect()
+}
+
+/// Gramway's part of what it and one CUBIC flow get; one of them comes five seconds later.
+fn share_beside_cubic(cell: Cell, seed: u64, gramway_is_first: bool) -> f64 {
+    let mut world = cell.world(seed, Way::Up);
+    let (ours, theirs) = if gramway_is_first { (1, 6) } else { (6, 1) };
+    add_gramway(&mut world, BULK, ours, seed);
+    let cubic = Cubic::new(1, world.start, Way::Up, Duration::from_secs(theirs));
+    world.parties.push(Box::new(cubic));
+    let bytes = race(&mut world, 10, 40);
+    bytes[0] / (bytes[0] + bytes[1])
+}
+
+#[test]
+fn beside_cubic_neither_starves() {
+    for (queue, most) in [(1.0, 0.7), (0.25, 0.9)] {
+        for round_trip_ms in [20, 50, 100] {
+            for is_first in [true, false] {
+                let cell = cell(round_trip_ms, queue);
+                let share = share_beside_cubic(cell, 1, is_first);
+                println!("{cell} first {is_first}: {share:.2}");
+                assert!(
+                    (0.25..=most).contains(&share),
+                    "{cell} first {is_first}: {share:.2}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn two_clients_share_a_path_evenly() {
+    for queue in [0.25, 1.0, 4.0] {
+        for round_trip_ms in [20, 50, 100] {
+            let cell = cell(round_trip_ms, queue);
+            let mut world = cell.world(1, Way::Up);
+            add_gramway(&mut world, BULK, 1, 1);
+            add_gramway(&mut world, BULK, 6, 1);
+            let bytes = race(&mut world, 8, 30);
+            let (sum, squares) = (bytes[0] + bytes[1], bytes[0].powi(2) + bytes[1].powi(2));
+            let index = sum * sum / (2.0 * squares);
+            println!("{cell}: Jain's index {index:.3}");
+            assert!(index >= 0.9, "{cell}: {index:.3}");
+        }
+    }
+}
+
+#[test]
+fn datagrams_beside_a_stream_of_another_client_are_hardly_delayed() {
+    for round_trip_ms in [20, 100] {
+        let cell = cell(round_trip_ms, 4.0);
+        let mut world = cell.world(1, Way::Up);
+        add_gramway(&mut world, BULK, 1, 1);
+        let steady = Steady {
+            interval: Duration::from_millis(10),
+            bytes: 200,
+        };
+        let load = Load {
+            steady: Some(steady),
+            until: Some(Duration::from_secs(20)),
+            ..Load::default()
+        };
+        add_gramway(&mut world, load, 5, 1);
+        world.drive(Duration::from_secs(21));
+        let datagrams = world.parties[1].datagrams().unwrap();
+        println!("{cell}: {datagrams:?}");
+        assert!(
+            datagrams.delivered + 1 >= datagrams.offered,
+            "{cell}: {datagrams:?}"
+        );
+        let extra = datagrams.delay_p99 - cell.round_trip() / 2;
+        assert!(extra <= Duration::from_millis(30), "{cell}: {extra:?}");
+    }
+}
