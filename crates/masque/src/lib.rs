@@ -11,6 +11,7 @@
 //! - [`request`] and [`response`]: building and judging CONNECT and CONNECT-UDP.
 //! - [`ip`]: CONNECT-IP: requests, addresses, routes.
 //! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
+//! - [`repair`]: the negotiation of parity for datagrams.
 
 pub mod capsule;
 mod connection;
@@ -22,6 +23,7 @@ pub mod ip;
 pub mod limits;
 mod message;
 pub mod qpack;
+pub mod repair;
 pub mod request;
 pub mod response;
 mod server_shard;

@@ -12,6 +12,12 @@ pub const STRUCTURED_INTEGER_MAX: u64 = 999_999_999_999_999;
 /// Fragments of one split payload: their index is one byte (SPLIT-3).
 pub const FRAGMENTS_MAX: usize = 256;
 
+/// Shortest latency of repair, in milliseconds (REPAIR-1).
+pub const REPAIR_LATENCY_MS_MIN: u16 = 1;
+
+/// Longest latency of repair, in milliseconds (REPAIR-1): who can wait longer can ask again.
+pub const REPAIR_LATENCY_MS_MAX: u16 = 500;
+
 /// Bytes of a domain name in text, with a trailing dot (RFC 1035 section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 254;
 

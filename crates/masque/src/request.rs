@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::repair::RepairOffer;
 use crate::{HeaderList, MessageError, Target, TargetError, ip, limits::STRUCTURED_INTEGER_MAX};
 
 /// Request and response field that offers and accepts the split context (specs/split.md, SPLIT-1).
@@ -43,6 +44,8 @@ pub struct ConnectUdp {
     pub path: PathKind,
     /// The context ID that a Gramway client offers for split payloads (SPLIT-1).
     pub split: Option<u64>,
+    /// The repair that a Gramway client offers (REPAIR-1).
+    pub repair: Option<RepairOffer>,
     /// `capsule-protocol: ?1` was there (RFC 9297 section 3.4). CONNECT-UDP implies the protocol either way.
     pub capsule_protocol: bool,
 }
@@ -174,6 +177,7 @@ pub fn classify(list: &HeaderList) -> Result<Request, MessageError> {
         credential: credential(list, "authorization"),
         path,
         split: split_context(list),
+        repair: RepairOffer::of(list),
         capsule_protocol: is_capsule_protocol(list),
     }))
 }

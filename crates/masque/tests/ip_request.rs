@@ -77,6 +77,7 @@ fn the_acceptance_is_the_one_of_the_rfc() {
         run: None,
         split: Some(2),
         checksum: Some(4),
+        repair: None,
     };
     let all = accepted(&agreed);
     assert_eq!(response::status_of(&all), Ok(200));
@@ -93,6 +94,7 @@ fn a_gramway_client_adds_its_name_and_two_contexts() {
         run: Some(17),
         split: Some(masque::split::CONTEXT_ID),
         checksum: Some(masque::ip::CHECKSUM_CONTEXT_ID),
+        repair: None,
     };
     let ours = connect_ip("example.org", &Scope::ANY, "t0ken", &extensions);
     assert_eq!(

@@ -68,6 +68,7 @@ fn the_connect_udp_request_is_the_one_of_the_rfc() {
             credential: Credential::Bearer("t0ken".to_owned()),
             path: PathKind::WellKnown,
             split: Some(2),
+            repair: None,
             capsule_protocol: true,
         }
     );

@@ -2,6 +2,7 @@
 
 use super::{ClientId, Scope, ScopeError};
 use crate::HeaderList;
+use crate::repair::RepairOffer;
 use crate::request::{
     Credential, PathKind, SPLIT_FIELD, context_field, credential, is_capsule_protocol, split_context,
     split_path,
@@ -45,6 +46,8 @@ pub struct Extensions {
     pub split: Option<u64>,
     /// The context ID offered for packets with unfinished checksums (CSUM-1).
     pub checksum: Option<u64>,
+    /// The repair offered for packets (REPAIR-1).
+    pub repair: Option<RepairOffer>,
 }
 
 /// A CONNECT-IP request to the proxy at `authority` on the default template (RFC 9484 section 4.4).
@@ -63,7 +66,7 @@ pub fn connect_ip(authority: &str, scope: &Scope, bearer: &str, extensions: &Ext
 }
 
 /// The acceptance of CONNECT-IP (RFC 9484 section 4.5), with what is agreed to of the extensions that were offered
-/// (SESSION-12, SPLIT-2, CSUM-2).
+/// (SESSION-12, SPLIT-2, CSUM-2, REPAIR-2).
 #[must_use]
 pub fn accepted(agreed: &Extensions) -> HeaderList {
     let mut list = response(200).with("capsule-protocol", "?1");
@@ -102,6 +105,7 @@ pub(crate) fn judge(list: &HeaderList, path: &str) -> Option<ConnectIp> {
             run,
             split: split_context(list),
             checksum: checksum_context(list),
+            repair: RepairOffer::of(list),
         },
         capsule_protocol: is_capsule_protocol(list),
     })
@@ -122,5 +126,8 @@ fn push_extensions(list: &mut HeaderList, extensions: &Extensions) {
         if let Some(context_id) = context_id {
             list.push(name, context_id.to_string());
         }
+    }
+    if let Some(repair) = extensions.repair {
+        repair.push_to(list);
     }
 }
