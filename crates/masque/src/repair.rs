@@ -47,7 +47,9 @@ impl RepairOffer {
         let mut parts = text.split(';').map(|part| part.trim_matches(' '));
         let context_id = integer(parts.next()?).filter(|id| *id != 0 && id % 2 == 0)?;
         // Of a parameter that is given twice the last one counts (RFC 8941 section 3.1.2).
-        let latency = parts.filter_map(|part| part.strip_prefix("latency=")).last()?;
+        let latency = parts
+            .filter_map(|part| part.strip_prefix("latency="))
+            .next_back()?;
         let latency_ms = u16::try_from(integer(latency)?).ok()?;
         let offer = Self {
             context_id,

@@ -27,9 +27,9 @@ pub const SAVED_PARITY: usize = 2;
 /// came: what is left is for the jitter of timers.
 pub const TAIL_PERCENT: u32 = 75;
 
-/// Residual loss that a block code of the same window and parity may have by our reckoning. The sliding window leaves
-/// about half of it, which is the margin to the 0.1 % that we promise at 5 % of loss.
-pub const RESIDUAL_LOSS_MAX: f64 = 0.001;
+/// Residual loss that a block code of the same window and parity may have by our reckoning: half of the 0.1 % that we
+/// promise at 5 % of loss, as what a long window does not repair comes in clusters. The sliding window leaves about half of it.
+pub const RESIDUAL_LOSS_MAX: f64 = 0.000_5;
 
 /// Loss below which no parity is sent: it is below what may be left.
 pub const LOSS_MIN: f64 = 0.0005;

@@ -54,6 +54,9 @@ pub struct CommonConfig {
     pub oversize: Oversize,
     /// Which datagram a full queue gives up.
     pub queue_policy: QueuePolicy,
+    /// Client: ask for repair of UDP forwards and of IP packets that want little delay, in so much time, 1 to 500 ms
+    /// (specs/repair.md); `None`: none. A server repairs for whoever asks.
+    pub repair: Option<Duration>,
 }
 
 impl Default for CommonConfig {
@@ -69,6 +72,7 @@ impl Default for CommonConfig {
             udp_idle_timeout: crate::limits::UDP_IDLE_TIMEOUT,
             oversize: Oversize::default(),
             queue_policy: QueuePolicy::default(),
+            repair: None,
         }
     }
 }

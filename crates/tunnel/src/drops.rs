@@ -34,6 +34,8 @@ pub enum DropReason {
     ReassemblyExpired,
     /// From QUIC: a fragment that had come before.
     DuplicateFragment,
+    /// From QUIC: a payload with repair that had come before, or had been rebuilt.
+    AlreadyRepaired,
     /// To an inner socket: too large for the path to the target, which must not fragment (RFC 9298 section 3.1).
     TargetTooLarge,
     /// To an inner socket: nobody listens there.
@@ -58,7 +60,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::QueueFull,
         Self::FlowQuota,
         Self::QueueExpired,
@@ -72,6 +74,7 @@ impl DropReason {
         Self::Malformed,
         Self::ReassemblyExpired,
         Self::DuplicateFragment,
+        Self::AlreadyRepaired,
         Self::TargetTooLarge,
         Self::TargetRefused,
         Self::TargetUnreachable,
@@ -101,6 +104,7 @@ impl DropReason {
             Self::Malformed => "malformed",
             Self::ReassemblyExpired => "reassembly_expired",
             Self::DuplicateFragment => "duplicate_fragment",
+            Self::AlreadyRepaired => "already_repaired",
             Self::TargetTooLarge => "target_too_large",
             Self::TargetRefused => "target_refused",
             Self::TargetUnreachable => "target_unreachable",
@@ -117,17 +121,26 @@ impl DropReason {
 
 /// One direction's account, in datagrams; where a payload is split, in fragments.
 ///
-/// `accepted + split = sent + joined + sum(drops) + waiting` at every moment between two calls.
+/// `accepted + split + parity_sent + repaired = sent + joined + parity_received + sum(drops) + waiting` at every moment
+/// between two calls. Parity is made on the way into QUIC and ends on the way out of it, where payloads are rebuilt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Datagrams that came in.
     pub accepted: u64,
     /// Fragments beyond the first of each payload that was split.
     pub split: u64,
+    /// Into QUIC: parity datagrams made and queued (specs/repair.md).
+    pub parity_sent: u64,
+    /// Bytes of these.
+    pub parity_sent_bytes: u64,
+    /// Out of QUIC: payloads that were lost and rebuilt from parity.
+    pub repaired: u64,
     /// Datagrams sent on.
     pub sent: u64,
     /// Fragments beyond the first of each payload that was put together.
     pub joined: u64,
+    /// Out of QUIC: parity datagrams, used or not.
+    pub parity_received: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 
@@ -152,7 +165,9 @@ impl Account {
     /// Whether the law holds with `waiting` datagrams in queues.
     #[must_use]
     pub fn is_balanced(&self, waiting: u64) -> bool {
-        self.accepted + self.split == self.sent + self.joined + self.dropped_total() + waiting
+        let came = self.accepted + self.split + self.parity_sent + self.repaired;
+        let went = self.sent + self.joined + self.parity_received + self.dropped_total();
+        came == went + waiting
     }
 
     pub(crate) fn snapshot(&self, waiting: u64) -> Direction {
@@ -164,8 +179,12 @@ impl Account {
         Direction {
             accepted: self.accepted,
             split: self.split,
+            parity_sent: self.parity_sent,
+            parity_sent_bytes: self.parity_sent_bytes,
+            repaired: self.repaired,
             sent: self.sent,
             joined: self.joined,
+            parity_received: self.parity_received,
             waiting,
             drops,
         }

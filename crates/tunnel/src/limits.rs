@@ -108,6 +108,9 @@ pub const WRONG_TOKEN_PREFIXES: usize = 4_096;
 /// Bytes that one arena of queued datagrams holds: small enough to stay in the second-level cache.
 pub const ARENA_BYTES: usize = 128 << 10;
 
+/// A session with repair that sends, or hears, nothing for so long gives its copies back: the longest latency twice.
+pub const REPAIR_REST: Duration = Duration::from_secs(1);
+
 /// Messages received from the outer socket with one call, 64 KiB each.
 pub const OUTER_RECEIVE_SLOTS: usize = 8;
 

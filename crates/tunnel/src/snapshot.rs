@@ -20,7 +20,8 @@ pub struct Snapshot {
     pub state: String,
     /// Address of the outer socket.
     pub local: Option<SocketAddr>,
-    /// Datagrams from inner sockets towards QUIC: `accepted + split = sent + joined + sum(drops) + waiting`.
+    /// Datagrams from inner sockets towards QUIC:
+    /// `accepted + split + parity_sent + repaired = sent + joined + parity_received + sum(drops) + waiting`.
     pub ingress: Direction,
     /// DATAGRAM frames from QUIC towards inner sockets: the same law.
     pub egress: Direction,
@@ -107,10 +108,18 @@ pub struct Direction {
     pub accepted: u64,
     /// Fragments beyond the first of each payload that was split.
     pub split: u64,
+    /// Into QUIC: parity datagrams made (specs/repair.md).
+    pub parity_sent: u64,
+    /// Bytes of these.
+    pub parity_sent_bytes: u64,
+    /// Out of QUIC: payloads that were lost and rebuilt from parity.
+    pub repaired: u64,
     /// Datagrams that were sent on; where a payload is split, fragments.
     pub sent: u64,
     /// Fragments beyond the first of each payload that was put together.
     pub joined: u64,
+    /// Out of QUIC: parity datagrams, used or not.
+    pub parity_received: u64,
     /// Datagrams that wait in a queue or in reassembly.
     pub waiting: u64,
     /// Datagrams dropped, by reason; reasons with zero are left out.
@@ -313,8 +322,12 @@ impl AddAssign for Direction {
     fn add_assign(&mut self, other: Self) {
         self.accepted += other.accepted;
         self.split += other.split;
+        self.parity_sent += other.parity_sent;
+        self.parity_sent_bytes += other.parity_sent_bytes;
+        self.repaired += other.repaired;
         self.sent += other.sent;
         self.joined += other.joined;
+        self.parity_received += other.parity_received;
         self.waiting += other.waiting;
         add_counts(&mut self.drops, other.drops);
     }

@@ -44,6 +44,17 @@ pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     true
 }
 
+/// The differentiated services codepoint (RFC 2474), 0 to 63. `packet` is one that [`crate::ip::IpView::parse`] accepted;
+/// anything else gives 0, the default.
+#[must_use]
+pub fn dscp(packet: &[u8]) -> u8 {
+    match header_version(packet) {
+        Some(IpVersion::V4) => packet[1] >> 2,
+        Some(IpVersion::V6) => (packet[0] & 0x0f) << 2 | packet[1] >> 6,
+        None => 0,
+    }
+}
+
 /// Writes the ECN codepoint. `packet` is one that [`crate::ip::IpView::parse`] accepted; anything else is left alone.
 pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match header_version(packet) {
@@ -81,5 +92,25 @@ pub(crate) fn set_total_bytes(packet: &mut [u8], version: IpVersion, header_byte
             put_u16(packet, V4_CHECKSUM, sum);
         }
         IpVersion::V6 => put_u16(packet, V6_PAYLOAD_LENGTH, (total - V6_HEADER_BYTES) as u16),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::IpView;
+
+    #[test]
+    fn the_codepoint_is_what_precedes_the_ecn_bits() {
+        let mut v4 = [0; V4_HEADER_BYTES];
+        (v4[0], v4[1], v4[3]) = (0x45, 46 << 2 | 0b11, V4_HEADER_BYTES as u8);
+        let mut v6 = [0; V6_HEADER_BYTES];
+        // No next header (RFC 8200 section 4.7).
+        (v6[0], v6[1], v6[V6_NEXT_HEADER]) = (0x60 | 46 >> 2, (46 & 0b11) << 6 | 0x3f, 59);
+        for packet in [&v4[..], &v6] {
+            IpView::parse(packet).unwrap();
+            assert_eq!(dscp(packet), 46);
+        }
+        assert_eq!(dscp(&[0x45]), 0);
     }
 }

@@ -9,7 +9,7 @@ use masque::response;
 use masque::{Code, HeaderList, Role, ServerShard, Target};
 use quic::{ClientParameters, CloseReason, ConnectionKey, Dir};
 
-use super::request::{Kind, Phase, Request, RequestId};
+use super::request::{Kind, Offers, Phase, Request, RequestId};
 use super::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
@@ -59,7 +59,7 @@ impl Engine {
             self.reserve_session();
         }
         let kind = match protocol {
-            Protocol::Udp => Kind::udp(self.split_offer(), false),
+            Protocol::Udp => Kind::udp(self.offers(), false),
             Protocol::Tcp => Kind::Tcp,
         };
         let mut request = Request::new(Role::Client, kind, Phase::Queued, now);
@@ -87,8 +87,11 @@ impl Engine {
         }
     }
 
-    fn split_offer(&self) -> Option<u64> {
-        (self.state.common.oversize == Oversize::Split).then_some(SPLIT_CONTEXT)
+    fn offers(&self) -> Offers {
+        Offers {
+            split: (self.state.common.oversize == Oversize::Split).then_some(SPLIT_CONTEXT),
+            repair: self.state.repair_offer(),
+        }
     }
 
     /// The server's SETTINGS have come: the token check goes first, then everything that waits.
@@ -107,7 +110,12 @@ impl Engine {
             let reason = CloseReason::Protocol("it does not offer CONNECT-UDP with datagrams".to_owned());
             return self.state.actions.push_back(Action::Lost { reason });
         }
-        let mut probe = Request::new(Role::Client, Kind::udp(None, true), Phase::Queued, now);
+        let mut probe = Request::new(
+            Role::Client,
+            Kind::udp(Offers::default(), true),
+            Phase::Queued,
+            now,
+        );
         probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));
         let id = self.state.insert_request(probe);
         self.send_request(now, connection, id);
@@ -164,8 +172,13 @@ impl Engine {
                 );
                 return true;
             }
-            (Kind::Udp { split, .. }, None) => {
-                request_headers::connect_udp(&self.authority, &target(), &self.state.bearer, *split)
+            (Kind::Udp { split, repair, .. }, None) => {
+                let bearer = &self.state.bearer;
+                let mut list = request_headers::connect_udp(&self.authority, &target(), bearer, *split);
+                if let Some(offer) = repair.offer() {
+                    offer.push_to(&mut list);
+                }
+                list
             }
             (Kind::Tcp | Kind::Ip(_) | Kind::Undecided, None) => {
                 request_headers::connect(&target(), &self.state.bearer)
@@ -234,6 +247,10 @@ impl Engine {
             *split = split.filter(|offered| request_headers::split_context(list) == Some(*offered));
             *split_agreed = split.is_some();
         }
+        self.state.repair_answered(now, id, list);
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
         if matches!(request.kind, Kind::Ip(_)) {
             self.ip_accepted(id, list);
         } else {

@@ -11,6 +11,7 @@ use packet::Ecn;
 use packet::checksum::ChecksumState;
 use quic::{ConnectionKey, Path, Receiver};
 
+use super::repair::Repair;
 use super::request::{Kind, Phase, RequestId};
 use super::{State, WaitingRoom};
 use crate::drops::DropReason;
@@ -93,6 +94,8 @@ impl State {
             Kind::Tcp | Kind::Undecided => return egress.drop(DropReason::UnknownSession, 1),
         };
         let is_ip = matches!(request.kind, Kind::Ip(_));
+        let agreed = request.kind.repair().and_then(Repair::agreed);
+        let part = agreed.and_then(|repairing| repairing.part(view.context_id));
         if matches!(request.phase, Phase::Opening | Phase::Sent | Phase::Queued) {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         }
@@ -110,6 +113,9 @@ impl State {
                 return egress.drop(DropReason::TargetTooLarge, 1);
             }
             return deliver.deliver(id, view.payload);
+        }
+        if let Some(part) = part {
+            return self.take_repair(now, id, part, view.payload, deliver);
         }
         if split != Some(view.context_id) {
             return egress.drop(DropReason::UnknownContext, 1);

@@ -13,9 +13,12 @@ mod messages;
 mod outgoing;
 mod peer;
 mod queue;
+mod repair;
 mod request;
 mod server;
+mod source;
 mod waiting;
+mod way;
 mod wrong_tokens;
 
 use std::collections::VecDeque;
@@ -82,6 +85,7 @@ struct State {
     /// Server: which shard of how many this is.
     shard: ServerShard,
     ip: ip::IpState,
+    repair: repair::RepairState,
 }
 
 /// One shard's tunnel.
@@ -142,6 +146,7 @@ impl Engine {
             sessions: Room::whole(limits::UDP_SESSIONS_MAX),
             shard: ServerShard { index: 0, count: 1 },
             ip: ip::IpState::default(),
+            repair: repair::RepairState::default(),
         };
         Self {
             endpoint,
@@ -310,10 +315,7 @@ impl Engine {
             let unread = self.state.peer(connection).map_or(0, |peer| peer.unread);
             self.endpoint.set_standing_readers(connection, unread);
         }
-        let mut source = outgoing::Source {
-            now,
-            state: &mut self.state,
-        };
+        let mut source = source::Source::new(now, &mut self.state);
         self.endpoint.flush(now, &mut source, outbox)
     }
 
@@ -321,15 +323,14 @@ impl Engine {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let transport = self.endpoint.poll_timeout().map(|(due, _)| due);
-        match (transport, self.next_sweep) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        let repair = self.state.repair.poll_timeout();
+        [transport, self.next_sweep, repair].into_iter().flatten().min()
     }
 
     /// Runs what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
+        self.handle_repair_timeout(now);
         if self.next_sweep.is_some_and(|due| due <= now) {
             self.sweep(now);
             self.next_sweep = Some(now + limits::SWEEP_INTERVAL);
@@ -357,6 +358,7 @@ impl Engine {
             self.close_stream(RequestId(id));
             self.state.end(RequestId(id), ending);
         }
+        self.state.rest_repair(now);
         let expired = self.state.waiting.expire(now, |_| limits::WAITING_TIME_MAX);
         self.state.ledger.ingress.drop(DropReason::NoTunnel, expired);
         for index in 0..self.state.peers.len() {
@@ -540,6 +542,7 @@ impl State {
                 .drop(DropReason::ReassemblyExpired, u64::from(fragments));
         }
         self.forget_ip(id);
+        self.forget_repair(id);
         let request = &self.requests[id.0];
         if request.known_to_driver {
             self.actions.push_back(Action::Ended { request: id, ending });

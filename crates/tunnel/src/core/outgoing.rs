@@ -1,15 +1,15 @@
-//! From inner sockets into QUIC: datagrams get their prefix, are split where they have to be, and wait in their
-//! peer's queue until the next transmit can take them.
+//! From inner sockets into QUIC: datagrams get their prefix, are numbered for repair or split where they have to be, and wait in
+//! their peer's queue until the next transmit can take them.
 
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
 use masque::datagram;
 use masque::split::Splitter;
-use quic::{ConnectionKey, DatagramSource};
 
 use super::queue::{FlowId, NoRoom, Queued};
+use super::repair::Repair;
 use super::request::{Kind, Phase, RequestId};
+use super::way::{Way, append};
 use super::{Engine, State, quarter};
 use crate::config::Oversize;
 use crate::drops::DropReason;
@@ -100,13 +100,41 @@ impl State {
         let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let Kind::Udp { split, splitter, .. } = &mut request.kind else {
+        let Kind::Udp {
+            split,
+            splitter,
+            repair,
+            ..
+        } = &mut request.kind
+        else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let quarter = quarter(stream);
+        let flow = FlowId {
+            hash: id.0 as u64,
+            is_controlled: false,
+        };
+        if let Repair::Agreed(repairing) = repair
+            && peer.plan.is_active()
+            && repairing.fits(quarter, payload.len(), peer.datagram_max)
+        {
+            let mut way = Way {
+                arena: &mut self.arena,
+                peer,
+                ingress,
+                policy: self.common.queue_policy,
+                now,
+                quarter,
+                flow,
+            };
+            way.push_source(repairing, self.repair.field(), payload.len(), |arena| {
+                arena.extend_from_slice(payload);
+            });
+            return self.repair.arm(id, repairing);
+        }
         let (prefix, prefix_bytes) = datagram::prefix(quarter, datagram::UDP_CONTEXT_ID);
         let whole = prefix_bytes + payload.len() <= peer.datagram_max;
         let mut total = prefix_bytes + payload.len();
@@ -124,10 +152,6 @@ impl State {
             total = payload.len() + count * (prefix_bytes + SPLIT_HEADER_BYTES);
             split_plan = Some((prefix, prefix_bytes, room));
         }
-        let flow = FlowId {
-            hash: id.0 as u64,
-            is_controlled: false,
-        };
         match peer.queue.make_room(flow, total, self.common.queue_policy) {
             Ok(evicted) => ingress.drop(DropReason::QueueFull, evicted),
             Err(NoRoom::Flow) => return ingress.drop(DropReason::FlowQuota, 1),
@@ -149,6 +173,7 @@ impl State {
                     bytes,
                     since: now,
                     expires: now + time_max,
+                    apart: None,
                 },
             );
         };
@@ -167,50 +192,3 @@ impl State {
 
 /// Bytes of a fragment's header (specs/split.md).
 const SPLIT_HEADER_BYTES: usize = masque::split::HEADER_BYTES;
-
-pub(super) fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
-    for part in parts {
-        arena.extend_from_slice(part);
-    }
-    arena.split().freeze()
-}
-
-/// The queues as QUIC sees them while it flushes.
-pub(super) struct Source<'a> {
-    pub(super) now: Instant,
-    pub(super) state: &'a mut State,
-}
-
-impl DatagramSource for Source<'_> {
-    fn waits(&self, connection: ConnectionKey) -> bool {
-        self.state
-            .peers
-            .get(connection.index())
-            .and_then(Option::as_ref)
-            .is_some_and(|peer| !peer.queue.is_empty())
-    }
-
-    fn next_datagram(&mut self, connection: ConnectionKey, size_max: usize, room: usize) -> Option<Bytes> {
-        let state = &mut *self.state;
-        let peer = state.peers.get_mut(connection.index()).and_then(Option::as_mut)?;
-        loop {
-            let front = peer.queue.front()?;
-            let reason = if self.now > front.expires {
-                Some(DropReason::QueueExpired)
-            } else if front.bytes.len() > size_max {
-                Some(DropReason::PathChanged)
-            } else if front.bytes.len() > room {
-                return None;
-            } else if peer.queue.front_delays_its_flow(self.now) {
-                Some(DropReason::StandingDelay)
-            } else {
-                None
-            };
-            let entry = peer.queue.pop()?;
-            match reason {
-                Some(reason) => state.ledger.ingress.drop(reason, 1),
-                None => return Some(entry.bytes),
-            }
-        }
-    }
-}

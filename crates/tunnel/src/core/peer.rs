@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use masque::split::Reassembler;
 use quic::{ConnectionKey, StreamId};
+use repair::{LossMeter, Plan};
 
 use super::queue::FairQueue;
 use super::request::RequestId;
@@ -32,6 +33,11 @@ pub(crate) struct Peer {
     /// A valid token was seen (server), or ours was taken (client).
     pub(crate) authenticated: bool,
     pub(crate) wrong_tokens: u32,
+    /// Requests with repair.
+    pub(crate) repairing: usize,
+    /// How lossy the path is, measured while there are some, and the parity that it needs.
+    pub(crate) loss: LossMeter,
+    pub(crate) plan: Plan,
 }
 
 impl Peer {
@@ -50,6 +56,9 @@ impl Peer {
             unread: 0,
             authenticated: false,
             wrong_tokens: 0,
+            repairing: 0,
+            loss: LossMeter::default(),
+            plan: Plan::default(),
         }
     }
 

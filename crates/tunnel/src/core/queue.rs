@@ -22,6 +22,8 @@ pub(crate) struct Queued {
     pub(crate) since: Instant,
     /// When it is worth nothing any more.
     pub(crate) expires: Instant,
+    /// No two datagrams with the same number here share a QUIC packet (REPAIR-11).
+    pub(crate) apart: Option<u64>,
 }
 
 /// What a datagram belongs to.
@@ -267,6 +269,7 @@ mod tests {
             bytes: Bytes::from(vec![first; bytes]),
             since: now,
             expires: now,
+            apart: None,
         }
     }
 

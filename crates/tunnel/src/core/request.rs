@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use masque::capsule::CapsuleReader;
+use masque::repair::RepairOffer;
 use masque::split::Splitter;
 use masque::{MessageReader, Role, Target};
 use quic::{ConnectionKey, StreamId};
 
 use super::ip::session::IpSession;
+use super::repair::Repair;
 
 /// Names a request between engine and driver, until it is released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +57,7 @@ pub(crate) enum Kind {
         split: Option<u64>,
         /// Agreed on by both sides.
         split_agreed: bool,
+        repair: Repair,
         /// The client's token check: no datagrams, no session.
         is_probe: bool,
     },
@@ -63,15 +66,33 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn udp(split: Option<u64>, is_probe: bool) -> Self {
+    pub(crate) fn udp(offers: Offers, is_probe: bool) -> Self {
         Self::Udp {
             capsules: CapsuleReader::new(),
             splitter: Splitter::new(),
-            split,
+            split: offers.split,
             split_agreed: false,
+            repair: Repair::offered(offers.repair),
             is_probe,
         }
     }
+
+    /// The repair of datagrams, where the kind can have it.
+    pub(crate) fn repair(&mut self) -> Option<&mut Repair> {
+        match self {
+            Self::Udp { repair, .. } => Some(repair),
+            Self::Ip(session) => Some(&mut session.repair),
+            Self::Tcp | Self::Undecided => None,
+        }
+    }
+}
+
+/// Extensions that a client offers with a UDP session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Offers {
+    /// The context of split payloads.
+    pub(crate) split: Option<u64>,
+    pub(crate) repair: Option<RepairOffer>,
 }
 
 #[derive(Debug)]

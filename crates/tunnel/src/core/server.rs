@@ -9,7 +9,7 @@ use masque::response::{self, ProxyError};
 use masque::{Code, HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
-use super::request::{Kind, Phase, RequestId};
+use super::request::{Kind, Offers, Phase, RequestId};
 use super::{Action, Deliver, Ending, Engine};
 use crate::config::{Oversize, Protocol};
 use crate::limits;
@@ -35,7 +35,7 @@ impl Engine {
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
             Ok(Asked::Connect { target, credential }) => {
                 if self.holds_token(&credential) {
-                    self.admit(now, connection, id, Protocol::Tcp, target.ok(), None);
+                    self.admit(now, connection, id, Protocol::Tcp, target.ok(), Offers::default());
                 } else {
                     self.turn_away(id, &response::proxy_authentication_required(), 407);
                     self.count_wrong_token(now, connection, &credential);
@@ -67,7 +67,13 @@ impl Engine {
                 }
             }
         }
-        self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), asked.split);
+        let offers = Offers {
+            split: asked
+                .split
+                .filter(|_| self.state.common.oversize == Oversize::Split),
+            repair: asked.repair,
+        };
+        self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), offers);
     }
 
     pub(super) fn has_path_segment(&self, segment: &str) -> bool {
@@ -97,7 +103,7 @@ impl Engine {
         id: RequestId,
         protocol: Protocol,
         target: Option<Target>,
-        split: Option<u64>,
+        offers: Offers,
     ) {
         self.recognise(connection);
         let Some(target) = target else {
@@ -121,10 +127,7 @@ impl Engine {
             return;
         };
         request.kind = match protocol {
-            Protocol::Udp => Kind::udp(
-                split.filter(|_| self.state.common.oversize == Oversize::Split),
-                false,
-            ),
+            Protocol::Udp => Kind::udp(offers, false),
             Protocol::Tcp => Kind::Tcp,
         };
         request.phase = Phase::Opening;
@@ -153,10 +156,18 @@ impl Engine {
         request.last_active = now;
         match &mut request.kind {
             Kind::Udp {
-                split, split_agreed, ..
+                split,
+                split_agreed,
+                repair,
+                ..
             } => {
                 *split_agreed = split.is_some();
-                let accepted = response::connect_udp_accepted(*split);
+                let mut accepted = response::connect_udp_accepted(*split);
+                // REPAIR-2
+                if let Some(offer) = repair.offer() {
+                    offer.push_to(&mut accepted);
+                    self.state.agree_on_repair(now, id, offer);
+                }
                 self.send_headers(id, &accepted);
                 self.state.take_early(now, id, deliver);
             }

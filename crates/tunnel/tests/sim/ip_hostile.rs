@@ -52,6 +52,7 @@ fn what_is_no_packet_is_dropped_and_counted_and_ends_nothing() {
         run: Some(1),
         split: Some(2),
         checksum: Some(4),
+        repair: None,
     };
     let foreigner = foreigner(&mut world, &extensions);
     let good = udp("10.9.0.2", "10.9.0.1", 100);

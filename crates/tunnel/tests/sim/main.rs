@@ -13,6 +13,7 @@ mod ip_hostile;
 mod lifetime;
 mod path;
 mod queues;
+mod repair;
 mod sizes;
 mod storm;
 mod support;

@@ -123,7 +123,7 @@ impl Engine {
             return;
         }
         let split = (self.state.common.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
-        let session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID));
+        let session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID), self.state.repair_offer());
         let request = Request::new(Role::Client, Kind::Ip(Box::new(session)), Phase::Queued, now);
         self.state.insert_request(request);
     }
@@ -209,7 +209,7 @@ impl Engine {
             .extensions
             .split
             .filter(|_| self.state.common.oversize == Oversize::Split);
-        let mut session = IpSession::new(split, asked.extensions.checksum);
+        let mut session = IpSession::new(split, asked.extensions.checksum, asked.extensions.repair);
         session.owner = Some(owner);
         request.kind = Kind::Ip(Box::new(session));
         request.phase = Phase::Opening;
@@ -240,15 +240,20 @@ impl Engine {
             Client::Named(name) => Some(ClientId(name)),
             Client::Nameless(_) => None,
         });
+        let repair = session.repair.offer();
         let accepted = ip::accepted(&Extensions {
             client,
             run: None,
             split: session.split,
             checksum: session.checksum,
+            repair,
         });
         let addresses: Vec<IpAddr> = session.addresses.iter().map(Prefix::address).collect();
         for address in addresses {
             self.state.ip.by_address.entry(address).or_default().push(id);
+        }
+        if let Some(offer) = repair {
+            self.state.agree_on_repair(now, id, offer);
         }
         self.send_headers(id, &accepted);
         self.send_assignment(id, &[]);
@@ -379,6 +384,7 @@ impl State {
             run,
             split: session.split,
             checksum: session.checksum,
+            repair: session.repair.offer(),
         };
         Some(ip::connect_ip(authority, &Scope::ANY, &self.bearer, &extensions))
     }

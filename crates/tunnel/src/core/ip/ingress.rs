@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use ::repair::Field;
 use bytes::BytesMut;
 use masque::datagram;
 use masque::ip::PACKET_CONTEXT_ID;
@@ -16,14 +17,13 @@ use packet::segmentation::Segmenter;
 use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
 
 use super::session::IpSession;
-use super::{is_confined, is_congestion_controlled, is_syn};
-use crate::config::QueuePolicy;
-use crate::core::outgoing::append;
-use crate::core::peer::Peer;
-use crate::core::queue::{FlowId, NoRoom, Queued};
+use super::{asks_for_little_delay, is_confined, is_congestion_controlled, is_syn};
+use crate::core::queue::FlowId;
+use crate::core::repair::Repairing;
 use crate::core::request::{Kind, Phase, RequestId};
+use crate::core::way::{Way, append};
 use crate::core::{Deliver, Engine, State, quarter};
-use crate::drops::{Account, DropReason};
+use crate::drops::DropReason;
 use crate::limits;
 
 /// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
@@ -34,17 +34,6 @@ pub struct Elsewhere {
     pub destination: IpAddr,
     /// The same for all packets of a flow.
     pub flow: u64,
-}
-
-/// What stands between one packet and the queue.
-struct Way<'a> {
-    arena: &'a mut BytesMut,
-    peer: &'a mut Peer,
-    ingress: &'a mut Account,
-    policy: QueuePolicy,
-    now: Instant,
-    quarter: u64,
-    flow: FlowId,
 }
 
 impl Engine {
@@ -261,6 +250,7 @@ impl State {
         if is_syn(view, packet) {
             let _ = clamp_mss(packet, mtu, held);
         }
+        let is_urgent = asks_for_little_delay(packet);
         let wanted = if session.checksum.is_some() {
             ChecksumState::Partial
         } else {
@@ -277,6 +267,15 @@ impl State {
         };
         match Segmenter::with_view(header, view, packet, room) {
             Ok(segmenter) => {
+                if is_urgent
+                    && let Some(repairing) = session.repair.agreed()
+                    && way.peer.plan.is_active()
+                    && repairing.fits(quarter, segmenter.segment_bytes(), way.peer.datagram_max)
+                {
+                    way.push_repairable(segmenter, repairing, self.repair.field());
+                    self.repair.arm(id, repairing);
+                    return Ok(());
+                }
                 let prefix = match segmenter.checksum_state(wanted) {
                     ChecksumState::Partial => &unfinished[..unfinished_bytes],
                     ChecksumState::Full => &plain[..plain_bytes],
@@ -332,6 +331,26 @@ impl Way<'_> {
         self.ingress.drop(DropReason::Malformed, left);
     }
 
+    /// Packets whose loss parity repairs; their checksums are finished (REPAIR-3).
+    fn push_repairable(
+        &mut self,
+        mut segmenter: Segmenter<'_>,
+        repairing: &mut Repairing,
+        field: &mut Field,
+    ) {
+        let (count, bytes) = (segmenter.count(), segmenter.segment_bytes());
+        self.ingress.accepted += count as u64;
+        for _ in 0..count {
+            self.push_source(repairing, field, bytes, |arena| {
+                let segment = segmenter.next_into(arena, ChecksumState::Full);
+                debug_assert!(
+                    segment.is_some(),
+                    "a segmenter gives as many segments as it counts"
+                );
+            });
+        }
+    }
+
     /// A packet that one datagram does not hold.
     fn push_fragments(&mut self, session: &mut IpSession, packet: &[u8]) -> Result<(), ()> {
         let context = session.split.ok_or(())?;
@@ -356,31 +375,5 @@ impl Way<'_> {
             self.push(bytes, time_max);
         }
         Ok(())
-    }
-
-    fn reserve(&mut self, bytes: usize) {
-        if self.arena.capacity() - self.arena.len() < bytes {
-            self.arena.reserve(limits::ARENA_BYTES.max(bytes));
-        }
-    }
-
-    fn make_room(&mut self, bytes: usize) -> Result<(), DropReason> {
-        match self.peer.queue.make_room(self.flow, bytes, self.policy) {
-            Ok(evicted) => {
-                self.ingress.drop(DropReason::QueueFull, evicted);
-                Ok(())
-            }
-            Err(NoRoom::Flow) => Err(DropReason::FlowQuota),
-            Err(NoRoom::Queue) => Err(DropReason::QueueFull),
-        }
-    }
-
-    fn push(&mut self, bytes: bytes::Bytes, time_max: std::time::Duration) {
-        let entry = Queued {
-            bytes,
-            since: self.now,
-            expires: self.now + time_max,
-        };
-        self.peer.queue.push(self.flow, entry);
     }
 }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use masque::ip::ClientId;
-use packet::ip::IpView;
+use packet::ip::{IpView, dscp};
 use slab::Slab;
 
 pub use control::Assignment;
@@ -73,6 +73,12 @@ impl IpState {
         let addresses = session.addresses.iter().map(|prefix| prefix.address());
         addresses.into_iter().find(|address| address.is_ipv4() == is_ipv4)
     }
+}
+
+/// Whether the packet asks for little delay and not for throughput, by its codepoint: EF, VOICE-ADMIT, CS5, CS4, AF41, AF42,
+/// AF43 (REPAIR-15).
+fn asks_for_little_delay(packet: &[u8]) -> bool {
+    matches!(dscp(packet), 46 | 44 | 40 | 32 | 34 | 36 | 38)
 }
 
 /// Whether the protocol's senders answer loss by sending less.

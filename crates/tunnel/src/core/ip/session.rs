@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use masque::ip::{IpCapsuleReader, Prefix, Routes};
+use masque::repair::RepairOffer;
 use masque::split::Splitter;
 
 use super::lease::Client;
+use crate::core::repair::Repair;
 
 /// Bytes that every IPv6 link carries (RFC 8200 section 5).
 const IPV6_MTU_MIN: usize = packet::limits::IPV6_MTU_MIN;
@@ -18,6 +20,8 @@ pub(crate) struct IpSession {
     pub(crate) split: Option<u64>,
     /// The context of packets with unfinished checksums, likewise.
     pub(crate) checksum: Option<u64>,
+    /// The repair of packets that ask for little delay, likewise.
+    pub(crate) repair: Repair,
     /// Server: whose it is.
     pub(crate) owner: Option<Owner>,
     /// The addresses of the client's end.
@@ -46,12 +50,13 @@ pub struct Owner {
 }
 
 impl IpSession {
-    pub(crate) fn new(split: Option<u64>, checksum: Option<u64>) -> Self {
+    pub(crate) fn new(split: Option<u64>, checksum: Option<u64>, repair: Option<RepairOffer>) -> Self {
         Self {
             capsules: IpCapsuleReader::new(),
             splitter: Splitter::new(),
             split,
             checksum,
+            repair: Repair::offered(repair),
             owner: None,
             addresses: Vec::new(),
             routes: Routes::none(),

@@ -146,7 +146,7 @@ impl World {
 
     /// Starts the server, or replaces it by one that has forgotten everything but its keys.
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
-        let endpoint = endpoint(self.setup.seed, reset_key, true);
+        let endpoint = endpoint(self.setup.seed, reset_key, true, self.setup.server.profile);
         let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
         self.tunnels
             .insert(self.server, Tunnel::new(engine, self.setup.ceiling, None));
@@ -155,7 +155,13 @@ impl World {
     /// A client with `token` that begins to connect.
     pub(crate) fn add_client(&mut self, token: &Token) -> SocketAddr {
         let address = self.next_address();
-        let endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], false);
+        let profile = self.setup.client.profile;
+        let endpoint = endpoint(
+            self.setup.seed + u64::from(self.addresses),
+            [1; 64],
+            false,
+            profile,
+        );
         let engine = Engine::client(endpoint, token, self.setup.client.clone());
         let server = Server {
             address: self.server,
@@ -171,7 +177,13 @@ impl World {
     /// A QUIC client of another make that begins to connect.
     pub(crate) fn add_foreign_client(&mut self) -> SocketAddr {
         let address = self.next_address();
-        let mut endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], false);
+        let profile = Profile::default();
+        let mut endpoint = endpoint(
+            self.setup.seed + u64::from(self.addresses),
+            [1; 64],
+            false,
+            profile,
+        );
         let parameters = ClientParameters { pin: identity().pin };
         let connection = endpoint
             .connect(
@@ -231,7 +243,7 @@ impl World {
 
     fn replace_server(&mut self, greets: Option<Role>) {
         self.tunnels.remove(&self.server);
-        let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, true, Profile::default());
         self.foreigners
             .insert(self.server, Foreign::new(endpoint, None, greets));
     }
@@ -455,10 +467,10 @@ pub(crate) fn stranger() -> Token {
     Token::from_bytes([43; 32])
 }
 
-fn endpoint(seed: u64, reset_key: [u8; 64], serves: bool) -> Endpoint {
+fn endpoint(seed: u64, reset_key: [u8; 64], serves: bool, profile: Profile) -> Endpoint {
     let parameters = EndpointParameters {
         udp_payload_max: None,
-        profile: Profile::default(),
+        profile,
         aead: quic::Aead::default(),
         reset_key,
         shard: quic::Shard::SOLE,

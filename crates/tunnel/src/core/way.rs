@@ -1,0 +1,134 @@
+//! From a payload to its peer's queue: room by the policy, bytes from the arena, the prefix of its context. With repair, also
+//! the number of the payload, and parity where it is due (specs/repair.md).
+
+use std::time::{Duration, Instant};
+
+use ::repair::{Field, PARITY_HEADER_BYTES, Parity, SOURCE_HEADER_BYTES};
+use bytes::{Bytes, BytesMut};
+use masque::datagram::{self, PREFIX_BYTES_MAX};
+
+use super::peer::Peer;
+use super::queue::{FlowId, NoRoom, Queued};
+use super::repair::Repairing;
+use crate::config::QueuePolicy;
+use crate::drops::{Account, DropReason};
+use crate::limits;
+
+/// What stands between one payload and the queue.
+pub(super) struct Way<'a> {
+    pub(super) arena: &'a mut BytesMut,
+    pub(super) peer: &'a mut Peer,
+    pub(super) ingress: &'a mut Account,
+    pub(super) policy: QueuePolicy,
+    pub(super) now: Instant,
+    pub(super) quarter: u64,
+    pub(super) flow: FlowId,
+}
+
+impl Way<'_> {
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        if self.arena.capacity() - self.arena.len() < bytes {
+            self.arena.reserve(limits::ARENA_BYTES.max(bytes));
+        }
+    }
+
+    pub(super) fn make_room(&mut self, bytes: usize) -> Result<(), DropReason> {
+        match self.peer.queue.make_room(self.flow, bytes, self.policy) {
+            Ok(evicted) => {
+                self.ingress.drop(DropReason::QueueFull, evicted);
+                Ok(())
+            }
+            Err(NoRoom::Flow) => Err(DropReason::FlowQuota),
+            Err(NoRoom::Queue) => Err(DropReason::QueueFull),
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: Bytes, time_max: Duration) {
+        self.push_entry(bytes, time_max, None);
+    }
+
+    fn push_entry(&mut self, bytes: Bytes, time_max: Duration, apart: Option<u64>) {
+        let entry = Queued {
+            bytes,
+            since: self.now,
+            expires: self.now + time_max,
+            apart,
+        };
+        self.peer.queue.push(self.flow, entry);
+    }
+
+    /// Queues a payload that `append` writes, numbered, and parity where it is due; it is counted as accepted already.
+    pub(super) fn push_source(
+        &mut self,
+        repairing: &mut Repairing,
+        field: &mut Field,
+        payload_bytes: usize,
+        append: impl FnOnce(&mut BytesMut),
+    ) {
+        let (prefix, prefix_bytes) = datagram::prefix(self.quarter, repairing.offer.context_id);
+        let start = prefix_bytes + SOURCE_HEADER_BYTES;
+        self.reserve(start + payload_bytes);
+        self.arena.extend_from_slice(&prefix[..prefix_bytes]);
+        self.arena.extend_from_slice(&[0; SOURCE_HEADER_BYTES]);
+        append(self.arena);
+        let mut bytes = self.arena.split();
+        // What finds no room is not numbered: the peer would wait for it, and parity would be spent on it.
+        if let Err(reason) = self.make_room(bytes.len()) {
+            return self.ingress.drop(reason, 1);
+        }
+        let (head, payload) = bytes.split_at_mut(start);
+        let header = repairing.encoder.push(
+            self.now,
+            payload,
+            start + payload.len(),
+            self.peer.datagram_max,
+            &self.peer.plan,
+        );
+        head[prefix_bytes..].copy_from_slice(&header);
+        self.push_entry(bytes.freeze(), limits::QUEUE_TIME_MAX, Some(self.quarter));
+        let parity_prefix = datagram::prefix(self.quarter, repairing.offer.parity_context_id());
+        let time_max = repairing.parity_time_max();
+        while let Some(parity) = repairing.encoder.parity(self.now, parity_prefix.1, field) {
+            self.push_parity(parity_prefix, &parity, time_max);
+        }
+    }
+
+    /// Queues parity for the end of a burst.
+    pub(super) fn push_tail(&mut self, repairing: &mut Repairing, field: &mut Field) {
+        let prefix = datagram::prefix(self.quarter, repairing.offer.parity_context_id());
+        let time_max = repairing.parity_time_max();
+        if let Some(parity) = repairing.encoder.tail(self.now, prefix.1, field) {
+            self.push_parity(prefix, &parity, time_max);
+        }
+    }
+
+    /// Parity takes nobody's place: without room it is left out, and was never made.
+    fn push_parity(
+        &mut self,
+        prefix: ([u8; PREFIX_BYTES_MAX], usize),
+        parity: &Parity<'_>,
+        time_max: Duration,
+    ) {
+        let (prefix, prefix_bytes) = prefix;
+        let total = prefix_bytes + PARITY_HEADER_BYTES + parity.symbol.len();
+        let newest = QueuePolicy::DropNewest;
+        if self.peer.queue.make_room(self.flow, total, newest).is_err() {
+            return;
+        }
+        self.reserve(total);
+        let bytes = append(
+            self.arena,
+            [&prefix[..prefix_bytes], &parity.header, parity.symbol],
+        );
+        self.ingress.parity_sent += 1;
+        self.ingress.parity_sent_bytes += total as u64;
+        self.push_entry(bytes, time_max, Some(self.quarter));
+    }
+}
+
+pub(super) fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
+    for part in parts {
+        arena.extend_from_slice(part);
+    }
+    arena.split().freeze()
+}
