@@ -133,6 +133,7 @@ impl Settings {
             "send_buffer_bytes" => common.send_buffer_bytes = values::buffer(&value)?,
             "udp_idle_timeout_s" => common.udp_idle_timeout = values::seconds(&value)?,
             "oversize" => common.oversize = values::oversize(&value.text()?)?,
+            "repair" => common.repair = values::repair(&value.text()?)?,
             "queue_policy" => common.queue_policy = values::queue_policy(&value.text()?)?,
             _ => return Err(keys::unknown(key)),
         }
@@ -187,6 +188,7 @@ mod tests {
             ("GRAMWAY_GRO", "false"),
             ("GRAMWAY_PROFILE", "fixed:500M"),
             ("GRAMWAY_OVERSIZE", "drop"),
+            ("GRAMWAY_REPAIR", "40ms"),
             ("GRAMWAY_FORWARD", "udp:53=a:53,tcp:53=a:53"),
         ])
         .unwrap();
@@ -199,6 +201,7 @@ mod tests {
             }
         );
         assert_eq!(settings.common.oversize, Oversize::Drop);
+        assert_eq!(settings.common.repair, Some(std::time::Duration::from_millis(40)));
         assert_eq!(settings.forward.len(), 2);
         let problem = environment(&[("GRAMWAY_MAX_UDP_PAYLOAD", "big")]).unwrap_err();
         assert_eq!(problem.code() as u8, 78);

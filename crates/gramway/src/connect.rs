@@ -27,6 +27,7 @@ pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
         (link, name) => (link.as_ref(), name.clone()),
     };
     settings.apply_flag("--tun", "tun", given_name.as_slice())?;
+    settings.apply_flag("--repair", "repair", arguments.repair.as_slice())?;
     settings.apply_flag("--route", "route", &arguments.route)?;
     settings.apply_flag("--dns", "dns", &arguments.dns)?;
     if arguments.no_routes {

@@ -24,6 +24,9 @@ pub(crate) const SOCKET_BUFFER_BYTES: RangeInclusive<i64> = 65_536..=1_073_741_8
 /// Idle expiry of UDP sessions, in seconds, up to a day.
 pub(crate) const UDP_IDLE_SECONDS: RangeInclusive<i64> = 1..=86_400;
 
+/// Latency of repair, in milliseconds: what the protocol has (specs/repair.md, REPAIR-1).
+pub(crate) const REPAIR_MILLISECONDS: RangeInclusive<u64> = 1..=500;
+
 /// Clients with a TUN that share a state directory at a time.
 pub(crate) const CLIENT_NAMES_MAX: usize = 16;
 

@@ -193,14 +193,25 @@ impl Block<'_> {
     fn direction(&self, pointer: &str) -> String {
         let at = |name: &str| format!("{pointer}/{name}");
         format!(
-            "{} accepted{}, {} sent on ({}){}, {} waiting{}",
+            "{} accepted{}{}{}, {} sent on ({}){}{}, {} waiting{}",
             self.count(&at("accepted")),
             self.unless_zero("and {} more by splitting", &at("split")),
+            self.parity_sent(pointer),
+            self.unless_zero("{} repaired", &at("repaired")),
             self.count(&at("sent")),
             self.bytes(&at("sent_bytes")),
             self.unless_zero("{} joined to others", &at("joined")),
+            self.unless_zero("{} of parity", &at("parity_received")),
             self.count(&at("waiting")),
             self.reasons("dropped", &at("drops")),
+        )
+    }
+
+    fn parity_sent(&self, pointer: &str) -> String {
+        let bytes = self.bytes(&format!("{pointer}/parity_sent_bytes"));
+        self.unless_zero(
+            &format!("{{}} of parity ({bytes})"),
+            &format!("{pointer}/parity_sent"),
         )
     }
 
@@ -285,6 +296,8 @@ mod tests {
         snapshot.local = Some("127.0.0.1:4433".parse().unwrap());
         snapshot.ingress.accepted = 1_234;
         snapshot.ingress.drops.insert("queue_full".into(), 5);
+        (snapshot.egress.accepted, snapshot.egress.repaired) = (90, 4);
+        snapshot.egress.parity_received = 12;
         snapshot.refused_requests.insert("404".into(), 3);
         snapshot.outer_io.kernel_drops = 17;
         snapshot.outer_io.segments_received = 30;
@@ -312,11 +325,20 @@ mod tests {
         snapshot.shards.push(alone.clone());
         assert!(!render(&[serde_json::to_value(&snapshot).unwrap()]).contains("shard 0"));
         snapshot.shards.push(ShardSnapshot { index: 1, ..alone });
+        assert!(!render(&[serde_json::to_value(&snapshot).unwrap()]).contains("of parity ("));
+        let mut sending = snapshot.clone();
+        (sending.ingress.parity_sent, sending.ingress.parity_sent_bytes) = (7, 1_500);
+        let text = render(&[serde_json::to_value(&sending).unwrap()]);
+        assert!(
+            text.contains("1,234 accepted, 7 of parity (1.5 kB), 0 sent on"),
+            "{text}"
+        );
         let text = render(&[serde_json::to_value(&snapshot).unwrap()]);
         for part in [
             "client 7, connected on 127.0.0.1:4433, for 1 min 5 s\n",
             "refused requests: 404 3",
             "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
+            "90 accepted, 4 repaired, 0 sent on (0 B), 12 of parity, 0 waiting",
             "30 received (7.5 a call), 17 dropped by the kernel",
             "  shard 1       connected to shard 1, round trip 20 ms, window 12.0 kB, path MTU 1452; 0 connections, ",
             "192.0.2.1:443 (no token yet), round trip 0.34 ms, window 12.0 kB, path MTU 1452, 1402 bytes unsplit",

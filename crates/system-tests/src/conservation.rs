@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Checks both directions of one process's counters, as `gramway status --json` shows them:
-/// `accepted + split = sent + joined + sum(drops) + waiting`.
+/// `accepted + split + parity_sent + repaired = sent + joined + parity_received + sum(drops) + waiting`.
 ///
 /// # Panics
 /// When the law is broken, or a counter is missing.
@@ -15,8 +15,9 @@ pub fn assert_conserved(status: &Value) {
                 .as_u64()
                 .unwrap_or_else(|| panic!("{name}.{counter} is missing: {status}"))
         };
-        let came = count("accepted") + count("split");
-        let went = count("sent") + count("joined") + dropped(direction) + count("waiting");
+        let came = count("accepted") + count("split") + count("parity_sent") + count("repaired");
+        let sent = count("sent") + count("joined") + count("parity_received");
+        let went = sent + dropped(direction) + count("waiting");
         assert_eq!(came, went, "{name} of the {}: {direction}", status["role"]);
     }
 }
@@ -42,6 +43,7 @@ mod tests {
 
     fn status(sent: u64) -> Value {
         let direction = json!({"accepted": 3, "split": 5, "sent": sent, "joined": 1, "waiting": 1,
+            "parity_sent": 2, "repaired": 1, "parity_received": 3,
             "drops": {"queue_full": 2, "too_large": 1}});
         json!({"role": "server", "ingress": direction, "egress": direction})
     }

@@ -129,6 +129,14 @@ mod tests {
                 "forward = [1]",
                 "config.toml line 1: forward: its elements are texts",
             ),
+            (
+                "repair = \"501ms\"",
+                "config.toml line 1: repair: 501ms is outside 1ms to 500ms",
+            ),
+            (
+                "repair = \"40\"",
+                "config.toml line 1: repair: \"40\" is neither a latency in milliseconds, such as 40ms, nor off",
+            ),
             ("gso = \n", "config.toml line 1: "),
             ("gso = true\ngso = false", "config.toml line 2: "),
             (

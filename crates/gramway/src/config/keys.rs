@@ -126,6 +126,12 @@ pub(super) const KEYS: &[Key] = &[
         "Client: forwards, as after -L.",
     ),
     key(
+        "repair",
+        Kind::Text,
+        "\"40ms\"",
+        "Client: repair what the path loses of UDP forwards and urgent IP packets, at most so much later, 1ms to 500ms; or \"off\".",
+    ),
+    key(
         "link_file",
         Kind::Text,
         "\"server.link\"",

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tunnel::config::{Oversize, Prefix, Profile, QueuePolicy};
 
 use super::keys::Kind;
-use crate::limits::{FIXED_RATE_MAX, FIXED_RATE_MIN, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS};
+use crate::limits::{
+    FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS,
+};
 
 /// A value before its key gives it a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +139,27 @@ pub(super) fn seconds(value: &Value) -> Result<Duration, String> {
     Ok(Duration::from_secs(
         u64::try_from(seconds).expect("the range starts above zero"),
     ))
+}
+
+/// A latency in milliseconds, such as `40ms`, or `off`.
+pub(super) fn repair(text: &str) -> Result<Option<Duration>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let milliseconds = text
+        .strip_suffix("ms")
+        .and_then(|number| number.trim().parse().ok());
+    match milliseconds {
+        Some(number) if REPAIR_MILLISECONDS.contains(&number) => Ok(Some(Duration::from_millis(number))),
+        Some(number) => Err(format!(
+            "{number}ms is outside {}ms to {}ms",
+            REPAIR_MILLISECONDS.start(),
+            REPAIR_MILLISECONDS.end()
+        )),
+        None => Err(format!(
+            "\"{text}\" is neither a latency in milliseconds, such as 40ms, nor off"
+        )),
+    }
 }
 
 /// `split` or `drop`.
