@@ -10,6 +10,7 @@ pub mod icmp_quote;
 pub mod input;
 pub mod ip_packet;
 pub mod packets;
+pub mod repair_datagram;
 pub mod split_fragment;
 pub mod uds_farewell;
 pub mod uds_frame;
@@ -44,6 +45,7 @@ targets!(
     capsules,
     http3_message,
     split_fragment,
+    repair_datagram,
     uds_farewell,
     uds_frame,
     uds_handshake
