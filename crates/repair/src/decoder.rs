@@ -227,14 +227,15 @@ impl Decoder {
         if self.kept.is_empty() {
             self.kept.resize_with(COUNT_MAX, Kept::default);
         }
-        let memory = self.memory();
-        let kept = &mut self.kept[number as usize % COUNT_MAX];
-        let before = kept.symbol.memory();
-        kept.number = None;
+        let place = number as usize % COUNT_MAX;
+        self.kept[place].number = None;
+        let before = self.kept[place].symbol.memory();
         // A vector that grows may take twice what it needs.
-        if payload.len() > before && memory + 2 * (payload.len() + 128) > DECODER_BYTES_MAX {
+        let is_larger = payload.len() + 2 > before;
+        if is_larger && self.memory() + 2 * (payload.len() + 128) > DECODER_BYTES_MAX {
             return;
         }
+        let kept = &mut self.kept[place];
         kept.symbol.hold_payload(payload);
         kept.number = Some(number);
         self.kept_bytes = self.kept_bytes + kept.symbol.memory() - before;

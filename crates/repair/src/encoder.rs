@@ -27,6 +27,7 @@ pub struct Encoder {
     first: u64,
     /// Payloads by number modulo [`WINDOW_MAX`].
     window: Vec<Entry>,
+    window_bytes: usize,
     /// Parity that the payloads sent have earned.
     owed: f32,
     budget: Budget,
@@ -62,6 +63,7 @@ impl Encoder {
             next: 0,
             first: 0,
             window: Vec::new(),
+            window_bytes: 0,
             owed: 0.0,
             budget: Budget::default(),
             index: 0,
@@ -97,7 +99,9 @@ impl Encoder {
         }
         // The numbers begin with 0, and the window is given up as a whole, so that it grows in order.
         let entry = &mut self.window[at];
+        let before = entry.symbol.memory();
         entry.symbol.hold_payload(payload);
+        self.window_bytes = self.window_bytes + entry.symbol.memory() - before;
         entry.payload_bytes = payload.len();
         entry.at = now;
         self.slide(now);
@@ -140,10 +144,17 @@ impl Encoder {
         self.next = self.next.next_multiple_of(WINDOW_MAX as u64);
         self.first = self.next;
         self.window = Vec::new();
+        self.window_bytes = 0;
         self.sum = Symbol::default();
         self.wire = Vec::new();
         self.uncovered = None;
         self.owed = 0.0;
+    }
+
+    /// Bytes of memory that the window takes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.window_bytes
     }
 
     /// When the last payload was sent, as far as the window knows.

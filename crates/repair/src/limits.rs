@@ -49,6 +49,9 @@ pub const LOSS_PACKETS_MIN: f64 = 50.0;
 /// Parity datagrams that wait for another one, with what is missing of their window, for each flow.
 pub const ROWS_MAX: usize = 32;
 
+/// Emptied parity whose memory is kept for the next, for each flow: what an ordinary path has waiting at a time.
+pub const SPARE_ROWS: usize = 8;
+
 /// Bytes that a decoder keeps of payloads and parity: the window of a flow with full packets three times, and less of a
 /// flow with jumbo frames.
 pub const DECODER_BYTES_MAX: usize = 512 << 10;

@@ -17,6 +17,10 @@ impl LossMeter {
             .counted
             .replace((packets_sent, packets_lost))
             .unwrap_or((packets_sent, packets_lost));
+        // A path that carries nothing is not forgotten: the next flow meets the same one.
+        if packets_sent == sent {
+            return;
+        }
         self.sent = self.sent * LOSS_MEMORY + packets_sent.saturating_sub(sent) as f64;
         self.lost = self.lost * LOSS_MEMORY + packets_lost.saturating_sub(lost) as f64;
     }
@@ -45,6 +49,9 @@ mod tests {
             meter.measure(1_000 + 100 * step, 500 + 5 * step);
         }
         assert!((0.05..0.06).contains(&meter.loss()), "{}", meter.loss());
+        let known = meter.loss();
+        (0..1_000).for_each(|_| meter.measure(9_000, 900));
+        assert_eq!(meter.loss(), known);
         for step in 1..=200 {
             meter.measure(9_000 + 100 * step, 900);
         }

@@ -4,7 +4,7 @@
 //! payload is known as soon as its row has nothing else.
 
 use crate::field::{Field, Scalar};
-use crate::limits::ROWS_MAX;
+use crate::limits::{ROWS_MAX, SPARE_ROWS};
 use crate::symbol::Symbol;
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Rows {
     }
 
     pub(crate) fn recycle(&mut self, mut symbol: Symbol) {
-        if self.spare.len() < ROWS_MAX {
+        if self.spare.len() < SPARE_ROWS {
             symbol.clear();
             self.spare.push(symbol);
         }

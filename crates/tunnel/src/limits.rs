@@ -108,6 +108,10 @@ pub const WRONG_TOKEN_PREFIXES: usize = 4_096;
 /// Bytes that one arena of queued datagrams holds: small enough to stay in the second-level cache.
 pub const ARENA_BYTES: usize = 128 << 10;
 
+/// Copies that all sessions of one peer keep for repair, in bytes: a hundred busy flows of full packets in both directions.
+/// Beyond it, payloads go without.
+pub const REPAIR_BYTES_MAX: usize = 16 << 20;
+
 /// A session with repair that sends, or hears, nothing for so long gives its copies back: the longest latency twice.
 pub const REPAIR_REST: Duration = Duration::from_secs(1);
 
@@ -167,6 +171,7 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 pub const NOTICES_MAX: usize = 256;
 
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
+const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);
 const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
 
 /// How long a server's own addresses are remembered for the target rules.

@@ -7,7 +7,7 @@ use masque::datagram;
 use masque::split::Splitter;
 
 use super::queue::{FlowId, NoRoom, Queued};
-use super::repair::Repair;
+use super::repair::{Repair, Repairing};
 use super::request::{Kind, Phase, RequestId};
 use super::way::{Way, append};
 use super::{Engine, State, quarter};
@@ -119,6 +119,7 @@ impl State {
         };
         if let Repair::Agreed(repairing) = repair
             && peer.plan.is_active()
+            && Repairing::has_room(peer)
             && repairing.fits(quarter, payload.len(), peer.datagram_max)
         {
             let mut way = Way {

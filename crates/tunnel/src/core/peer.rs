@@ -35,6 +35,8 @@ pub(crate) struct Peer {
     pub(crate) wrong_tokens: u32,
     /// Requests with repair.
     pub(crate) repairing: usize,
+    /// Bytes that their copies take.
+    pub(crate) repair_bytes: usize,
     /// How lossy the path is, measured while there are some, and the parity that it needs.
     pub(crate) loss: LossMeter,
     pub(crate) plan: Plan,
@@ -57,6 +59,7 @@ impl Peer {
             authenticated: false,
             wrong_tokens: 0,
             repairing: 0,
+            repair_bytes: 0,
             loss: LossMeter::default(),
             plan: Plan::default(),
         }

@@ -12,6 +12,7 @@ use masque::repair::RepairOffer;
 use masque::{HeaderList, datagram};
 use packet::checksum::ChecksumState;
 
+use super::peer::Peer;
 use super::queue::FlowId;
 use super::request::{Kind, RequestId};
 use super::way::Way;
@@ -39,6 +40,8 @@ pub(crate) struct Repairing {
     decoder: Decoder,
     /// When something came in its contexts.
     heard: Instant,
+    /// Bytes of its copies, as counted at its peer.
+    bytes: usize,
     /// It is among those whose ends of bursts are looked after.
     is_armed: bool,
 }
@@ -79,6 +82,7 @@ impl Repairing {
             encoder: Encoder::new(Duration::from_millis(offer.latency_ms.into())),
             decoder: Decoder::default(),
             heard: now,
+            bytes: 0,
             is_armed: false,
         }
     }
@@ -99,6 +103,25 @@ impl Repairing {
         let (_, prefix_bytes) = datagram::prefix(quarter, self.offer.parity_context_id());
         let longest = parity_bytes(payload_bytes).max(SOURCE_HEADER_BYTES + payload_bytes);
         prefix_bytes + longest <= datagram_max
+    }
+
+    /// Whether the peer's sessions have room for another copy.
+    pub(super) fn has_room(peer: &Peer) -> bool {
+        peer.repair_bytes < limits::REPAIR_BYTES_MAX
+    }
+
+    /// Counts the copies at their peer; without room the session gives those of what it received back (REPAIR-13).
+    pub(super) fn count_bytes(&mut self, peer: &mut Peer) {
+        let mut bytes = self.encoder.memory() + self.decoder.memory();
+        if bytes > self.bytes && peer.repair_bytes - self.bytes + bytes > limits::REPAIR_BYTES_MAX {
+            self.decoder.rest();
+            bytes = self.encoder.memory();
+        }
+        peer.repair_bytes = peer.repair_bytes - self.bytes + bytes;
+        self.bytes = bytes;
+        // The payload that passed the bound may have been the longest, in memory that doubles.
+        let bound = limits::REPAIR_BYTES_MAX + 2 * packet::UDP_PAYLOAD_MAX + 256;
+        debug_assert!(peer.repair_bytes <= bound, "copies are bounded for each peer");
     }
 
     /// Parity that waited longer in the queue would come too late.
@@ -230,11 +253,12 @@ impl State {
             return;
         };
         let connection = request.connection;
-        let Some(Repair::Agreed(_)) = request.kind.repair().map(std::mem::take) else {
+        let Some(Repair::Agreed(repairing)) = request.kind.repair().map(std::mem::take) else {
             return;
         };
         if let Some(peer) = connection.and_then(|connection| self.peer(connection)) {
             peer.repairing -= 1;
+            peer.repair_bytes -= repairing.bytes;
         }
     }
 
@@ -293,6 +317,19 @@ impl State {
             self.ledger.egress.repaired += 1;
             self.deliver_repaired(now, id, &payload, deliver);
         }
+        self.count_repair_bytes(id);
+    }
+
+    fn count_repair_bytes(&mut self, id: RequestId) {
+        let Some(request) = self.requests.get_mut(id.0) else {
+            return;
+        };
+        let peer = request
+            .connection
+            .and_then(|key| self.peers.get_mut(key.index())?.as_mut());
+        if let (Some(repairing), Some(peer)) = (request.kind.repair().and_then(Repair::agreed), peer) {
+            repairing.count_bytes(peer);
+        }
     }
 
     /// Losses are few enough for a copy.
@@ -320,6 +357,7 @@ impl State {
     pub(super) fn rest_repair(&mut self, now: Instant) {
         let is_over = |since: Instant| now.saturating_duration_since(since) >= limits::REPAIR_REST;
         for (_, request) in &mut self.requests {
+            let connection = request.connection;
             let Some(repairing) = request.kind.repair().and_then(Repair::agreed) else {
                 continue;
             };
@@ -328,6 +366,11 @@ impl State {
             }
             if repairing.decoder.memory() > 0 && is_over(repairing.heard) {
                 repairing.decoder.rest();
+            }
+            if repairing.bytes != repairing.encoder.memory() + repairing.decoder.memory()
+                && let Some(peer) = connection.and_then(|key| self.peers.get_mut(key.index())?.as_mut())
+            {
+                repairing.count_bytes(peer);
             }
         }
     }

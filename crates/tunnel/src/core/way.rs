@@ -86,6 +86,7 @@ impl Way<'_> {
         );
         head[prefix_bytes..].copy_from_slice(&header);
         self.push_entry(bytes.freeze(), limits::QUEUE_TIME_MAX, Some(self.quarter));
+        repairing.count_bytes(self.peer);
         let parity_prefix = datagram::prefix(self.quarter, repairing.offer.parity_context_id());
         let time_max = repairing.parity_time_max();
         while let Some(parity) = repairing.encoder.parity(self.now, parity_prefix.1, field) {

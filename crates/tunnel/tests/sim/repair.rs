@@ -310,6 +310,40 @@ fn broken_datagrams_are_counted_and_cost_nothing_else() {
     assert_eq!(world.server().endings().len(), 0);
 }
 
+/// REPAIR-13: copies for 120 sessions of one peer would take more than there is for them; payloads pass all the same. The
+/// bound itself is asserted where bytes are counted.
+#[test]
+fn a_peer_with_many_sessions_gets_its_payloads_without_copies_beyond_the_bound() {
+    let mut world = World::with_server(Setup::default());
+    let foreign = world.add_foreign_client();
+    world.run(SECOND);
+    let mut sessions = Vec::new();
+    for _ in 0..120 {
+        let session = world.book.session();
+        let target = Target::new(&format!("sink-{session}"), 7).expect("a well-formed target");
+        let mut list = request::connect_udp("server.test:443", &target, &user().reveal(), None);
+        let offer = RepairOffer {
+            context_id: 6,
+            latency_ms: 500,
+        };
+        offer.push_to(&mut list);
+        let stream = world.foreign(foreign).request(&list);
+        sessions.push((session, u64::from(stream) / 4));
+        world.run(100 * MILLISECOND);
+    }
+    for number in 0..130_u8 {
+        for (session, quarter) in &sessions {
+            let (prefix, used) = datagram::prefix(*quarter, 6);
+            let payload = world.book.payload(*session, 1_200);
+            let datagram = [&prefix[..used], &[0, 0, number], &payload].concat();
+            world.foreign(foreign).datagram(datagram);
+        }
+        world.run(5 * MILLISECOND);
+    }
+    world.run(10 * SECOND);
+    assert_eq!(world.book.total(Way::Up), 120 * 130);
+}
+
 /// REPAIR-15: only packets that ask for little delay.
 #[test]
 fn urgent_ip_packets_are_repaired_and_others_are_not() {

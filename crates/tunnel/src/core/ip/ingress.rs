@@ -270,6 +270,7 @@ impl State {
                 if is_urgent
                     && let Some(repairing) = session.repair.agreed()
                     && way.peer.plan.is_active()
+                    && Repairing::has_room(way.peer)
                     && repairing.fits(quarter, segmenter.segment_bytes(), way.peer.datagram_max)
                 {
                     way.push_repairable(segmenter, repairing, self.repair.field());
