@@ -3,7 +3,7 @@
 //! The coefficients are a Cauchy matrix: of any parity datagrams that cover the same window, each repairs one loss. They
 //! depend on 16 bits of numbers only, so there are 256 of them, whose tables stay in the cache. Loops over payloads are
 //! the SIMD engine's of `reed-solomon-simd`; its block codes are not used, because decoding any block, however small,
-//! costs them 0.2 ms.
+//! costs them 0.15 ms.
 
 use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, GfElement, tables, utils};
 

@@ -11,6 +11,7 @@ mod layer3;
 mod many;
 mod paths;
 mod refusals;
+mod repair;
 mod restarts;
 mod scene;
 mod sizes;
