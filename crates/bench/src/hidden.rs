@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::emulator::{Emulator, EmulatorOptions};
 use crate::error::During;
 use crate::generator::{self, GeneratorOptions, LiveSent};
-use crate::l3::emulator::{Emulator, EmulatorOptions};
 use crate::process;
 use crate::relay::{Relay, RelayOptions};
 use crate::sink::{LiveReceived, Sink, SinkOptions};

@@ -7,9 +7,7 @@
 
 mod cases;
 mod contestant;
-pub mod emulator;
 mod measure;
-mod network;
 mod ping;
 mod report;
 
@@ -19,6 +17,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::emulator::EmulatorReport;
 use crate::machine::Machine;
 use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median_index;
@@ -26,7 +25,6 @@ use crate::namespace::Sweeper;
 use crate::{Error, Programs, iperf};
 use cases::{Case, Load};
 use contestant::{Contestant, Installed};
-use emulator::EmulatorReport;
 use measure::{Measurement, Rig};
 
 /// Seconds per run when none are given. Cases that need longer runs take them.

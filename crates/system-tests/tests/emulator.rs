@@ -28,7 +28,7 @@ pub(crate) struct EmulatedLink {
 }
 
 impl EmulatedLink {
-    /// Builds it. `there` and `back` are settings as `bench::l3::emulator::LinkSettings` has them.
+    /// Builds it. `there` and `back` are settings as `bench::emulator::LinkSettings` has them.
     pub(crate) fn new(there: &Value, back: &Value) -> Self {
         let (left, right) = (Namespace::new(), Namespace::new());
         let end = |namespace: &Namespace, address: &str| {

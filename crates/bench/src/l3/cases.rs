@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::emulator::LinkSettings;
+use crate::emulator::LinkSettings;
 
 /// Bytes per UDP datagram: what most tunnels and games send at most.
 const DATAGRAM_BYTES: usize = 1_150;

@@ -6,15 +6,14 @@ mod wireguard;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use serde::Serialize;
 
-use super::network::{Network, SERVER};
 use crate::children::{Guard, Lines};
-use crate::namespace::run;
+use crate::network::{Network, SERVER};
 use crate::process::{self, Usage};
+use crate::programs::said;
 use crate::tunnel::Directory;
 use crate::{Error, Programs, limits};
 
@@ -189,28 +188,4 @@ impl Running {
         }
         Ok(())
     }
-}
-
-/// The first program of these names, in the order of the names, in PATH or where cargo and go install.
-fn find_program(names: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let directories: Vec<PathBuf> = std::env::split_paths(&path)
-        .chain([
-            home.join(".cargo/bin"),
-            home.join("go/bin"),
-            "/usr/sbin".into(),
-            "/sbin".into(),
-        ])
-        .collect();
-    names.iter().find_map(|name| {
-        let files = directories.iter().map(|directory| directory.join(name));
-        files.into_iter().find(|file| file.is_file())
-    })
-}
-
-/// The first line that a command prints; empty where it fails.
-fn said(command: &mut Command) -> String {
-    let output = run(command).unwrap_or_default();
-    output.lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::cases::{CUBIC, Case, Load};
 use super::contestant::{Contestant, Installed, Running};
-use super::emulator::EmulatorReport;
-use super::network::Network;
 use super::ping::{self, PingReport};
 use crate::counters::Counters;
+use crate::emulator::EmulatorReport;
 use crate::iperf::{self, IperfMode, IperfResult, IperfRun, IperfServer};
+use crate::network::Network;
 use crate::{Error, Programs, process};
 
 /// iperf3's port.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use super::{Contestant, Running};
 use crate::children::{self, Guard};
 use crate::counters::Counters;
-use crate::l3::network::{Network, SERVER};
+use crate::network::{Network, SERVER};
 use crate::tcp_load::wait_until;
 use crate::tunnel::{Directory, link, status};
 use crate::{Error, Programs, limits};

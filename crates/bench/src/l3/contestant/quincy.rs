@@ -4,12 +4,13 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contestant, Installed, Running, find_program};
+use super::{Contestant, Installed, Running};
 use crate::Error;
 use crate::children;
 use crate::error::During;
-use crate::l3::network::{Network, SERVER};
 use crate::namespace::run;
+use crate::network::{Network, SERVER};
+use crate::programs::find_program;
 use crate::tunnel::Directory;
 
 /// What to say where it is missing.

@@ -4,11 +4,12 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contestant, Installed, Running, find_program, said};
+use super::{Contestant, Installed, Running};
 use crate::children::{self, Guard, Lines};
 use crate::error::During;
-use crate::l3::network::{Network, SERVER};
 use crate::namespace::{Namespace, run, wireguard_interface, wireguard_socket};
+use crate::network::{Network, SERVER};
+use crate::programs::{find_program, said};
 use crate::tcp_load::wait_until;
 use crate::tunnel::Directory;
 use crate::{Error, limits};

@@ -2,13 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use super::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport, LinkSettings};
 use crate::children::Load;
+use crate::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport, LinkSettings};
 use crate::namespace::{Namespace, join};
 use crate::{Error, Programs, hidden};
 
 /// The server's address on the wire.
-pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 
 /// The client's and the server's address on the wire with their prefix length.
 const ADDRESSES: [&str; 2] = ["10.98.0.2/24", "10.98.0.1/24"];
@@ -23,12 +23,12 @@ const MTU_BYTES: u16 = 1_500;
 const SEED: u64 = 1;
 
 /// Two machines and what is between them.
-pub(super) struct Network {
+pub(crate) struct Network {
     emulator: Option<Load>,
     /// The client's machine.
-    pub(super) client: Namespace,
+    pub(crate) client: Namespace,
     /// The server's machine.
-    pub(super) server: Namespace,
+    pub(crate) server: Namespace,
 }
 
 impl Network {
@@ -36,7 +36,7 @@ impl Network {
     ///
     /// # Errors
     /// When a namespace or a device can't be made.
-    pub(super) fn build(programs: &Programs, link: Option<LinkSettings>) -> Result<Self, Error> {
+    pub(crate) fn build(programs: &Programs, link: Option<LinkSettings>) -> Result<Self, Error> {
         let (client, server) = (Namespace::create()?, Namespace::create()?);
         let mut emulator = None;
         if let Some(settings) = link {
@@ -72,7 +72,7 @@ impl Network {
     ///
     /// # Errors
     /// When the emulator has died.
-    pub(super) fn finish(self) -> Result<Option<EmulatorReport>, Error> {
+    pub(crate) fn finish(self) -> Result<Option<EmulatorReport>, Error> {
         self.emulator.map(Load::finish).transpose()
     }
 }
