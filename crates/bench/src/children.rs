@@ -3,9 +3,7 @@
 //! A [`Guard`] kills its process when it is dropped, so an error or a panic leaves nothing running.
 
 use std::collections::VecDeque;
-#[cfg(feature = "rpc")]
-use std::io::{self, Write};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -41,7 +39,6 @@ impl Guard {
     ///
     /// # Errors
     /// When it does not read any more.
-    #[cfg(feature = "rpc")]
     pub(crate) fn tell(&mut self, line: &str) -> io::Result<()> {
         let stdin = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(stdin, "{line}")
@@ -101,6 +98,17 @@ impl Lines {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             }
         }
+    }
+
+    /// All lines from here to the end of the pipe, or of the time.
+    pub(crate) fn rest(&self, timeout: Duration) -> Vec<String> {
+        let end = Instant::now() + timeout;
+        let next = || {
+            self.lines
+                .recv_timeout(end.saturating_duration_since(Instant::now()))
+                .ok()
+        };
+        std::iter::from_fn(next).collect()
     }
 
     /// The last lines, for an error message.
@@ -185,7 +193,6 @@ impl Load {
     ///
     /// # Errors
     /// When it ends without an answer.
-    #[cfg(feature = "rpc")]
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, expected: Duration) -> Result<T, Error> {
         // Where it has ended, its own last words are the better reason.
         let _ = self.guard.tell("");

@@ -4,23 +4,24 @@
 //! One thread reads both devices, hands packets to the model, and writes each at its time. The kernel leaves checksums
 //! undone and says so in the packet's header, which travels with it, but segments everything itself, so that the model
 //! meets packets as a cable does.
+//! Asked in between, it tells what happened since it was asked last, so that each run over a link has its own numbers.
 
-use std::fs::File;
+mod queue;
+
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, Poller, TUN_READ_BYTES_MAX, TunDevice, TunError, TunOffloads, VNET_HEADER_BYTES};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
-use sim::{Link, LinkConfig, Packet};
+use sim::{Link, LinkConfig, LinkCounts, Packet};
 
+use self::queue::QueueDelays;
+pub use self::queue::QueueReport;
 use crate::error::During;
-use crate::namespace::run;
+use crate::namespace::{run, within};
 use crate::{Error, limits};
 
 /// Packets read from one device before due ones are written.
@@ -77,14 +78,14 @@ pub struct LinkSettings {
 }
 
 /// What became of the packets, from the first end to the second, and back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EmulatorReport {
     /// Both directions.
     pub links: [LinkReport; 2],
 }
 
-/// One direction: `sent + duplicated = delivered + lost + queue_full + in_flight`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// One direction. From start to end, `sent + duplicated = delivered + lost + queue_full + in_flight`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Packets read from the sender's device.
     pub sent: u64,
@@ -96,10 +97,21 @@ pub struct LinkReport {
     pub lost: u64,
     /// Packets that found the queue full.
     pub queue_full: u64,
-    /// Packets under way when the emulator ended.
+    /// Packets under way at the end of this time.
     pub in_flight: u64,
     /// Of those delivered, packets that the receiver's device refused.
     pub refused: u64,
+    /// How long packets waited for the line, those included that found the queue full.
+    pub queue: QueueReport,
+}
+
+/// What a user of a running emulator may ask of it, from another thread.
+#[derive(Debug, Default)]
+pub struct EmulatorControl {
+    /// Ends the emulator.
+    pub stop: AtomicBool,
+    /// Asks for a report each time it grows.
+    pub reports_wanted: AtomicU64,
 }
 
 /// A link that is ready to run.
@@ -114,6 +126,16 @@ pub struct Emulator {
 struct Direction {
     link: Link<[u8; VNET_HEADER_BYTES]>,
     refused: u64,
+    queue: QueueDelays,
+    told: Told,
+}
+
+/// What the last report covered.
+#[derive(Default)]
+struct Told {
+    counts: LinkCounts,
+    refused: u64,
+    queue: QueueDelays,
 }
 
 impl LinkSettings {
@@ -150,6 +172,8 @@ impl Emulator {
         let link = |settings: LinkSettings, seed| Direction {
             link: Link::new(settings.config(), seed),
             refused: 0,
+            queue: QueueDelays::default(),
+            told: Told::default(),
         };
         Ok(Self {
             poller,
@@ -162,16 +186,27 @@ impl Emulator {
         })
     }
 
-    /// Carries packets until `stop` is set.
+    /// Carries packets until it is stopped. `tell` gets a report of the time since the one before whenever one is
+    /// wanted; the returned one is of the whole time.
     ///
     /// # Errors
-    /// When a device is gone.
-    pub fn run(mut self, stop: &AtomicBool) -> Result<EmulatorReport, Error> {
+    /// When a device is gone, or `tell` fails.
+    pub fn run(
+        mut self,
+        control: &EmulatorControl,
+        mut tell: impl FnMut(&EmulatorReport) -> Result<(), Error>,
+    ) -> Result<EmulatorReport, Error> {
         // Both make the link truer; without them it works.
         let _ = rustix::process::setpriority_process(None, NICE);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut ready = Vec::new();
-        while !stop.load(Ordering::Relaxed) {
+        let mut reports_told = 0;
+        while !control.stop.load(Ordering::Relaxed) {
+            if control.reports_wanted.load(Ordering::Relaxed) > reports_told {
+                reports_told += 1;
+                let links = self.links.each_mut().map(Direction::report_since_told);
+                tell(&EmulatorReport { links })?;
+            }
             let next = self
                 .links
                 .iter()
@@ -190,7 +225,7 @@ impl Emulator {
             }
         }
         Ok(EmulatorReport {
-            links: self.links.map(|direction| direction.report()),
+            links: self.links.map(|direction| direction.report(&Told::default())),
         })
     }
 
@@ -203,7 +238,9 @@ impl Emulator {
                 bytes: read.packet(&self.buffer).to_vec(),
                 meta: read.header,
             };
-            self.links[from].link.send(Instant::now(), packet);
+            let (direction, now) = (&mut self.links[from], Instant::now());
+            direction.queue.add(direction.link.queueing_delay(now));
+            direction.link.send(now, packet);
         }
         Ok(())
     }
@@ -222,17 +259,28 @@ impl Emulator {
 }
 
 impl Direction {
-    fn report(&self) -> LinkReport {
-        let counts = self.link.counts();
+    fn report(&self, before: &Told) -> LinkReport {
+        let (now, then) = (self.link.counts(), before.counts);
         LinkReport {
-            sent: counts.sent,
-            duplicated: counts.duplicated,
-            delivered: counts.delivered,
-            lost: counts.lost,
-            queue_full: counts.queue_full,
+            sent: now.sent - then.sent,
+            duplicated: now.duplicated - then.duplicated,
+            delivered: now.delivered - then.delivered,
+            lost: now.lost - then.lost,
+            queue_full: now.queue_full - then.queue_full,
             in_flight: self.link.in_flight() as u64,
-            refused: self.refused,
+            refused: self.refused - before.refused,
+            queue: self.queue.since(&before.queue),
         }
+    }
+
+    fn report_since_told(&mut self) -> LinkReport {
+        let report = self.report(&self.told);
+        self.told = Told {
+            counts: self.link.counts(),
+            refused: self.refused,
+            queue: self.queue.clone(),
+        };
+        report
     }
 }
 
@@ -243,13 +291,8 @@ fn open_device(end: &EmulatedEnd) -> Result<TunDevice, Error> {
         checksum: true,
         ..TunOffloads::NONE
     };
-    let open = || -> io::Result<TunDevice> {
-        let namespace = File::open(Path::new("/run/netns").join(&end.namespace))?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        TunDevice::open(Some(&end.interface), 1, offloads).map_err(io::Error::other)
-    };
-    let opened = std::thread::scope(|scope| scope.spawn(open).join());
-    let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let open = || TunDevice::open(Some(&end.interface), 1, offloads).map_err(io::Error::other);
+    let opened = within(&end.namespace, open)?;
     opened.during(|| {
         format!(
             "make the device {} in the namespace {}",

@@ -2,7 +2,7 @@
 //! argument.
 //!
 //! Protocol on stdout: one line when it is ready, with the bound address where there is one (JSON), then, at the end,
-//! one line with the report. All but the generator end when their stdin does, so that none outlives a benchmark that
+//! one line with the report. The emulator also answers each line on stdin with a report. All but the generator end when their stdin does, so that none outlives a benchmark that
 //! died.
 
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::emulator::{Emulator, EmulatorOptions};
+use crate::emulator::{Emulator, EmulatorControl, EmulatorOptions};
 use crate::error::During;
 use crate::generator::{self, GeneratorOptions, LiveSent};
 use crate::process;
@@ -74,7 +74,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         EMULATE => {
             let emulator = Emulator::open(&parse::<EmulatorOptions>(options)?)?;
             say(&())?;
-            say(&emulator.run(&stop_at_end_of_input())?)
+            say(&emulator.run(&control_by_input(), |report| say(report))?)
         }
         SWEEP => {
             let benchmark = parse(options)?;
@@ -114,6 +114,19 @@ fn stop_at_end_of_input() -> Arc<AtomicBool> {
         flag.store(true, Ordering::Relaxed);
     });
     stop
+}
+
+/// An empty line on stdin asks for a report, its end for the end.
+fn control_by_input() -> Arc<EmulatorControl> {
+    let control = Arc::new(EmulatorControl::default());
+    let shared = Arc::clone(&control);
+    std::thread::spawn(move || {
+        for _ in std::io::stdin().lines().map_while(Result::ok) {
+            shared.reports_wanted.fetch_add(1, Ordering::Relaxed);
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+    });
+    control
 }
 
 fn until_end_of_input() {

@@ -4,12 +4,15 @@
 //! The sweeper reads a pipe that only the benchmark holds open. However the benchmark ends, the pipe ends with it,
 //! and the sweeper removes what carries the benchmark's process ID in its name.
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::children::Load;
 use crate::error::During;
@@ -104,6 +107,23 @@ pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
         program: name,
         reason,
     })
+}
+
+/// Runs `work` on a thread inside a namespace and gives its result. Sockets and devices that it opens stay in that
+/// namespace wherever they are used.
+///
+/// # Errors
+/// When there is no such namespace or this process may not enter it.
+pub(crate) fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let enter = || -> std::io::Result<()> {
+        let file = File::open(Path::new(DIRECTORY).join(name))?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(())
+    };
+    let inside = || enter().map(|()| work());
+    let done = std::thread::scope(|scope| scope.spawn(inside).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        .during(|| format!("enter the namespace {name}"))
 }
 
 /// Joins two namespaces by a veth pair; both ends have the same name and are up when it returns.

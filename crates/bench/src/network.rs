@@ -1,6 +1,7 @@
 //! The network of a case: a client's and a server's machine on one wire, a cable (veth) or an emulated link.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use crate::children::Load;
 use crate::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport, LinkSettings};
@@ -66,6 +67,15 @@ impl Network {
             client,
             server,
         })
+    }
+
+    /// What the emulator counted since it was asked last; `None` for a cable.
+    ///
+    /// # Errors
+    /// When the emulator has died.
+    pub(crate) fn report(&mut self) -> Result<Option<EmulatorReport>, Error> {
+        let ask = |emulator: &mut Load| emulator.ask(Duration::ZERO);
+        self.emulator.as_mut().map(ask).transpose()
     }
 
     /// Takes the wire away and gives what the emulator counted, where there was one.
