@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::Subcommand;
 
 use crate::matrix::MatrixOptions;
-use crate::{Error, Programs, floor, forward, l3};
+use crate::{Error, Programs, floor, forward, l3, paths};
 
 /// A benchmark.
 #[derive(Clone, Debug, Subcommand)]
@@ -14,6 +14,8 @@ pub enum Command {
     Forward(forward::Options),
     /// IP packets through the tunnel, beside direct traffic, wireguard-go and quincy; needs root
     L3(MatrixOptions),
+    /// Long and lossy paths, beside direct traffic, Hysteria2 and TUIC (sing-box); needs root
+    Paths(paths::Options),
     /// What the parts cost: AEAD, one sealed hop, QUIC in memory
     Floor(floor::Options),
 }
@@ -22,11 +24,12 @@ impl Command {
     /// Runs it and prints as it goes.
     ///
     /// # Errors
-    /// Those of [`forward::run`], [`l3::run`] and [`floor::run`].
+    /// Those of [`forward::run`], [`l3::run`], [`paths::run`] and [`floor::run`].
     pub fn run(&self, programs: &Programs, output: &mut dyn Write) -> Result<(), Error> {
         match self {
             Self::Forward(options) => forward::run(programs, options, output),
             Self::L3(options) => l3::run(programs, options, output),
+            Self::Paths(options) => paths::run(programs, options, output),
             Self::Floor(options) => floor::run(options, output),
         }
     }

@@ -66,11 +66,24 @@ pub(crate) struct IperfResult {
     pub(crate) receiver_cpu_seconds: f64,
 }
 
+/// The rate of a tenth of a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RateStep {
+    /// Seconds since the start of the run, at the end of the step.
+    pub(crate) seconds: f64,
+    /// Payload bits per second that arrived.
+    pub(crate) bits_per_second: f64,
+}
+
+/// Seconds of a [`RateStep`].
+const STEP_SECONDS: &str = "0.1";
+
 /// A server that takes one run and ends.
 #[derive(Debug)]
 pub(crate) struct IperfServer {
     _guard: Guard,
-    _lines: (Lines, Lines),
+    stdout: Lines,
+    _stderr: Lines,
 }
 
 impl IperfServer {
@@ -83,6 +96,7 @@ impl IperfServer {
         let mut command = Command::new("iperf3");
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         command.args(["-s", "-1", "--forceflush", "-B", &ip, "-p", &port]);
+        command.args(["-i", STEP_SECONDS, "-f", "k"]);
         if let Some(namespace) = namespace {
             command = namespace.inside(&command);
         }
@@ -98,8 +112,15 @@ impl IperfServer {
         }
         Ok(Self {
             _guard: guard,
-            _lines: (stdout, stderr),
+            stdout,
+            _stderr: stderr,
         })
+    }
+
+    /// What arrived in each tenth of a second, once the client has ended. It prints them, whatever the client asks for.
+    fn steps(&self) -> Vec<RateStep> {
+        let lines = self.stdout.rest(limits::END_TIMEOUT);
+        lines.iter().filter_map(|line| step_of(line)).collect()
     }
 }
 
@@ -124,6 +145,29 @@ pub(crate) fn check_installed() -> Result<(), Error> {
 /// # Errors
 /// When iperf3 says so, or does not end.
 pub(crate) fn run(namespace: Option<&Namespace>, run: &IperfRun) -> Result<IperfResult, Error> {
+    parse(&output(namespace, run)?, run.mode)
+}
+
+/// The same for a TCP stream, with what arrived in each tenth of a second.
+///
+/// # Errors
+/// When iperf3 says so, or does not end.
+pub(crate) fn run_in_steps(
+    namespace: Option<&Namespace>,
+    run: &IperfRun,
+    server: &IperfServer,
+) -> Result<(IperfResult, Vec<RateStep>), Error> {
+    let json = output(namespace, run)?;
+    let result = parse(&json, run.mode)?;
+    let steps = if matches!(run.mode, IperfMode::Tcp { reverse: true }) {
+        steps_of(&json)
+    } else {
+        server.steps()
+    };
+    Ok((result, steps))
+}
+
+fn output(namespace: Option<&Namespace>, run: &IperfRun) -> Result<String, Error> {
     let mut command = Command::new("timeout");
     let limit = Duration::from_secs(u64::from(run.seconds)) + limits::END_TIMEOUT;
     command
@@ -145,7 +189,35 @@ pub(crate) fn run(namespace: Option<&Namespace>, run: &IperfRun) -> Result<Iperf
         };
         return Err(Error::Iperf(format!("{reason} (through {})", run.address)));
     }
-    parse(&String::from_utf8_lossy(&output.stdout), run.mode)
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The steps in the JSON of a client that received.
+fn steps_of(json: &str) -> Vec<RateStep> {
+    let root: Value = serde_json::from_str(json).unwrap_or_default();
+    let step = |interval: &Value| {
+        let number = |name: &str| interval["sum"][name].as_f64();
+        Some(RateStep {
+            seconds: number("end")?,
+            bits_per_second: number("bits_per_second")?,
+        })
+    };
+    let intervals = root["intervals"].as_array();
+    intervals.into_iter().flatten().filter_map(step).collect()
+}
+
+/// The step in a line of a server that received: `[  5]   0.00-0.10   sec   512 KBytes  41943 Kbits/sec`. Sums end with
+/// another word.
+fn step_of(line: &str) -> Option<RateStep> {
+    let mut words = line
+        .trim_end()
+        .strip_suffix("Kbits/sec")?
+        .split_ascii_whitespace();
+    let (_, end) = words.find_map(|word| word.split_once('-'))?;
+    Some(RateStep {
+        seconds: end.parse().ok()?,
+        bits_per_second: words.next_back()?.parse::<f64>().ok()? * 1e3,
+    })
 }
 
 fn arguments(run: &IperfRun) -> Vec<String> {
@@ -155,6 +227,7 @@ fn arguments(run: &IperfRun) -> Vec<String> {
     option("-p", run.address.port().to_string());
     option("-t", run.seconds.to_string());
     option("-P", run.streams.to_string());
+    option("-i", STEP_SECONDS.to_owned());
     if run.large_buffers {
         option("-w", "4M".to_owned());
     }
@@ -287,6 +360,20 @@ mod tests {
     }
 
     #[test]
+    fn steps_are_read_from_the_receiving_end() {
+        let step = step_of("[  5]   0.20-0.30   sec   512 KBytes  41943 Kbits/sec                  ");
+        let wanted = RateStep {
+            seconds: 0.3,
+            bits_per_second: 41_943_000.0,
+        };
+        assert_eq!(step, Some(wanted));
+        let sum = "[  5]   0.00-1.00   sec  5 MBytes  41943 Kbits/sec                  receiver";
+        assert_eq!(step_of(sum), None);
+        let json = r#"{"intervals":[{"sum":{"end":0.3,"bits_per_second":41943000.0}},{}]}"#;
+        assert_eq!(steps_of(json), [wanted]);
+    }
+
+    #[test]
     fn an_error_of_iperf3_is_passed_on_and_nonsense_is_refused() {
         let refused = parse(r#"{"end":{},"error":"unable to connect to server"}"#, UDP).unwrap_err();
         assert_eq!(refused.to_string(), "iperf3 failed: unable to connect to server");
@@ -308,7 +395,7 @@ mod tests {
         let text = arguments(&run).join(" ");
         assert_eq!(
             text,
-            "-J -c 127.0.0.1 -p 5201 -t 2 -P 4 -w 4M -l 1000 -b 250000000 -u"
+            "-J -c 127.0.0.1 -p 5201 -t 2 -P 4 -i 0.1 -w 4M -l 1000 -b 250000000 -u"
         );
     }
 }

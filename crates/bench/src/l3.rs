@@ -6,7 +6,7 @@
 //! a cable (veth, MTU 1,500) or the emulator, a link with delay, loss and rate.
 
 mod cases;
-mod contestant;
+pub(crate) mod contestant;
 mod measure;
 mod ping;
 mod report;

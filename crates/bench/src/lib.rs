@@ -27,6 +27,7 @@ mod median;
 mod namespace;
 mod network;
 mod pacer;
+pub mod paths;
 mod payload;
 mod process;
 mod programs;

@@ -20,7 +20,7 @@ use crate::{Error, Programs, limits};
 /// What is compared, in the order of each round and of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Contestant {
+pub(crate) enum Contestant {
     /// The wire itself.
     Direct,
     /// WireGuard in user space.
@@ -32,7 +32,7 @@ pub(super) enum Contestant {
 }
 
 /// All of them.
-pub(super) const ALL: [Contestant; 4] = [
+pub(crate) const ALL: [Contestant; 4] = [
     Contestant::Direct,
     Contestant::WireguardGo,
     Contestant::Quincy,
@@ -41,21 +41,21 @@ pub(super) const ALL: [Contestant; 4] = [
 
 /// A contestant that is there.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Installed {
+pub(crate) struct Installed {
     /// Which.
-    pub(super) contestant: Contestant,
+    pub(crate) contestant: Contestant,
     /// What it says about its version.
-    pub(super) version: String,
+    pub(crate) version: String,
     /// Where its programs are, in the order in which its starter wants them.
-    pub(super) programs: Vec<PathBuf>,
+    pub(crate) programs: Vec<PathBuf>,
 }
 
 /// A tunnel that carries packets between both machines, or the wire.
-pub(super) struct Running {
+pub(crate) struct Running {
     /// Who it is.
-    pub(super) contestant: Contestant,
+    pub(crate) contestant: Contestant,
     /// The server's address through it.
-    pub(super) address: Ipv4Addr,
+    pub(crate) address: Ipv4Addr,
     /// Client and server; none for the wire.
     ends: Option<[Guard; 2]>,
     _lines: Vec<Lines>,
@@ -64,7 +64,7 @@ pub(super) struct Running {
 
 impl Contestant {
     /// Its name in the table.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::WireguardGo => "wireguard-go",
@@ -77,7 +77,7 @@ impl Contestant {
     ///
     /// # Errors
     /// How to install it.
-    pub(super) fn find(self, programs: &Programs) -> Result<Installed, String> {
+    pub(crate) fn find(self, programs: &Programs) -> Result<Installed, String> {
         let (found, version) = match self {
             Self::Direct => return Ok(self.installed(Vec::new(), String::new())),
             Self::WireguardGo => wireguard::find(),
@@ -109,7 +109,7 @@ impl Installed {
     ///
     /// # Errors
     /// When it does not come up, with its own words.
-    pub(super) fn start(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
+    pub(crate) fn start(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
         let mut running = match self.contestant {
             Contestant::Direct => Running {
                 contestant: Contestant::Direct,
@@ -148,7 +148,7 @@ impl Running {
     }
 
     /// CPU and memory of client and server at present.
-    pub(super) fn usage(&self) -> [Usage; 2] {
+    pub(crate) fn usage(&self) -> [Usage; 2] {
         let ends = self.ends.as_ref();
         ends.map_or_else(Default::default, |ends| {
             ends.each_ref().map(|end| process::usage(end.pid()))
@@ -156,14 +156,14 @@ impl Running {
     }
 
     /// Starts the memory peaks of both ends again.
-    pub(super) fn reset_peaks(&self) {
+    pub(crate) fn reset_peaks(&self) {
         for end in self.ends.iter().flatten() {
             process::reset_peak(end.pid());
         }
     }
 
     /// What `gramway status --json` says about client and server; `None` for the others.
-    pub(super) fn counters(&self, programs: &Programs) -> Option<[crate::counters::Counters; 2]> {
+    pub(crate) fn counters(&self, programs: &Programs) -> Option<[crate::counters::Counters; 2]> {
         let (ends, directory) = (self.ends.as_ref()?, self.directory.as_ref()?);
         (self.contestant == Contestant::Gramway).then_some(())?;
         gramway::counters(programs, directory, ends)

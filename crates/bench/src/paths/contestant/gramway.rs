@@ -1,0 +1,89 @@
+//! The program under test: `up` and `connect` with two forwards and their defaults.
+
+use std::net::SocketAddr;
+
+use super::{Contestant, Running, entrances, targets};
+use crate::children::{self, Guard, Lines};
+use crate::counters::Counters;
+use crate::network::{Network, SERVER};
+use crate::tcp_load::wait_until;
+use crate::tunnel::{Directory, link, status};
+use crate::{Error, Programs, limits};
+
+/// The server's UDP port.
+const PORT: u16 = 4_433;
+
+/// State directories of client and server.
+const STATES: [&str; 2] = ["client", "server"];
+
+/// Number of the forwards of a second client.
+const SECOND: u16 = 9;
+
+/// Starts server and client; gives the link too.
+pub(super) fn start(programs: &Programs, network: &Network) -> Result<(Running, String), Error> {
+    let directory = Directory::create()?;
+    let state = directory.path().join(STATES[1]);
+    let mut up = programs.gramway();
+    up.arg("up").arg("--state").arg(&state);
+    up.args(["--listen", &format!("{SERVER}:{PORT}")]);
+    up.args(["--allow-target", &format!("{SERVER}/32")]);
+    let mut server = children::spawn(network.server.inside(&up))?;
+    let known = || !server.0.is_running() || link(programs, &state).is_some();
+    let is_up = wait_until(limits::READY_TIMEOUT, known);
+    let link = link(programs, &state)
+        .filter(|_| is_up)
+        .ok_or_else(|| Error::NotReady {
+            program: "gramway up".to_owned(),
+            reason: server.2.last(),
+        })?;
+    let entrances = Contestant::Gramway.entrances();
+    let client = connect(programs, network, &directory, &link, entrances)?;
+    let running = Running::new(Contestant::Gramway, entrances, [client, server], directory);
+    Ok((running, link))
+}
+
+/// Starts another client of the server with this link.
+pub(super) fn join(programs: &Programs, network: &Network, link: &str) -> Result<Running, Error> {
+    let directory = Directory::create()?;
+    let entrances = entrances(SECOND);
+    let (client, output, errors) = connect(programs, network, &directory, link, entrances)?;
+    Ok(Running {
+        contestant: Contestant::Gramway,
+        entrances,
+        ends: vec![client],
+        lines: vec![output, errors],
+        directory: Some(directory),
+    })
+}
+
+fn connect(
+    programs: &Programs,
+    network: &Network,
+    directory: &Directory,
+    link: &str,
+    entrances: [SocketAddr; 2],
+) -> Result<(Guard, Lines, Lines), Error> {
+    let link_file = directory.write("link", link)?;
+    let mut connect = programs.gramway();
+    connect.arg("connect").arg("--link-file").arg(link_file);
+    connect.arg("--state").arg(directory.path().join(STATES[0]));
+    for (entrance, target) in entrances.into_iter().zip(targets()) {
+        for protocol in ["udp", "tcp"] {
+            connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
+        }
+    }
+    children::spawn(network.client.inside(&connect))
+}
+
+/// What both ends have counted so far.
+pub(super) fn counters(
+    programs: &Programs,
+    directory: &Directory,
+    [client, server]: [&Guard; 2],
+) -> Option<[Counters; 2]> {
+    let of = |state: &str, end: &Guard| {
+        let status = status(programs, &directory.path().join(state))?;
+        Counters::of_process(&status, end.pid())
+    };
+    Some([of(STATES[0], client)?, of(STATES[1], server)?])
+}

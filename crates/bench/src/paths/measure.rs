@@ -1,0 +1,273 @@
+//! One link with everybody who uses it, and one run of a load by one of them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::Inner;
+use super::cases::Load;
+use super::cell::Cell;
+use super::contestant::{Contestant, Installed, Running, TARGET_PORTS, targets};
+use super::flow::{self, FlowPlan, FlowReport};
+use crate::counters::Counters;
+use crate::emulator::LinkReport;
+use crate::iperf::{self, IperfMode, IperfRun, IperfServer, RateStep};
+use crate::l3::contestant as layer3;
+use crate::network::Network;
+use crate::{Error, Programs};
+
+/// Bytes of each datagram: what most tunnels and games send at most.
+const DATAGRAM_BYTES: usize = 1_150;
+
+/// Share of the link that datagrams are offered at.
+const DATAGRAM_SHARE: f64 = 0.3;
+
+/// Round trips before datagrams count.
+pub(super) const WARM_UP_ROUND_TRIPS: u32 = 20;
+
+/// A link counts as idle when fewer packets enter it within [`IDLE_STEP`]: what keeps connections alive.
+const IDLE_PACKETS: u64 = 10;
+
+/// How long idleness is watched at a time.
+const IDLE_STEP: Duration = Duration::from_millis(100);
+
+/// How long is waited for it: data of a run that ended leave the queues of a tunnel.
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What one run gave.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Run {
+    /// Payload bits per second that arrived.
+    pub(super) bits_per_second: f64,
+    /// What became of the datagrams; UDP only.
+    pub(super) flow: Option<FlowReport>,
+    /// What the link did in the direction of the payload.
+    pub(super) link: LinkReport,
+    /// What it did in the other one.
+    pub(super) link_back: LinkReport,
+    /// What gramway's client and server counted during the run.
+    pub(super) counters: Option<[Counters; 2]>,
+    /// The rate over time; TCP only. It goes into a file of its own.
+    #[serde(skip)]
+    pub(super) steps: Vec<RateStep>,
+}
+
+impl Run {
+    /// Fraction of the packets that the link lost at random.
+    pub(super) fn link_loss(&self) -> f64 {
+        self.link.lost as f64 / self.link.sent.max(1) as f64
+    }
+
+    /// Loss of datagrams beyond that of the link, as a fraction. The link's own dice of the same run are taken, which
+    /// are nearer to what these datagrams met than those of another run.
+    pub(super) fn loss_beyond(&self) -> Option<f64> {
+        self.flow.map(|flow| flow.loss - self.link_loss())
+    }
+}
+
+/// A link with everybody who uses it.
+pub(super) struct Rig {
+    programs: Programs,
+    cell: Cell,
+    inner: Inner,
+    forwards: Vec<Running>,
+    packets: Option<layer3::Running>,
+    /// Where it all takes place.
+    pub(super) network: Network,
+}
+
+impl Rig {
+    /// Builds the link and starts nobody.
+    ///
+    /// # Errors
+    /// When there is no network.
+    pub(super) fn build(programs: &Programs, cell: Cell, inner: Inner) -> Result<Self, Error> {
+        let network = Network::build(programs, Some(cell.link()))?;
+        for namespace in [&network.client, &network.server] {
+            // Otherwise a connection begins with what the kernel remembers of the one before.
+            namespace.run("sysctl", &["-qw", "net.ipv4.tcp_no_metrics_save=1"])?;
+        }
+        Ok(Self {
+            programs: programs.clone(),
+            cell,
+            inner,
+            forwards: Vec::new(),
+            packets: None,
+            network,
+        })
+    }
+
+    /// Starts forwards; gives those that did not start with their reasons.
+    pub(super) fn start(&mut self, installed: &[Installed]) -> Vec<(Contestant, String)> {
+        let mut failed = Vec::new();
+        for found in installed {
+            match found.start(&self.programs, &self.network) {
+                Ok(running) => self.forwards.push(running),
+                Err(error) => failed.push((found.contestant, error.to_string())),
+            }
+        }
+        failed
+    }
+
+    /// Starts Gramway with TUN devices beside its forwards.
+    ///
+    /// # Errors
+    /// When it does not come up, with its own words.
+    pub(super) fn start_layer3(&mut self) -> Result<(), Error> {
+        let found = layer3::Contestant::Gramway
+            .find(&self.programs)
+            .map_err(Error::Setup)?;
+        self.packets = Some(found.start(&self.programs, &self.network)?);
+        Ok(())
+    }
+
+    /// Who has forwards.
+    pub(super) fn contestants(&self) -> Vec<Contestant> {
+        self.forwards.iter().map(|running| running.contestant).collect()
+    }
+
+    /// The forwards of a contestant.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub(super) fn forward(&self, contestant: Contestant) -> Result<&Running, Error> {
+        let found = self
+            .forwards
+            .iter()
+            .find(|running| running.contestant == contestant);
+        found.ok_or_else(|| Error::Setup(format!("{} does not run", contestant.name())))
+    }
+
+    /// One run, on an idle link.
+    ///
+    /// # Errors
+    /// When the contestant does not run, or the load can't.
+    pub(super) fn run(&mut self, contestant: Contestant, load: Load, seconds: u32) -> Result<Run, Error> {
+        self.wait_until_idle()?;
+        let before = self.counters(contestant, load);
+        let mut run = if load.is_udp() {
+            self.datagrams(contestant, load, seconds)?
+        } else {
+            self.stream(contestant, load, seconds)?
+        };
+        let after = self.counters(contestant, load);
+        let since = |(before, after): ([Counters; 2], [Counters; 2])| {
+            [after[0].since(&before[0]), after[1].since(&before[1])]
+        };
+        run.counters = before.zip(after).map(since);
+        let [there, back] = self.link_report()?;
+        (run.link, run.link_back) = if load.is_up() {
+            (there, back)
+        } else {
+            (back, there)
+        };
+        Ok(run)
+    }
+
+    /// What the link did since it was asked last, there and back.
+    ///
+    /// # Errors
+    /// When the emulator has died.
+    pub(super) fn link_report(&mut self) -> Result<[LinkReport; 2], Error> {
+        let report = self.network.report()?;
+        let report = report.ok_or_else(|| Error::Setup("the link is no emulated one".to_owned()))?;
+        Ok(report.links)
+    }
+
+    /// Waits until what an earlier run left has gone. A link that stays busy is measured as it is.
+    ///
+    /// # Errors
+    /// When the emulator has died.
+    pub(super) fn wait_until_idle(&mut self) -> Result<(), Error> {
+        let start = Instant::now();
+        self.link_report()?;
+        while start.elapsed() < IDLE_WAIT_MAX {
+            std::thread::sleep(IDLE_STEP);
+            let links = self.link_report()?;
+            let is_idle = |link: &LinkReport| link.sent < IDLE_PACKETS && link.in_flight < IDLE_PACKETS;
+            if links.iter().all(is_idle) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A TCP stream of iperf3 to `address`, which leads to `target`.
+    ///
+    /// # Errors
+    /// When iperf3 can't.
+    pub(super) fn iperf(
+        &self,
+        address: SocketAddr,
+        target: SocketAddr,
+        congestion: Inner,
+        reverse: bool,
+        seconds: u32,
+    ) -> Result<(f64, Vec<RateStep>), Error> {
+        let server = IperfServer::start(Some(&self.network.server), target)?;
+        let run = IperfRun {
+            address,
+            seconds,
+            streams: 1,
+            large_buffers: false,
+            congestion: Some(congestion.name()),
+            mode: IperfMode::Tcp { reverse },
+        };
+        let (result, steps) = iperf::run_in_steps(Some(&self.network.client), &run, &server)?;
+        Ok((result.receiver_bits_per_second, steps))
+    }
+
+    fn stream(&self, contestant: Contestant, load: Load, seconds: u32) -> Result<Run, Error> {
+        let [mut address, mut target] = [self.forward(contestant)?.entrances[0], targets()[0]];
+        if load.is_layer3() && contestant == Contestant::Gramway {
+            let packets = self.packets.as_ref();
+            let packets =
+                packets.ok_or_else(|| Error::Setup("gramway with --tun does not run".to_owned()))?;
+            address = SocketAddr::from((packets.address, TARGET_PORTS[0]));
+            target = address;
+        }
+        let (bits_per_second, steps) = self.iperf(address, target, self.inner, !load.is_up(), seconds)?;
+        Ok(Run {
+            bits_per_second,
+            steps,
+            ..Run::default()
+        })
+    }
+
+    fn datagrams(&self, contestant: Contestant, load: Load, seconds: u32) -> Result<Run, Error> {
+        let bits = self.cell.rate_bits_per_second() * DATAGRAM_SHARE;
+        let round_trip = self.cell.round_trip();
+        let plan = FlowPlan {
+            is_up: load.is_up(),
+            payload_bytes: DATAGRAM_BYTES,
+            per_second: bits / (DATAGRAM_BYTES * 8) as f64,
+            warm_up: round_trip * WARM_UP_ROUND_TRIPS,
+            duration: Duration::from_secs(u64::from(seconds)),
+            round_trip,
+        };
+        let flow = self.flow(contestant, &plan)?;
+        Ok(Run {
+            bits_per_second: flow.bits_per_second,
+            flow: Some(flow),
+            ..Run::default()
+        })
+    }
+
+    /// A flow of datagrams through the second forward.
+    ///
+    /// # Errors
+    /// When the contestant does not run, or no datagram comes back.
+    pub(super) fn flow(&self, contestant: Contestant, plan: &FlowPlan) -> Result<FlowReport, Error> {
+        let entrance = self.forward(contestant)?.entrances[1];
+        let ends = [&self.network.client, &self.network.server];
+        flow::run(ends, entrance, targets()[1], plan)
+    }
+
+    fn counters(&self, contestant: Contestant, load: Load) -> Option<[Counters; 2]> {
+        if contestant == Contestant::Gramway && load.is_layer3() {
+            return self.packets.as_ref()?.counters(&self.programs);
+        }
+        self.forward(contestant).ok()?.counters(&self.programs)
+    }
+}
