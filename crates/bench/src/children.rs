@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::During;
+use crate::tcp_load::wait_until;
 use crate::{Error, Programs, limits};
 
 /// Last lines of a process that are kept for error messages.
@@ -33,6 +35,18 @@ impl Guard {
     /// Whether it still runs.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and kills it where it does not within [`limits::STOP_TIMEOUT`].
+    pub(crate) fn end(&mut self) {
+        if let Some(process) = Pid::from_raw(self.pid() as i32) {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(process, Signal::TERM);
+        }
+        if !wait_until(limits::STOP_TIMEOUT, || !self.is_running()) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 
     /// Writes one line to its stdin.
@@ -236,7 +250,6 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp_load::wait_until;
 
     fn shell(script: &str) -> (Guard, Lines, Lines) {
         let mut command = Command::new("sh");

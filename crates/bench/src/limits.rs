@@ -40,6 +40,9 @@ pub const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A child process that has not ended so long after it was asked to is killed.
 pub const END_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A tunnel that has not ended so long after it was told to is killed.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// An echo that takes longer is counted as lost.
 pub const ECHO_TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -110,7 +110,17 @@ impl Installed {
     /// # Errors
     /// When it does not come up, with its own words.
     pub(crate) fn start(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
-        let mut running = match self.contestant {
+        let mut running = self.launch(programs, network)?;
+        running.wait_until_it_carries(network)?;
+        Ok(running)
+    }
+
+    /// Starts both ends, which may not be connected yet.
+    ///
+    /// # Errors
+    /// When one does not start, with its own words.
+    pub(crate) fn launch(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
+        Ok(match self.contestant {
             Contestant::Direct => Running {
                 contestant: Contestant::Direct,
                 address: SERVER,
@@ -121,9 +131,7 @@ impl Installed {
             Contestant::WireguardGo => wireguard::start(self, network)?,
             Contestant::Quincy => quincy::start(self, network)?,
             Contestant::Gramway => gramway::start(programs, network)?,
-        };
-        running.wait_until_it_carries(network)?;
-        Ok(running)
+        })
     }
 }
 

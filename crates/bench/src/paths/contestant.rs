@@ -1,24 +1,22 @@
 //! Who carries traffic over a link: nobody, Gramway, or a rival; and how each becomes two forwards of TCP and UDP.
 
 mod gramway;
+pub(super) mod probe;
 mod sing_box;
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::children::{Guard, Lines};
+use crate::children::{self, Guard, Lines};
 use crate::counters::Counters;
-use crate::error::During;
-use crate::namespace::within;
 use crate::network::{Network, SERVER};
 use crate::programs::said;
 use crate::tunnel::Directory;
-use crate::{Error, Programs, limits};
+use crate::{Error, Programs};
 
 /// What is measured, in the order of each round and of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -67,7 +65,10 @@ pub(super) struct Running {
     pub(super) entrances: [SocketAddr; 2],
     /// Client and server; none for the link itself, and no server for a second client.
     ends: Vec<Guard>,
+    /// What they say, the client first.
     lines: Vec<Lines>,
+    /// How the client is started.
+    client: Option<Command>,
     directory: Option<Directory>,
 }
 
@@ -140,6 +141,7 @@ impl Installed {
                 entrances: targets(),
                 ends: Vec::new(),
                 lines: Vec::new(),
+                client: None,
                 directory: None,
             },
         };
@@ -149,24 +151,29 @@ impl Installed {
 }
 
 impl Running {
-    fn new(
+    /// Starts the client beside a server that runs, if it is given; both may not be ready yet.
+    fn with_client(
         contestant: Contestant,
         entrances: [SocketAddr; 2],
-        ends: [(Guard, Lines, Lines); 2],
+        command: Command,
+        server: Option<(Guard, Lines, Lines)>,
         directory: Directory,
-    ) -> Self {
-        let mut lines = Vec::new();
-        let ends = ends.map(|(guard, output, errors)| {
+        network: &Network,
+    ) -> Result<Self, Error> {
+        let client = children::spawn(network.client.inside(&command))?;
+        let (mut ends, mut lines) = (Vec::new(), Vec::new());
+        for (guard, output, errors) in std::iter::once(client).chain(server) {
+            ends.push(guard);
             lines.extend([output, errors]);
-            guard
-        });
-        Self {
+        }
+        Ok(Self {
             contestant,
             entrances,
-            ends: ends.into(),
+            ends,
             lines,
+            client: Some(command),
             directory: Some(directory),
-        }
+        })
     }
 
     /// Two clients of one Gramway server.
@@ -191,66 +198,32 @@ impl Running {
         gramway::counters(programs, directory, [client, server])
     }
 
-    /// Connects through it again and again until a byte comes back.
+    /// Ends the client and starts it again: a new connection, which knows nothing of earlier runs, as one without a
+    /// tunnel does.
+    ///
+    /// # Errors
+    /// When it does not come up again.
+    pub(super) fn reconnect(&mut self, network: &Network) -> Result<(), Error> {
+        let (Some(client), Some(command)) = (self.ends.first_mut(), &self.client) else {
+            return Ok(());
+        };
+        client.end();
+        let (guard, output, errors) = children::spawn(network.client.inside(command))?;
+        self.ends[0] = guard;
+        self.lines.splice(0..2, [output, errors]);
+        self.wait_until_it_carries(network)
+    }
+
     fn wait_until_it_carries(&mut self, network: &Network) -> Result<(), Error> {
-        let target = targets()[0];
-        let listener = within(network.server.name(), || TcpListener::bind(target))?;
-        let listener = listener.during(|| format!("listen on {target}"))?;
-        listener
-            .set_nonblocking(true)
-            .during(|| format!("listen on {target}"))?;
-        let deadline = Instant::now() + limits::READY_TIMEOUT;
-        let mut accepted = Vec::new();
-        while Instant::now() < deadline && self.ends.iter_mut().all(Guard::is_running) {
-            let mut attempt = Attempt::start(network, self.entrances[0]);
-            while !attempt.is_over() {
-                if let Ok((mut stream, _)) = listener.accept() {
-                    // It waits in the socket; where the connection is broken, the next attempt tells.
-                    let _ = stream.write_all(&[1]);
-                    accepted.push(stream);
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            if attempt.has_succeeded() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        let entrance = self.entrances[0];
+        let ends = &mut self.ends;
+        if probe::carries(network, entrance, || ends.iter_mut().all(Guard::is_running))? {
+            return Ok(());
         }
         let said: Vec<String> = self.lines.iter().map(Lines::last).collect();
         Err(Error::NotReady {
             program: self.contestant.name().to_owned(),
-            reason: format!(
-                "no connection through {} reaches {target}; {}",
-                self.entrances[0],
-                said.join("; ")
-            ),
+            reason: format!("no connection passes {entrance}; {}", said.join("; ")),
         })
-    }
-}
-
-/// A connection that reads one byte, on a thread of its own.
-struct Attempt(Option<std::thread::JoinHandle<bool>>);
-
-impl Attempt {
-    fn start(network: &Network, entrance: SocketAddr) -> Self {
-        let client = network.client.name().to_owned();
-        let connect = move || {
-            let stream = TcpStream::connect_timeout(&entrance, Duration::from_secs(3));
-            stream.is_ok_and(|mut stream| {
-                let patient = stream.set_read_timeout(Some(Duration::from_secs(3)));
-                patient.is_ok() && stream.read_exact(&mut [0]).is_ok()
-            })
-        };
-        Self(Some(std::thread::spawn(move || {
-            within(&client, connect).unwrap_or(false)
-        })))
-    }
-
-    fn is_over(&self) -> bool {
-        self.0.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
-    }
-
-    fn has_succeeded(&mut self) -> bool {
-        self.0.take().is_some_and(|thread| thread.join().unwrap_or(false))
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Inner;
 use super::cases::Load;
 use super::cell::Cell;
-use super::contestant::{Contestant, Installed, Running, TARGET_PORTS, targets};
+use super::contestant::{Contestant, Installed, Running, TARGET_PORTS, probe, targets};
 use super::flow::{self, FlowPlan, FlowReport};
 use crate::counters::Counters;
 use crate::emulator::LinkReport;
@@ -118,7 +118,15 @@ impl Rig {
         let found = layer3::Contestant::Gramway
             .find(&self.programs)
             .map_err(Error::Setup)?;
-        self.packets = Some(found.start(&self.programs, &self.network)?);
+        let running = found.launch(&self.programs, &self.network)?;
+        let entrance = SocketAddr::from((running.address, TARGET_PORTS[0]));
+        if !probe::carries(&self.network, entrance, || true)? {
+            return Err(Error::NotReady {
+                program: "gramway with --tun".to_owned(),
+                reason: format!("no connection reaches {entrance}"),
+            });
+        }
+        self.packets = Some(running);
         Ok(())
     }
 
@@ -139,11 +147,17 @@ impl Rig {
         found.ok_or_else(|| Error::Setup(format!("{} does not run", contestant.name())))
     }
 
-    /// One run, on an idle link.
+    /// One run, on an idle link, with a new connection of the tunnel. That of the TUN devices stays.
     ///
     /// # Errors
     /// When the contestant does not run, or the load can't.
     pub(super) fn run(&mut self, contestant: Contestant, load: Load, seconds: u32) -> Result<Run, Error> {
+        if !load.is_layer3() {
+            let mut forwards = self.forwards.iter_mut();
+            if let Some(forward) = forwards.find(|forward| forward.contestant == contestant) {
+                forward.reconnect(&self.network)?;
+            }
+        }
         self.wait_until_idle()?;
         let before = self.counters(contestant, load);
         let mut run = if load.is_udp() {

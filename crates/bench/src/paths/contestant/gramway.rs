@@ -37,32 +37,30 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<(Running, 
             reason: server.2.last(),
         })?;
     let entrances = Contestant::Gramway.entrances();
-    let client = connect(programs, network, &directory, &link, entrances)?;
-    let running = Running::new(Contestant::Gramway, entrances, [client, server], directory);
+    let running = with_client(programs, network, directory, &link, entrances, Some(server))?;
     Ok((running, link))
 }
 
 /// Starts another client of the server with this link.
 pub(super) fn join(programs: &Programs, network: &Network, link: &str) -> Result<Running, Error> {
-    let directory = Directory::create()?;
-    let entrances = entrances(SECOND);
-    let (client, output, errors) = connect(programs, network, &directory, link, entrances)?;
-    Ok(Running {
-        contestant: Contestant::Gramway,
-        entrances,
-        ends: vec![client],
-        lines: vec![output, errors],
-        directory: Some(directory),
-    })
+    with_client(
+        programs,
+        network,
+        Directory::create()?,
+        link,
+        entrances(SECOND),
+        None,
+    )
 }
 
-fn connect(
+fn with_client(
     programs: &Programs,
     network: &Network,
-    directory: &Directory,
+    directory: Directory,
     link: &str,
     entrances: [SocketAddr; 2],
-) -> Result<(Guard, Lines, Lines), Error> {
+    server: Option<(Guard, Lines, Lines)>,
+) -> Result<Running, Error> {
     let link_file = directory.write("link", link)?;
     let mut connect = programs.gramway();
     connect.arg("connect").arg("--link-file").arg(link_file);
@@ -72,7 +70,14 @@ fn connect(
             connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
         }
     }
-    children::spawn(network.client.inside(&connect))
+    Running::with_client(
+        Contestant::Gramway,
+        entrances,
+        connect,
+        server,
+        directory,
+        network,
+    )
 }
 
 /// What both ends have counted so far.

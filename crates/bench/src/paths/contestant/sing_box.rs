@@ -86,7 +86,7 @@ pub(super) fn start(rival: Contestant, program: &Path, network: &Network) -> Res
     );
     let client = json!({"log": {"level": "error"}, "inbounds": forwards, "outbounds": [outbound]});
 
-    let spawn = |name: &str, settings: &Value, place: &namespace::Namespace| {
+    let command = |name: &str, settings: &Value| -> Result<Command, Error> {
         let file = directory.write(name, &settings.to_string())?;
         let mut command = Command::new(program);
         command
@@ -95,11 +95,11 @@ pub(super) fn start(rival: Contestant, program: &Path, network: &Network) -> Res
             .arg(directory.path())
             .arg("-c")
             .arg(file);
-        children::spawn(place.inside(&command))
+        Ok(command)
     };
-    let server = spawn("server.json", &server, &network.server)?;
-    let client = spawn("client.json", &client, &network.client)?;
-    Ok(Running::new(rival, entrances, [client, server], directory))
+    let (server, client) = (command("server.json", &server)?, command("client.json", &client)?);
+    let server = children::spawn(network.server.inside(&server))?;
+    Running::with_client(rival, entrances, client, Some(server), directory, network)
 }
 
 /// What distinguishes the protocols: their name, and how client and server name the user.
