@@ -1,5 +1,5 @@
-//! How `bench forward` and `bench l3` go through their cases: what they are asked for, which cases are chosen, and one
-//! after the other measured, printed and saved. A case that fails keeps none of the others from its turn.
+//! How `bench forward`, `bench l3` and `bench paths` go through their cases: what they are asked for, which cases are
+//! chosen, and one after the other measured, printed and saved. A case that fails keeps none of the others from its turn.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

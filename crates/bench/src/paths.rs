@@ -8,8 +8,11 @@ mod cases;
 mod cell;
 mod contestant;
 mod flow;
+mod heat_map;
 mod measure;
+mod rates;
 mod report;
+mod scenes;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -20,6 +23,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::emulator::LinkReport;
 use crate::machine::Machine;
 use crate::matrix::{self, Measured, print, write_json};
 use crate::median::{median, median_index};
@@ -76,6 +80,12 @@ pub struct Options {
     /// Write the results as JSON too, anew after each case
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Draw what share of each link TCP reached
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write the rate of every tenth of a second of each TCP run
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
 }
 
 /// TCP's congestion control, by its name on Linux.
@@ -112,10 +122,15 @@ struct Row {
 }
 
 /// A case with all that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 struct CaseResults {
     name: String,
+    /// The loads of a cell.
     rows: Vec<Row>,
+    /// What a scene gave.
+    checks: Vec<Check>,
+    /// What the links of a scene did, client to server.
+    links: Vec<(String, LinkReport)>,
     /// Who did not start, or did not finish a run, and why.
     failures: Vec<(Contestant, String)>,
 }
@@ -193,14 +208,25 @@ pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Re
             rounds: setting.rounds,
             cases,
         };
-        options
-            .json
-            .as_deref()
-            .map_or(Ok(()), |path| write_json(path, &results))
+        if let Some(path) = &options.json {
+            write_json(path, &results)?;
+        }
+        write(options.svg.as_ref(), || heat_map::svg(cases))?;
+        write(options.csv.as_ref(), || rates::csv(cases))
     };
     let measured = matrix::go_through(cases, output, measure, save);
     print(output, report::LEGEND)?;
     measured
+}
+
+fn write(path: Option<&PathBuf>, text: impl FnOnce() -> String) -> Result<(), Error> {
+    let Some(path) = path else {
+        return Ok(());
+    };
+    std::fs::write(path, text()).map_err(|source| Error::Results {
+        path: path.clone(),
+        source,
+    })
 }
 
 /// Connections inside a namespace take what the kernel has; it is asked before anything is built.
@@ -262,7 +288,7 @@ impl Setting<'_> {
                 };
                 loads.iter().map(|load| of_load(*load)).sum::<Duration>() + CELL_OVERHEAD
             }
-            Case::Scene(_) => Duration::ZERO,
+            Case::Scene(scene) => scenes::estimate(*scene, self.rounds),
         }
     }
 
@@ -284,7 +310,16 @@ impl Setting<'_> {
     fn measure(&self, case: &Case) -> Result<CaseResults, Error> {
         match case {
             Case::Cell { cell, loads, name } => self.measure_cell(*cell, loads, name),
-            Case::Scene(scene) => Err(Error::Setup(format!("{} is not measured", scene.name()))),
+            Case::Scene(scene) => {
+                let (programs, installed) = (self.programs, &self.installed);
+                let (checks, links) = scenes::run(*scene, programs, installed, self.inner, self.rounds)?;
+                Ok(CaseResults {
+                    name: scene.name().to_owned(),
+                    checks,
+                    links,
+                    ..CaseResults::default()
+                })
+            }
         }
     }
 
@@ -322,6 +357,7 @@ impl Setting<'_> {
             name: name.to_owned(),
             rows: measured.into_iter().map(row).collect(),
             failures,
+            ..CaseResults::default()
         })
     }
 
@@ -329,7 +365,7 @@ impl Setting<'_> {
     fn is_whole(&self, results: &CaseResults) -> bool {
         let needed = [Contestant::Direct, Contestant::Gramway];
         let failed = |one: Contestant| results.failures.iter().any(|(failed, _)| *failed == one);
-        !results.rows.is_empty() && !needed.into_iter().any(failed)
+        !(results.rows.is_empty() && results.checks.is_empty()) && !needed.into_iter().any(failed)
     }
 }
 

@@ -26,10 +26,10 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
             Some(name) if hidden::is_hidden(name) => hidden::run(&arguments)?,
             Some(name) => {
                 return Err(Problem::usage(format!(
-                    "there is no benchmark \"{name}\"; there are forward, l3 and floor"
+                    "there is no benchmark \"{name}\"; there are forward, l3, paths and floor"
                 )));
             }
-            None => return Err(Problem::usage("name a benchmark: forward, l3 or floor")),
+            None => return Err(Problem::usage("name a benchmark: forward, l3, paths or floor")),
         },
     }
     Ok(())

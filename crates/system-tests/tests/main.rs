@@ -8,6 +8,7 @@ mod hostile;
 mod house;
 mod interop;
 mod layer3;
+mod long_paths;
 mod many;
 mod paths;
 mod refusals;

@@ -65,17 +65,30 @@ pub(super) fn svg(cases: &[CaseResults]) -> String {
         text(&mut body, "head", left, TOP - 26, title);
         for (number, contestant) in columns.iter().enumerate() {
             let x = left + number * (BOX[0] + GAP);
-            text(&mut body, "quiet middle", x + BOX[0] / 2, TOP - 8, contestant.name());
+            text(
+                &mut body,
+                "quiet middle",
+                x + BOX[0] / 2,
+                TOP - 8,
+                contestant.name(),
+            );
             for (line, name) in names.iter().enumerate() {
                 let row = of_load.iter().find(|row| row.cell.to_string() == *name);
-                let share = row.and_then(|row| Some(rate(row.runs.get(contestant)?) / row.cell.rate_bits_per_second()));
+                let share = row
+                    .and_then(|row| Some(rate(row.runs.get(contestant)?) / row.cell.rate_bits_per_second()));
                 cell(&mut body, x, TOP + line * (BOX[1] + GAP), share);
             }
         }
         left += columns.len() * (BOX[0] + GAP) + PANEL_GAP;
     }
     for (line, name) in names.iter().enumerate() {
-        text(&mut body, "end", LEFT - 10, TOP + line * (BOX[1] + GAP) + 17, name);
+        text(
+            &mut body,
+            "end",
+            LEFT - 10,
+            TOP + line * (BOX[1] + GAP) + 17,
+            name,
+        );
     }
     let foot = TOP + names.len() * (BOX[1] + GAP) + 16;
     scale(&mut body, foot);
@@ -88,7 +101,13 @@ pub(super) fn svg(cases: &[CaseResults]) -> String {
          \n<title>Share of the link that TCP reaches</title>\n<style>{STYLE}</style>\n\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\"/>\n"
     );
-    text(&mut page, "title", MARGIN, 28, "Share of the link that TCP reaches");
+    text(
+        &mut page,
+        "title",
+        MARGIN,
+        28,
+        "Share of the link that TCP reaches",
+    );
     text(
         &mut page,
         "quiet",
@@ -170,7 +189,14 @@ mod tests {
         }]);
         let boxes = format!("height=\"{}\"", BOX[1]);
         assert_eq!(picture.matches(&boxes).count(), 4, "{picture}");
-        for part in ["class=\"s6\"", ">0.94<", ">0.31<", ">0.05<", ">-<", ">100x100x1x1<"] {
+        for part in [
+            "class=\"s6\"",
+            ">0.94<",
+            ">0.31<",
+            ">0.05<",
+            ">-<",
+            ">100x100x1x1<",
+        ] {
             assert!(picture.contains(part), "{part} is missing in {picture}");
         }
         assert!(!picture.contains(">hysteria2<"));
@@ -179,6 +205,9 @@ mod tests {
 
     #[test]
     fn shares_have_the_colour_of_the_step_that_they_reach() {
-        assert_eq!([-1.0, 0.0, 0.149, 0.15, 0.95, 2.0].map(step_of), [0, 0, 0, 1, 6, 6]);
+        assert_eq!(
+            [-1.0, 0.0, 0.149, 0.15, 0.95, 2.0].map(step_of),
+            [0, 0, 0, 1, 6, 6]
+        );
     }
 }

@@ -14,6 +14,7 @@ use crate::counters::Counters;
 use crate::emulator::LinkReport;
 use crate::iperf::{self, IperfMode, IperfRun, IperfServer, RateStep};
 use crate::l3::contestant as layer3;
+use crate::namespace::Namespace;
 use crate::network::Network;
 use crate::{Error, Programs};
 
@@ -63,6 +64,41 @@ impl Run {
     /// are nearer to what these datagrams met than those of another run.
     pub(super) fn loss_beyond(&self) -> Option<f64> {
         self.flow.map(|flow| flow.loss - self.link_loss())
+    }
+}
+
+/// A TCP stream of iperf3.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Where the client connects.
+    pub(super) address: SocketAddr,
+    /// Where that leads.
+    pub(super) target: SocketAddr,
+    /// Congestion control of both ends.
+    pub(super) congestion: Inner,
+    /// Whether the client sends.
+    pub(super) is_up: bool,
+    /// How long.
+    pub(super) seconds: u32,
+}
+
+impl Stream {
+    /// Runs it between the machines of client and server; gives bits per second and the rate over time.
+    ///
+    /// # Errors
+    /// When iperf3 can't.
+    pub(super) fn run(&self, [client, server]: [&Namespace; 2]) -> Result<(f64, Vec<RateStep>), Error> {
+        let listener = IperfServer::start(Some(server), self.target)?;
+        let run = IperfRun {
+            address: self.address,
+            seconds: self.seconds,
+            streams: 1,
+            large_buffers: false,
+            congestion: Some(self.congestion.name()),
+            mode: IperfMode::Tcp { reverse: !self.is_up },
+        };
+        let (result, steps) = iperf::run_in_steps(Some(client), &run, &listener)?;
+        Ok((result.receiver_bits_per_second, steps))
     }
 }
 
@@ -207,29 +243,9 @@ impl Rig {
         Ok(())
     }
 
-    /// A TCP stream of iperf3 to `address`, which leads to `target`.
-    ///
-    /// # Errors
-    /// When iperf3 can't.
-    pub(super) fn iperf(
-        &self,
-        address: SocketAddr,
-        target: SocketAddr,
-        congestion: Inner,
-        reverse: bool,
-        seconds: u32,
-    ) -> Result<(f64, Vec<RateStep>), Error> {
-        let server = IperfServer::start(Some(&self.network.server), target)?;
-        let run = IperfRun {
-            address,
-            seconds,
-            streams: 1,
-            large_buffers: false,
-            congestion: Some(congestion.name()),
-            mode: IperfMode::Tcp { reverse },
-        };
-        let (result, steps) = iperf::run_in_steps(Some(&self.network.client), &run, &server)?;
-        Ok((result.receiver_bits_per_second, steps))
+    /// The client's and the server's machine.
+    pub(super) fn machines(&self) -> [&Namespace; 2] {
+        [&self.network.client, &self.network.server]
     }
 
     fn stream(&self, contestant: Contestant, load: Load, seconds: u32) -> Result<Run, Error> {
@@ -241,7 +257,14 @@ impl Rig {
             address = SocketAddr::from((packets.address, TARGET_PORTS[0]));
             target = address;
         }
-        let (bits_per_second, steps) = self.iperf(address, target, self.inner, !load.is_up(), seconds)?;
+        let stream = Stream {
+            address,
+            target,
+            congestion: self.inner,
+            is_up: load.is_up(),
+            seconds,
+        };
+        let (bits_per_second, steps) = stream.run(self.machines())?;
         Ok(Run {
             bits_per_second,
             steps,
@@ -274,8 +297,7 @@ impl Rig {
     /// When the contestant does not run, or no datagram comes back.
     pub(super) fn flow(&self, contestant: Contestant, plan: &FlowPlan) -> Result<FlowReport, Error> {
         let entrance = self.forward(contestant)?.entrances[1];
-        let ends = [&self.network.client, &self.network.server];
-        flow::run(ends, entrance, targets()[1], plan)
+        flow::run(self.machines(), entrance, targets()[1], plan)
     }
 
     fn counters(&self, contestant: Contestant, load: Load) -> Option<[Counters; 2]> {

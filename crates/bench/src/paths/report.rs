@@ -1,9 +1,10 @@
 //! The table: a line for each load over a link with its verdicts, and below a miss what the link did meanwhile.
 
-use super::contestant::{ALL, Contestant};
+use super::contestant::ALL;
 use super::measure::Run;
 use super::verdict::Check;
 use super::{CaseResults, Row, median_run};
+use crate::emulator::LinkReport;
 use crate::table::{Align, Table, count, percent};
 
 /// How to read the table.
@@ -31,6 +32,13 @@ pub(super) fn header() -> String {
 /// The lines of one case.
 pub(super) fn lines(results: &CaseResults) -> Vec<String> {
     let mut lines: Vec<String> = results.rows.iter().flat_map(row_lines).collect();
+    if !results.checks.is_empty() {
+        let checks: Vec<String> = results.checks.iter().map(Check::to_string).collect();
+        lines.push(format!("{:<24}  {}", results.name, checks.join(", ")));
+    }
+    if results.checks.iter().any(|check| !check.holds()) {
+        lines.extend(results.links.iter().map(|(name, link)| explanation(name, link)));
+    }
     let failures = results.failures.iter();
     lines.extend(failures.map(|(contestant, reason)| format!("    {}: {reason}", contestant.name())));
     lines
@@ -71,16 +79,29 @@ fn row_lines(row: &Row) -> Vec<String> {
             let explains = contestant.decides();
             median_run(runs)
                 .filter(|_| explains)
-                .map(|run| explanation(*contestant, run))
+                .map(|run| explanation(contestant.name(), &run.link) + &ends(run))
         }));
     }
     lines
 }
 
-/// What the link did in a run.
-fn explanation(contestant: Contestant, run: &Run) -> String {
-    let (link, queue) = (&run.link, run.link.queue);
-    let gramway = run.counters.as_ref().map(|ends| {
+/// What the link did.
+fn explanation(name: &str, link: &LinkReport) -> String {
+    let queue = link.queue;
+    format!(
+        "    {name:<11}  queue {:.1}/{:.1}/{:.1} ms; of {} packets {} found it full, {} lost",
+        queue.p50_ms,
+        queue.p95_ms,
+        queue.max_ms,
+        count(link.sent),
+        count(link.queue_full),
+        count(link.lost),
+    )
+}
+
+/// What gramway's ends saw.
+fn ends(run: &Run) -> String {
+    let text = run.counters.as_ref().map(|ends| {
         let [client, server] = ends.each_ref().map(|end| {
             format!(
                 "{} packets lost, {} cuts",
@@ -90,15 +111,46 @@ fn explanation(contestant: Contestant, run: &Run) -> String {
         });
         format!("; client {client}; server {server}")
     });
-    format!(
-        "    {:<9}  queue {:.1}/{:.1}/{:.1} ms; of {} packets {} found it full, {} lost{}",
-        contestant.name(),
-        queue.p50_ms,
-        queue.p95_ms,
-        queue.max_ms,
-        count(link.sent),
-        count(link.queue_full),
-        count(link.lost),
-        gramway.unwrap_or_default()
-    )
+    text.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::Load;
+    use super::super::cell::Cell;
+    use super::super::contestant::Contestant;
+    use super::super::row;
+    use super::*;
+
+    #[test]
+    fn a_miss_is_told_with_what_the_link_did_and_the_median_run_is_shown() {
+        let run = |megabits: f64| Run {
+            bits_per_second: megabits * 1e6,
+            ..Run::default()
+        };
+        let runs = [
+            (Contestant::Direct, vec![run(90.0)]),
+            (Contestant::Gramway, vec![run(80.0), run(20.0), run(40.0)]),
+        ];
+        let cell = Cell::new(100.0, 100.0, 1.0, 1.0);
+        let results = CaseResults {
+            rows: vec![row(cell, Load::TcpUp, 1, runs.into())],
+            failures: vec![(Contestant::Tuic, "it said no".to_owned())],
+            ..CaseResults::default()
+        };
+        let lines = lines(&results);
+        assert!(
+            lines[0].contains(" 90.0 ") && lines[0].contains(" 40.0 "),
+            "{lines:?}"
+        );
+        assert!(
+            lines[0].contains("0.44 of best (must: >= 0.95) MISSED"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[2].starts_with("    gramway      queue 0.0/0.0/0.0 ms"),
+            "{lines:?}"
+        );
+        assert_eq!(lines[3], "    tuic: it said no");
+    }
 }

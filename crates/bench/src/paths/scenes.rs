@@ -1,13 +1,14 @@
 //! What needs a set-up of its own: fairness beside a direct flow and between two clients, the delay that a stream adds,
 //! and the first second of a stream.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::cases::{Load, Scene};
 use super::cell::Cell;
 use super::contestant::{Contestant, Installed, Running, targets};
 use super::flow::FlowPlan;
-use super::measure::{Rig, WARM_UP_ROUND_TRIPS};
+use super::measure::{Rig, Stream, WARM_UP_ROUND_TRIPS};
 use super::verdict::{Bound, Check};
 use super::{Inner, rate};
 use crate::emulator::LinkReport;
@@ -89,15 +90,10 @@ fn fair(programs: &Programs, installed: &[Installed], inner: Inner, beside: Inne
         let mut rig = rig(programs, cell, inner, installed, &[Contestant::Gramway])?;
         rig.wait_until_idle()?;
         let entrance = rig.forward(Contestant::Gramway)?.entrances[0];
-        let [first, second] = targets();
-        let (ours, theirs) = std::thread::scope(|scope| {
-            let rig = &rig;
-            let ours = scope.spawn(move || rig.iperf(entrance, first, inner, false, FAIR_SECONDS));
-            let theirs = rig.iperf(second, second, beside, false, FAIR_SECONDS);
-            let ours = ours.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            (ours, theirs)
-        });
-        let (ours, theirs) = (ours?.0, theirs?.0);
+        let target = targets()[1];
+        let ours = upwards([entrance, targets()[0]], inner, FAIR_SECONDS);
+        let theirs = upwards([target, target], beside, FAIR_SECONDS);
+        let [ours, theirs] = together(&rig, [ours, theirs])?;
         let queue = cell.queue_products;
         let what = format!("of the link beside {}, queue {queue}", beside.name());
         checks.push(Check::new(what, ours / (ours + theirs).max(1.0), FAIR_SHARE));
@@ -112,23 +108,11 @@ fn jain(programs: &Programs, inner: Inner) -> Result<Outcome, Error> {
     let mut rig = Rig::build(programs, JAIN_CELL, inner)?;
     let both = Running::two_of_gramway(programs, &rig.network)?;
     rig.wait_until_idle()?;
-    let rates = std::thread::scope(|scope| {
-        let rig = &rig;
-        let threads: Vec<_> = both
-            .iter()
-            .zip([0, 1])
-            .map(|(running, port)| {
-                let (entrance, target) = (running.entrances[port], targets()[port]);
-                scope.spawn(move || rig.iperf(entrance, target, inner, false, JAIN_SECONDS))
-            })
-            .collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined
-            .map(|result| result.map(|(rate, _)| rate))
-            .collect::<Result<Vec<f64>, Error>>()
-    })?;
+    let stream = |number: usize| {
+        let ends = [both[number].entrances[number], targets()[number]];
+        upwards(ends, inner, JAIN_SECONDS)
+    };
+    let rates = together(&rig, [stream(0), stream(1)])?;
     let used = rates.iter().sum::<f64>() / JAIN_CELL.rate_bits_per_second();
     let checks = vec![
         Check::new("Jain's index", jain_index(&rates), Bound::AtLeast(JAIN_MIN)),
@@ -159,20 +143,28 @@ fn delay(programs: &Programs, installed: &[Installed], inner: Inner) -> Result<O
         round_trip,
     };
     let seconds = DELAY_SECONDS + warm_up.as_secs() as u32;
+    let stream = upwards([entrance, targets()[0]], inner, seconds);
     let (stream, call) = std::thread::scope(|scope| {
-        let rig = &rig;
-        let stream = scope.spawn(move || rig.iperf(entrance, targets()[0], inner, false, seconds));
+        let machines = rig.machines();
+        let stream = scope.spawn(move || stream.run(machines));
         let call = rig.flow(Contestant::Gramway, &plan);
-        let stream = stream.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (stream, call)
+        (joined(stream.join()), call)
     });
     let (rate, call) = (stream?.0, call?);
     let link = rig.link_report()?[0];
     let queue = link.queue.p95_ms / DELAY_CELL.round_trip_ms;
     let extra = |time: f64| time - DELAY_CELL.round_trip_ms / 2.0;
     let checks = vec![
-        Check::new("round trips of queue p95", queue, Bound::AtMost(QUEUE_ROUND_TRIPS_MAX)),
-        Check::new("ms later p99", extra(call.p99_ms), Bound::AtMost(EXTRA_DELAY_MS_MAX)),
+        Check::new(
+            "round trips of queue p95",
+            queue,
+            Bound::AtMost(QUEUE_ROUND_TRIPS_MAX),
+        ),
+        Check::new(
+            "ms later p99",
+            extra(call.p99_ms),
+            Bound::AtMost(EXTRA_DELAY_MS_MAX),
+        ),
         Check::new("ms later p50", extra(call.p50_ms), Bound::Free),
         Check::new("points lost", call.loss * 100.0, Bound::Free),
         Check::new("of link", rate / DELAY_CELL.rate_bits_per_second(), Bound::Free),
@@ -200,7 +192,11 @@ fn first_second(
     }
     for (contestant, runs) in contestants.iter().zip(&measured) {
         let megabits = rate(runs) / 1e6;
-        checks.push(Check::new(format!("Mbit {}", contestant.name()), megabits, Bound::Free));
+        checks.push(Check::new(
+            format!("Mbit {}", contestant.name()),
+            megabits,
+            Bound::Free,
+        ));
     }
     Ok((checks, Vec::new()))
 }
@@ -214,6 +210,32 @@ fn in_first_second(steps: &[RateStep]) -> f64 {
         before = step.seconds;
     }
     bits
+}
+
+/// A stream from client to server between an entrance and a target.
+fn upwards([address, target]: [SocketAddr; 2], congestion: Inner, seconds: u32) -> Stream {
+    Stream {
+        address,
+        target,
+        congestion,
+        is_up: true,
+        seconds,
+    }
+}
+
+/// Runs two streams at the same time; gives their bits per second.
+fn together(rig: &Rig, [first, second]: [Stream; 2]) -> Result<[f64; 2], Error> {
+    let machines = rig.machines();
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(move || first.run(machines));
+        let second = second.run(machines);
+        (joined(first.join()), second)
+    });
+    Ok([first?.0, second?.0])
+}
+
+fn joined<T>(result: std::thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A link with some of the contestants.
@@ -231,7 +253,10 @@ fn rig(
         program: contestant.name().to_owned(),
         reason,
     };
-    failed.into_iter().next().map_or(Ok(rig), |failure| Err(reason(failure)))
+    failed
+        .into_iter()
+        .next()
+        .map_or(Ok(rig), |failure| Err(reason(failure)))
 }
 
 #[cfg(test)]
