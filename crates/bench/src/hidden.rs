@@ -74,7 +74,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         EMULATE => {
             let emulator = Emulator::open(&parse::<EmulatorOptions>(options)?)?;
             say(&())?;
-            say(&emulator.run(&control_by_input(), |report| say(report))?)
+            say(&emulator.run(&control_by_input(), say)?)
         }
         SWEEP => {
             let benchmark = parse(options)?;

@@ -92,11 +92,23 @@ impl IperfServer {
     /// # Errors
     /// When iperf3 is missing or the port is taken.
     pub(crate) fn start(namespace: Option<&Namespace>, address: SocketAddr) -> Result<Self, Error> {
+        Self::start_with(namespace, address, &[])
+    }
+
+    /// The same for [`run_in_steps`].
+    ///
+    /// # Errors
+    /// When iperf3 is missing or the port is taken.
+    pub(crate) fn start_in_steps(namespace: &Namespace, address: SocketAddr) -> Result<Self, Error> {
+        Self::start_with(Some(namespace), address, &["-i", STEP_SECONDS, "-f", "k"])
+    }
+
+    fn start_with(namespace: Option<&Namespace>, address: SocketAddr, more: &[&str]) -> Result<Self, Error> {
         check_installed()?;
         let mut command = Command::new("iperf3");
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         command.args(["-s", "-1", "--forceflush", "-B", &ip, "-p", &port]);
-        command.args(["-i", STEP_SECONDS, "-f", "k"]);
+        command.args(more);
         if let Some(namespace) = namespace {
             command = namespace.inside(&command);
         }
@@ -145,19 +157,19 @@ pub(crate) fn check_installed() -> Result<(), Error> {
 /// # Errors
 /// When iperf3 says so, or does not end.
 pub(crate) fn run(namespace: Option<&Namespace>, run: &IperfRun) -> Result<IperfResult, Error> {
-    parse(&output(namespace, run)?, run.mode)
+    parse(&output(namespace, run, &[])?, run.mode)
 }
 
-/// The same for a TCP stream, with what arrived in each tenth of a second.
+/// The same for a TCP stream, with what arrived in each tenth of a second. The server was started for it.
 ///
 /// # Errors
 /// When iperf3 says so, or does not end.
 pub(crate) fn run_in_steps(
-    namespace: Option<&Namespace>,
+    namespace: &Namespace,
     run: &IperfRun,
     server: &IperfServer,
 ) -> Result<(IperfResult, Vec<RateStep>), Error> {
-    let json = output(namespace, run)?;
+    let json = output(Some(namespace), run, &["-i", STEP_SECONDS])?;
     let result = parse(&json, run.mode)?;
     let steps = if matches!(run.mode, IperfMode::Tcp { reverse: true }) {
         steps_of(&json)
@@ -167,12 +179,13 @@ pub(crate) fn run_in_steps(
     Ok((result, steps))
 }
 
-fn output(namespace: Option<&Namespace>, run: &IperfRun) -> Result<String, Error> {
+fn output(namespace: Option<&Namespace>, run: &IperfRun, more: &[&str]) -> Result<String, Error> {
     let mut command = Command::new("timeout");
     let limit = Duration::from_secs(u64::from(run.seconds)) + limits::END_TIMEOUT;
     command
         .args(["--signal=KILL", &limit.as_secs().to_string(), "iperf3"])
-        .args(arguments(run));
+        .args(arguments(run))
+        .args(more);
     if let Some(namespace) = namespace {
         command = namespace.inside(&command);
     }
@@ -227,7 +240,6 @@ fn arguments(run: &IperfRun) -> Vec<String> {
     option("-p", run.address.port().to_string());
     option("-t", run.seconds.to_string());
     option("-P", run.streams.to_string());
-    option("-i", STEP_SECONDS.to_owned());
     if run.large_buffers {
         option("-w", "4M".to_owned());
     }
@@ -395,7 +407,7 @@ mod tests {
         let text = arguments(&run).join(" ");
         assert_eq!(
             text,
-            "-J -c 127.0.0.1 -p 5201 -t 2 -P 4 -i 0.1 -w 4M -l 1000 -b 250000000 -u"
+            "-J -c 127.0.0.1 -p 5201 -t 2 -P 4 -w 4M -l 1000 -b 250000000 -u"
         );
     }
 }

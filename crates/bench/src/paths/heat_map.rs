@@ -16,7 +16,7 @@ const PANEL_GAP: usize = 22;
 
 /// Pixels before the first box: names of cells, and titles.
 const LEFT: usize = 132;
-const TOP: usize = 92;
+const TOP: usize = 100;
 
 /// Pixels around everything, and below for the scale.
 const MARGIN: usize = 20;

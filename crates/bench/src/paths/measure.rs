@@ -88,7 +88,7 @@ impl Stream {
     /// # Errors
     /// When iperf3 can't.
     pub(super) fn run(&self, [client, server]: [&Namespace; 2]) -> Result<(f64, Vec<RateStep>), Error> {
-        let listener = IperfServer::start(Some(server), self.target)?;
+        let listener = IperfServer::start_in_steps(server, self.target)?;
         let run = IperfRun {
             address: self.address,
             seconds: self.seconds,
@@ -97,7 +97,7 @@ impl Stream {
             congestion: Some(self.congestion.name()),
             mode: IperfMode::Tcp { reverse: !self.is_up },
         };
-        let (result, steps) = iperf::run_in_steps(Some(client), &run, &listener)?;
+        let (result, steps) = iperf::run_in_steps(client, &run, &listener)?;
         Ok((result.receiver_bits_per_second, steps))
     }
 }

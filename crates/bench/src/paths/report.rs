@@ -9,8 +9,8 @@ use crate::table::{Align, Table, count, percent};
 
 /// How to read the table.
 pub(super) const LEGEND: &str = "\
-rates: payload Mbit/s at the receiver, medians; loss: of datagrams, beside that of
-the link in the same run; of best: of the better of direct and hysteria2; queue: what packets waited for the line, p50/p95/max";
+rates: payload Mbit/s at the receiver, medians; of best: of the better of direct and hysteria2; points lost: of the datagrams, beyond
+what the link lost at random in the same run; queue: how long packets waited for the line, p50/p95/max";
 
 fn table() -> Table {
     Table::new(&[
@@ -32,9 +32,9 @@ pub(super) fn header() -> String {
 /// The lines of one case.
 pub(super) fn lines(results: &CaseResults) -> Vec<String> {
     let mut lines: Vec<String> = results.rows.iter().flat_map(row_lines).collect();
-    if !results.checks.is_empty() {
-        let checks: Vec<String> = results.checks.iter().map(Check::to_string).collect();
-        lines.push(format!("{:<24}  {}", results.name, checks.join(", ")));
+    for (number, check) in results.checks.iter().enumerate() {
+        let name = if number == 0 { &*results.name } else { "" };
+        lines.push(format!("{name:<24}  {check}"));
     }
     if results.checks.iter().any(|check| !check.holds()) {
         lines.extend(results.links.iter().map(|(name, link)| explanation(name, link)));
@@ -119,7 +119,7 @@ mod tests {
     use super::super::cases::Load;
     use super::super::cell::Cell;
     use super::super::contestant::Contestant;
-    use super::super::row;
+    use super::super::setting::row;
     use super::*;
 
     #[test]
