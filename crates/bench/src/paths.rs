@@ -53,7 +53,7 @@ pub struct Options {
     /// All 108 cells instead of ten
     #[arg(long)]
     pub all: bool,
-    /// Seconds of each run; UDP takes half [default: 10]
+    /// Seconds of each run; UDP takes a quarter [default: 10]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: Option<u32>,
     /// Runs of each contestant, of which the median counts; UDP and TUIC run once, and of the headlines all but tcp-up

@@ -22,7 +22,7 @@ const FAIR_CELLS: [Cell; 2] = [
 ];
 
 /// Seconds of one of them.
-const FAIR_SECONDS: u32 = 20;
+const FAIR_SECONDS: u32 = 12;
 
 /// Gramway's share of the link beside one other flow.
 const FAIR_SHARE: Bound = Bound::Within(0.3, 0.7);
@@ -56,9 +56,9 @@ pub(super) type Outcome = (Vec<Check>, Vec<(String, LinkReport)>);
 /// How long a scene takes, roughly.
 pub(super) fn estimate(scene: Scene, rounds: u32) -> Duration {
     let seconds = match scene {
-        Scene::FairCubic | Scene::FairBbr => 2 * (FAIR_SECONDS + 5),
+        Scene::FairCubic | Scene::FairBbr => 2 * (FAIR_SECONDS + 3),
         Scene::Jain => JAIN_SECONDS + 5,
-        Scene::Delay => DELAY_SECONDS + 10,
+        Scene::Delay => DELAY_SECONDS + 7,
         Scene::FirstSecond => rounds * 3 * (FIRST_SECONDS + 2) + 5,
     };
     Duration::from_secs(seconds.into())

@@ -18,8 +18,9 @@ const ROUND_TRIPS_MIN: f64 = 30.0;
 /// Round trips that a run takes beside its traffic: connecting, parameters, results.
 const RUN_ROUND_TRIPS: u32 = 8;
 
-/// What a run costs beside its traffic and round trips: starting iperf3, waiting for an idle link.
-const RUN_OVERHEAD: Duration = Duration::from_millis(500);
+/// What a run costs beside its traffic and round trips: connecting the tunnel anew, starting iperf3, waiting for
+/// an idle link.
+const RUN_OVERHEAD: Duration = Duration::from_millis(700);
 
 /// What a cell costs once: namespaces, starting the contestants.
 const CELL_OVERHEAD: Duration = Duration::from_secs(3);
@@ -58,10 +59,10 @@ impl Setting<'_> {
         )
     }
 
-    /// Seconds of a run. Datagrams are many, and tell what they tell in half of the time.
+    /// Seconds of a run. Datagrams are many, and tell what they tell in a quarter of the time.
     fn seconds(&self, cell: &Cell, load: Load) -> u32 {
         if load.is_udp() {
-            return self.seconds.div_ceil(2);
+            return self.seconds.div_ceil(4);
         }
         let least = cell.round_trip().as_secs_f64() * ROUND_TRIPS_MIN;
         self.seconds.max(least.ceil() as u32)
@@ -86,14 +87,18 @@ impl Setting<'_> {
     }
 
     /// Rounds of a contestant. Datagrams are counted one by one and need no median, and who decides no verdict runs
-    /// once. The headlines have to fit into half an hour: only one direction has all rounds there.
+    /// once. The headlines have to fit into half an hour: only one direction has all rounds there, and who runs where
+    /// is limited.
     fn rounds_of(&self, contestant: Contestant, load: Load, cell: &Cell) -> u32 {
         let decides = contestant.decides();
         if self.is_brief {
+            let is_detailed = cases::is_detailed(cell);
             return match load {
                 Load::TcpUp if decides => self.rounds,
-                Load::TcpUp => u32::from(cases::is_detailed(cell)),
-                Load::UdpUp | Load::UdpDown => u32::from(decides && contestant != Contestant::Direct),
+                Load::TcpUp => u32::from(is_detailed),
+                Load::UdpUp | Load::UdpDown => {
+                    u32::from(contestant == Contestant::Gramway || decides && is_detailed)
+                }
                 Load::TcpDown | Load::L3Up | Load::L3Down => u32::from(decides),
             };
         }
