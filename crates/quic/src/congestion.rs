@@ -11,6 +11,7 @@ mod gate;
 mod loss;
 mod model;
 mod round_trip;
+mod sharing;
 mod tuning;
 
 use std::any::Any;

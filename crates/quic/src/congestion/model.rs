@@ -22,6 +22,7 @@ use super::estimate::{PathEstimate, Phase};
 use super::gate::{Allowance, Gate};
 use super::loss::{Floor, Tally};
 use super::round_trip::RoundTrip;
+use super::sharing::Sharing;
 use super::tuning::{self, Tuning};
 
 #[derive(Clone)]
@@ -60,8 +61,7 @@ pub(super) struct Model {
     rounds_in_phase: u32,
     /// Rounds in a row in which the sender had nothing more to send.
     limited_rounds: u32,
-    /// Until when others are taken to share the path.
-    shared_until: Option<Instant>,
+    sharing: Sharing,
     /// A probe down follows no probe up, and looks whether the floor is one.
     checks_floor: bool,
     /// Until when a probe for more would make others lose.
@@ -107,7 +107,7 @@ impl Model {
             drained_at: None,
             rounds_in_phase: 0,
             limited_rounds: 0,
-            shared_until: None,
+            sharing: Sharing::default(),
             checks_floor: false,
             costly_until: now,
             slowdown: Slowdown {
@@ -246,8 +246,8 @@ impl Model {
     /// The path lost, or marked, more than is random, of what was sent with `pressure`.
     fn answer_congestion(&mut self, now: Instant, pressure: Pressure, in_flight: Option<u64>) {
         self.answered_until = Some(now);
-        self.gate.count_cut();
         if self.phase == Phase::Startup {
+            self.gate.count_cut();
             self.is_full = true;
             self.enter(now, Phase::Drain);
             return;
@@ -256,9 +256,15 @@ impl Model {
         let in_flight = in_flight.unwrap_or(pipe);
         let mut high = in_flight.max(scale(pipe, tuning::CUT));
         // Nothing of ours overflows a queue without a probe: others share it, and each probe makes them lose.
-        let is_shared = pressure == Pressure::Steady && self.round_trip.had_queue();
-        if is_shared {
-            self.shared_until = Some(now + tuning::SHARED_MEMORY);
+        let overflows = pressure == Pressure::Steady && self.round_trip.had_queue();
+        if overflows {
+            self.sharing.overflowed(now, self.base());
+        }
+        if overflows {
+            if self.sharing.others_do_not_yield(now) {
+                self.floor.learn(self.steady.acknowledged, self.steady.lost);
+                return;
+            }
             high = scale(in_flight, tuning::CUT_SHARED);
             self.bandwidth
                 .restart(scale(self.bandwidth.get(), tuning::CUT_SHARED));
@@ -267,8 +273,9 @@ impl Model {
             let cut = scale(self.bandwidth.get(), tuning::CUT);
             self.bandwidth.bound(recent.min(self.bandwidth.get()).max(cut));
         }
+        self.gate.count_cut();
         self.inflight_high = Some(self.inflight_high.map_or(high, |old| old.min(high)));
-        self.postpone_probe(now, is_shared || pressure == Pressure::Probing);
+        self.postpone_probe(now, overflows || pressure == Pressure::Probing);
         if matches!(self.phase, Phase::Cruise | Phase::ProbeUp) {
             self.enter(now, Phase::ProbeDown);
         }
@@ -372,7 +379,7 @@ impl Model {
                 self.bandwidth
                     .restart(delivered.max(self.slowdown.previous).max(1));
                 self.inflight_high = None;
-                self.shared_until = None;
+                self.sharing = Sharing::default();
                 self.answered_until = Some(now);
                 self.gate.count_cut();
                 self.enter(now, Phase::ProbeDown);
@@ -392,7 +399,7 @@ impl Model {
             && self.probed_from > 0
             && self.bandwidth.get() as f64 > self.probed_from as f64 * tuning::FOUND_MORE
             && self.round_trip.queue_now() <= self.tuning.queue_at_start(self.base())
-            && self.shared_until.is_none_or(|until| now >= until)
+            && !self.sharing.is_shared(now)
         {
             self.begin_start(now);
             return;
@@ -500,8 +507,7 @@ impl Model {
         let base = self.base();
         self.probe_at = now + base.mul_f64(tuning::PROBE_ROUNDS + tuning::PROBE_ROUNDS_RANDOM * part);
         if was_costly {
-            let is_shared = self.shared_until.is_some_and(|until| until > now);
-            let wait = if is_shared {
+            let wait = if self.sharing.is_shared(now) {
                 (base * tuning::SHARED_PROBE_ROUNDS)
                     .clamp(tuning::COSTLY_PROBE_WAIT, tuning::SHARED_PROBE_WAIT_MAX)
             } else {

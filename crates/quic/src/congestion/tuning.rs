@@ -41,9 +41,6 @@ pub(super) const CUT: f64 = 0.85;
 /// What remains where others share the queue that overflows (RFC 9438 section 4.6).
 pub(super) const CUT_SHARED: f64 = 0.7;
 
-/// How long others are then taken to share it: a probe that finds room finds theirs, and takes it in small steps.
-pub(super) const SHARED_MEMORY: Duration = Duration::from_secs(10);
-
 /// A probe without loss raises the bound on bytes in flight by so much.
 pub(super) const HIGH_GROWTH: f64 = 1.25;
 
@@ -91,6 +88,10 @@ const LOCAL: Duration = Duration::from_millis(2);
 /// Round trips up to this are never a queue on a local path.
 const LOCAL_FREE: Duration = Duration::from_millis(30);
 
+/// A start ends with a queue of an eighth of the base, within these (RFC 9406 section 4.3).
+const QUEUE_AT_START_MIN: Duration = Duration::from_millis(4);
+const QUEUE_AT_START_MAX: Duration = Duration::from_millis(16);
+
 /// A queue may always be this long: below it timers and batches cannot be told from queues.
 const QUEUE_MIN: Duration = Duration::from_millis(5);
 
@@ -133,7 +134,9 @@ impl Tuning {
     pub(super) fn queue_at_start(self, base: Duration) -> Duration {
         match self {
             Self::Latency => QUEUE_LATENCY,
-            Self::Throughput => QUEUE_MIN.max(base / 4).max(self.free_delay(base)),
+            Self::Throughput => (base / 8)
+                .clamp(QUEUE_AT_START_MIN, QUEUE_AT_START_MAX)
+                .max(self.free_delay(base)),
         }
     }
 

@@ -1,0 +1,77 @@
+//! Who else uses the path, and whether they make room.
+//!
+//! A queue that overflows although nothing of ours probes is filled by others. Where they answer loss, as CUBIC and Reno do,
+//! so do we, and probe seldom. Where the queue overflows again within a few round trips after we made room, they do not
+//! answer (BBRv1, a sender of UDP), and making room is of no use to anybody.
+
+use std::time::{Duration, Instant};
+
+/// How long others are taken to share the path after the last overflow: a probe that finds room finds theirs, and takes it
+/// in small steps.
+const SHARED_MEMORY: Duration = Duration::from_secs(10);
+
+/// Overflows within so many round trips of each other come from somebody who does not answer them: CUBIC with a window of
+/// a hundred packets takes four seconds to come back.
+const SOON_ROUND_TRIPS: u32 = 20;
+
+/// Such overflows in a row after which nobody is taken to answer.
+const SOON_MAX: u32 = 2;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sharing {
+    last_overflow: Option<Instant>,
+    soon: u32,
+}
+
+impl Sharing {
+    /// The queue overflowed without a probe of ours.
+    pub(super) fn overflowed(&mut self, now: Instant, base: Duration) {
+        let is_soon = self
+            .last_overflow
+            .is_some_and(|last| now.saturating_duration_since(last) < base * SOON_ROUND_TRIPS);
+        self.soon = if is_soon { self.soon.saturating_add(1) } else { 0 };
+        self.last_overflow = Some(now);
+    }
+
+    pub(super) fn is_shared(&self, now: Instant) -> bool {
+        self.last_overflow
+            .is_some_and(|last| now.saturating_duration_since(last) < SHARED_MEMORY)
+    }
+
+    pub(super) fn others_do_not_yield(&self, now: Instant) -> bool {
+        self.is_shared(now) && self.soon >= SOON_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn overflows_seconds_apart_are_of_somebody_who_yields() {
+        let mut sharing = Sharing::default();
+        // tidy-allow(pure): first instant of virtual time
+        let mut now = Instant::now();
+        for _ in 0..10 {
+            sharing.overflowed(now, BASE);
+            assert!(sharing.is_shared(now) && !sharing.others_do_not_yield(now));
+            now += Duration::from_secs(3);
+        }
+        assert!(!sharing.is_shared(now + SHARED_MEMORY));
+    }
+
+    #[test]
+    fn overflows_round_after_round_are_not() {
+        let mut sharing = Sharing::default();
+        // tidy-allow(pure): first instant of virtual time
+        let mut now = Instant::now();
+        for _ in 0..3 {
+            sharing.overflowed(now, BASE);
+            now += 3 * BASE;
+        }
+        assert!(sharing.others_do_not_yield(now));
+        assert!(!sharing.others_do_not_yield(now + SHARED_MEMORY));
+    }
+}
