@@ -36,6 +36,11 @@ pub(super) struct Model {
     floor: Floor,
     phase: Phase,
     phase_since: Instant,
+    /// When the last input came.
+    now: Instant,
+    /// The bandwidth when the last start began; and until when there is no other, because it found nothing.
+    started_from: u64,
+    no_start_until: Instant,
     /// A start has ended: the bandwidth is the path's.
     is_full: bool,
     /// Bandwidth at the last round of a start that grew, and rounds since.
@@ -62,6 +67,8 @@ pub(super) struct Model {
     /// Rounds in a row in which the sender had nothing more to send.
     limited_rounds: u32,
     sharing: Sharing,
+    /// A queue stood when our own had left.
+    others_queue: bool,
     /// A probe down follows no probe up, and looks whether the floor is one.
     checks_floor: bool,
     /// Until when a probe for more would make others lose.
@@ -91,6 +98,9 @@ impl Model {
             floor: Floor::default(),
             phase: Phase::Startup,
             phase_since: now,
+            now,
+            started_from: 0,
+            no_start_until: now,
             is_full: false,
             grown: 0,
             stalled_rounds: 0,
@@ -108,6 +118,7 @@ impl Model {
             rounds_in_phase: 0,
             limited_rounds: 0,
             sharing: Sharing::default(),
+            others_queue: false,
             checks_floor: false,
             costly_until: now,
             slowdown: Slowdown {
@@ -148,6 +159,7 @@ impl Model {
     }
 
     pub(super) fn on_end_acks(&mut self, now: Instant, in_flight: u64) {
+        self.now = now;
         if self.gate.take_idle() {
             self.delivery.limit();
         }
@@ -248,8 +260,7 @@ impl Model {
         self.answered_until = Some(now);
         if self.phase == Phase::Startup {
             self.gate.count_cut();
-            self.is_full = true;
-            self.enter(now, Phase::Drain);
+            self.end_start(now);
             return;
         }
         let pipe = self.pipe();
@@ -331,8 +342,7 @@ impl Model {
             if is_lossy {
                 self.gate.count_cut();
             }
-            self.is_full = true;
-            self.enter(now, Phase::Drain);
+            self.end_start(now);
         }
     }
 
@@ -349,8 +359,7 @@ impl Model {
         }
         self.queued_samples += 1;
         if self.queued_samples >= tuning::QUEUED_SAMPLES && !self.delivery.is_limited() {
-            self.is_full = true;
-            self.enter(now, Phase::Drain);
+            self.end_start(now);
         }
     }
 
@@ -400,6 +409,7 @@ impl Model {
             && self.bandwidth.get() as f64 > self.probed_from as f64 * tuning::FOUND_MORE
             && self.round_trip.queue_now() <= self.tuning.queue_at_start(self.base())
             && !self.sharing.is_shared(now)
+            && now >= self.no_start_until
         {
             self.begin_start(now);
             return;
@@ -435,7 +445,8 @@ impl Model {
             Phase::ProbeUp => {
                 let is_over = in_flight >= scale(pipe, self.tuning.gain_up(self.base()))
                     || self.delivery.is_limited()
-                    || elapsed >= 2 * self.base();
+                    || self.round_trip.queue_now() > self.tuning.queue_at_start(self.base())
+                    || elapsed >= self.base() + self.base() / 2;
                 if elapsed >= self.base() && is_over {
                     // What was sent cost nothing yet; what the path holds is at least this.
                     self.inflight_high = self
@@ -448,6 +459,7 @@ impl Model {
             Phase::ProbeDown => {
                 let is_short = self.round_trip.queue_now() <= self.tuning.queue_max(self.base());
                 if in_flight <= pipe && elapsed >= self.base() && is_short {
+                    self.others_queue = self.round_trip.is_queued_now();
                     self.enter(now, Phase::Cruise);
                 }
             }
@@ -474,10 +486,20 @@ impl Model {
 
     fn begin_start(&mut self, now: Instant) {
         self.grown = self.bandwidth.get();
+        self.started_from = self.bandwidth.get();
         self.stalled_rounds = 0;
         self.inflight_high = None;
         self.bandwidth.lift_bound();
         self.enter(now, Phase::Startup);
+    }
+
+    fn end_start(&mut self, now: Instant) {
+        self.is_full = true;
+        // A token bucket that has filled up looks like more bandwidth, once.
+        if (self.bandwidth.get() as f64) < self.started_from as f64 * tuning::GROWTH {
+            self.no_start_until = now + tuning::FRUITLESS_START_MEMORY;
+        }
+        self.enter(now, Phase::Drain);
     }
 
     /// The path is another one, or was dead: it is learnt anew, from `bandwidth` on.
@@ -582,7 +604,7 @@ impl Model {
         let carries_datagrams = self.gate.carries_datagrams();
         let window = match self.phase {
             Phase::Startup => {
-                return (2 * pipe + slack).max(self.first_window());
+                return (scale(pipe, tuning::WINDOW_START) + slack).max(self.first_window());
             }
             Phase::ProbeRoundTrip => return self.search_window(),
             Phase::ProbeDown if self.round_trip.queue_now() > self.tuning.queue_max(base) => pipe,
@@ -611,6 +633,13 @@ impl Model {
             Phase::ProbeDown if self.checks_floor => tuning::GAIN_CHECK,
             Phase::ProbeDown => (tuning::GAIN_DOWN * self.overshoot()).min(tuning::GAIN_CHECK),
             _ if carries_datagrams => tuning::GAIN_DATAGRAMS * self.overshoot(),
+            // The largest of noisy rates is a little too large: what it puts into the queue leaves it at once.
+            _ if self.round_trip.has_standing_queue()
+                && !self.others_queue
+                && !self.sharing.is_shared(self.now) =>
+            {
+                tuning::GAIN_QUEUED * self.overshoot()
+            }
             _ => self.overshoot(),
         };
         let least = rate(self.window_min(), base);

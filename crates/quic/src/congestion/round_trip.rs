@@ -75,6 +75,16 @@ impl RoundTrip {
         self.last_longest = std::mem::take(&mut self.round_longest);
     }
 
+    /// Whether the newest acknowledged packet met a queue.
+    pub(super) fn is_queued_now(&self) -> bool {
+        self.queue_now() > QUEUE_SEEN.max(self.base.unwrap_or_default() / 20)
+    }
+
+    /// Whether every packet of the last round met a queue.
+    pub(super) fn has_standing_queue(&self) -> bool {
+        self.queue() > QUEUE_SEEN.max(self.base.unwrap_or_default() / 20)
+    }
+
     /// Whether some packet of this round or the last met a queue.
     pub(super) fn had_queue(&self) -> bool {
         let base = self.base.unwrap_or_default();

@@ -6,10 +6,16 @@ use std::time::Duration;
 pub(super) const GAIN_STARTUP: f64 = 2.77;
 
 /// Rate that empties the queue of a start.
-pub(super) const GAIN_DRAIN: f64 = 0.4;
+pub(super) const GAIN_DRAIN: f64 = 0.2;
+
+/// Window of a start, in pipes: as much more than full is what it can put into a queue.
+pub(super) const WINDOW_START: f64 = 1.75;
+
+/// Rate while a short queue stands that nobody else makes.
+pub(super) const GAIN_QUEUED: f64 = 0.95;
 
 /// Rate of a probe for more.
-const GAIN_UP: f64 = 1.25;
+const GAIN_UP: f64 = 1.2;
 
 /// A probe sends at least so much faster, or it would see nothing.
 const GAIN_UP_MIN: f64 = 1.05;
@@ -33,7 +39,10 @@ pub(super) const STALLED_ROUNDS: u32 = 3;
 pub(super) const QUEUED_SAMPLES: u32 = 8;
 
 /// A probe that delivered so much more than before begins another start.
-pub(super) const FOUND_MORE: f64 = 1.15;
+pub(super) const FOUND_MORE: f64 = 1.12;
+
+/// How long a start that found nothing keeps others from beginning.
+pub(super) const FRUITLESS_START_MEMORY: Duration = Duration::from_secs(10);
 
 /// What remains after congestion (RFC 9438 section 4.6, draft-ietf-ccwg-bbr: 0.7; here only where deliveries fell as well).
 pub(super) const CUT: f64 = 0.85;
