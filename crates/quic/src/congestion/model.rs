@@ -271,11 +271,13 @@ impl Model {
         if overflows {
             self.sharing.overflowed(now, self.base());
         }
+        if self.sharing.others_do_not_yield(now) {
+            self.floor.learn(self.steady.acknowledged, self.steady.lost);
+            self.inflight_high = None;
+            self.costly_until = now;
+            return;
+        }
         if overflows {
-            if self.sharing.others_do_not_yield(now) {
-                self.floor.learn(self.steady.acknowledged, self.steady.lost);
-                return;
-            }
             high = scale(in_flight, tuning::CUT_SHARED);
             self.bandwidth
                 .restart(scale(self.bandwidth.get(), tuning::CUT_SHARED));
