@@ -1,10 +1,11 @@
-//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask fuzz`.
+//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`, `cargo xtask fuzz`.
 
 mod fuzz;
 mod repository;
 mod setup;
 mod skips;
 mod steps;
+mod sweep;
 mod tidy;
 
 use std::process::ExitCode;
@@ -34,6 +35,12 @@ enum Task {
     },
     /// Check the rules that neither compiler nor clippy knows.
     Tidy,
+    /// Run the simulated paths of congestion control with many seeds; the tests run each with one.
+    Sweep {
+        /// Seeds of each path; there are 108 of them.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+        seeds: u32,
+    },
     /// Feed the pure crates with hostile input; needs a nightly toolchain.
     Fuzz {
         /// How long each target runs.
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
             },
         ),
         Task::Tidy => tidy::run(&repository),
+        Task::Sweep { seeds } => sweep::run(&repository, seeds),
         Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });
     match result {

@@ -115,8 +115,10 @@ fn render_peer(peer: &Value) -> String {
     let block = Block(peer);
     let rtt =
         Duration::try_from_secs_f64(peer["rtt_ms"].as_f64().unwrap_or(0.0) / 1_000.0).unwrap_or_default();
+    let decimal = |pointer: &str| peer.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
     format!(
-        "{}{}, round trip {}, window {}, path MTU {}, {} bytes unsplit, {} queued, {} packets lost",
+        "{}{}, round trip {}, window {}, path MTU {}, {} bytes unsplit, {} queued, {} packets lost; {}: {}, \
+         path {:.1} Mbit/s, {:.1} ms and {:.1} ms of queue, random loss {:.1} %",
         block.text("/remote"),
         if peer["authenticated"] == true {
             ""
@@ -129,6 +131,12 @@ fn render_peer(peer: &Value) -> String {
         block.number("/payload_unsplit"),
         block.bytes("/queue_bytes"),
         block.count("/quic/packets_lost"),
+        block.text("/path/profile"),
+        block.text("/path/phase").replace('_', " "),
+        decimal("/path/bandwidth_bits_per_second") / 1e6,
+        decimal("/path/base_round_trip_ms"),
+        decimal("/path/queueing_delay_ms"),
+        decimal("/path/random_loss") * 100.0,
     )
 }
 
@@ -280,7 +288,9 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::snapshot::{PeerSnapshot, QuicCounters, ShardSnapshot, Snapshot, StripeSnapshot};
+    use tunnel::snapshot::{
+        PathSnapshot, PeerSnapshot, QuicCounters, ShardSnapshot, Snapshot, StripeSnapshot,
+    };
 
     use super::*;
 
@@ -307,6 +317,13 @@ mod tests {
             authenticated: false,
             rtt_ms: 0.34,
             congestion_window_bytes: 12_000,
+            path: PathSnapshot {
+                profile: "throughput",
+                bandwidth_bits_per_second: 92_100_000,
+                base_round_trip_ms: 100.1,
+                random_loss: 0.05,
+                ..PathSnapshot::default()
+            },
             path_mtu: 1_452,
             payload_unsplit: 1_402,
             queue_bytes: 0,
@@ -342,6 +359,7 @@ mod tests {
             "30 received (7.5 a call), 17 dropped by the kernel",
             "  shard 1       connected to shard 1, round trip 20 ms, window 12.0 kB, path MTU 1452; 0 connections, ",
             "192.0.2.1:443 (no token yet), round trip 0.34 ms, window 12.0 kB, path MTU 1452, 1402 bytes unsplit",
+            "throughput: startup, path 92.1 Mbit/s, 100.1 ms and 0.0 ms of queue, random loss 5.0 %",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

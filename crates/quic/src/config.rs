@@ -12,10 +12,10 @@ use crate::limits;
 /// How a connection weighs throughput against delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Sparse acknowledgements, deep batches; the default.
+    /// Sparse acknowledgements, and a queue of half a round trip at most; the default.
     #[default]
     Throughput,
-    /// Prompt acknowledgements.
+    /// Prompt acknowledgements, and a queue of two milliseconds at most.
     Latency,
     /// A rate that the operator names, never exceeded and not reduced by loss; packets are Not-ECT.
     Fixed {
@@ -70,6 +70,16 @@ pub struct ClientParameters {
 }
 
 impl Profile {
+    /// Its name as settings and `status` have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+            Self::Fixed { .. } => "fixed",
+        }
+    }
+
     /// Whether ECN marks are used: a rate that does not react to congestion must not claim to (RFC 9298 section 6).
     pub(crate) fn uses_ecn(self) -> bool {
         !matches!(self, Self::Fixed { .. })

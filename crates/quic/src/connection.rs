@@ -24,7 +24,7 @@ use crate::transmit::{DatagramSource, Outbox};
 pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
     key: ConnectionKey,
-    uses_ecn: bool,
+    profile: Profile,
     gate: Gate,
     pacer: Pacer,
     /// The rate of the `fixed` profile.
@@ -92,7 +92,7 @@ impl Connection {
         Self {
             proto,
             key,
-            uses_ecn: profile.uses_ecn(),
+            profile,
             gate,
             pacer: Pacer::default(),
             datagram_share: 0.0,
@@ -285,7 +285,7 @@ impl Connection {
             cap.spend(now, mtu, transmit.size);
         }
         self.trains_sent += 1;
-        outbox.push(&transmit, self.uses_ecn, buffer);
+        outbox.push(&transmit, self.profile.uses_ecn(), buffer);
         if !counts {
             return Sent::Packets(0);
         }
@@ -363,6 +363,7 @@ impl Connection {
             in_flight: allowance.in_flight,
             pacing_bits_per_second: (allowance.bytes_per_second < u64::MAX)
                 .then(|| allowance.bytes_per_second.saturating_mul(8)),
+            profile: self.profile,
             path: self.gate.estimate(),
             path_mtu: self.proto.current_mtu(),
             datagram_max: self.proto.datagrams().max_size(),

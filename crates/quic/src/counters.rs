@@ -7,6 +7,7 @@ use std::time::Duration;
 use quinn_proto::ConnectionStats;
 use serde::Serialize;
 
+use crate::config::Profile;
 use crate::congestion::PathEstimate;
 
 /// Counters of one connection, or sums over several; what `gramway status` shows.
@@ -34,7 +35,7 @@ pub struct Counters {
     pub stream_frames_received: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
-    /// Times that the congestion window was cut: for more loss than is tolerated, a mark, or delay.
+    /// Times that congestion control reduced rate or window: for more loss than is random, a mark, or a slower path.
     pub window_cuts: u64,
     /// Path MTU probes lost.
     pub lost_mtu_probes: u64,
@@ -105,6 +106,8 @@ pub struct ConnectionReport {
     pub in_flight: u64,
     /// Pacing rate in bits per second; `None` where trains are not paced.
     pub pacing_bits_per_second: Option<u64>,
+    /// How throughput is weighed against delay.
+    pub profile: Profile,
     /// What the congestion controller believes of the path.
     pub path: PathEstimate,
     /// Path MTU in bytes of UDP payload.

@@ -238,6 +238,8 @@ pub struct PeerSnapshot {
     pub rtt_ms: f64,
     /// Congestion window in bytes.
     pub congestion_window_bytes: u64,
+    /// What congestion control believes of the path.
+    pub path: PathSnapshot,
     /// Path MTU in bytes of UDP payload.
     pub path_mtu: u16,
     /// Largest UDP payload that travels in one datagram at present.
@@ -246,6 +248,42 @@ pub struct PeerSnapshot {
     pub queue_bytes: usize,
     /// Counters of this connection.
     pub quic: QuicCounters,
+}
+
+/// What congestion control believes of a path, and what it does about it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PathSnapshot {
+    /// The profile: `throughput`, `latency` or `fixed`.
+    pub profile: &'static str,
+    /// What it is doing: [`quic::Phase`].
+    pub phase: quic::Phase,
+    /// What the path delivers, in bits of QUIC packets per second; 0 before the first measurement.
+    pub bandwidth_bits_per_second: u64,
+    /// Pacing rate; `None` where trains are not paced.
+    pub pacing_bits_per_second: Option<u64>,
+    /// Bytes in flight.
+    pub in_flight_bytes: u64,
+    /// The round trip without a queue, in milliseconds.
+    pub base_round_trip_ms: f64,
+    /// The queue on the path in the last round trip, at its shortest, in milliseconds.
+    pub queueing_delay_ms: f64,
+    /// Part of the packets that is lost however little is sent, 0 to 1.
+    pub random_loss: f64,
+}
+
+impl PathSnapshot {
+    pub(crate) fn new(report: &quic::ConnectionReport) -> Self {
+        Self {
+            profile: report.profile.name(),
+            phase: report.path.phase,
+            bandwidth_bits_per_second: report.path.bandwidth_bytes_per_second.saturating_mul(8),
+            pacing_bits_per_second: report.pacing_bits_per_second,
+            in_flight_bytes: report.in_flight,
+            base_round_trip_ms: report.path.base_round_trip.as_secs_f64() * 1e3,
+            queueing_delay_ms: report.path.queueing_delay.as_secs_f64() * 1e3,
+            random_loss: f64::from(report.path.random_loss_per_million) / 1e6,
+        }
+    }
 }
 
 impl Snapshot {

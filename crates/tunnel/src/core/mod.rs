@@ -46,7 +46,7 @@ use crate::drops::{DropReason, Ledger};
 use crate::limits;
 use crate::room::Room;
 use crate::secret::Token;
-use crate::snapshot::{PeerSnapshot, QuicCounters};
+use crate::snapshot::{PathSnapshot, PeerSnapshot, QuicCounters};
 use peer::Peer;
 use request::{Kind, Phase, Request};
 use waiting::WaitingRoom;
@@ -460,6 +460,7 @@ impl Engine {
                 authenticated: peer.authenticated,
                 rtt_ms: report.rtt.as_secs_f64() * 1e3,
                 congestion_window_bytes: report.congestion_window,
+                path: PathSnapshot::new(&report),
                 path_mtu: report.path_mtu,
                 payload_unsplit: payload_unsplit(report.datagram_max.unwrap_or(0)),
                 queue_bytes: peer.queue.bytes(),

@@ -9,7 +9,7 @@ use masque::{datagram, request, response};
 use packet::checksum;
 use packet::ip::decrement_hop_limit;
 use sim::LinkConfig;
-use tunnel::config::{CommonConfig, Profile};
+use tunnel::config::CommonConfig;
 use tunnel::core::Target;
 use tunnel::drops::DropReason;
 
@@ -155,14 +155,9 @@ fn a_hundred_datagrams_a_second_keep_their_latency_and_lose_less_than_a_thousand
     at_five_percent(setup(0.05), 100, 160, 600 * SECOND);
 }
 
-/// With a fixed rate, as how a congestion controller bears 5 % of loss is another matter.
 #[test]
 fn three_thousand_datagrams_a_second_lose_less_than_a_thousandth() {
-    let mut setup = setup(0.05);
-    setup.client.profile = Profile::Fixed {
-        bits_per_second: 100_000_000,
-    };
-    at_five_percent(setup, 3_000, 1_150, 30 * SECOND);
+    at_five_percent(setup(0.05), 3_000, 1_150, 30 * SECOND);
 }
 
 /// REPAIR-11: small datagrams of one batch would share packets.
