@@ -217,3 +217,97 @@ pub(super) fn bytes_in(bytes_per_second: u64, time: Duration) -> u64 {
     let bytes = u128::from(bytes_per_second) * time.as_nanos() / 1_000_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: u64 = 1_200;
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// Ten packets, a millisecond apart, each acknowledged after `delay`; the last sample.
+    fn paced(delay: Duration) -> Sample {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        let at = |index: u32| start + index * MILLISECOND;
+        let mut last = None;
+        let mut acknowledged = 0;
+        for index in 0..200 {
+            delivery.on_sent(at(index), PACKET, Pressure::Steady);
+            while acknowledged <= index && at(acknowledged) + delay <= at(index) {
+                delivery.on_ack(at(index), at(acknowledged), PACKET);
+                acknowledged += 1;
+                last = delivery.end_acks(at(index), delivery.in_flight(), None).or(last);
+            }
+        }
+        last.unwrap()
+    }
+
+    #[test]
+    fn the_rate_of_a_steady_flow_is_what_it_sends() {
+        let sample = paced(20 * MILLISECOND);
+        assert_eq!(sample.rate, Some(PACKET * 1_000));
+        assert_eq!(sample.round_trip, 20 * MILLISECOND);
+        // It leaves before the acknowledgement of the same instant comes.
+        assert_eq!(sample.departure.in_flight, 21 * PACKET);
+    }
+
+    #[test]
+    fn acknowledgements_that_come_at_once_are_not_taken_for_a_fast_path() {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        for index in 0..50 {
+            delivery.on_sent(start + index * MILLISECOND, PACKET, Pressure::Steady);
+        }
+        let now = start + 100 * MILLISECOND;
+        for index in 0..50 {
+            delivery.on_ack(now, start + index * MILLISECOND, PACKET);
+        }
+        let sample = delivery.end_acks(now, 0, Some(50 * MILLISECOND)).unwrap();
+        assert!(sample.rate.unwrap() <= 50 * PACKET * 10, "{sample:?}");
+    }
+
+    #[test]
+    fn a_sample_says_whether_the_sender_had_more_to_send() {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        delivery.limit();
+        delivery.on_sent(start, PACKET, Pressure::Steady);
+        delivery.on_ack(start + MILLISECOND, start, PACKET);
+        assert!(
+            delivery
+                .end_acks(start + MILLISECOND, 0, None)
+                .unwrap()
+                .is_limited
+        );
+        let later = start + 2 * MILLISECOND;
+        delivery.on_sent(later, PACKET, Pressure::Steady);
+        delivery.on_ack(later + MILLISECOND, later, PACKET);
+        assert!(
+            !delivery
+                .end_acks(later + MILLISECOND, 0, None)
+                .unwrap()
+                .is_limited
+        );
+    }
+
+    #[test]
+    fn packets_of_one_instant_share_a_record_and_records_are_bounded() {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let mut delivery = Delivery::new(start);
+        (0..10).for_each(|_| delivery.on_sent(start, PACKET, Pressure::Steady));
+        assert_eq!(delivery.departures.len(), 1);
+        for index in 0..2 * limits::DEPARTURES_MAX as u32 {
+            delivery.on_sent(
+                start + Duration::from_micros(index.into()),
+                PACKET,
+                Pressure::Steady,
+            );
+        }
+        assert!(delivery.departures.len() <= limits::DEPARTURES_MAX);
+    }
+}

@@ -127,3 +127,41 @@ impl RoundTrip {
         self.base_seen = now;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_queue_is_what_the_shortest_round_trip_of_a_round_is_longer_than_the_base() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let mut path = RoundTrip::new(now);
+        path.update(now, 20 * MILLISECOND);
+        path.end_round();
+        path.update(now, 50 * MILLISECOND);
+        path.update(now, 26 * MILLISECOND);
+        path.end_round();
+        assert_eq!(path.queue(), 6 * MILLISECOND);
+        assert!(path.has_standing_queue() && path.had_queue());
+    }
+
+    #[test]
+    fn a_longer_base_needs_a_search_and_is_doubted_sooner() {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let mut path = RoundTrip::new(start);
+        path.update(start, 20 * MILLISECOND);
+        let later = start + Duration::from_secs(9);
+        path.update(later, 200 * MILLISECOND);
+        assert_eq!(path.base(), Some(20 * MILLISECOND));
+        assert!(!path.is_stale(later) && path.is_stale(start + BASE_MEMORY));
+        path.begin_search();
+        path.update(later, 200 * MILLISECOND);
+        path.end_search(later);
+        assert_eq!(path.base(), Some(200 * MILLISECOND));
+        assert!(path.is_stale(later + LONGER_MEMORY));
+    }
+}
