@@ -1,8 +1,8 @@
 //! The congestion controller for tunnels: a model of the path, and the phases in which it is measured.
 //!
 //! The reference is BBRv3 (draft-ietf-ccwg-bbr). As there: the rate is what the path was seen to deliver, the window is that
-//! rate times the round trip without a queue, a start doubles until the path is full, and cycles probe with a quarter more
-//! and drain with a quarter less. It differs in five places:
+//! rate times the round trip without a queue, a start doubles until the path is full, and cycles probe with a fifth more and
+//! drain with a quarter less. It differs in five places:
 //!
 //! - Loss that stays when less is sent is no congestion, however much it is ([`super::loss`]), and the rate is raised by
 //!   it, so that what arrives fills the path.
@@ -201,12 +201,7 @@ impl Model {
             self.restart(now, self.bandwidth.get() / 2);
             self.gate.count_cut();
         } else if lost_bytes == 0 {
-            if self.answered_until.is_some_and(|until| sent <= until) {
-                return;
-            }
-            let departure = self.delivery.departure(sent).copied();
-            let pressure = departure.map_or(Pressure::Steady, |departure| departure.pressure);
-            self.answer_congestion(now, pressure, departure.map(|departure| departure.in_flight));
+            self.answer_mark(now, sent);
         } else {
             self.count_loss(now, sent, lost_bytes);
         }

@@ -48,7 +48,26 @@ impl Model {
         }
     }
 
-    /// The path lost, or marked, more than is random, of what was sent with `pressure`.
+    /// A router marked a packet that left at `sent` instead of dropping it (RFC 3168): never random, and answered once for
+    /// what was under way.
+    pub(super) fn answer_mark(&mut self, now: Instant, sent: Instant) {
+        if self.answered_until.is_some_and(|until| sent <= until) {
+            return;
+        }
+        self.answered_until = Some(now);
+        self.gate.count_cut();
+        if self.phase == Phase::Startup {
+            self.end_start(now);
+            return;
+        }
+        let pipe = self.pipe();
+        self.inflight_high = Some(self.inflight_high.map_or(pipe, |high| high.min(pipe)));
+        self.bandwidth.bound(scale(self.bandwidth.get(), tuning::CUT));
+        self.postpone_probe(now, true);
+        self.enter(now, Phase::ProbeDown);
+    }
+
+    /// The path lost more than is random of what was sent with `pressure`.
     pub(super) fn answer_congestion(&mut self, now: Instant, pressure: Pressure, in_flight: Option<u64>) {
         self.answered_until = Some(now);
         if self.phase == Phase::Startup {

@@ -6,8 +6,99 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::Model;
+use crate::congestion::estimate::Phase;
 use crate::congestion::gate::Gate;
 use crate::congestion::tuning::{self, Tuning};
+
+const MTU: u64 = 1_452;
+const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// A model that has filled a path of 100 Mbit/s, and what is under way.
+struct Filled {
+    model: Model,
+    gate: Gate,
+    now: Instant,
+    under_way: VecDeque<(Instant, u64)>,
+}
+
+impl Filled {
+    fn new() -> Self {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let gate = Gate::default();
+        let mut filled = Self {
+            model: Model::new(Tuning::Throughput, gate.clone(), now, MTU as u16),
+            gate,
+            now,
+            under_way: VecDeque::new(),
+        };
+        for _ in 0..4_000 {
+            filled.millisecond();
+        }
+        assert_ne!(filled.gate.estimate().phase, Phase::Startup);
+        filled
+    }
+
+    /// The path delivers eight packets; as many leave as may.
+    fn millisecond(&mut self) {
+        self.now += Duration::from_millis(1);
+        let mut arrived = 0;
+        while arrived < 8
+            && let Some((sent, bytes)) = self.under_way.front().copied()
+            && sent + ROUND_TRIP <= self.now
+        {
+            self.under_way.pop_front();
+            self.model.on_ack(self.now, sent, bytes);
+            arrived += 1;
+        }
+        if arrived > 0 {
+            self.model
+                .on_end_acks(self.now, self.under_way.len() as u64 * MTU);
+        }
+        let allowance = self.gate.allowance();
+        let room = allowance.window.saturating_sub(allowance.in_flight) / MTU;
+        for _ in 0..room.min(allowance.bytes_per_second / 1_000 / MTU) {
+            self.gate.ask();
+            self.model.on_sent(self.now, MTU);
+            self.gate.take_asked();
+            self.under_way.push_back((self.now, MTU));
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_answered_once_for_what_was_under_way() {
+    let mut filled = Filled::new();
+    let (before, cuts) = (
+        filled.gate.estimate().bandwidth_bytes_per_second,
+        filled.gate.cuts(),
+    );
+    let (now, sent) = (filled.now, filled.now - ROUND_TRIP);
+    filled.model.on_congestion(now, sent, false, 0);
+    filled.model.on_congestion(now, sent, false, 0);
+    assert_eq!(filled.gate.cuts(), cuts + 1);
+    assert!(filled.gate.estimate().bandwidth_bytes_per_second < before);
+}
+
+#[test]
+fn a_few_lost_packets_change_nothing() {
+    let mut filled = Filled::new();
+    let (before, cuts) = (filled.gate.allowance(), filled.gate.cuts());
+    let (sent, _) = filled.under_way.pop_front().unwrap();
+    filled.model.on_congestion(filled.now, sent, false, MTU);
+    assert_eq!(filled.gate.cuts(), cuts);
+    assert_eq!(filled.gate.allowance().window, before.window);
+}
+
+#[test]
+fn the_path_is_known_after_it_was_filled() {
+    let filled = Filled::new();
+    let estimate = filled.gate.estimate();
+    let line = 8 * MTU * 1_000;
+    let error = estimate.bandwidth_bytes_per_second as f64 / line as f64;
+    assert!((0.95..1.1).contains(&error), "{estimate:?}");
+    assert!(estimate.base_round_trip <= ROUND_TRIP + Duration::from_millis(2));
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -44,7 +135,7 @@ proptest! {
         let mut now = Instant::now();
         let gate = Gate::default();
         let tuning = if latency { Tuning::Latency } else { Tuning::Throughput };
-        let mut mtu = 1_452_u64;
+        let mut mtu = MTU;
         let mut model = Model::new(tuning, gate.clone(), now, mtu as u16);
         let mut under_way: VecDeque<(Instant, u64)> = VecDeque::new();
         let bytes = |under_way: &VecDeque<(Instant, u64)>| under_way.iter().map(|(_, bytes)| bytes).sum::<u64>();
