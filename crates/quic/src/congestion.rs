@@ -21,6 +21,7 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
+pub(crate) use delivery::bytes_in;
 pub use estimate::{PathEstimate, Phase};
 pub(crate) use gate::Gate;
 pub(crate) use tuning::Tuning;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use packet::UDP_PAYLOAD_MAX;
 
+use crate::congestion::bytes_in;
+
 /// What goes at once, in time at the rate.
 const TRAIN: Duration = Duration::from_millis(1);
 
@@ -51,10 +53,6 @@ impl Pacer {
         let wait = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
         self.next = Some(self.next.map_or(now, |next| next.max(earliest)) + wait);
     }
-}
-
-fn bytes_in(bytes_per_second: u64, time: Duration) -> u64 {
-    (u128::from(bytes_per_second) * time.as_nanos() / 1_000_000_000) as u64
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ pub(super) fn rate(bytes: u64, time: Duration) -> u64 {
 }
 
 /// Bytes that `bytes_per_second` carries in `time`.
-pub(super) fn bytes_in(bytes_per_second: u64, time: Duration) -> u64 {
+pub(crate) fn bytes_in(bytes_per_second: u64, time: Duration) -> u64 {
     let bytes = u128::from(bytes_per_second) * time.as_nanos() / 1_000_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
