@@ -60,6 +60,11 @@ impl Floor {
         (self.lost / self.sent).min(FLOOR_MAX)
     }
 
+    /// What the floor may be, for all that was seen of it: towards a half where little was (Agresti and Coull).
+    pub(super) fn highest(&self) -> f64 {
+        (self.lost + 2.0) / (self.sent + 4.0)
+    }
+
     /// Whether `lost` of `sent` packets are so many more than the floor that the queue must have overflown, whatever is
     /// known of the floor.
     pub(super) fn is_far_exceeded(&self, lost: f64, sent: f64) -> bool {
@@ -70,8 +75,7 @@ impl Floor {
     /// Whether `lost` of `sent` packets are more than the floor and chance explain.
     pub(super) fn is_exceeded(&self, lost: f64, sent: f64) -> bool {
         // Chance is that of this count, and that of the floor's own, which may be higher than what was seen of it.
-        let highest = ((self.lost + 2.0) / (self.sent + 4.0)).max(DEVIATION_LOSS_MIN);
-        let variance = sent * highest * (1.0 + sent / self.sent.max(1.0));
+        let variance = sent * self.highest().max(DEVIATION_LOSS_MIN) * (1.0 + sent / self.sent.max(1.0));
         lost > sent * (self.get() + MARGIN) + DEVIATIONS * variance.sqrt() + PACKETS_FREE
     }
 }

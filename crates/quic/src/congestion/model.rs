@@ -68,6 +68,8 @@ pub(super) struct Model {
     /// When the next probe is due, and the bandwidth before the last one.
     probe_at: Instant,
     probed_from: u64,
+    /// There was a queue when the last probe began.
+    probes_beside_queue: bool,
     /// The search for the base: since when no more than the target is in flight.
     drained_at: Option<Instant>,
     rounds_in_phase: u32,
@@ -121,6 +123,7 @@ impl Model {
             answered_until: None,
             probe_at: now,
             probed_from: 0,
+            probes_beside_queue: false,
             drained_at: None,
             rounds_in_phase: 0,
             limited_rounds: 0,

@@ -92,6 +92,14 @@ impl RoundTrip {
         longest.saturating_sub(base) > QUEUE_SEEN.max(base / 20)
     }
 
+    /// Whether the longest queue of this round and the last is so short that a sender who cuts its window to 0.7 leaves the
+    /// path partly idle.
+    pub(super) fn is_queue_shallow(&self) -> bool {
+        let base = self.base.unwrap_or_default();
+        let longest = self.last_longest.max(self.round_longest);
+        longest.saturating_sub(base) < base / 3
+    }
+
     /// The queue in the last round, at its shortest.
     pub(super) fn queue(&self) -> Duration {
         self.last_shortest.saturating_sub(self.base.unwrap_or_default())

@@ -79,7 +79,11 @@ impl Model {
         let in_flight = in_flight.unwrap_or(pipe);
         let mut high = in_flight.max(scale(pipe, tuning::CUT));
         // Nothing of ours overflows a queue without a probe: others share it, and each probe makes them lose.
-        let overflows = pressure == Pressure::Steady && self.round_trip.had_queue();
+        let overflows = match pressure {
+            Pressure::Steady => self.round_trip.had_queue(),
+            Pressure::Probing => self.probe_displaces(),
+            Pressure::Calm => false,
+        };
         if overflows {
             self.sharing.overflowed(now, self.base());
         }
@@ -104,5 +108,14 @@ impl Model {
         if matches!(self.phase, Phase::Cruise | Phase::ProbeUp) {
             self.enter(now, Phase::ProbeDown);
         }
+    }
+
+    /// Whether a probe that overflowed the queue took what others had: they kept it filled, and it is so short that they
+    /// leave more of the path idle by answering than the probe asked for. On a path that loses packets at random nothing
+    /// is certain enough.
+    fn probe_displaces(&self) -> bool {
+        self.probes_beside_queue
+            && self.round_trip.is_queue_shallow()
+            && self.floor.highest() < tuning::FLOOR_DOUBTFUL
     }
 }

@@ -120,6 +120,7 @@ impl Model {
     pub(super) fn begin_probe(&mut self, now: Instant) {
         self.bandwidth.begin_cycle();
         self.probed_from = self.bandwidth.get();
+        self.probes_beside_queue = self.round_trip.had_queue();
         self.enter(now, Phase::ProbeUp);
     }
 
