@@ -91,8 +91,9 @@ pub(super) struct Model {
 struct Slowdown {
     since: Instant,
     delivered: u64,
-    previous: u64,
     windows: u32,
+    /// When the last one was answered: the delivery rate of what left before is partly that of the faster path.
+    answered: Instant,
 }
 
 impl Model {
@@ -134,8 +135,8 @@ impl Model {
             slowdown: Slowdown {
                 since: now,
                 delivered: 0,
-                previous: 0,
                 windows: 0,
+                answered: now,
             },
             random: 0x9e37_79b9_7f4a_7c15,
         };
@@ -177,6 +178,7 @@ impl Model {
         };
         self.round_trip.update(now, sample.round_trip);
         if let Some(rate) = sample.rate
+            && sample.departure.at >= self.slowdown.answered
             && (!sample.is_limited || rate >= self.bandwidth.most())
         {
             self.bandwidth.update(rate);

@@ -99,8 +99,8 @@ impl Model {
             self.slowdown.windows += 1;
             if self.slowdown.windows >= tuning::SLOWDOWN_WINDOWS {
                 self.slowdown.windows = 0;
-                self.bandwidth
-                    .restart(delivered.max(self.slowdown.previous).max(1));
+                self.slowdown.answered = now;
+                self.bandwidth.restart(delivered.max(1));
                 self.inflight_high = None;
                 self.sharing = Sharing::default();
                 self.answered_until = Some(now);
@@ -108,6 +108,5 @@ impl Model {
                 self.enter(now, Phase::ProbeDown);
             }
         }
-        self.slowdown.previous = delivered;
     }
 }
