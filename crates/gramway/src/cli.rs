@@ -42,7 +42,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Undo what a killed process left in the host's network; started by gramway itself
-    #[command(name = tunnel::host::GUARDIAN_SUBCOMMAND, hide = true)]
+    #[command(name = host::GUARDIAN_SUBCOMMAND, hide = true)]
     Guardian {
         /// The list of changes
         file: PathBuf,

@@ -1,6 +1,6 @@
 //! The hidden subcommand `_guardian`: the child that takes back what a killed `gramway` left in the host's network.
 //!
-//! `tunnel::host` starts it and owns what it does. This file sees to it that the signals which end the parent leave it
+//! `host` starts it and owns what it does. This file sees to it that the signals which end the parent leave it
 //! alone.
 
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) fn run(file: &Path) -> Result<(), Problem> {
             |error: io::Error| Problem::bug(format!("cannot leave signals aside: {}", sentence(&error))),
         )?;
     }
-    tunnel::host::guard(file).map_err(|error| {
+    host::guard(file).map_err(|error| {
         let code = if error.is_permission() {
             Code::Permission
         } else {

@@ -7,7 +7,6 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::{FlockOperation, flock};
 use tunnel::config::{ClientId, ClientTun, Prefix, ServerTun, TunRoutes};
-use tunnel::host;
 
 use crate::exit::Problem;
 use crate::limits::CLIENT_NAMES_MAX;

@@ -5,7 +5,6 @@ pub mod core;
 mod driver;
 pub mod drops;
 pub mod handle;
-pub mod host;
 pub mod limits;
 pub mod room;
 pub mod secret;

@@ -14,11 +14,12 @@ const RULE: &str = "pure";
 pub(super) const PURE_CRATES: [&str; 5] = ["packet", "quic", "masque", "repair", "sim"];
 
 /// Crates that do I/O or stand above the pure ones.
-const IO_CRATES: [&str; 19] = [
+const IO_CRATES: [&str; 20] = [
     "async-std",
     "bench",
     "crossbeam-channel",
     "gramway",
+    "host",
     "hyper",
     "libc",
     "mio",

@@ -9,15 +9,15 @@ use std::fmt::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
+use ::host::{
+    Changes, HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, Monitor, Nat, Network, Prefix, Route, Uplink,
+    forwarding_blockers,
+};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::namespace::Namespace;
 use system_tests::topology::{self, Routed};
 use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
-use tunnel::host::{
-    Changes, HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, Monitor, Nat, Network, Prefix, Route, Uplink,
-    forwarding_blockers,
-};
 
 fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()

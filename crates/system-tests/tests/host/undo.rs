@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use ::host::{
+    GUARDIAN_SUBCOMMAND, GuardianProgram, HALF_DEFAULTS_V4, Nat, Network, ReversePathFilter, Route, Undo,
+    Uplink, recover, reverse_path_filter,
+};
 use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::namespace::Namespace;
@@ -10,10 +14,6 @@ use system_tests::program::gramway_binary;
 use system_tests::topology::{self, Routed};
 use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
-use tunnel::host::{
-    GUARDIAN_SUBCOMMAND, GuardianProgram, HALF_DEFAULTS_V4, Nat, Network, ReversePathFilter, Route, Undo,
-    Uplink, recover, reverse_path_filter,
-};
 
 use super::{add_interface, add_tun, address, assert_same, parameters, prefix, state};
 

@@ -15,8 +15,8 @@ use super::stripes::SharedStripes;
 use super::{Inner, Role, Shard, Token};
 use crate::core::{RequestId, ServerShard, Target};
 use crate::handle::{Failure, Notice};
-use crate::host::Monitor;
 use crate::limits;
+use host::Monitor;
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 const TICK: Duration = Duration::from_millis(500);

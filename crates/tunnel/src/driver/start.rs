@@ -23,11 +23,11 @@ use super::{Delivery, Role, Shard, Token, inner_batch};
 use crate::config::{ClientConfig, CommonConfig, ServerConfig};
 use crate::core::{Engine, ServerShard};
 use crate::handle::{Controller, Failure, Handle, Line, Notice};
-use crate::host::Monitor;
 use crate::limits;
 use crate::room::Room;
 use crate::snapshot::{IoCounters, TcpCounters};
 use crate::target_rules::TargetRules;
+use host::Monitor;
 
 /// Starts a server.
 ///

@@ -14,11 +14,11 @@ use crate::config::{ClientTun, Prefix, TunRoutes};
 use crate::core::{Assignment, ProxyError};
 use crate::driver::{Role, Shard, outer};
 use crate::handle::{Failure, Notice};
-use crate::host::{
+use crate::limits;
+use host::{
     self, HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, Network, ReversePathFilter, Route, Undo, Uplink,
     reverse_path_filter, set_link_dns,
 };
-use crate::limits;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
 #[derive(Clone)]

@@ -17,10 +17,10 @@ use crate::core::{
 };
 use crate::driver::{Parcel, Role, Shard};
 use crate::handle::{Failure, Notice};
-use crate::host::{self, Nat, Network, Undo, forwarding_blockers};
 use crate::limits;
 use crate::snapshot::Gauge;
 use crate::target_rules::TargetRules;
+use host::{Nat, Network, Undo, forwarding_blockers};
 
 /// Bytes of the longest file of leases that is read: [`limits::LEASES_MAX`] of them.
 const LEASES_BYTES_MAX: usize = limits::LEASES_MAX * 160;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::record::{Directory, Record};
-use crate::host::error::{Explain, HostError};
+use crate::error::{Explain, HostError};
 use crate::limits::{GUARDIAN_END_TIME, GUARDIAN_PATIENCE, GUARDIAN_START_TIME, UNDO_POLL};
 
 /// The hidden subcommand of the program that calls [`guard`]; its argument is the file of changes.

@@ -5,7 +5,7 @@
 //! IPv6 with forwarding ignores routers, and forgets those it knows, unless `accept_ra` is 2: set first, where it is 1.
 
 use super::record::Change;
-use crate::host::parameter;
+use crate::parameter;
 
 /// The switch of one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

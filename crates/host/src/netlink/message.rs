@@ -13,22 +13,22 @@ pub(super) const DONE: u16 = 3;
 const REQUEST: u16 = 0x1;
 
 /// An answer is wanted even when all is well.
-pub(in crate::host) const ACKNOWLEDGE: u16 = 0x4;
+pub(crate) const ACKNOWLEDGE: u16 = 0x4;
 
 /// A listing changed while it was read.
 pub(super) const INTERRUPTED: u16 = 0x10;
 
 /// List everything.
-pub(in crate::host) const DUMP: u16 = 0x300;
+pub(crate) const DUMP: u16 = 0x300;
 
 /// Replace what exists.
-pub(in crate::host) const REPLACE: u16 = 0x100;
+pub(crate) const REPLACE: u16 = 0x100;
 
 /// Fail where it exists.
-pub(in crate::host) const EXCLUSIVE: u16 = 0x200;
+pub(crate) const EXCLUSIVE: u16 = 0x200;
 
 /// Create it where it does not exist.
-pub(in crate::host) const CREATE: u16 = 0x400;
+pub(crate) const CREATE: u16 = 0x400;
 
 const HEADER_BYTES: usize = 16;
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
@@ -37,14 +37,14 @@ const KIND_MASK: u16 = 0x3fff;
 
 /// A request under construction, or several that are sent together.
 #[derive(Debug, Default)]
-pub(in crate::host) struct Messages {
+pub(crate) struct Messages {
     bytes: Vec<u8>,
     starts: Vec<usize>,
 }
 
 impl Messages {
     /// One message.
-    pub(in crate::host) fn one(
+    pub(crate) fn one(
         kind: u16,
         flags: u16,
         header: &[u8],
@@ -56,7 +56,7 @@ impl Messages {
     }
 
     /// Appends a message.
-    pub(in crate::host) fn push(
+    pub(crate) fn push(
         &mut self,
         kind: u16,
         flags: u16,
@@ -95,18 +95,18 @@ impl Messages {
 }
 
 /// Appends attributes to a message.
-pub(in crate::host) struct Attributes<'a>(&'a mut Vec<u8>);
+pub(crate) struct Attributes<'a>(&'a mut Vec<u8>);
 
 impl Attributes<'_> {
     /// An attribute with this payload.
-    pub(in crate::host) fn put(&mut self, kind: u16, payload: &[u8]) {
+    pub(crate) fn put(&mut self, kind: u16, payload: &[u8]) {
         let start = self.begin(kind);
         self.0.extend_from_slice(payload);
         self.end(start);
     }
 
     /// A text with its closing zero.
-    pub(in crate::host) fn put_text(&mut self, kind: u16, text: &str) {
+    pub(crate) fn put_text(&mut self, kind: u16, text: &str) {
         let start = self.begin(kind);
         self.0.extend_from_slice(text.as_bytes());
         self.0.push(0);
@@ -114,7 +114,7 @@ impl Attributes<'_> {
     }
 
     /// An attribute that holds attributes.
-    pub(in crate::host) fn nest(&mut self, kind: u16, attributes: impl FnOnce(&mut Attributes<'_>)) {
+    pub(crate) fn nest(&mut self, kind: u16, attributes: impl FnOnce(&mut Attributes<'_>)) {
         let start = self.begin(kind | NESTED);
         attributes(&mut Attributes(self.0));
         self.end(start);
@@ -140,18 +140,18 @@ fn pad(bytes: &mut Vec<u8>) {
 
 /// A received message.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::host) struct Message<'a> {
+pub(crate) struct Message<'a> {
     /// What it is about.
-    pub(in crate::host) kind: u16,
+    pub(crate) kind: u16,
     pub(super) flags: u16,
     pub(super) number: u32,
     /// What follows the netlink header.
-    pub(in crate::host) payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Message<'a> {
     /// Attributes behind the subsystem's header of so many bytes.
-    pub(in crate::host) fn attributes(&self, header_bytes: usize) -> AttributeReader<'a> {
+    pub(crate) fn attributes(&self, header_bytes: usize) -> AttributeReader<'a> {
         AttributeReader(
             self.payload
                 .get(header_bytes.next_multiple_of(4)..)
@@ -183,16 +183,16 @@ pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 
 /// Iterates over attributes as (kind, payload); what does not fit its own length ends them.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::host) struct AttributeReader<'a>(pub(in crate::host) &'a [u8]);
+pub(crate) struct AttributeReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> AttributeReader<'a> {
     /// The first attribute of this kind.
-    pub(in crate::host) fn find(self, kind: u16) -> Option<&'a [u8]> {
+    pub(crate) fn find(self, kind: u16) -> Option<&'a [u8]> {
         { self }.find_map(|(found, payload)| (found == kind).then_some(payload))
     }
 
     /// The first attribute of this kind as a number in host order.
-    pub(in crate::host) fn find_number(self, kind: u16) -> Option<u32> {
+    pub(crate) fn find_number(self, kind: u16) -> Option<u32> {
         number(self.find(kind))
     }
 }
@@ -211,7 +211,7 @@ impl<'a> Iterator for AttributeReader<'a> {
 }
 
 /// Four bytes in host order.
-pub(in crate::host) fn number(bytes: Option<&[u8]>) -> Option<u32> {
+pub(crate) fn number(bytes: Option<&[u8]>) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes?.get(..4)?.try_into().ok()?))
 }
 

@@ -15,12 +15,12 @@ use std::time::Instant;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::host::error::{Explain, HostError};
-use crate::host::network::Network;
-use crate::host::parameter;
-use crate::host::prefix::Prefix;
-use crate::host::route::Route;
+use crate::error::{Explain, HostError};
 use crate::limits::{UNDO_FILE_BYTES_MAX, UNDO_LOCK_TIME, UNDO_POLL};
+use crate::network::Network;
+use crate::parameter;
+use crate::prefix::Prefix;
+use crate::route::Route;
 
 /// The format of the file.
 const VERSION: u32 = 1;

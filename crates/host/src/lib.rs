@@ -7,6 +7,7 @@
 
 mod dns;
 mod error;
+mod limits;
 mod link;
 mod monitor;
 mod nat;

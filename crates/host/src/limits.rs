@@ -1,0 +1,39 @@
+//! Bounds of questions to the host and of what takes changes back, with unit and reason.
+
+use std::time::Duration;
+
+/// How long the kernel may take to answer a question about its network.
+pub(crate) const NETLINK_ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// One answer of the kernel about its network, in bytes: it fills at most 32 KiB.
+pub(crate) const NETLINK_BUFFER_BYTES: usize = 64 << 10;
+
+/// Tries to read a list that changes meanwhile.
+pub(crate) const NETLINK_DUMP_TRIES: u32 = 8;
+
+/// Reads of news about the network at once: a flood of them must not keep a shard from its packets.
+pub(crate) const MONITOR_READS_MAX: u32 = 64;
+
+/// How long `resolvectl` may take.
+pub(crate) const RESOLVECTL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Between two looks at whether `resolvectl` has ended.
+pub(crate) const RESOLVECTL_POLL: Duration = Duration::from_millis(5);
+
+/// How long other processes may hold the lock on the lists of changes; each needs milliseconds.
+pub(crate) const UNDO_LOCK_TIME: Duration = Duration::from_secs(5);
+
+/// Between two looks at that lock, and at processes that are about to end.
+pub(crate) const UNDO_POLL: Duration = Duration::from_millis(5);
+
+/// A list of changes to the host, in bytes: thousands of interfaces.
+pub(crate) const UNDO_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How long the guardian may take to report for duty.
+pub(crate) const GUARDIAN_START_TIME: Duration = Duration::from_secs(10);
+
+/// How long the guardian may take to end after it was sent home, before it is left alone.
+pub(crate) const GUARDIAN_END_TIME: Duration = Duration::from_secs(2);
+
+/// How long a process may take to die after its pipe to the guardian ended.
+pub(crate) const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
