@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use tunnel::config::{CommonConfig, Forward, TunRoutes};
-use tunnel::target_rules::AllowedTarget;
+use tunnel_proto::AllowedTarget;
 
 use crate::exit::Problem;
 use crate::tun::TunSettings;
@@ -105,7 +105,7 @@ impl Settings {
                     .map(|target| {
                         target
                             .parse()
-                            .map_err(|error: tunnel::target_rules::NotATarget| error.to_string())
+                            .map_err(|error: tunnel_proto::NotATarget| error.to_string())
                     })
                     .collect::<Result<_, _>>()?;
             }
@@ -131,10 +131,10 @@ impl Settings {
             "gro" => common.gro = value.boolean()?,
             "receive_buffer_bytes" => common.receive_buffer_bytes = values::buffer(&value)?,
             "send_buffer_bytes" => common.send_buffer_bytes = values::buffer(&value)?,
-            "udp_idle_timeout_s" => common.udp_idle_timeout = values::seconds(&value)?,
-            "oversize" => common.oversize = values::oversize(&value.text()?)?,
-            "repair" => common.repair = values::repair(&value.text()?)?,
-            "queue_policy" => common.queue_policy = values::queue_policy(&value.text()?)?,
+            "udp_idle_timeout_s" => common.engine.udp_idle_timeout = values::seconds(&value)?,
+            "oversize" => common.engine.oversize = values::oversize(&value.text()?)?,
+            "repair" => common.engine.repair = values::repair(&value.text()?)?,
+            "queue_policy" => common.engine.queue_policy = values::queue_policy(&value.text()?)?,
             _ => return Err(keys::unknown(key)),
         }
         Ok(())
@@ -146,7 +146,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    use tunnel::config::{Oversize, Profile};
+    use tunnel::config::Profile;
+    use tunnel_proto::Oversize;
 
     use super::*;
 
@@ -200,8 +201,11 @@ mod tests {
                 bits_per_second: 500_000_000
             }
         );
-        assert_eq!(settings.common.oversize, Oversize::Drop);
-        assert_eq!(settings.common.repair, Some(std::time::Duration::from_millis(40)));
+        assert_eq!(settings.common.engine.oversize, Oversize::Drop);
+        assert_eq!(
+            settings.common.engine.repair,
+            Some(std::time::Duration::from_millis(40))
+        );
         assert_eq!(settings.forward.len(), 2);
         let problem = environment(&[("GRAMWAY_MAX_UDP_PAYLOAD", "big")]).unwrap_err();
         assert_eq!(problem.code() as u8, 78);

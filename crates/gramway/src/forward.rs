@@ -5,7 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tunnel::config::{Forward, Protocol};
+use tunnel::config::Forward;
+use tunnel_proto::Protocol;
 
 use crate::endpoint::{Endpoint, parse_port};
 

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use data_encoding::BASE64URL_NOPAD;
-use tunnel::secret::Token;
+use tunnel_proto::Token;
 
 use crate::endpoint::Endpoint;
 use crate::limits::{LINK_BYTES_MAX, LINK_ENDPOINTS_MAX, LINK_NAME_CHARACTERS_MAX};

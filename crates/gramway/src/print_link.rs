@@ -59,7 +59,7 @@ fn masque_text(link: &Link, certificate_pem: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::secret::Token;
+    use tunnel_proto::Token;
 
     use super::*;
     use crate::endpoint::Endpoint;

@@ -10,7 +10,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tunnel::config::Forward;
 use tunnel::handle::{Controller, Handle, Notice};
-use tunnel::snapshot::{Direction, Snapshot};
+use tunnel::snapshot::Snapshot;
+use tunnel_proto::Direction;
 
 use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, STOP_LIMIT};

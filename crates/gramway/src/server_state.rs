@@ -8,7 +8,7 @@
 use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
-use tunnel::secret::Token;
+use tunnel_proto::Token;
 
 use crate::endpoint::Endpoint;
 use crate::exit::Problem;

@@ -288,9 +288,8 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::snapshot::{
-        PathSnapshot, PeerSnapshot, QuicCounters, ShardSnapshot, Snapshot, StripeSnapshot,
-    };
+    use tunnel::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
+    use tunnel_proto::{PathSnapshot, PeerSnapshot};
 
     use super::*;
 
@@ -327,7 +326,7 @@ mod tests {
             path_mtu: 1_452,
             payload_unsplit: 1_402,
             queue_bytes: 0,
-            quic: QuicCounters::default(),
+            quic: Default::default(),
         });
         let alone = ShardSnapshot {
             state: "connected".into(),

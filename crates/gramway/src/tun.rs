@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::{FlockOperation, flock};
-use tunnel::config::{ClientId, ClientTun, Prefix, ServerTun, TunRoutes};
+use tunnel::config::{ClientTun, ServerTun, TunRoutes};
+use tunnel_proto::{ClientId, Prefix};
 
 use crate::exit::Problem;
 use crate::limits::CLIENT_NAMES_MAX;

@@ -2,33 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
-pub use masque::ip::{ClientId, Prefix};
 pub use quic::Profile;
-
-use crate::secret::Token;
-use crate::target_rules::AllowedTarget;
-
-/// What happens to a payload that does not fit one DATAGRAM frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Oversize {
-    /// Split over several datagrams where the peer is Gramway too; else dropped and counted.
-    #[default]
-    Split,
-    /// Always dropped and counted.
-    Drop,
-}
-
-/// Which datagram a full queue gives up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueuePolicy {
-    /// The datagram that finds no room.
-    #[default]
-    DropNewest,
-    /// The datagrams that have waited longest.
-    DropOldest,
-}
+use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Prefix, Protocol, Token};
 
 /// Settings that server and client share.
 #[derive(Clone, Debug)]
@@ -48,15 +24,8 @@ pub struct CommonConfig {
     pub receive_buffer_bytes: usize,
     /// Send buffer asked for on every UDP socket, in bytes.
     pub send_buffer_bytes: usize,
-    /// A UDP session without traffic for so long is closed (RFC 9298 section 3.1 recommends at least two minutes).
-    pub udp_idle_timeout: Duration,
-    /// What happens to payloads beyond one DATAGRAM frame.
-    pub oversize: Oversize,
-    /// Which datagram a full queue gives up.
-    pub queue_policy: QueuePolicy,
-    /// Client: ask for repair of UDP forwards and of IP packets that want little delay, in so much time, 1 to 500 ms
-    /// (specs/repair.md); `None`: none. A server repairs for whoever asks.
-    pub repair: Option<Duration>,
+    /// What sessions and queues go by.
+    pub engine: EngineConfig,
 }
 
 impl Default for CommonConfig {
@@ -69,10 +38,7 @@ impl Default for CommonConfig {
             gro: true,
             receive_buffer_bytes: crate::limits::SOCKET_RECEIVE_BUFFER_BYTES,
             send_buffer_bytes: crate::limits::SOCKET_SEND_BUFFER_BYTES,
-            udp_idle_timeout: crate::limits::UDP_IDLE_TIMEOUT,
-            oversize: Oversize::default(),
-            queue_policy: QueuePolicy::default(),
-            repair: None,
+            engine: EngineConfig::default(),
         }
     }
 }
@@ -159,15 +125,6 @@ pub struct ClientTun {
     pub offloads: bool,
     /// Directory of what is to be undone in the host's network.
     pub host_directory: PathBuf,
-}
-
-/// Protocol of a forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// UDP datagrams.
-    Udp,
-    /// TCP connections.
-    Tcp,
 }
 
 /// One `-L`: what the client listens on, and where the server sends it.

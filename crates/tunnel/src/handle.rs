@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packet_io::Waker;
+use tunnel_proto::Prefix;
 
-use crate::config::Prefix;
 use crate::snapshot::Snapshot;
 
 /// What the shards tell the program, in the order in which it happened.

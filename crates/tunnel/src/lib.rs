@@ -1,15 +1,10 @@
-//! The driver: event loops over `quic`, `masque` and `packet-io`, one for each shard, in the roles of server and client.
+//! The driver: event loops over `tunnel-proto` and `packet-io`, one for each shard, in the roles of server and client.
 
 pub mod config;
-pub mod core;
 mod driver;
-pub mod drops;
 pub mod handle;
 pub mod limits;
-pub mod room;
-pub mod secret;
 pub mod snapshot;
-pub mod target_rules;
 
 /// Runs a server.
 pub mod server {

@@ -1,4 +1,4 @@
-//! Every bound of the tunnel, with its unit and its reason.
+//! Every bound of the driver, with its unit and its reason.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub const SHARDS_MAX: usize = 16;
 pub const HANDOVER_PARCELS_MAX: usize = 1_024;
 
 /// What waits for one shard from the others, in bytes: as much as waits for a peer.
-pub const HANDOVER_BYTES_MAX: usize = QUEUE_BYTES_MAX;
+pub const HANDOVER_BYTES_MAX: usize = tunnel_proto::limits::QUEUE_BYTES_MAX;
 
 /// Connections that a stripe gives up at most because a sibling is on the same shard of the server: with two shards
 /// one in 64 clients still has both stripes on one.
@@ -26,94 +26,8 @@ pub const SOCKET_RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// Send buffer asked for on UDP sockets, in bytes: several full trains.
 pub const SOCKET_SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// A UDP session without traffic is closed after this; RFC 9298 section 3.1 says at least two minutes.
-pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
-pub const QUEUE_BYTES_MAX: usize = 2 << 20;
-
-/// Datagrams of one peer, in bytes, above which inner sockets are not read while QUIC still has something to send at
-/// once: a batch of coalesced datagrams holds more than one flush sends, and what waits in a socket waits cheaper.
-pub const QUEUE_INTAKE_BYTES: usize = 256 << 10;
-
 /// Flushes of at most [`quic::limits::OUTBOX_TRAINS`] trains in one turn.
 pub const FLUSHES_PER_TURN: usize = 4;
-
-/// How much of a peer's queue one flow may hold, in multiples of the room that is free: alone it takes three quarters, and
-/// however many wait, one more finds room.
-pub const FLOW_SHARES_OF_FREE_ROOM: usize = 3;
-
-/// What a flow sends before the next one has its turn, in bytes: eight full packets, so that trains stay long; a millisecond
-/// at 100 Mbit/s.
-pub const FLOW_TURN_BYTES: usize = 12 << 10;
-
-/// A delay in the queue above this, for [`STANDING_INTERVAL`], is too long for a flow that answers loss (RFC 8289 section
-/// 4.3).
-pub const STANDING_DELAY: Duration = Duration::from_millis(5);
-
-/// About the longest round trip of ordinary paths (RFC 8289 section 4.2).
-pub const STANDING_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Emptied flows of a peer whose memory is kept for the next ones, with at most [`SPARE_FLOW_ENTRIES`] datagrams of room.
-pub const SPARE_FLOWS: usize = 64;
-
-/// Datagrams that the memory of a spare flow has room for.
-pub const SPARE_FLOW_ENTRIES: usize = 2_048;
-
-/// A datagram that waited longer is worth nothing to those who use UDP.
-pub const QUEUE_TIME_MAX: Duration = Duration::from_millis(50);
-
-/// Round trips that the fragments of one payload may wait, where that is longer than [`QUEUE_TIME_MAX`]: a new
-/// connection's window doubles with each, and the largest payload takes three of them.
-pub const FRAGMENT_ROUND_TRIPS: u32 = 3;
-
-/// Datagrams that wait for the tunnel to come up, in bytes, for all sessions of a client.
-pub const WAITING_BYTES_MAX: usize = 1 << 20;
-
-/// How long a datagram waits for the tunnel to come up.
-pub const WAITING_TIME_MAX: Duration = Duration::from_secs(2);
-
-/// Datagrams of one peer that overtook their request or wait for its target, in bytes. It holds before the token, too.
-pub const EARLY_BYTES_MAX: usize = 64 << 10;
-
-/// How long a datagram waits for a request that it overtook, at least; a smoothed round trip where that is longer.
-pub const EARLY_TIME_MIN: Duration = Duration::from_millis(100);
-
-/// How long datagrams of a known request wait for its target to be resolved and opened.
-pub const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// UDP sessions of one client, and of one server. Beyond it the idlest one goes.
-pub const UDP_SESSIONS_MAX: usize = 8_192;
-
-/// A session whose request was refused answers its source with silence for this long, instead of asking again for
-/// every datagram.
-pub const REFUSED_HOLD: Duration = Duration::from_secs(5);
-
-/// How often idle sessions and forgotten fragments are looked for.
-pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Wrong tokens on one connection, after which it is closed.
-pub const WRONG_TOKENS_PER_CONNECTION: u32 = 3;
-
-/// Wrong tokens from one prefix (IPv4 /24, IPv6 /56) within [`WRONG_TOKENS_WINDOW`], after which its connections are
-/// closed at their first wrong token.
-pub const WRONG_TOKENS_PER_PREFIX: u32 = 30;
-
-/// The time over which wrong tokens are counted.
-pub const WRONG_TOKENS_WINDOW: Duration = Duration::from_secs(60);
-
-/// Prefixes whose wrong tokens are remembered; the oldest goes first.
-pub const WRONG_TOKEN_PREFIXES: usize = 4_096;
-
-/// Bytes that one arena of queued datagrams holds: small enough to stay in the second-level cache.
-pub const ARENA_BYTES: usize = 128 << 10;
-
-/// Copies that all sessions of one peer keep for repair, in bytes: a hundred busy flows of full packets in both directions.
-/// Beyond it, payloads go without.
-pub const REPAIR_BYTES_MAX: usize = 16 << 20;
-
-/// A session with repair that sends, or hears, nothing for so long gives its copies back: the longest latency twice.
-pub const REPAIR_REST: Duration = Duration::from_secs(1);
 
 /// Messages received from the outer socket with one call, 64 KiB each.
 pub const OUTER_RECEIVE_SLOTS: usize = 8;
@@ -170,8 +84,7 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;
 
-const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
-const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);
+const _: () = assert!(tunnel_proto::limits::STREAM_READ_BYTES <= TCP_WRITE_BYTES);
 const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
 
 /// How long a server's own addresses are remembered for the target rules.
@@ -179,24 +92,6 @@ pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
 
 /// A server whose port is reported closed, and that was not heard for so long, is given up before the idle timeout.
 pub const REFUSED_SILENCE: Duration = Duration::from_secs(1);
-
-/// ICMP answers of one shard per second (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
-pub const ICMP_PER_SECOND: u32 = 100;
-
-/// ICMP answers of one shard at once: a traceroute of thirty hops with three probes each.
-pub const ICMP_BURST: u32 = 100;
-
-/// Leases that a server keeps, of clients that are there and of those that were: 100 bytes each.
-pub const LEASES_MAX: usize = 16_384;
-
-/// Routes of a server that a client puts into its routing table.
-pub const IP_ROUTES_MAX: usize = 1_024;
-
-/// Packets that one super-packet can become: the most that `packet` cuts it into.
-pub const SUPER_PACKET_SEGMENTS_MAX: usize = 8_192;
-
-/// How long an IP packet may wait for the path.
-pub const PACKET_TIME_MAX: Duration = QUEUE_TIME_MAX;
 
 /// The least MTU of IPv6, in bytes (RFC 8200 section 5).
 pub const IPV6_MTU_MIN: u32 = packet::limits::IPV6_MTU_MIN as u32;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
-pub use quic::Counters as QuicCounters;
+use quic::Counters as QuicCounters;
 use serde::Serialize;
+use tunnel_proto::{Direction, PeerSnapshot, add_counts};
 
 /// All counters of a running server or client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -99,31 +100,6 @@ pub struct HandoverCounters {
     pub taken: u64,
     /// Given up because the other shard does not keep up or does not exist.
     pub dropped: u64,
-}
-
-/// One direction of the datagram path.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Direction {
-    /// Datagrams that came in.
-    pub accepted: u64,
-    /// Fragments beyond the first of each payload that was split.
-    pub split: u64,
-    /// Into QUIC: parity datagrams made (specs/repair.md).
-    pub parity_sent: u64,
-    /// Bytes of these.
-    pub parity_sent_bytes: u64,
-    /// Out of QUIC: payloads that were lost and rebuilt from parity.
-    pub repaired: u64,
-    /// Datagrams that were sent on; where a payload is split, fragments.
-    pub sent: u64,
-    /// Fragments beyond the first of each payload that was put together.
-    pub joined: u64,
-    /// Out of QUIC: parity datagrams, used or not.
-    pub parity_received: u64,
-    /// Datagrams that wait in a queue or in reassembly.
-    pub waiting: u64,
-    /// Datagrams dropped, by reason; reasons with zero are left out.
-    pub drops: BTreeMap<String, u64>,
 }
 
 /// What a UDP socket counts.
@@ -227,65 +203,6 @@ pub struct Gauge {
     pub total: u64,
 }
 
-/// One living QUIC connection.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PeerSnapshot {
-    /// The peer's address.
-    pub remote: SocketAddr,
-    /// Whether a valid token has been seen.
-    pub authenticated: bool,
-    /// Smoothed round-trip time in milliseconds.
-    pub rtt_ms: f64,
-    /// Congestion window in bytes.
-    pub congestion_window_bytes: u64,
-    /// What congestion control believes of the path.
-    pub path: PathSnapshot,
-    /// Path MTU in bytes of UDP payload.
-    pub path_mtu: u16,
-    /// Largest UDP payload that travels in one datagram at present.
-    pub payload_unsplit: usize,
-    /// Bytes in the datagram queue.
-    pub queue_bytes: usize,
-    /// Counters of this connection.
-    pub quic: QuicCounters,
-}
-
-/// What congestion control believes of a path, and what it does about it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct PathSnapshot {
-    /// The profile: `throughput`, `latency` or `fixed`.
-    pub profile: &'static str,
-    /// What it is doing: [`quic::Phase`].
-    pub phase: quic::Phase,
-    /// What the path delivers, in bits of QUIC packets per second; 0 before the first measurement.
-    pub bandwidth_bits_per_second: u64,
-    /// Pacing rate; `None` where trains are not paced.
-    pub pacing_bits_per_second: Option<u64>,
-    /// Bytes in flight.
-    pub in_flight_bytes: u64,
-    /// The round trip without a queue, in milliseconds.
-    pub base_round_trip_ms: f64,
-    /// The queue on the path in the last round trip, at its shortest, in milliseconds.
-    pub queueing_delay_ms: f64,
-    /// Part of the packets that is lost however little is sent, 0 to 1.
-    pub random_loss: f64,
-}
-
-impl PathSnapshot {
-    pub(crate) fn new(report: &quic::ConnectionReport) -> Self {
-        Self {
-            profile: report.profile.name(),
-            phase: report.path.phase,
-            bandwidth_bits_per_second: report.path.bandwidth_bytes_per_second.saturating_mul(8),
-            pacing_bits_per_second: report.pacing_bits_per_second,
-            in_flight_bytes: report.in_flight,
-            base_round_trip_ms: report.path.base_round_trip.as_secs_f64() * 1e3,
-            queueing_delay_ms: report.path.queueing_delay.as_secs_f64() * 1e3,
-            random_loss: f64::from(report.path.random_loss_per_million) / 1e6,
-        }
-    }
-}
-
 impl Snapshot {
     /// The sums over all shards of a process; `None` where there is none.
     pub(crate) fn merge(parts: Vec<Self>) -> Option<Self> {
@@ -347,27 +264,6 @@ fn state_rank(state: &str) -> u8 {
         "reconnecting" => 1,
         "connected" | "listening" => 2,
         _ => 3,
-    }
-}
-
-fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
-    for (name, count) in other {
-        *sum.entry(name).or_default() += count;
-    }
-}
-
-impl AddAssign for Direction {
-    fn add_assign(&mut self, other: Self) {
-        self.accepted += other.accepted;
-        self.split += other.split;
-        self.parity_sent += other.parity_sent;
-        self.parity_sent_bytes += other.parity_sent_bytes;
-        self.repaired += other.repaired;
-        self.sent += other.sent;
-        self.joined += other.joined;
-        self.parity_received += other.parity_received;
-        self.waiting += other.waiting;
-        add_counts(&mut self.drops, other.drops);
     }
 }
 

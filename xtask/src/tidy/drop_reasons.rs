@@ -72,7 +72,10 @@ mod tests {
     #[test]
     fn every_variant_must_be_told_in_any_spelling() {
         let found = |text: &str| -> Vec<usize> {
-            let tree = Tree::of(&[("ARCHITECTURE.md", text), ("crates/tunnel/src/drops.rs", ENUM)]);
+            let tree = Tree::of(&[
+                ("ARCHITECTURE.md", text),
+                ("crates/tunnel-proto/src/drops.rs", ENUM),
+            ]);
             check(&tree).iter().map(|finding| finding.line).collect()
         };
         assert_eq!(found("`queue_full` and `TooLarge`"), []);

@@ -11,7 +11,7 @@ use super::{Finding, manifest};
 const RULE: &str = "pure";
 
 /// The crates that are pure.
-pub(super) const PURE_CRATES: [&str; 5] = ["packet", "quic", "masque", "repair", "sim"];
+pub(super) const PURE_CRATES: [&str; 6] = ["packet", "quic", "masque", "repair", "tunnel-proto", "sim"];
 
 /// Crates that do I/O or stand above the pure ones.
 const IO_CRATES: [&str; 20] = [

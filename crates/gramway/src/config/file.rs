@@ -98,7 +98,10 @@ mod tests {
         assert_eq!(settings.listen, Some(super::super::DEFAULT_LISTEN));
         assert_eq!(settings.common.receive_buffer_bytes, common.receive_buffer_bytes);
         assert_eq!(settings.common.send_buffer_bytes, common.send_buffer_bytes);
-        assert_eq!(settings.common.udp_idle_timeout, common.udp_idle_timeout);
+        assert_eq!(
+            settings.common.engine.udp_idle_timeout,
+            common.engine.udp_idle_timeout
+        );
     }
 
     #[test]

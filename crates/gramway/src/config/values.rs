@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tunnel::config::{Oversize, Prefix, Profile, QueuePolicy};
+use tunnel::config::Profile;
+use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 
 use super::keys::Kind;
 use crate::limits::{

@@ -3,9 +3,11 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use host::Monitor;
 use packet_io::{Interest, UdpSocket};
 use quic::CloseReason;
 use rand::Rng;
+use tunnel_proto::{RequestId, ServerShard, Target};
 
 use super::delivery::udp_payload_ceiling;
 use super::ip::MTU_INTERVAL;
@@ -13,10 +15,8 @@ use super::ip::client::{ClientHost, Way};
 use super::resolver::Answer;
 use super::stripes::SharedStripes;
 use super::{Inner, Role, Shard, Token};
-use crate::core::{RequestId, ServerShard, Target};
 use crate::handle::{Failure, Notice};
 use crate::limits;
-use host::Monitor;
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 const TICK: Duration = Duration::from_millis(500);
@@ -389,10 +389,10 @@ impl Shard {
                 |(_, inner)| matches!(inner, Some(Inner::Tcp(relay)) if !relay.open && relay.deadline <= now),
             )
             .map(|(index, _)| index)
-            .filter(|index| self.engine.is_queued(RequestId(*index)))
+            .filter(|index| self.engine.is_queued(RequestId::from_index(*index)))
             .collect();
         for index in overdue {
-            let id = RequestId(index);
+            let id = RequestId::from_index(index);
             self.tcp.failed += 1;
             self.tell_refused(
                 now,

@@ -9,11 +9,10 @@ use packet::checksum::ChecksumState;
 use packet::{Ecn, Train, TrainLimits};
 use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, route_mtu};
 use quic::Path;
+use tunnel_proto::{Account, Deliver, DropReason, RequestId};
 
 use super::Parcel;
 use super::ip::end::TunEnd;
-use crate::core::{Deliver, RequestId};
-use crate::drops::{Account, DropReason};
 use crate::limits;
 
 /// IP and UDP headers, in bytes.

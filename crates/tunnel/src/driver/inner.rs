@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use packet_io::{DatagramSocket, Interest, Ready, ReceiveBatch, UdpSocket};
+use tunnel_proto::RequestId;
 
 use super::relay::{Relay, Step};
 use super::{Role, Shard, Token, report, server};
-use crate::core::RequestId;
 use crate::limits;
 
 /// The inner end of a request.

@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet_io::DatagramSocket;
+use tunnel_proto::{DropReason, RequestId};
 
 use super::{Inner, Parcel, Shard};
-use crate::core::RequestId;
-use crate::drops::DropReason;
 use crate::limits;
 
 impl Shard {

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 
 use packet_io::{SocketOptions, UdpSocket, listen_tcp_group};
+use tunnel_proto::{Protocol, RequestId, Target};
 
 use super::outer;
 use super::start::unavailable;
-use crate::config::{CommonConfig, Forward, Protocol};
-use crate::core::{RequestId, Target};
+use crate::config::{CommonConfig, Forward};
 use crate::handle::Failure;
 
 /// A UDP listener and the sessions behind it.

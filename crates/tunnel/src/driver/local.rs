@@ -4,10 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use packet_io::Interest;
+use tunnel_proto::{Ending, Protocol, ProxyError, RequestId};
 
 use super::{Inner, Parcel, Relay, Role, Shard, Token};
-use crate::config::Protocol;
-use crate::core::{Ending, ProxyError, RequestId};
 use crate::handle::Notice;
 use crate::limits;
 
@@ -126,7 +125,7 @@ impl Shard {
         let client = self.client();
         if client
             .refusal_told
-            .is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD)
+            .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
         {
             client.refusal_told = Some(now);
             self.notify(Notice::Warning { text });

@@ -26,11 +26,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, Poller, Ready, ReceiveBatch};
+use tunnel_proto::{Action, Engine, RequestId, Room};
 
 use crate::config::CommonConfig;
-use crate::core::{Action, Engine, RequestId};
 use crate::handle::{Command, Failure, Notice};
-use crate::room::Room;
 use crate::snapshot::{IoCounters, Snapshot, TcpCounters};
 use client::Client;
 use delivery::Delivery;
@@ -143,7 +142,7 @@ impl Shard {
                 Token::TcpListener(index) => self.accept_tcp(now, index),
                 Token::Tun => self.read_tun(now),
                 Token::Monitor => self.uplink_news(now),
-                Token::Request(index) => self.inner_ready(now, RequestId(index), *event),
+                Token::Request(index) => self.inner_ready(now, RequestId::from_index(index), *event),
             }
         }
         ready.clear();

@@ -12,8 +12,8 @@ use bytes::BytesMut;
 use packet::Ecn;
 use packet_io::{VNET_HEADER_BYTES, Waker};
 use quic::Path;
+use tunnel_proto::Owner;
 
-use crate::core::Owner;
 use crate::limits;
 use crate::snapshot::HandoverCounters;
 

@@ -9,8 +9,8 @@ use bytes::{Buf, Bytes};
 use packet_io::Interest;
 use rustix::buffer::spare_capacity;
 use rustix::net::sockopt;
+use tunnel_proto::{Body, Engine, RequestId};
 
-use crate::core::{Body, Engine, RequestId};
 use crate::limits;
 use crate::snapshot::TcpCounters;
 

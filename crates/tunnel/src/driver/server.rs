@@ -6,15 +6,13 @@ use std::time::Instant;
 
 use packet_io::{Interest, Poller, UdpSocket};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
+use tunnel_proto::{Ending, Protocol, ProxyError, RequestId, Target, TargetRules};
 
 use super::ip::MTU_INTERVAL;
 use super::ip::server::ServerHost;
 use super::resolver::Answer;
 use super::{Inner, Relay, Role, Shard, Token, outer};
-use crate::config::Protocol;
-use crate::core::{Ending, ProxyError, RequestId, Target};
 use crate::limits;
-use crate::target_rules::TargetRules;
 
 /// What a server's driver knows besides.
 pub(super) struct Server {
@@ -110,7 +108,7 @@ impl Shard {
     }
 
     pub(super) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
-        let id = RequestId((answer.purpose >> PURPOSE_SHIFT) as usize);
+        let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
             return;
         };
@@ -278,7 +276,7 @@ impl Shard {
         if now < server.next_sweep {
             return;
         }
-        server.next_sweep = now + limits::SWEEP_INTERVAL;
+        server.next_sweep = now + tunnel_proto::limits::SWEEP_INTERVAL;
         let overdue: Vec<usize> = self
             .inner
             .iter()
@@ -287,7 +285,7 @@ impl Shard {
             .map(|(index, _)| index)
             .collect();
         for index in overdue {
-            let id = RequestId(index);
+            let id = RequestId::from_index(index);
             let is_connecting =
                 matches!(&self.inner[index], Some(Inner::Opening(opening)) if opening.connecting.is_some());
             self.set_error(

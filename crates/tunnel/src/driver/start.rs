@@ -6,8 +6,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use host::Monitor;
 use packet_io::{DatagramSocket, Interest, Poller, SocketOptions, UdpSocket, Waker};
 use quic::{EndpointParameters, ServerParameters};
+use tunnel_proto::{Engine, Room, ServerShard, TargetRules};
 
 use super::aead;
 use super::client::Client;
@@ -21,13 +23,9 @@ use super::server::Server;
 use super::stripes::SharedStripes;
 use super::{Delivery, Role, Shard, Token, inner_batch};
 use crate::config::{ClientConfig, CommonConfig, ServerConfig};
-use crate::core::{Engine, ServerShard};
 use crate::handle::{Controller, Failure, Handle, Line, Notice};
 use crate::limits;
-use crate::room::Room;
 use crate::snapshot::{IoCounters, TcpCounters};
-use crate::target_rules::TargetRules;
-use host::Monitor;
 
 /// Starts a server.
 ///
@@ -47,7 +45,7 @@ pub fn start_server(config: ServerConfig) -> Result<Handle, Failure> {
         };
         let endpoint = quic::Endpoint::new(&parameters, Some(server))
             .map_err(|error| Failure::Configuration(error.to_string()))?;
-        let engine = Engine::server(endpoint, config.tokens.clone(), config.common.clone());
+        let engine = Engine::server(endpoint, config.tokens.clone(), config.common.engine.clone());
         let role = Role::Server(Server::new(TargetRules::new(config.allowed_targets.clone()), now));
         parts.push((engine, role));
     }
@@ -115,7 +113,7 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
         let parameters = endpoint_parameters(&config.common, reset_key, quic::Shard::SOLE)?;
         let endpoint = quic::Endpoint::new(&parameters, None)
             .map_err(|error| Failure::Configuration(error.to_string()))?;
-        let engine = Engine::client(endpoint, &config.token, config.common.clone());
+        let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
         let (servers, stripes) = (config.servers.clone(), stripes.clone());
         let mut client = Client::new(servers, config.pin, config.bind, index, stripes, now);
         client.tcp_listeners = listeners.tcp;
@@ -236,7 +234,7 @@ fn assemble(parts: Vec<(Engine, Role)>, common: &CommonConfig, now: Instant) -> 
     }
     let wakers: Vec<_> = lines.iter().map(|line| line.waker.clone()).collect();
     let neighbours = Neighbours::new(&wakers);
-    let sessions = Room::divided(limits::UDP_SESSIONS_MAX, count);
+    let sessions = Room::divided(tunnel_proto::limits::UDP_SESSIONS_MAX, count);
     let tcp = Room::divided(limits::TCP_CONNECTIONS_MAX, count);
     let rooms = sessions.into_iter().zip(tcp);
     let mut shards = Vec::with_capacity(count);

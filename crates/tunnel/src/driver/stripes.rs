@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::core::ServerShard;
+use tunnel_proto::ServerShard;
+
 use crate::handle::Notice;
 
 /// All stripes, shared by the shards of a client.

@@ -1,6 +1,6 @@
 //! What a poller's event is about, in one number.
 
-use crate::core::RequestId;
+use tunnel_proto::RequestId;
 
 /// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

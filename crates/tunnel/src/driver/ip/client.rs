@@ -5,20 +5,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use packet_io::{InterfaceName, UdpSocket};
-
-use super::device::{Device, failure};
-use super::end::TunEnd;
-use super::holders::Holders;
-use crate::config::{ClientTun, Prefix, TunRoutes};
-use crate::core::{Assignment, ProxyError};
-use crate::driver::{Role, Shard, outer};
-use crate::handle::{Failure, Notice};
-use crate::limits;
 use host::{
     self, HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, Network, ReversePathFilter, Route, Undo, Uplink,
     reverse_path_filter, set_link_dns,
 };
+use packet_io::{InterfaceName, UdpSocket};
+use tunnel_proto::{Assignment, Prefix, ProxyError};
+
+use super::device::{Device, failure};
+use super::end::TunEnd;
+use super::holders::Holders;
+use crate::config::{ClientTun, TunRoutes};
+use crate::driver::{Role, Shard, outer};
+use crate::handle::{Failure, Notice};
+use crate::limits;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
 #[derive(Clone)]

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use host::{GuardianProgram, HostError, Network, Undo, can_administer, recover};
 use packet_io::{TunDevice, TunOffloads, TunOpenError};
 
 use super::end::TunEnd;
 use crate::handle::{Failure, Notice};
-use host::{GuardianProgram, HostError, Network, Undo, can_administer, recover};
 
 /// A device that is down and has no address, and what its set-up needs.
 pub(in crate::driver) struct Device {

@@ -6,8 +6,8 @@ use packet::coalesce::{Coalescer, MergeRules, PushError, SuperPacket};
 use packet::segmentation::Segmenter;
 use packet::vnet::GsoType;
 use packet_io::{TUN_READ_BYTES_MAX, TunError, TunQueue, VNET_HEADER_BYTES};
+use tunnel_proto::{Account, DropReason};
 
-use crate::drops::{Account, DropReason};
 use crate::snapshot::TunCounters;
 
 /// A shard's end of the TUN device.

@@ -12,9 +12,9 @@ pub(super) mod server;
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, VNET_HEADER_BYTES};
+use tunnel_proto::{Action, Elsewhere};
 
 use super::{Parcel, Role, Shard, Token};
-use crate::core::{Action, Elsewhere};
 use crate::handle::Failure;
 use crate::limits;
 

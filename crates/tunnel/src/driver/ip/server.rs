@@ -9,21 +9,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use host::{Nat, Network, Undo, forwarding_blockers};
+use tunnel_proto::{
+    Elsewhere, Engine, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
+    own_address,
+};
+
 use super::device::{Device, failure};
 use super::end::TunEnd;
-use crate::config::{Prefix, ServerTun};
-use crate::core::{
-    Elsewhere, Engine, IpService, Leases, Owner, ProxyError, RequestId, StoredLease, own_address,
-};
+use crate::config::ServerTun;
 use crate::driver::{Parcel, Role, Shard};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
-use crate::target_rules::TargetRules;
-use host::{Nat, Network, Undo, forwarding_blockers};
 
-/// Bytes of the longest file of leases that is read: [`limits::LEASES_MAX`] of them.
-const LEASES_BYTES_MAX: usize = limits::LEASES_MAX * 160;
+/// Bytes of the longest file of leases that is read: [`tunnel_proto::limits::LEASES_MAX`] of them.
+const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 160;
 
 /// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
 #[derive(Clone)]
@@ -167,7 +168,7 @@ impl ServerHost {
         if now < state.next_save && !at_once {
             return None;
         }
-        state.next_save = now + limits::SWEEP_INTERVAL;
+        state.next_save = now + tunnel_proto::limits::SWEEP_INTERVAL;
         if !state.leases.take_changed() {
             return None;
         }
@@ -294,7 +295,7 @@ impl Shard {
         if let Role::Server(server) = &mut self.role
             && server
                 .exhaustion_told
-                .is_none_or(|told| now.duration_since(told) >= limits::REFUSED_HOLD)
+                .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
         {
             server.exhaustion_told = Some(now);
             self.notify(Notice::Warning { text });

@@ -1,0 +1,125 @@
+//! From QUIC to the TUN: packets of a session's datagrams are held against the rules of this end and delivered.
+
+use std::time::Instant;
+
+use packet::checksum::ChecksumState;
+use packet::icmp::{self, Unreachable};
+use packet::ip::{IpVersion, IpView, flow_key};
+use packet::mss::clamp_mss;
+use packet::vnet::VnetHeader;
+
+use super::{is_confined, is_congestion_controlled, is_syn, port_of};
+use crate::drops::DropReason;
+use crate::engine::queue::FlowId;
+use crate::engine::request::{Kind, RequestId};
+use crate::engine::{Deliver, State};
+
+impl State {
+    /// One packet of the session `id`; it is counted as accepted already.
+    pub(in crate::engine) fn take_packet(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        packet: &[u8],
+        checksum: ChecksumState,
+        deliver: &mut impl Deliver,
+    ) {
+        let Ok(view) = IpView::parse(packet) else {
+            return self.ledger.egress.drop(DropReason::Malformed, 1);
+        };
+        // What follows the packet is padding of an inner link (RFC 9484 section 6).
+        let packet = &packet[..view.total_bytes];
+        if checksum == ChecksumState::Partial && !can_be_partial(&view, packet) {
+            return self.ledger.egress.drop(DropReason::Malformed, 1);
+        }
+        if let Err(reason) = self.may_leave(id, &view, packet) {
+            self.ledger.egress.drop(reason, 1);
+            return self.refuse_at_peer(now, id, packet, reason);
+        }
+        if is_syn(&view, packet) {
+            let mtu = self.packet_max(id);
+            let mut copy = std::mem::take(&mut self.ip.scratch);
+            copy.clear();
+            copy.extend_from_slice(packet);
+            let _ = clamp_mss(&mut copy, mtu, checksum);
+            deliver.deliver_packet(&copy, checksum);
+            self.ip.scratch = copy;
+        } else {
+            deliver.deliver_packet(packet, checksum);
+        }
+    }
+
+    /// Whether a packet of the peer may go on: at both ends both addresses are looked at.
+    fn may_leave(&mut self, id: RequestId, view: &IpView, packet: &[u8]) -> Result<(), DropReason> {
+        let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
+            return Err(DropReason::UnknownSession);
+        };
+        if is_confined(view.destination) || view.source_routed {
+            return Err(DropReason::PolicyDenied);
+        }
+        let Some(service) = &self.ip.service else {
+            if is_confined(view.source) || !session.routes.allows(view.source, view.protocol) {
+                return Err(DropReason::SourceSpoofed);
+            }
+            return if session.is_of_client(view.destination) {
+                Ok(())
+            } else {
+                Err(DropReason::NoRoute)
+            };
+        };
+        if !session.is_of_client(view.source) {
+            return Err(DropReason::SourceSpoofed);
+        }
+        let to = (view.destination, port_of(view, packet).unwrap_or(0));
+        if session.allowed_last != Some(to) {
+            service.admits(to.0, to.1, view.protocol)?;
+            session.allowed_last = Some(to);
+        }
+        Ok(())
+    }
+
+    /// A server tells a client why its packet goes no further.
+    fn refuse_at_peer(&mut self, now: Instant, id: RequestId, packet: &[u8], reason: DropReason) {
+        let (why, Some(service)) = (reason, &self.ip.service) else {
+            return;
+        };
+        let why = match why {
+            DropReason::NoRoute => Unreachable::NoRoute,
+            DropReason::PolicyDenied => Unreachable::Prohibited,
+            _ => return,
+        };
+        let is_ipv4 = packet[0] >> 4 == 4;
+        let Some(from) = service.own_address(is_ipv4) else {
+            return;
+        };
+        if !self.ip.bucket.take(now) {
+            return;
+        }
+        let Some(mut answer) = icmp::unreachable(packet, why, from) else {
+            return;
+        };
+        let Ok(view) = IpView::parse(&answer) else {
+            return;
+        };
+        let flow = FlowId {
+            hash: flow_key(&view, &answer).hash(self.ip.flow_seed),
+            is_controlled: is_congestion_controlled(view.protocol),
+        };
+        // It is only an answer: where it does not fit, the packet was dropped in silence.
+        let _ = self.enqueue_packet(now, id, flow, &VnetHeader::default(), &view, &mut answer);
+    }
+}
+
+/// Whether a packet can have an unfinished checksum: TCP or UDP, not a fragment, with room for the field (CSUM-3).
+fn can_be_partial(view: &IpView, packet: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    let bytes = packet.len() - view.transport_offset;
+    !view.fragment
+        && match view.protocol {
+            TCP => bytes >= 20,
+            UDP => bytes >= 8,
+            _ => false,
+        }
+        && (view.version == IpVersion::V4 || view.transport_offset >= 40)
+}

@@ -1,0 +1,517 @@
+//! Bytes of streams: HTTP/3 control, requests and responses, and the content of TCP forwards, both ways.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use masque::capsule::{self, Capsule};
+use masque::{Code, Item, MessageError, Role};
+use quic::{ConnectionKey, Dir, Read, StreamError, StreamId};
+
+use super::request::{Kind, Phase, Request, RequestId};
+use super::{Action, Deliver, Ending, Engine, State, masque_code, owned, quarter};
+use crate::drops::DropReason;
+use crate::limits;
+
+/// What a TCP forward's content is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The limit was reached; there may be more.
+    More,
+    /// Nothing more at present; [`Action::BodyReadable`] follows.
+    Blocked,
+    /// The peer has sent everything.
+    Finished,
+    /// The peer broke off.
+    Reset,
+}
+
+impl Engine {
+    pub(super) fn take_stream(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        stream: StreamId,
+        deliver: &mut impl Deliver,
+    ) {
+        if stream.dir() == Dir::Bi && self.state.role == Role::Server {
+            let mut request = Request::new(Role::Server, Kind::Undecided, Phase::Headers, now);
+            request.connection = Some(connection);
+            request.stream = Some(stream);
+            let id = self.state.insert_request(request);
+            if let Some(peer) = self.state.peer(connection) {
+                peer.requests.insert(quarter(stream), id);
+            }
+        }
+        self.read_stream(now, connection, stream, deliver);
+    }
+
+    pub(super) fn read_stream(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        stream: StreamId,
+        deliver: &mut impl Deliver,
+    ) {
+        if stream.dir() == Dir::Uni {
+            return self.read_control(now, connection, stream);
+        }
+        let Some(id) = self
+            .state
+            .peer(connection)
+            .and_then(|peer| peer.request(quarter(stream)))
+            .filter(|id| {
+                self.state
+                    .requests
+                    .get(id.0)
+                    .is_some_and(|request| request.phase != Phase::Closing)
+            })
+        else {
+            return;
+        };
+        let is_body = self.state.requests.get(id.0).is_some_and(|request| {
+            matches!(request.kind, Kind::Tcp) && matches!(request.phase, Phase::Open | Phase::Opening)
+        });
+        if is_body {
+            self.state.announce_body(id);
+        } else {
+            self.read_message(now, id, deliver);
+        }
+    }
+
+    /// The peer's control and QPACK streams, and unknown ones (RFC 9114 section 6.2).
+    fn read_control(&mut self, now: Instant, connection: ConnectionKey, stream: StreamId) {
+        let number = u64::from(stream);
+        loop {
+            let read = self.endpoint.read(connection, stream, limits::STREAM_READ_BYTES);
+            let Some(peer) = self.state.peer(connection) else {
+                return;
+            };
+            let result = match read {
+                Ok(Read::Data(bytes)) => peer.h3.handle_uni(number, &bytes),
+                Ok(Read::Blocked) => break,
+                Ok(Read::Finished) | Err(StreamError::Reset(_)) => {
+                    let closed = peer.h3.handle_uni_closed(number);
+                    if let Err(error) = closed {
+                        self.state.broken.push((connection, error));
+                    }
+                    break;
+                }
+                Err(StreamError::Closed) => break,
+            };
+            match result {
+                Ok(masque::UniDisposition::Continue) => {}
+                Ok(masque::UniDisposition::Stop) => {
+                    self.endpoint
+                        .stop(connection, stream, masque_code(Code::StreamCreationError));
+                    break;
+                }
+                Err(error) => {
+                    self.state.broken.push((connection, error));
+                    break;
+                }
+            }
+        }
+        while let Some(event) = self.state.peer(connection).and_then(|peer| peer.h3.poll_event()) {
+            match event {
+                masque::Event::Settings(_) if self.state.role == Role::Client => {
+                    self.begin_session(now, connection)
+                }
+                masque::Event::Goaway(_) if self.current == Some(connection) => {
+                    self.state.actions.push_back(Action::GoingAway);
+                }
+                masque::Event::Settings(_) | masque::Event::Goaway(_) => {}
+            }
+        }
+    }
+
+    /// Headers, and the capsules of UDP sessions.
+    fn read_message(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
+        loop {
+            match self.next_item(id) {
+                Ok(Next::Item(Item::Headers(list))) => match self.state.role {
+                    Role::Server => self.judge(now, id, &list),
+                    Role::Client => self.answered(now, id, &list, deliver),
+                },
+                Ok(Next::Item(Item::Data(bytes))) => {
+                    self.state.take_content(now, id, bytes.clone(), deliver);
+                    if let Err(error) = self.take_capsules(now, id, bytes, deliver) {
+                        return self.fail(id, Failure::Message(error));
+                    }
+                }
+                Ok(Next::Item(Item::Trailers(_))) => {}
+                // Addresses and routes that came together are told together.
+                Ok(Next::Blocked) => return self.state.tell_news(id),
+                Ok(Next::Finished) => return self.peer_finished(id),
+                Err(error) => return self.fail(id, error),
+            }
+            // What follows the headers of a TCP forward is the driver's to read.
+            match self.state.requests.get(id.0) {
+                Some(request) if matches!(request.kind, Kind::Tcp) => {
+                    return self.state.announce_body(id);
+                }
+                Some(request) if request.phase != Phase::Ended => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// The next item of a request's stream.
+    fn next_item(&mut self, id: RequestId) -> Result<Next, Failure> {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return Err(Failure::Gone);
+        };
+        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+            return Err(Failure::Gone);
+        };
+        if request.peer_finished {
+            return Ok(Next::Finished);
+        }
+        loop {
+            if let Some(item) = request.reader.next(&mut request.input)? {
+                return Ok(Next::Item(item));
+            }
+            match self.endpoint.read(connection, stream, limits::STREAM_READ_BYTES) {
+                Ok(Read::Data(bytes)) => request.input = bytes,
+                Ok(Read::Blocked) => return Ok(Next::Blocked),
+                Ok(Read::Finished) => {
+                    request.reader.finish()?;
+                    request.peer_finished = true;
+                    return Ok(Next::Finished);
+                }
+                Err(StreamError::Reset(_)) => return Err(Failure::Reset),
+                Err(StreamError::Closed) => return Err(Failure::Gone),
+            }
+        }
+    }
+
+    fn fail(&mut self, id: RequestId, failure: Failure) {
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
+        if matches!(request.phase, Phase::Refused { .. }) {
+            return;
+        }
+        match failure {
+            Failure::Message(MessageError::Stream { code, .. }) => self.reset(id, code),
+            Failure::Message(MessageError::Connection(error)) => {
+                if let Some(connection) = request.connection {
+                    self.state.broken.push((connection, error));
+                }
+            }
+            Failure::Reset => self.reset(id, Code::RequestCancelled),
+            Failure::Gone => {}
+        }
+        self.state.end(id, Ending::Reset);
+    }
+
+    /// The peer has ended its side of a message that the engine reads itself: the session is over.
+    fn peer_finished(&mut self, id: RequestId) {
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
+        if matches!(request.phase, Phase::Refused { .. }) {
+            return;
+        }
+        // A capsule that is cut is malformed (RFC 9297 section 3.3).
+        let finished = match &request.kind {
+            Kind::Udp { capsules, .. } => capsules.finish(),
+            Kind::Ip(session) => session.capsules.finish(),
+            Kind::Tcp | Kind::Undecided => Ok(()),
+        };
+        if let Err(error) = finished {
+            return self.fail(id, Failure::Message(error));
+        }
+        self.close_stream(id);
+        self.state.end(id, Ending::Finished);
+    }
+
+    /// Reads the content of a TCP forward: up to `bytes_max` bytes are appended to `out`, without a copy.
+    pub fn read_body(
+        &mut self,
+        id: RequestId,
+        out: &mut std::collections::VecDeque<Bytes>,
+        bytes_max: usize,
+    ) -> Body {
+        let mut taken = 0;
+        while taken < bytes_max {
+            match self.next_item(id) {
+                Ok(Next::Item(Item::Data(bytes))) => {
+                    taken += bytes.len();
+                    out.push_back(bytes);
+                }
+                Ok(Next::Item(_)) => {}
+                Ok(Next::Blocked) => {
+                    self.state.set_unread(id, false);
+                    return Body::Blocked;
+                }
+                Ok(Next::Finished) => {
+                    self.state.set_unread(id, false);
+                    return Body::Finished;
+                }
+                Err(failure) => {
+                    self.fail(id, failure);
+                    return Body::Reset;
+                }
+            }
+        }
+        Body::More
+    }
+
+    /// Sends content of a TCP forward as one DATA frame. Whether QUIC has taken all of it; else the caller waits for
+    /// [`Action::BodyWritable`] before it gives more.
+    pub fn write_body(&mut self, id: RequestId, content: Bytes) -> bool {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return false;
+        };
+        let (header, used) = masque::data_frame_header(content.len() as u64);
+        request.output.push_back(Bytes::copy_from_slice(&header[..used]));
+        request.output.push_back(content);
+        self.pump(id);
+        self.state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| request.output.is_empty())
+    }
+
+    /// Ends our side of a TCP forward after what was written.
+    pub fn finish_body(&mut self, id: RequestId) {
+        if let Some(request) = self.state.requests.get_mut(id.0) {
+            request.finishing = true;
+        }
+        self.pump(id);
+    }
+
+    /// The local connection of a TCP forward is gone: the stream is reset (RFC 9114 section 4.4) and the ID is free.
+    pub fn abort(&mut self, id: RequestId) {
+        self.reset(id, Code::ConnectError);
+        self.remove(id);
+    }
+
+    /// Both sides of a TCP forward are done: the driver may forget it. It goes on here until the peer has acknowledged
+    /// everything that was written.
+    pub fn forget(&mut self, id: RequestId) {
+        match self.state.requests.get_mut(id.0) {
+            Some(request) if request.phase == Phase::Open && !request.acknowledged => {
+                request.phase = Phase::Closing;
+                request.known_to_driver = false;
+                self.state.closing += 1;
+            }
+            _ => self.remove(id),
+        }
+    }
+
+    /// TCP forwards that the driver has forgotten and the peer has not acknowledged.
+    #[must_use]
+    pub fn closing(&self) -> usize {
+        self.state.closing
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        request.known_to_driver = false;
+        if request.phase == Phase::Ended {
+            self.state.requests.remove(id.0);
+        } else {
+            self.state.end(id, Ending::Finished);
+        }
+    }
+
+    /// The peer has acknowledged everything on a stream of ours, its end included.
+    pub(super) fn stream_acknowledged(&mut self, connection: ConnectionKey, stream: StreamId) {
+        let quarter = quarter(stream);
+        let id = self.state.peer(connection).and_then(|peer| peer.request(quarter));
+        let Some((id, request)) = id.and_then(|id| Some((id, self.state.requests.get_mut(id.0)?))) else {
+            return;
+        };
+        request.acknowledged = true;
+        if request.phase == Phase::Closing {
+            self.state.end(id, Ending::Finished);
+        }
+    }
+
+    /// A local session is over: its stream ends and its ID is free.
+    pub fn close(&mut self, id: RequestId) {
+        self.close_stream(id);
+        self.remove(id);
+    }
+
+    /// Writes what waits for QUIC's credit.
+    pub(super) fn pump(&mut self, id: RequestId) {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+            return;
+        };
+        while let Some(front) = request.output.front_mut() {
+            match self.endpoint.write_bytes(connection, stream, front) {
+                Ok(_) if front.is_empty() => {
+                    request.output.pop_front();
+                }
+                Ok(0) => return,
+                // Only a write that takes nothing is followed by an event.
+                Ok(_) => {}
+                Err(_) => {
+                    // The peer's STOP_SENDING arrives as an event of its own, which decides what it means.
+                    request.output.clear();
+                }
+            }
+        }
+        if request.finishing {
+            self.endpoint.finish(connection, stream);
+        }
+    }
+
+    pub(super) fn resume_stream(&mut self, connection: ConnectionKey, stream: StreamId) {
+        let Some(id) = self
+            .state
+            .peer(connection)
+            .and_then(|peer| peer.request(quarter(stream)))
+        else {
+            return;
+        };
+        self.pump(id);
+        if let Some(request) = self.state.requests.get(id.0)
+            && matches!(request.kind, Kind::Tcp)
+            && request.phase == Phase::Open
+            && request.output.is_empty()
+        {
+            self.state.actions.push_back(Action::BodyWritable { request: id });
+        }
+    }
+
+    /// STOP_SENDING: before the response it says nothing (RFC 9114 section 4.1); after it, the request is over.
+    pub(super) fn stopped_stream(&mut self, connection: ConnectionKey, stream: StreamId) {
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
+        if stream.dir() == Dir::Uni {
+            if peer.own_streams.contains(&stream) {
+                let error = masque::ConnectionError {
+                    code: Code::ClosedCriticalStream,
+                    reason: "a critical stream was stopped",
+                };
+                self.state.broken.push((connection, error));
+            }
+            return;
+        }
+        let Some(id) = peer.request(quarter(stream)) else {
+            return;
+        };
+        if self
+            .state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening | Phase::Closing))
+        {
+            self.reset(id, Code::RequestCancelled);
+            self.state.end(id, Ending::Reset);
+        }
+    }
+
+    /// Ends both directions of a request's stream without an error.
+    pub(super) fn close_stream(&mut self, id: RequestId) {
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
+        if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
+            self.endpoint.finish(connection, stream);
+            if !request.peer_finished {
+                self.endpoint.stop(connection, stream, masque_code(Code::NoError));
+            }
+        }
+    }
+
+    pub(super) fn reset(&mut self, id: RequestId, code: Code) {
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
+        if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
+            self.endpoint.reset(connection, stream, masque_code(code));
+            self.endpoint.stop(connection, stream, masque_code(code));
+        }
+    }
+
+    pub(super) fn send_headers(&mut self, id: RequestId, list: &masque::HeaderList) {
+        if let Some(request) = self.state.requests.get_mut(id.0) {
+            request.output.push_back(owned(masque::headers_frame(list)));
+        }
+        self.pump(id);
+    }
+}
+
+enum Next {
+    Item(Item),
+    Blocked,
+    Finished,
+}
+
+enum Failure {
+    Message(MessageError),
+    Reset,
+    Gone,
+}
+
+impl From<MessageError> for Failure {
+    fn from(error: MessageError) -> Self {
+        Self::Message(error)
+    }
+}
+
+impl State {
+    /// The driver shall read a TCP forward's content; until it has read all, its reader counts as standing.
+    pub(super) fn announce_body(&mut self, id: RequestId) {
+        self.set_unread(id, true);
+        self.actions.push_back(Action::BodyReadable { request: id });
+    }
+
+    fn set_unread(&mut self, id: RequestId, unread: bool) {
+        let Some(request) = self.requests.get_mut(id.0) else {
+            return;
+        };
+        if std::mem::replace(&mut request.unread, unread) == unread {
+            return;
+        }
+        let Some(connection) = request.connection else {
+            return;
+        };
+        let Some(peer) = self.peer(connection) else { return };
+        peer.unread = if unread { peer.unread + 1 } else { peer.unread - 1 };
+        self.unread_changed.push(connection);
+    }
+
+    /// Content of a UDP session's stream: datagrams in capsules (RFC 9297 section 3.5), others skipped.
+    fn take_content(&mut self, now: Instant, id: RequestId, mut bytes: Bytes, deliver: &mut impl Deliver) {
+        while let Some(Request {
+            kind: Kind::Udp { capsules, .. },
+            phase,
+            last_active,
+            ..
+        }) = self.requests.get_mut(id.0)
+        {
+            let Some(found) = capsules.next(&mut bytes) else {
+                return;
+            };
+            let egress = &mut self.ledger.egress;
+            egress.accepted += 1;
+            let Capsule::Datagram(datagram) = found else {
+                egress.drop(DropReason::TargetTooLarge, 1);
+                continue;
+            };
+            match capsule::split_context(datagram) {
+                None => egress.drop(DropReason::Malformed, 1),
+                Some((0, _)) if *phase != Phase::Open => egress.drop(DropReason::UnknownSession, 1),
+                Some((0, payload)) if payload.len() > packet::UDP_PAYLOAD_MAX => {
+                    egress.drop(DropReason::TargetTooLarge, 1);
+                }
+                Some((0, payload)) => {
+                    *last_active = now;
+                    deliver.deliver(id, &payload);
+                }
+                Some(_) => egress.drop(DropReason::UnknownContext, 1),
+            }
+        }
+    }
+}

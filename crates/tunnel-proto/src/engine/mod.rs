@@ -1,0 +1,598 @@
+//! The tunnel without sockets: QUIC, HTTP/3, sessions, queues and the account of every datagram, for both roles.
+//!
+//! [`Engine`] does no I/O and reads no clock, so that it runs under `sim` in virtual time. The driver gives it what
+//! the outer socket received and what inner sockets received, carries out its [`Action`]s, delivers datagrams through
+//! [`Deliver`], and sends what [`Engine::flush`] puts into the outbox.
+
+mod action;
+mod client;
+mod delay_control;
+mod incoming;
+mod ip;
+mod messages;
+mod outgoing;
+mod peer;
+mod queue;
+mod repair;
+mod request;
+mod server;
+mod source;
+mod waiting;
+mod way;
+mod wrong_tokens;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use packet::Ecn;
+use quic::{CloseReason, ConnectionKey, Event, Outbox, Path};
+use slab::Slab;
+
+pub use action::{Action, Ending};
+pub use incoming::Deliver;
+pub use ip::{
+    Assignment, Client, Elsewhere, Exhausted, IpService, Lease, Leases, Owner, StoredLease, own_address,
+};
+pub use masque::ip::{ClientId, Prefix};
+pub use masque::response::ProxyError;
+pub use masque::{Role, ServerShard, Target};
+pub use messages::Body;
+pub use request::RequestId;
+
+use crate::config::{EngineConfig, Protocol};
+use crate::drops::{DropReason, Ledger};
+use crate::limits;
+use crate::room::Room;
+use crate::secret::Token;
+use crate::snapshot::{PathSnapshot, PeerSnapshot};
+use peer::Peer;
+use request::{Kind, Phase, Request};
+use waiting::WaitingRoom;
+use wrong_tokens::WrongTokens;
+
+/// Both roles' state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
+struct State {
+    role: Role,
+    config: EngineConfig,
+    /// Server: what opens it.
+    tokens: Vec<Token>,
+    /// Client: what we show.
+    bearer: String,
+    peers: Vec<Option<Peer>>,
+    requests: Slab<Request>,
+    ledger: Ledger,
+    actions: VecDeque<Action>,
+    arena: BytesMut,
+    /// Client: datagrams of sessions whose request has not been sent.
+    waiting: WaitingRoom<RequestId>,
+    wrong_tokens: WrongTokens,
+    /// Connections whose peer broke a rule that ends them.
+    broken: Vec<(ConnectionKey, masque::ConnectionError)>,
+    /// Connections whose number of unread forwards may have changed.
+    unread_changed: Vec<ConnectionKey>,
+    /// TCP forwards in [`Phase::Closing`].
+    closing: usize,
+    /// No new requests are taken.
+    draining: bool,
+    refused: std::collections::BTreeMap<String, u64>,
+    udp_sessions: u64,
+    connections_total: u64,
+    sessions_total: u64,
+    /// Room for UDP sessions: every one that has not ended holds a place.
+    sessions: Room,
+    /// Server: which shard of how many this is.
+    shard: ServerShard,
+    ip: ip::IpState,
+    repair: repair::RepairState,
+}
+
+/// One shard's tunnel.
+pub struct Engine {
+    endpoint: quic::Endpoint,
+    state: State,
+    /// Client: the connection that requests go out on.
+    current: Option<ConnectionKey>,
+    /// Client: the server as requests name it.
+    authority: String,
+    /// Client: requests wait after the token check until the driver says that the connection stays.
+    asks_to_stay: bool,
+    /// Client: nothing but the token check goes out on the current connection.
+    holds_requests: bool,
+    next_sweep: Option<Instant>,
+}
+
+impl Engine {
+    /// A server's engine that `tokens` open.
+    #[must_use]
+    pub fn server(endpoint: quic::Endpoint, tokens: Vec<Token>, config: EngineConfig) -> Self {
+        Self::new(endpoint, Role::Server, tokens, String::new(), config)
+    }
+
+    /// A client's engine that shows `token`.
+    #[must_use]
+    pub fn client(endpoint: quic::Endpoint, token: &Token, config: EngineConfig) -> Self {
+        Self::new(endpoint, Role::Client, Vec::new(), token.reveal(), config)
+    }
+
+    fn new(
+        endpoint: quic::Endpoint,
+        role: Role,
+        tokens: Vec<Token>,
+        bearer: String,
+        config: EngineConfig,
+    ) -> Self {
+        let state = State {
+            role,
+            config,
+            tokens,
+            bearer,
+            peers: Vec::new(),
+            requests: Slab::new(),
+            ledger: Ledger::default(),
+            actions: VecDeque::new(),
+            arena: BytesMut::new(),
+            waiting: WaitingRoom::new(limits::WAITING_BYTES_MAX),
+            wrong_tokens: WrongTokens::new(1),
+            broken: Vec::new(),
+            unread_changed: Vec::new(),
+            closing: 0,
+            draining: false,
+            refused: std::collections::BTreeMap::new(),
+            udp_sessions: 0,
+            connections_total: 0,
+            sessions_total: 0,
+            sessions: Room::whole(limits::UDP_SESSIONS_MAX),
+            shard: ServerShard { index: 0, count: 1 },
+            ip: ip::IpState::default(),
+            repair: repair::RepairState::default(),
+        };
+        Self {
+            endpoint,
+            state,
+            current: None,
+            authority: String::new(),
+            asks_to_stay: false,
+            holds_requests: false,
+            next_sweep: None,
+        }
+    }
+
+    /// One of several shards: its number, its part of the room for UDP sessions. A client's driver then says with
+    /// [`Engine::stay`] when requests may follow the token check.
+    #[must_use]
+    pub fn sharded(mut self, shard: ServerShard, sessions: Room) -> Self {
+        self.asks_to_stay = shard.count > 1;
+        self.state.shard = shard;
+        self.state.sessions = sessions;
+        self.state.wrong_tokens = WrongTokens::new(shard.count);
+        self
+    }
+
+    /// Takes one received message of the outer socket, possibly several datagrams of `segment_size` bytes.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one received message, and the two ways on"
+    )]
+    pub fn handle_outer(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        data: BytesMut,
+        segment_size: usize,
+        deliver: &mut impl Deliver,
+        outbox: &mut Outbox,
+    ) {
+        let mut receiver = incoming::Incoming {
+            now,
+            state: &mut self.state,
+            deliver,
+        };
+        self.endpoint
+            .handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
+    }
+
+    /// Works off what the last inputs caused. To be called after them and before [`Engine::poll_action`].
+    pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
+        self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
+        loop {
+            while let Some(event) = self.endpoint.poll_event() {
+                self.handle_event(now, event, deliver);
+            }
+            if self.state.broken.is_empty() {
+                return;
+            }
+            self.close_broken_peers(now);
+        }
+    }
+
+    fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
+        match event {
+            Event::Connected { connection } => self.greet(now, connection),
+            Event::Closed { connection, reason } => self.lose(connection, reason),
+            Event::DatagramsDropped { count, .. } => {
+                self.state.ledger.ingress.drop(DropReason::PathChanged, count);
+            }
+            Event::StreamOpened { connection, stream } => self.take_stream(now, connection, stream, deliver),
+            Event::StreamReadable { connection, stream } => {
+                self.read_stream(now, connection, stream, deliver)
+            }
+            Event::StreamWritable { connection, stream } => self.resume_stream(connection, stream),
+            Event::StreamStopped {
+                connection, stream, ..
+            } => self.stopped_stream(connection, stream),
+            Event::StreamFinished { connection, stream } => self.stream_acknowledged(connection, stream),
+            Event::StreamsAvailable { connection, .. } => self.send_queued_requests(now, connection),
+        }
+    }
+
+    /// The handshake is complete: our three unidirectional streams open (RFC 9114 section 6.2).
+    fn greet(&mut self, now: Instant, connection: ConnectionKey) {
+        let mut peer = Peer::new(self.state.role, connection);
+        for bytes in peer.h3.opening_streams() {
+            let Some(stream) = self.endpoint.open_stream(connection, quic::Dir::Uni) else {
+                self.endpoint.close(
+                    now,
+                    connection,
+                    masque_code(masque::Code::StreamCreationError),
+                    b"no control stream",
+                );
+                return;
+            };
+            // Three opening streams take under 100 bytes, within any peer's first credit.
+            let written = self.endpoint.write(connection, stream, &bytes);
+            debug_assert!(written.is_ok_and(|written| written == bytes.len()));
+            peer.own_streams.push(stream);
+        }
+        peer.datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
+        if let Some(report) = self.endpoint.report(connection) {
+            peer.measured(report.rtt);
+        }
+        self.state.connections_total += 1;
+        let index = connection.index();
+        if self.state.peers.len() <= index {
+            self.state.peers.resize_with(index + 1, || None);
+        }
+        self.state.peers[index] = Some(peer);
+    }
+
+    /// The connection is gone, and with it its requests and what waits in its queues.
+    fn lose(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        let ids: Vec<usize> = self
+            .state
+            .requests
+            .iter()
+            .filter(|(_, request)| request.connection == Some(connection))
+            .map(|(id, _)| id)
+            .collect();
+        for id in ids {
+            self.state.end(RequestId(id), Ending::ConnectionLost);
+        }
+        if let Some(mut peer) = self
+            .state
+            .peers
+            .get_mut(connection.index())
+            .and_then(Option::take)
+        {
+            let mut queued = 0;
+            while peer.queue.pop().is_some() {
+                queued += 1;
+            }
+            self.state.ledger.ingress.drop(DropReason::PathChanged, queued);
+            self.state
+                .ledger
+                .egress
+                .drop(DropReason::UnknownSession, peer.early.len() as u64);
+            self.state.ledger.egress.drop(
+                DropReason::ReassemblyExpired,
+                u64::from(peer.reassembler.waiting()),
+            );
+        }
+        if self.current == Some(connection) {
+            self.current = None;
+            self.state.actions.push_back(Action::Lost { reason });
+        }
+    }
+
+    /// Closes the connections whose peer broke a rule of HTTP/3.
+    fn close_broken_peers(&mut self, now: Instant) {
+        while let Some((connection, error)) = self.state.broken.pop() {
+            self.endpoint
+                .close(now, connection, masque_code(error.code), error.reason.as_bytes());
+        }
+    }
+
+    /// The next thing that the driver has to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.state.actions.pop_front()
+    }
+
+    /// Fills the outbox. Whether there is more to send than fits.
+    pub fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        while let Some(connection) = self.state.unread_changed.pop() {
+            let unread = self.state.peer(connection).map_or(0, |peer| peer.unread);
+            self.endpoint.set_standing_readers(connection, unread);
+        }
+        let mut source = source::Source::new(now, &mut self.state);
+        self.endpoint.flush(now, &mut source, outbox)
+    }
+
+    /// When [`Engine::handle_timeout`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let transport = self.endpoint.poll_timeout().map(|(due, _)| due);
+        let repair = self.state.repair.poll_timeout();
+        [transport, self.next_sweep, repair].into_iter().flatten().min()
+    }
+
+    /// Runs what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.endpoint.handle_timeout(now);
+        self.handle_repair_timeout(now);
+        if self.next_sweep.is_some_and(|due| due <= now) {
+            self.sweep(now);
+            self.next_sweep = Some(now + limits::SWEEP_INTERVAL);
+        }
+    }
+
+    /// Ends idle sessions and forgets what waited too long.
+    fn sweep(&mut self, now: Instant) {
+        let idle_timeout = self.state.config.udp_idle_timeout;
+        let over: Vec<(usize, Ending)> = self
+            .state
+            .requests
+            .iter()
+            .filter_map(|(id, request)| match request.phase {
+                Phase::Refused { until } if until <= now => Some((id, Ending::Idle)),
+                Phase::Open | Phase::Sent
+                    if request.is_udp() && now.duration_since(request.last_active) >= idle_timeout =>
+                {
+                    Some((id, Ending::Idle))
+                }
+                _ => None,
+            })
+            .collect();
+        for (id, ending) in over {
+            self.close_stream(RequestId(id));
+            self.state.end(RequestId(id), ending);
+        }
+        self.state.rest_repair(now);
+        let expired = self.state.waiting.expire(now, |_| limits::WAITING_TIME_MAX);
+        self.state.ledger.ingress.drop(DropReason::NoTunnel, expired);
+        for index in 0..self.state.peers.len() {
+            let Some(peer) = self.state.peers[index].as_mut() else {
+                continue;
+            };
+            if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
+                self.endpoint
+                    .close(now, peer.connection, masque_code(masque::Code::NoError), b"");
+            }
+            let measured = self
+                .endpoint
+                .report(peer.connection)
+                .map_or(Duration::ZERO, |report| report.rtt);
+            peer.measured(measured);
+            peer.datagram_max = self.endpoint.datagram_max(peer.connection).unwrap_or(0);
+            let round_trip = measured.max(limits::EARLY_TIME_MIN);
+            let known = &peer.requests;
+            let early = peer.early.expire(now, |quarter| {
+                if known.contains_key(&quarter) {
+                    limits::OPENING_TIME_MAX
+                } else {
+                    round_trip
+                }
+            });
+            self.state.ledger.egress.drop(DropReason::UnknownSession, early);
+            let fragments = peer.reassembler.handle_timeout(now);
+            self.state
+                .ledger
+                .egress
+                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
+        }
+    }
+
+    /// The account of all datagrams; the driver enters what became of deliveries.
+    pub fn ledger(&mut self) -> &mut Ledger {
+        self.state.ledger.ingress.sent = self.endpoint.totals().datagrams_sent;
+        &mut self.state.ledger
+    }
+
+    /// The egress account alone: what the packet path asks for, without the sums of [`Engine::ledger`].
+    pub fn egress(&mut self) -> &mut crate::drops::Account {
+        &mut self.state.ledger.egress
+    }
+
+    /// Datagrams that wait on the way into QUIC.
+    #[must_use]
+    pub fn ingress_waiting(&self) -> u64 {
+        let queued: usize = self
+            .state
+            .peers
+            .iter()
+            .flatten()
+            .map(|peer| peer.queue.len())
+            .sum();
+        queued as u64 + self.state.waiting.len() as u64 + self.endpoint.datagrams_held()
+    }
+
+    /// DATAGRAM frames that wait for their session, or for the rest of their payload.
+    #[must_use]
+    pub fn egress_waiting(&self) -> u64 {
+        let peers = self.state.peers.iter().flatten();
+        peers
+            .map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()))
+            .sum()
+    }
+
+    /// Ends every request and connection at once, with H3_NO_ERROR.
+    pub fn close_all(&mut self, now: Instant) {
+        let connections: Vec<_> = self
+            .state
+            .peers
+            .iter()
+            .flatten()
+            .map(|peer| peer.connection)
+            .collect();
+        for connection in connections.into_iter().chain(self.current) {
+            self.endpoint
+                .close(now, connection, masque_code(masque::Code::NoError), b"");
+        }
+    }
+
+    /// Sums of QUIC's counters.
+    #[must_use]
+    pub fn quic_totals(&self) -> quic::Counters {
+        self.endpoint.totals()
+    }
+
+    /// The living connections.
+    #[must_use]
+    pub fn peers(&mut self) -> Vec<PeerSnapshot> {
+        let mut snapshots = Vec::new();
+        for peer in self.state.peers.iter().flatten() {
+            let Some(report) = self.endpoint.report(peer.connection) else {
+                continue;
+            };
+            snapshots.push(PeerSnapshot {
+                remote: report.remote,
+                authenticated: peer.authenticated,
+                rtt_ms: report.rtt.as_secs_f64() * 1e3,
+                congestion_window_bytes: report.congestion_window,
+                path: PathSnapshot::new(&report),
+                path_mtu: report.path_mtu,
+                payload_unsplit: payload_unsplit(report.datagram_max.unwrap_or(0)),
+                queue_bytes: peer.queue.bytes(),
+                quic: report.counters,
+            });
+        }
+        snapshots
+    }
+
+    /// Open UDP sessions and those since the start; open connections and those since the start.
+    #[must_use]
+    pub fn gauges(&self) -> [(u64, u64); 2] {
+        let open = self.state.peers.iter().flatten().count() as u64;
+        [
+            (self.state.udp_sessions, self.state.sessions_total),
+            (open, self.state.connections_total),
+        ]
+    }
+
+    /// Requests refused before a valid token, by status.
+    #[must_use]
+    pub fn refused_requests(&self) -> std::collections::BTreeMap<String, u64> {
+        self.state.refused.clone()
+    }
+
+    /// The remote address of a connection, for tests and logs.
+    pub fn remote(&mut self, connection: ConnectionKey) -> Option<SocketAddr> {
+        self.endpoint.report(connection).map(|report| report.remote)
+    }
+}
+
+impl State {
+    fn peer(&mut self, connection: ConnectionKey) -> Option<&mut Peer> {
+        self.peers.get_mut(connection.index())?.as_mut()
+    }
+
+    fn insert_request(&mut self, request: Request) -> RequestId {
+        if request.is_udp() {
+            self.udp_sessions += 1;
+            self.sessions_total += 1;
+        }
+        RequestId(self.requests.insert(request))
+    }
+
+    /// Ends a request for the driver, once: it closes its socket and calls [`Engine::release`].
+    fn end(&mut self, id: RequestId, ending: Ending) {
+        let Some(request) = self.requests.get_mut(id.0) else {
+            return;
+        };
+        if matches!(request.phase, Phase::Ended) {
+            return;
+        }
+        if request.phase == Phase::Closing {
+            self.closing -= 1;
+        }
+        request.phase = Phase::Ended;
+        request.output.clear();
+        let was_unread = std::mem::take(&mut request.unread);
+        request.body.clear();
+        if request.is_udp() {
+            self.udp_sessions -= 1;
+            self.sessions.give_back();
+        }
+        let lost = self.waiting.take(id).len() as u64;
+        self.ledger.ingress.drop(DropReason::SessionClosed, lost);
+        if let (Some(connection), Some(stream)) = (request.connection, request.stream)
+            && let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut)
+        {
+            let quarter = quarter(stream);
+            peer.forget(quarter);
+            if was_unread {
+                peer.unread -= 1;
+                self.unread_changed.push(connection);
+            }
+            let early = peer.early.take(quarter).len() as u64;
+            self.ledger.egress.drop(DropReason::UnknownSession, early);
+            let fragments = peer.reassembler.forget(quarter);
+            self.ledger
+                .egress
+                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
+        }
+        self.forget_ip(id);
+        self.forget_repair(id);
+        let request = &self.requests[id.0];
+        if request.known_to_driver {
+            self.actions.push_back(Action::Ended { request: id, ending });
+        } else {
+            self.requests.remove(id.0);
+        }
+    }
+}
+
+impl Engine {
+    /// The driver has forgotten an ended request; its ID may be used again.
+    pub fn release(&mut self, id: RequestId) {
+        let ended = self
+            .state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| matches!(request.phase, Phase::Ended));
+        debug_assert!(ended, "only ended requests are released");
+        if ended {
+            self.state.requests.remove(id.0);
+        }
+    }
+
+    /// Which protocol a request is for.
+    #[must_use]
+    pub fn protocol(&self, id: RequestId) -> Option<Protocol> {
+        self.state.requests.get(id.0).map(|request| match request.kind {
+            Kind::Udp { .. } => Protocol::Udp,
+            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => Protocol::Tcp,
+        })
+    }
+}
+
+/// The Quarter Stream ID of a request stream (RFC 9297 section 2.1).
+fn quarter(stream: quic::StreamId) -> u64 {
+    u64::from(stream) / 4
+}
+
+/// HTTP/3 error codes fit 32 bits (RFC 9114 section 8.1).
+fn masque_code(code: masque::Code) -> u32 {
+    u32::try_from(code.value()).expect("codes of RFC 9114, 9204 and 9297 are below 2^16")
+}
+
+/// Largest payload in context 0 behind a one-byte Quarter Stream ID.
+fn payload_unsplit(datagram_max: usize) -> usize {
+    datagram_max.saturating_sub(2)
+}
+
+/// Bytes without a copy, for small own messages.
+fn owned(bytes: Vec<u8>) -> Bytes {
+    Bytes::from(bytes)
+}

@@ -1,0 +1,272 @@
+//! A server's judgement of requests: who asks, for what, and how it is answered.
+//!
+//! Without a valid token every answer is as short as any web server's: 404, 401 or 407, with no content.
+
+use std::time::Instant;
+
+use masque::request::{self as request_headers, ConnectUdp, Credential, PathKind, Request as Asked};
+use masque::response::{self, ProxyError};
+use masque::{Code, HeaderList, MessageError, Target};
+use quic::ConnectionKey;
+
+use super::request::{Kind, Offers, Phase, RequestId};
+use super::{Action, Deliver, Ending, Engine};
+use crate::config::{Oversize, Protocol};
+use crate::limits;
+use crate::secret::Token;
+
+impl Engine {
+    /// The headers of a request have come.
+    pub(super) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
+        let Some(connection) = self
+            .state
+            .requests
+            .get(id.0)
+            .and_then(|request| request.connection)
+        else {
+            return;
+        };
+        match request_headers::classify(list) {
+            Err(MessageError::Stream { code, .. }) => {
+                self.reset(id, code);
+                self.state.end(id, Ending::Reset);
+            }
+            Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
+            Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
+            Ok(Asked::Connect { target, credential }) => {
+                if self.holds_token(&credential) {
+                    self.admit(now, connection, id, Protocol::Tcp, target.ok(), Offers::default());
+                } else {
+                    self.turn_away(id, &response::proxy_authentication_required(), 407);
+                    self.count_wrong_token(now, connection, &credential);
+                }
+            }
+            Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, connection, id, asked),
+            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, connection, id, &asked),
+        }
+    }
+
+    fn judge_connect_udp(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        id: RequestId,
+        asked: ConnectUdp,
+    ) {
+        match &asked.path {
+            PathKind::Segment(segment) => {
+                // A wrong segment is any wrong path of a web site.
+                if !self.has_path_segment(segment) {
+                    return self.turn_away(id, &response::response(404), 404);
+                }
+            }
+            PathKind::WellKnown => {
+                if !self.holds_token(&asked.credential) {
+                    self.turn_away(id, &response::unauthorized(), 401);
+                    return self.count_wrong_token(now, connection, &asked.credential);
+                }
+            }
+        }
+        let offers = Offers {
+            split: asked
+                .split
+                .filter(|_| self.state.config.oversize == Oversize::Split),
+            repair: asked.repair,
+        };
+        self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), offers);
+    }
+
+    pub(super) fn has_path_segment(&self, segment: &str) -> bool {
+        any(&self.state.tokens, |token| token.matches_path_segment(segment))
+    }
+
+    pub(super) fn holds_token(&self, credential: &Credential) -> bool {
+        match credential {
+            Credential::Bearer(text) => any(&self.state.tokens, |token| token.matches(text)),
+            Credential::None | Credential::Malformed => false,
+        }
+    }
+
+    /// A valid token has come over this connection: it gets a user's credit.
+    pub(super) fn recognise(&mut self, connection: ConnectionKey) {
+        self.endpoint.authenticate(connection);
+        if let Some(peer) = self.state.peer(connection) {
+            peer.authenticated = true;
+        }
+    }
+
+    /// The user is known: the driver opens the target.
+    fn admit(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        id: RequestId,
+        protocol: Protocol,
+        target: Option<Target>,
+        offers: Offers,
+    ) {
+        self.recognise(connection);
+        let Some(target) = target else {
+            return self.answer_and_end(id, &response::response(400));
+        };
+        if target.address().is_some_and(|address| address.is_unspecified()) {
+            let mut answer = response::failure(ProxyError::DestinationIpProhibited);
+            // It is the token check of a client, who may want another shard.
+            if self.state.shard.count > 1 {
+                self.state.shard.push_to(&mut answer);
+            }
+            return self.answer_and_end(id, &answer);
+        }
+        if self.state.draining {
+            return self.answer_and_end(id, &response::failure(ProxyError::DestinationUnavailable));
+        }
+        if protocol == Protocol::Udp {
+            self.reserve_session();
+        }
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        request.kind = match protocol {
+            Protocol::Udp => Kind::udp(offers, false),
+            Protocol::Tcp => Kind::Tcp,
+        };
+        request.phase = Phase::Opening;
+        request.known_to_driver = true;
+        request.last_active = now;
+        if protocol == Protocol::Udp {
+            self.state.udp_sessions += 1;
+            self.state.sessions_total += 1;
+        }
+        self.state.actions.push_back(Action::Open {
+            request: id,
+            protocol,
+            target,
+        });
+    }
+
+    /// The driver has opened the target.
+    pub fn accept(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        if request.phase != Phase::Opening {
+            return;
+        }
+        request.phase = Phase::Open;
+        request.last_active = now;
+        match &mut request.kind {
+            Kind::Udp {
+                split,
+                split_agreed,
+                repair,
+                ..
+            } => {
+                *split_agreed = split.is_some();
+                let mut accepted = response::connect_udp_accepted(*split);
+                // REPAIR-2
+                if let Some(offer) = repair.offer() {
+                    offer.push_to(&mut accepted);
+                    self.state.agree_on_repair(now, id, offer);
+                }
+                self.send_headers(id, &accepted);
+                self.state.take_early(now, id, deliver);
+            }
+            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => {
+                self.send_headers(id, &response::response(200));
+                self.state.announce_body(id);
+            }
+        }
+    }
+
+    /// The driver could not open the target. The ID is free.
+    pub fn refuse(&mut self, id: RequestId, error: ProxyError) {
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        request.known_to_driver = false;
+        if request.phase == Phase::Opening {
+            self.answer_and_end(id, &response::failure(error));
+        } else {
+            self.remove(id);
+        }
+    }
+
+    /// Refuses new requests from here on, and tells clients so (RFC 9114 section 5.2).
+    pub fn start_drain(&mut self) {
+        self.state.draining = true;
+        for peer in self.state.peers.iter().flatten() {
+            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
+            if let Some(control) = peer.own_streams.first() {
+                // Where even a few bytes find no credit, the client learns it from the refusals.
+                let _ = self
+                    .endpoint
+                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
+            }
+        }
+    }
+
+    pub(super) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
+        *self.state.refused.entry(status.to_string()).or_default() += 1;
+        self.answer_and_end(id, list);
+    }
+
+    pub(super) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
+        self.send_headers(id, list);
+        let unsent = self
+            .state
+            .requests
+            .get(id.0)
+            .is_some_and(|request| !request.output.is_empty());
+        if unsent {
+            self.reset(id, Code::RequestRejected);
+        } else {
+            self.close_stream(id);
+        }
+        self.state.end(id, Ending::Finished);
+    }
+
+    pub(super) fn count_wrong_token(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        credential: &Credential,
+    ) {
+        if *credential == Credential::None {
+            return;
+        }
+        let Some(remote) = self.remote(connection) else {
+            return;
+        };
+        let prefix_is_out = self.state.wrong_tokens.count(now, remote.ip());
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
+        // The next sweep closes it: a close at once would overtake the answers, and a client would not learn why.
+        peer.wrong_tokens = if prefix_is_out {
+            limits::WRONG_TOKENS_PER_CONNECTION
+        } else {
+            peer.wrong_tokens.saturating_add(1)
+        };
+    }
+
+    /// Takes the place of one more UDP session, for which the idlest one has to go where there is none.
+    pub(super) fn reserve_session(&mut self) {
+        while !self.state.sessions.take() {
+            let idlest = self
+                .state
+                .requests
+                .iter()
+                .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
+                .min_by_key(|(_, request)| request.last_active)
+                .map(|(id, _)| RequestId(id))
+                .expect("a shard without sessions finds its guaranteed room");
+            self.close_stream(idlest);
+            self.state.end(idlest, Ending::Idle);
+        }
+    }
+}
+
+/// Looks at every token, so that the time does not tell which one matched.
+fn any(tokens: &[Token], matches: impl Fn(&Token) -> bool) -> bool {
+    tokens.iter().fold(false, |found, token| found | matches(token))
+}

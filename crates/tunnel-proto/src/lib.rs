@@ -1,0 +1,24 @@
+//! The tunnel without sockets, for both roles: requests, sessions, leases, queues, and the account of every datagram.
+//!
+//! Nothing here does I/O, reads a clock or draws random numbers: time, received bytes and seeds are parameters. So the
+//! same state machines run in the `tunnel` crate's threads and, in virtual time, over `sim`.
+
+mod config;
+mod drops;
+mod engine;
+pub mod limits;
+mod room;
+mod secret;
+mod snapshot;
+mod target_rules;
+
+pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy};
+pub use drops::{Account, DropReason, Ledger};
+pub use engine::{
+    Action, Assignment, Body, Client, ClientId, Deliver, Elsewhere, Ending, Engine, Exhausted, IpService,
+    Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, ServerShard, StoredLease, Target, own_address,
+};
+pub use room::Room;
+pub use secret::{NotAToken, TOKEN_BYTES, Token};
+pub use snapshot::{Direction, PathSnapshot, PeerSnapshot, add_counts};
+pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};

@@ -1,0 +1,110 @@
+//! Paths that change under a running tunnel: MTU, blackouts, addresses.
+
+use std::net::SocketAddr;
+
+use sim::LinkConfig;
+use tunnel_proto::{Action, DropReason};
+
+use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World};
+
+/// UDP payload that a path of 1,280 bytes over IPv6 carries (RFC 8200 section 5).
+const SMALL_MTU: usize = 1_232;
+
+fn link() -> LinkConfig {
+    LinkConfig {
+        delay: DELAY,
+        rate_bits_per_second: Some(100_000_000),
+        queue_bytes: 200_000,
+        ..LinkConfig::default()
+    }
+}
+
+fn lost(world: &mut World) -> usize {
+    world
+        .client()
+        .count(|action| matches!(action, Action::Lost { .. }))
+}
+
+/// Sends a payload every two milliseconds.
+fn stream(world: &mut World, session: u32, size: usize, count: usize) {
+    for _ in 0..count {
+        world.send("echo", session, &[size]);
+        world.run(2 * MILLISECOND);
+    }
+}
+
+#[test]
+fn payloads_go_on_in_fragments_after_the_mtu_fell() {
+    let mut world = World::connected(Setup::on(link()));
+    let session = world.book.session();
+    stream(&mut world, session, 1_380, 100);
+    world.run(SECOND);
+    assert_eq!(world.book.count(session, Way::Down), 100);
+    assert_eq!(world.client().engine.ledger().ingress.split, 0);
+    world.set_link(LinkConfig {
+        mtu: SMALL_MTU,
+        ..link()
+    });
+    stream(&mut world, session, 1_380, 2_000);
+    world.run(SECOND);
+    let unsplit = world.client().engine.payload_unsplit().unwrap();
+    assert!(unsplit < SMALL_MTU, "{unsplit}");
+    let before = world.book.count(session, Way::Down);
+    stream(&mut world, session, 1_380, 100);
+    world.run(SECOND);
+    assert_eq!(world.book.count(session, Way::Down) - before, 100);
+    assert!(world.client().engine.ledger().ingress.split >= 100);
+    assert!(world.client().ingress_drops(DropReason::PathChanged) > 0);
+    assert!(world.client().engine.quic_totals().black_holes > 0);
+    assert_eq!(lost(&mut world), 0);
+}
+
+#[test]
+fn a_path_of_1280_bytes_carries_everything() {
+    let mut world = World::connected(Setup::on(LinkConfig {
+        mtu: SMALL_MTU,
+        ..link()
+    }));
+    let session = world.book.session();
+    stream(&mut world, session, 1_380, 100);
+    stream(&mut world, session, 20_000, 10);
+    world.run(SECOND);
+    assert_eq!(world.book.count(session, Way::Down), 110);
+}
+
+#[test]
+fn sessions_outlive_a_blackout_shorter_than_the_idle_timeout() {
+    let mut world = World::connected(Setup::on(link()));
+    let session = world.book.session();
+    stream(&mut world, session, 1_150, 50);
+    world.set_link(LinkConfig { loss: 1.0, ..link() });
+    stream(&mut world, session, 1_150, 10_000);
+    world.set_link(link());
+    world.run(10 * SECOND);
+    // The window has shrunk to nothing and grows only while it is used.
+    stream(&mut world, session, 1_150, 500);
+    world.run(SECOND);
+    let before = world.book.count(session, Way::Down);
+    stream(&mut world, session, 1_150, 50);
+    world.run(SECOND);
+    assert_eq!(world.book.count(session, Way::Down) - before, 50);
+    assert_eq!(lost(&mut world), 0);
+    assert!(world.client().ingress_drops(DropReason::QueueExpired) > 0);
+}
+
+#[test]
+fn sessions_move_with_their_client_to_another_address() {
+    let mut world = World::connected(Setup::on(link()));
+    let session = world.book.session();
+    stream(&mut world, session, 1_150, 50);
+    let outside = SocketAddr::from(([203, 0, 113, 9], 61_000));
+    world.network.rebind(world.client, outside);
+    stream(&mut world, session, 1_150, 200);
+    world.run(SECOND);
+    let lost_on_the_way = 250 - world.book.count(session, Way::Down);
+    assert!(lost_on_the_way <= 20, "{lost_on_the_way} lost");
+    assert_eq!(world.server().engine.peers()[0].remote, outside);
+    assert_eq!(lost(&mut world), 0);
+    let opened = |action: &Action| matches!(action, Action::Open { .. });
+    assert_eq!(world.server().count(opened), 1);
+}
