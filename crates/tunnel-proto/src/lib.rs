@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or draws random numbers: time, received bytes and seeds are parameters. So the
 //! same state machines run in the `tunnel` crate's threads and, in virtual time, over `sim`.
 
+mod client;
 mod config;
 mod drops;
 mod engine;
@@ -12,6 +13,7 @@ mod secret;
 mod snapshot;
 mod target_rules;
 
+pub use client::{Arrival, StripeNews, Stripes};
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{

@@ -109,5 +109,9 @@ pub const SUPER_PACKET_SEGMENTS_MAX: usize = 8_192;
 /// How long an IP packet may wait for the path.
 pub const PACKET_TIME_MAX: Duration = QUEUE_TIME_MAX;
 
+/// Connections that a stripe gives up at most because a sibling is on the same shard of the server: with two shards
+/// one in 64 clients still has both stripes on one.
+pub const SPREAD_TRIES: u32 = 6;
+
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);

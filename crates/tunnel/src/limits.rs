@@ -11,10 +11,6 @@ pub const HANDOVER_PARCELS_MAX: usize = 1_024;
 /// What waits for one shard from the others, in bytes: as much as waits for a peer.
 pub const HANDOVER_BYTES_MAX: usize = tunnel_proto::limits::QUEUE_BYTES_MAX;
 
-/// Connections that a stripe gives up at most because a sibling is on the same shard of the server: with two shards
-/// one in 64 clients still has both stripes on one.
-pub const SPREAD_TRIES: u32 = 6;
-
 /// How long after the start a stripe keeps its local traffic to itself although only siblings are up: what has moved
 /// to a sibling comes from another port there, so it should not move because of a round trip's difference.
 pub const STRIPE_GRACE: Duration = Duration::from_secs(1);

@@ -55,8 +55,6 @@ pub(super) struct Client {
     index: usize,
     stripes: SharedStripes,
     server_shard: Option<ServerShard>,
-    /// Connections given up because a sibling was on the same shard of the server, one after the other.
-    spread_tries: u32,
     /// How often the stripe was up again.
     rejoins: u64,
     /// Until when a stripe that has not been up keeps its local traffic.
@@ -109,7 +107,6 @@ impl Client {
             index,
             stripes,
             server_shard: None,
-            spread_tries: 0,
             rejoins: 0,
             grace_until: now + limits::STRIPE_GRACE,
             next_tick: now,
@@ -261,8 +258,8 @@ impl Shard {
             "{host}:{port} cannot be reached ({}); trying on",
             client.last_reason
         );
-        let notice = client.stripes.lock().unreachable(reason);
-        notice.into_iter().for_each(|notice| self.notify(notice));
+        let news = client.stripes.lock().unreachable(reason);
+        news.into_iter().for_each(|news| self.notify(news.into()));
     }
 
     fn begin_attempt(&mut self, now: Instant, address: SocketAddr) -> Result<(), String> {
@@ -290,9 +287,8 @@ impl Shard {
         let address = client.address.expect("an address was tried");
         let shared = client.stripes.clone();
         let mut stripes = shared.lock();
-        if client.spread_tries < limits::SPREAD_TRIES && !stripes.may_stay(client.index, shard) {
+        if !stripes.may_stay(client.index, shard) {
             drop(stripes);
-            client.spread_tries += 1;
             // The same address from another port, once this attempt has ended and the server knows.
             client.untried.push(address);
             self.engine.disconnect(now);
@@ -303,7 +299,6 @@ impl Shard {
         drop(stripes);
         client.link = Link::Up;
         client.server_shard = shard;
-        client.spread_tries = 0;
         client.failed_rounds = 0;
         client.payload_seen = payload_unsplit;
         client.payload_settled = payload_unsplit;
@@ -322,7 +317,9 @@ impl Shard {
         {
             self.notify(Notice::Warning { text });
         }
-        arrival.notice.into_iter().for_each(|notice| self.notify(notice));
+        if let Some(news) = arrival.news {
+            self.notify(news.into());
+        }
         self.engine.stay(now);
     }
 
@@ -361,8 +358,8 @@ impl Shard {
         match client.link {
             Link::Up => {
                 client.server_shard = None;
-                let notice = client.stripes.lock().lost(client.index, &client.last_reason);
-                self.notify(notice);
+                let news = client.stripes.lock().lost(client.index, &client.last_reason);
+                self.notify(news.into());
                 self.neighbours.raise_doubt();
                 self.try_server(now, 0);
             }
@@ -377,8 +374,8 @@ impl Shard {
             let client = self.client();
             let is_settled = std::mem::replace(&mut client.payload_seen, bytes) == bytes;
             if is_settled && std::mem::replace(&mut client.payload_settled, bytes) != bytes {
-                let notice = client.stripes.lock().payload_settled(client.index, bytes);
-                notice.into_iter().for_each(|notice| self.notify(notice));
+                let news = client.stripes.lock().payload_settled(client.index, bytes);
+                news.into_iter().for_each(|news| self.notify(news.into()));
             }
         }
         let overdue: Vec<usize> = self

@@ -1,13 +1,10 @@
-//! A client's stripes together: which are up, which shards of the server they are on, and what people are told.
+//! A client's stripes as its shards share them, and their news as people read it.
 //!
-//! Each shard reports what happens to its own connection; the answers are the lines to tell. No stripe's packets pass
-//! here: it is asked when a connection comes or goes, and by shards whose own stripe is down.
+//! No stripe's packets pass here: it is asked when a connection comes or goes, and by shards whose own stripe is down.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tunnel_proto::ServerShard;
+use tunnel_proto::{StripeNews, Stripes};
 
 use crate::handle::Notice;
 
@@ -26,234 +23,22 @@ impl SharedStripes {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Stripe {
-    is_up: bool,
-    server_shard: Option<ServerShard>,
-    /// Largest unsplit payload, where it has settled.
-    payload_unsplit: Option<usize>,
-}
-
-/// The state of all stripes.
-pub(super) struct Stripes {
-    stripes: Vec<Stripe>,
-    has_been_up: bool,
-    /// All have been told to be up, and since then which are is news.
-    was_complete: bool,
-    /// The program knows that the tunnel is down.
-    announced_down: bool,
-    payload_announced: usize,
-}
-
-/// A stripe that came up.
-pub(super) struct Arrival {
-    /// What to tell.
-    pub(super) notice: Option<Notice>,
-    /// The whole tunnel had been down and is back by it.
-    pub(super) is_tunnel_again: bool,
-}
-
-impl Stripes {
-    fn new(count: usize) -> Self {
-        Self {
-            stripes: vec![Stripe::default(); count],
-            has_been_up: false,
-            was_complete: false,
-            announced_down: false,
-            payload_announced: 0,
+impl From<StripeNews> for Notice {
+    fn from(news: StripeNews) -> Self {
+        match news {
+            StripeNews::Connected {
+                server,
+                rtt,
+                payload_unsplit,
+            } => Self::Connected {
+                server,
+                rtt,
+                payload_unsplit,
+            },
+            StripeNews::Joined { up, of } => Self::Stripes { up, of },
+            StripeNews::Lost { up, of, reason } => Self::StripeLost { up, of, reason },
+            StripeNews::Down { reason } => Self::Reconnecting { reason },
+            StripeNews::PayloadUnsplit { bytes } => Self::PayloadUnsplit { bytes },
         }
-    }
-
-    fn up_count(&self) -> usize {
-        self.stripes.iter().filter(|stripe| stripe.is_up).count()
-    }
-
-    /// Whether a stripe may stay on the server's shard that it came to: not where a sibling is there and others of
-    /// the server's shards have none.
-    pub(super) fn may_stay(&self, index: usize, shard: Option<ServerShard>) -> bool {
-        let Some(shard) = shard else { return true };
-        let siblings = self.stripes.iter().enumerate();
-        let mut held: Vec<u8> = siblings
-            .filter(|(other, stripe)| *other != index && stripe.is_up)
-            .filter_map(|(_, stripe)| stripe.server_shard.map(|shard| shard.index))
-            .collect();
-        held.sort_unstable();
-        held.dedup();
-        !held.contains(&shard.index) || held.len() >= usize::from(shard.count)
-    }
-
-    /// A stripe is up, and stays.
-    pub(super) fn arrived(
-        &mut self,
-        index: usize,
-        shard: Option<ServerShard>,
-        server: SocketAddr,
-        rtt: Duration,
-        payload_unsplit: usize,
-    ) -> Arrival {
-        let is_first = self.up_count() == 0;
-        self.stripes[index] = Stripe {
-            is_up: true,
-            server_shard: shard,
-            payload_unsplit: is_first.then_some(payload_unsplit),
-        };
-        if is_first {
-            self.announced_down = false;
-            self.was_complete = self.stripes.len() == 1;
-            self.payload_announced = payload_unsplit;
-            return Arrival {
-                notice: Some(Notice::Connected {
-                    server,
-                    rtt,
-                    payload_unsplit,
-                }),
-                is_tunnel_again: std::mem::replace(&mut self.has_been_up, true),
-            };
-        }
-        let (up, of) = (self.up_count(), self.stripes.len());
-        let is_news = self.was_complete || up == of;
-        self.was_complete |= up == of;
-        Arrival {
-            notice: is_news.then_some(Notice::Stripes { up, of }),
-            is_tunnel_again: false,
-        }
-    }
-
-    /// A stripe that was up is lost.
-    pub(super) fn lost(&mut self, index: usize, reason: &str) -> Notice {
-        self.stripes[index] = Stripe::default();
-        let (up, of) = (self.up_count(), self.stripes.len());
-        if up > 0 {
-            // It is news when it comes back, even where not all had come.
-            self.was_complete = true;
-            return Notice::StripeLost {
-                up,
-                of,
-                reason: reason.to_owned(),
-            };
-        }
-        self.announced_down = true;
-        Notice::Reconnecting {
-            reason: format!("the connection is lost ({reason})"),
-        }
-    }
-
-    /// A stripe tried all addresses of all servers in vain.
-    pub(super) fn unreachable(&mut self, reason: String) -> Option<Notice> {
-        let is_news = self.up_count() == 0 && !std::mem::replace(&mut self.announced_down, true);
-        is_news.then_some(Notice::Reconnecting { reason })
-    }
-
-    /// A stripe's largest unsplit payload has settled; what is told is the least of all.
-    pub(super) fn payload_settled(&mut self, index: usize, bytes: usize) -> Option<Notice> {
-        self.stripes[index].payload_unsplit = Some(bytes);
-        let up = self.stripes.iter().filter(|stripe| stripe.is_up);
-        let bytes = up.filter_map(|stripe| stripe.payload_unsplit).min()?;
-        let is_news = std::mem::replace(&mut self.payload_announced, bytes) != bytes;
-        is_news.then_some(Notice::PayloadUnsplit { bytes })
-    }
-
-    /// Who takes the local traffic of a stripe that is down: the next one that is up.
-    pub(super) fn stand_in(&self, index: usize) -> Option<usize> {
-        let count = self.stripes.len();
-        (1..count)
-            .map(|step| (index + step) % count)
-            .find(|other| self.stripes[*other].is_up)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn arrive(stripes: &mut Stripes, index: usize, shard: Option<u8>) -> Arrival {
-        let shard = shard.map(|index| ServerShard { index, count: 2 });
-        let server = SocketAddr::from(([192, 0, 2, 1], 443));
-        stripes.arrived(index, shard, server, Duration::from_millis(1), 1_200)
-    }
-
-    #[test]
-    fn one_stripe_is_told_like_one_connection() {
-        let mut stripes = Stripes::new(1);
-        let arrival = arrive(&mut stripes, 0, None);
-        assert!(matches!(arrival.notice, Some(Notice::Connected { .. })) && !arrival.is_tunnel_again);
-        assert_eq!(
-            stripes.lost(0, "timed out"),
-            Notice::Reconnecting {
-                reason: "the connection is lost (timed out)".to_owned()
-            }
-        );
-        assert_eq!(stripes.unreachable("no answer".to_owned()), None);
-        assert!(arrive(&mut stripes, 0, None).is_tunnel_again);
-    }
-
-    #[test]
-    fn the_first_stripe_connects_the_last_completes_and_a_lost_one_is_told_while_others_live() {
-        let mut stripes = Stripes::new(3);
-        assert!(stripes.unreachable("x".to_owned()).is_some());
-        assert!(stripes.unreachable("x".to_owned()).is_none());
-        assert!(matches!(
-            arrive(&mut stripes, 1, None).notice,
-            Some(Notice::Connected { .. })
-        ));
-        assert_eq!(arrive(&mut stripes, 0, None).notice, None);
-        assert_eq!(
-            arrive(&mut stripes, 2, None).notice,
-            Some(Notice::Stripes { up: 3, of: 3 })
-        );
-        assert!(matches!(
-            stripes.lost(1, "x"),
-            Notice::StripeLost { up: 2, of: 3, .. }
-        ));
-        assert!(matches!(
-            stripes.lost(0, "x"),
-            Notice::StripeLost { up: 1, of: 3, .. }
-        ));
-        assert_eq!(stripes.unreachable("x".to_owned()), None);
-        let back = arrive(&mut stripes, 0, None);
-        assert_eq!(back.notice, Some(Notice::Stripes { up: 2, of: 3 }));
-        assert!(!back.is_tunnel_again);
-        stripes.lost(0, "x");
-        assert!(matches!(stripes.lost(2, "x"), Notice::Reconnecting { .. }));
-    }
-
-    #[test]
-    fn a_stripe_leaves_a_taken_shard_of_the_server_only_while_another_is_free() {
-        let at = |index| Some(ServerShard { index, count: 2 });
-        let mut stripes = Stripes::new(3);
-        assert!(stripes.may_stay(0, at(1)));
-        arrive(&mut stripes, 0, Some(1));
-        assert!(!stripes.may_stay(1, at(1)));
-        assert!(stripes.may_stay(1, at(0)));
-        assert!(stripes.may_stay(1, None));
-        assert!(stripes.may_stay(0, at(1)));
-        arrive(&mut stripes, 1, Some(0));
-        assert!(stripes.may_stay(2, at(0)));
-        stripes.lost(1, "x");
-        assert!(!stripes.may_stay(2, at(1)));
-    }
-
-    #[test]
-    fn the_next_stripe_that_is_up_stands_in() {
-        let mut stripes = Stripes::new(3);
-        assert_eq!(stripes.stand_in(0), None);
-        arrive(&mut stripes, 0, None);
-        assert_eq!(stripes.stand_in(0), None);
-        assert_eq!(stripes.stand_in(1), Some(0));
-        arrive(&mut stripes, 2, None);
-        assert_eq!(stripes.stand_in(1), Some(2));
-    }
-
-    #[test]
-    fn the_least_settled_payload_is_told_once() {
-        let mut stripes = Stripes::new(2);
-        arrive(&mut stripes, 0, None);
-        arrive(&mut stripes, 1, None);
-        let told = |bytes| Some(Notice::PayloadUnsplit { bytes });
-        assert_eq!(stripes.payload_settled(0, 1_400), told(1_400));
-        assert_eq!(stripes.payload_settled(1, 1_400), None);
-        assert_eq!(stripes.payload_settled(1, 1_300), told(1_300));
-        assert_eq!(stripes.payload_settled(0, 1_200), told(1_200));
-        assert_eq!(stripes.payload_settled(1, 1_250), None);
     }
 }

@@ -1,0 +1,5 @@
+//! What a client decides about its connections: how they are spread over the server's shards, and made again.
+
+mod stripes;
+
+pub use stripes::{Arrival, StripeNews, Stripes};
