@@ -13,7 +13,7 @@ mod secret;
 mod snapshot;
 mod target_rules;
 
-pub use client::{Arrival, StripeNews, Stripes};
+pub use client::{Arrival, ConnectAction, Reconnection, StripeNews, Stripes};
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{

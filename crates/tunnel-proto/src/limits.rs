@@ -113,5 +113,18 @@ pub const PACKET_TIME_MAX: Duration = QUEUE_TIME_MAX;
 /// one in 64 clients still has both stripes on one.
 pub const SPREAD_TRIES: u32 = 6;
 
+/// How long after the start a stripe keeps its local traffic to itself although only siblings are up: what has moved
+/// to a sibling comes from another port there, so it should not move because of a round trip's difference.
+pub const STRIPE_GRACE: Duration = Duration::from_secs(1);
+
+/// How long one attempt to reach a server lasts.
+pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
+
+/// First pause between attempts; it doubles up to [`BACKOFF_MAX`], and every pause is jittered by half.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
+
+/// Longest pause between attempts.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);

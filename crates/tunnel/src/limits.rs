@@ -11,10 +11,6 @@ pub const HANDOVER_PARCELS_MAX: usize = 1_024;
 /// What waits for one shard from the others, in bytes: as much as waits for a peer.
 pub const HANDOVER_BYTES_MAX: usize = tunnel_proto::limits::QUEUE_BYTES_MAX;
 
-/// How long after the start a stripe keeps its local traffic to itself although only siblings are up: what has moved
-/// to a sibling comes from another port there, so it should not move because of a round trip's difference.
-pub const STRIPE_GRACE: Duration = Duration::from_secs(1);
-
 /// Receive buffer asked for on UDP sockets, in bytes: what arrives at 2.5 Gbit/s while the thread waits 10 ms for a
 /// core, about doubled for the kernel's bookkeeping per datagram.
 pub const SOCKET_RECEIVE_BUFFER_BYTES: usize = 8 << 20;
@@ -67,15 +63,6 @@ pub const ADDRESSES_PER_NAME: usize = 8;
 
 /// Threads that resolve names.
 pub const RESOLVER_THREADS: usize = 2;
-
-/// How long one attempt to reach a server lasts.
-pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
-
-/// First pause between attempts; it doubles up to [`BACKOFF_MAX`], and every pause is jittered by half.
-pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
-
-/// Longest pause between attempts.
-pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;

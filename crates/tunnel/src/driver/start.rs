@@ -9,7 +9,7 @@ use std::time::Instant;
 use host::Monitor;
 use packet_io::{DatagramSocket, Interest, Poller, SocketOptions, UdpSocket, Waker};
 use quic::{EndpointParameters, ServerParameters};
-use tunnel_proto::{Engine, Room, ServerShard, TargetRules};
+use tunnel_proto::{Engine, Reconnection, Room, ServerShard, TargetRules};
 
 use super::aead;
 use super::client::Client;
@@ -114,8 +114,8 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
         let endpoint = quic::Endpoint::new(&parameters, None)
             .map_err(|error| Failure::Configuration(error.to_string()))?;
         let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
-        let (servers, stripes) = (config.servers.clone(), stripes.clone());
-        let mut client = Client::new(servers, config.pin, config.bind, index, stripes, now);
+        let reconnection = Reconnection::new(config.servers.clone(), seed()?, now);
+        let mut client = Client::new(reconnection, config.pin, config.bind, index, stripes.clone(), now);
         client.tcp_listeners = listeners.tcp;
         udp_listeners.push(listeners.udp);
         parts.push((engine, Role::Client(Box::new(client))));
