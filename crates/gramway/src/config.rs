@@ -13,8 +13,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use tunnel::config::{CommonConfig, Forward, TunRoutes};
-use tunnel_proto::AllowedTarget;
+use tunnel::config::{CommonConfig, Forward};
+use tunnel_proto::{AllowedTarget, TunRoutes};
 
 use crate::exit::Problem;
 use crate::tun::TunSettings;

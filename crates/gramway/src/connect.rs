@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use tunnel::config::{ClientConfig, TunRoutes};
+use tunnel::config::ClientConfig;
+use tunnel_proto::TunRoutes;
 
 use crate::admin::{AdminSocket, client_socket};
 use crate::cli::ConnectArguments;

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::{FlockOperation, flock};
-use tunnel::config::{ClientTun, ServerTun, TunRoutes};
-use tunnel_proto::{ClientId, Prefix};
+use tunnel::config::{ClientTun, ServerTun};
+use tunnel_proto::{ClientId, Prefix, TunRoutes};
 
 use crate::exit::Problem;
 use crate::limits::CLIENT_NAMES_MAX;

@@ -26,7 +26,7 @@ pub use monitor::{Changes, Monitor};
 pub use nat::{Nat, forwarding_blockers};
 pub use network::Network;
 pub use parameter::{ReversePathFilter, reverse_path_filter};
-pub use prefix::{HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, NotAPrefix, Prefix};
+pub use prefix::{NotAPrefix, Prefix};
 pub use privilege::{NotPrivileged, can_administer};
 pub use route::{Route, Uplink};
 pub use undo::{GUARDIAN_SUBCOMMAND, GuardianProgram, Undo, guard, recover, runtime_directory};

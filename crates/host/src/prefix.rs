@@ -20,30 +20,6 @@ pub struct Prefix {
 #[error("\"{0}\" is no address range; examples: 10.77.0.0/24, fd77::/64, 192.0.2.1")]
 pub struct NotAPrefix(String);
 
-/// Both halves of IPv4: together they win against every default route and leave it in place.
-pub const HALF_DEFAULTS_V4: [Prefix; 2] = [
-    Prefix {
-        address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        length: 1,
-    },
-    Prefix {
-        address: IpAddr::V4(Ipv4Addr::new(128, 0, 0, 0)),
-        length: 1,
-    },
-];
-
-/// Both halves of IPv6.
-pub const HALF_DEFAULTS_V6: [Prefix; 2] = [
-    Prefix {
-        address: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        length: 1,
-    },
-    Prefix {
-        address: IpAddr::V6(Ipv6Addr::new(0x8000, 0, 0, 0, 0, 0, 0, 0)),
-        length: 1,
-    },
-];
-
 impl Prefix {
     /// `None` where the length is more than the address has bits.
     #[must_use]
@@ -194,14 +170,5 @@ mod tests {
         assert!(prefix("10.0.0.0/8").overlaps(&prefix("10.1.0.0/16")));
         assert!(prefix("10.1.0.0/16").overlaps(&prefix("10.0.0.0/8")));
         assert!(!prefix("10.1.0.0/16").overlaps(&prefix("10.2.0.0/16")));
-    }
-
-    #[test]
-    fn the_half_defaults_cover_everything_once() {
-        let [low, high] = HALF_DEFAULTS_V4;
-        assert!(!low.overlaps(&high));
-        assert!(low.contains("8.8.8.8".parse().unwrap()) && high.contains("192.0.2.1".parse().unwrap()));
-        let [low, high] = HALF_DEFAULTS_V6;
-        assert!(low.contains("2001:db8::1".parse().unwrap()) && high.contains("fd77::1".parse().unwrap()));
     }
 }

@@ -1,6 +1,8 @@
-//! The settings that sessions and queues go by.
+//! The settings that sessions, queues and a client's TUN go by.
 
 use std::time::Duration;
+
+use masque::ip::Prefix;
 
 /// What happens to a payload that does not fit one DATAGRAM frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,17 @@ pub enum Protocol {
     Udp,
     /// TCP connections.
     Tcp,
+}
+
+/// Which routes a client's TUN device gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunRoutes {
+    /// Those that the server advertises, but no default route.
+    Advertised,
+    /// None.
+    None,
+    /// These.
+    These(Vec<Prefix>),
 }
 
 /// Settings of an engine in either role.

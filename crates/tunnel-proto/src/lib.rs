@@ -13,8 +13,10 @@ mod secret;
 mod snapshot;
 mod target_rules;
 
-pub use client::{Arrival, ConnectAction, Reconnection, StripeNews, Stripes};
-pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy};
+pub use client::{
+    AddressMove, Arrival, ConnectAction, MoveOutcome, Reconnection, StripeNews, Stripes, TunPlan,
+};
+pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
     Action, Assignment, Body, Client, ClientId, Deliver, Elsewhere, Ending, Engine, Exhausted, IpService,

@@ -126,5 +126,18 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause between attempts.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
+/// Warnings about a TUN device that are remembered, so that each is told once.
+pub const SENTENCES_MAX: usize = 64;
+
+/// A client that moved to another address and hears nothing there for so long makes its connection anew;
+/// [`MOVED_ROUND_TRIPS`] where they take longer.
+pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
+
+/// Round trips that an answer at a new address may take: a lost PING is repeated after about three.
+pub const MOVED_ROUND_TRIPS: u32 = 4;
+
+/// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
+pub const TUN_SETTLED: Duration = Duration::from_millis(300);
+
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);

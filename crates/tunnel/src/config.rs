@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 pub use quic::Profile;
-use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Prefix, Protocol, Token};
+use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Prefix, Protocol, Token, TunRoutes};
 
 /// Settings that server and client share.
 #[derive(Clone, Debug)]
@@ -95,17 +95,6 @@ pub struct ServerTun {
     pub leases_file: PathBuf,
     /// Directory of what is to be undone in the host's network.
     pub host_directory: PathBuf,
-}
-
-/// Which routes a client's TUN device gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TunRoutes {
-    /// Those that the server advertises, but no default route.
-    Advertised,
-    /// None.
-    None,
-    /// These.
-    These(Vec<Prefix>),
 }
 
 /// A client's TUN device.

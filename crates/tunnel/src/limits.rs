@@ -79,9 +79,6 @@ pub const REFUSED_SILENCE: Duration = Duration::from_secs(1);
 /// The least MTU of IPv6, in bytes (RFC 8200 section 5).
 pub const IPV6_MTU_MIN: u32 = packet::limits::IPV6_MTU_MIN as u32;
 
-/// The least MTU that Linux gives an interface with IPv4, in bytes (RFC 791).
-pub const IPV4_MTU_MIN: u32 = packet::limits::IPV4_MTU_MIN as u32;
-
 /// Packets and super-packets read from the TUN device in one turn.
 pub const TUN_READS_PER_TURN: usize = 64;
 
@@ -99,16 +96,3 @@ pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 /// How long a client waits before it asks again for an IP session that was refused for the time being, or ended by the
 /// server.
 pub const IP_RETRY: Duration = Duration::from_secs(5);
-
-/// Warnings about a TUN device that are remembered, so that each is told once.
-pub const SENTENCES_MAX: usize = 64;
-
-/// A client that moved to another address and hears nothing there for so long makes its connection anew;
-/// [`MOVED_ROUND_TRIPS`] where they take longer.
-pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
-
-/// Round trips that an answer at a new address may take: a lost PING is repeated after about three.
-pub const MOVED_ROUND_TRIPS: u32 = 4;
-
-/// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
-pub const TUN_SETTLED: Duration = Duration::from_millis(300);

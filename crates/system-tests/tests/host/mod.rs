@@ -9,15 +9,15 @@ use std::fmt::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
-use ::host::{
-    Changes, HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, Monitor, Nat, Network, Prefix, Route, Uplink,
-    forwarding_blockers,
-};
+use ::host::{Changes, Monitor, Nat, Network, Prefix, Route, Uplink, forwarding_blockers};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::namespace::Namespace;
 use system_tests::topology::{self, Routed};
 use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
+
+/// Both halves of both IP versions: together they win against every default route and leave it in place.
+const HALF_DEFAULTS: [&str; 4] = ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"];
 
 fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()
@@ -151,7 +151,7 @@ fn links_addresses_and_routes_come_and_go() {
                 })
                 .unwrap();
         }
-        for route in HALF_DEFAULTS_V4.into_iter().chain(HALF_DEFAULTS_V6) {
+        for route in HALF_DEFAULTS.map(prefix) {
             network.add_route(&Route::on_link(route, index)).unwrap();
         }
         let listed = network.routes().unwrap();
@@ -192,7 +192,7 @@ fn links_addresses_and_routes_come_and_go() {
                 .iter()
                 .any(|address| address.prefix == prefix("fd09::3/64"))
         );
-        for route in HALF_DEFAULTS_V4.into_iter().chain(HALF_DEFAULTS_V6) {
+        for route in HALF_DEFAULTS.map(prefix) {
             network.remove_route(&Route::on_link(route, index)).unwrap();
         }
         for route in routes {
@@ -280,7 +280,7 @@ fn the_uplink_is_found_beside_the_routes_of_the_tun() {
     assert_found(uplinks(None));
     network.client.inside(|| {
         let mut network = Network::open().unwrap();
-        for route in HALF_DEFAULTS_V4.into_iter().chain(HALF_DEFAULTS_V6) {
+        for route in HALF_DEFAULTS.map(prefix) {
             network.add_route(&Route::on_link(route, tun)).unwrap();
         }
     });

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ::host::{
-    GUARDIAN_SUBCOMMAND, GuardianProgram, HALF_DEFAULTS_V4, Nat, Network, ReversePathFilter, Route, Undo,
-    Uplink, recover, reverse_path_filter,
+    GUARDIAN_SUBCOMMAND, GuardianProgram, Nat, Network, ReversePathFilter, Route, Undo, Uplink, recover,
+    reverse_path_filter,
 };
 use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
@@ -110,7 +110,7 @@ fn a_strict_filter_lets_answers_in_by_an_exception_route() {
     );
     network.client.inside(|| {
         let mut network = Network::open().unwrap();
-        for route in HALF_DEFAULTS_V4 {
+        for route in ["0.0.0.0/1", "128.0.0.0/1"].map(prefix) {
             network.add_route(&Route::on_link(route, tun)).unwrap();
         }
     });

@@ -1,7 +1,13 @@
-//! What a client decides about its connections: how they are spread over the server's shards, and made again.
+//! What a client decides about its connections: how they are made again, spread over the
+//! server's shards, and what the TUN device follows of them.
 
+mod address_move;
+mod holders;
 mod reconnection;
 mod stripes;
+mod tun_plan;
 
+pub use address_move::{AddressMove, MoveOutcome};
 pub use reconnection::{ConnectAction, Reconnection};
 pub use stripes::{Arrival, StripeNews, Stripes};
+pub use tun_plan::TunPlan;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use host::Monitor;
 use packet_io::{Interest, UdpSocket};
 use quic::CloseReason;
-use tunnel_proto::{ConnectAction, Reconnection, RequestId, ServerShard, Target};
+use tunnel_proto::{AddressMove, ConnectAction, Reconnection, RequestId, ServerShard, Target};
 
 use super::delivery::udp_payload_ceiling;
 use super::ip::MTU_INTERVAL;
@@ -46,7 +46,7 @@ pub(super) struct Client {
     /// The version of the device's routes that was last looked at.
     pub(super) routes_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
-    pub(super) moved: Option<Instant>,
+    pub(super) moved: AddressMove,
     next_ip_turn: Instant,
 }
 
@@ -77,7 +77,7 @@ impl Client {
             monitor: None,
             way: None,
             routes_seen: 0,
-            moved: None,
+            moved: AddressMove::default(),
             next_ip_turn: now,
         }
     }
@@ -187,7 +187,7 @@ impl Shard {
         let socket = self.outer_socket(address, way.as_ref())?;
         let client = self.client();
         client.way = way;
-        client.moved = None;
+        client.moved.forget();
         self.outer
             .replace(socket, &self.poller)
             .map_err(|error| error.to_string())?;

@@ -5,17 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use host::{
-    self, HALF_DEFAULTS_V4, HALF_DEFAULTS_V6, Network, ReversePathFilter, Route, Undo, Uplink,
-    reverse_path_filter, set_link_dns,
-};
+use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter, set_link_dns};
 use packet_io::{InterfaceName, UdpSocket};
-use tunnel_proto::{Assignment, Prefix, ProxyError};
+use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
 
 use super::device::{Device, failure};
 use super::end::TunEnd;
-use super::holders::Holders;
-use crate::config::{ClientTun, TunRoutes};
+use super::host_prefix;
+use crate::config::ClientTun;
 use crate::driver::{Role, Shard, outer};
 use crate::handle::{Failure, Notice};
 use crate::limits;
@@ -30,28 +27,15 @@ struct State {
     network: Network,
     undo: Undo,
     settings: ClientTun,
-    stripes: Vec<Stripe>,
-    holders: Holders,
-    /// What the device has.
-    addresses: Vec<Prefix>,
-    routes: Vec<host::Prefix>,
-    /// What the server routes, as it said last.
-    advertised: Vec<Prefix>,
+    plan: TunPlan,
+    /// The routes that the device has.
+    routes: Vec<Prefix>,
+    /// The MTU that the device has.
     mtu: u32,
-    /// When the addresses, the routes or the MTU changed last.
-    changed: Option<Instant>,
     announced: Option<Notice>,
     /// Counts changes of the routes.
     routes_version: u64,
     has_dns: bool,
-    /// Sentences that were told.
-    told: Vec<String>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Stripe {
-    is_up: bool,
-    packet_max: Option<usize>,
 }
 
 /// How a shard's outer socket leaves this machine.
@@ -98,17 +82,12 @@ impl ClientHost {
             network: device.network,
             undo: device.undo,
             settings: settings.clone(),
-            stripes: vec![Stripe::default(); shards],
-            holders: Holders::One(None),
-            addresses: Vec::new(),
+            plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
             routes: Vec::new(),
-            advertised: Vec::new(),
             mtu: 0,
-            changed: None,
             announced: None,
             routes_version: 0,
             has_dns: false,
-            told: Vec::new(),
         };
         Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
     }
@@ -139,7 +118,7 @@ impl ClientHost {
         let mut state = self.lock();
         let index = state.index;
         let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
-        let is_bound = state.leads_into_tun(server);
+        let is_bound = state.plan.leads_into_tun(server);
         if is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict {
             // Where it fails the server is not reachable, which is told.
             let _ = state.undo.set_exception_route(server.to_canonical(), &uplink);
@@ -159,70 +138,31 @@ impl ClientHost {
         packet_max: Option<usize>,
     ) -> Result<Vec<Notice>, Failure> {
         let mut state = self.lock();
-        state.stripes[shard] = Stripe {
-            is_up: true,
-            packet_max,
-        };
-        let mut notices = Vec::new();
-        if assignment.is_by_name {
-            state.holders = Holders::All;
-        } else if state.stripes.len() > 1 {
-            let count = state.stripes.len();
-            state.tell_once(
-                &mut notices,
-                &format!(
-                    "the server is not Gramway and would give each connection another address: IP packets use one of \
-                     the {count} connections"
-                ),
-            );
-        }
-        let carries_v6 =
-            assignment.can_split || packet_max.is_some_and(|bytes| bytes >= limits::IPV6_MTU_MIN as usize);
-        let mut addresses = assignment.addresses.clone();
-        if !carries_v6 && addresses.iter().any(|prefix| prefix.address().is_ipv6()) {
-            addresses.retain(|prefix| prefix.address().is_ipv4());
-            state.tell_once(
-                &mut notices,
-                "the server's IPv6 address is not used: the path carries less than 1,280 bytes, and the server does \
-                 not split packets",
-            );
-        }
-        if addresses.is_empty() {
-            state.tell_once(&mut notices, "the server assigned no address to the TUN");
-        }
-        if let Some(routes) = &assignment.routes {
-            state.advertised.clone_from(routes);
-        }
-        state
-            .apply(addresses, &mut notices)
-            .map_err(|error| failure(&error))?;
-        state.changed = Some(now);
-        Ok(notices)
+        state.plan.handle_assigned(now, shard, assignment, packet_max);
+        state.apply().map_err(|error| failure(&error))?;
+        let warnings = std::iter::from_fn(|| state.plan.poll_warning());
+        Ok(warnings.map(|text| Notice::Warning { text }).collect())
     }
 
     /// Whether a stripe may ask for a session.
     fn may_ask(&self, shard: usize) -> bool {
-        self.lock().holders.may_ask(shard)
+        self.lock().plan.may_ask(shard)
     }
 
     /// A stripe's session is over, or did not come about.
     pub(in crate::driver) fn lost(&self, shard: usize) {
-        let mut state = self.lock();
-        state.stripes[shard] = Stripe::default();
-        let is_last = !state.stripes.iter().any(|stripe| stripe.is_up);
-        state.holders.lost(shard, is_last);
+        self.lock().plan.handle_lost(shard);
     }
 
     /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told.
     fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.stripes[shard].packet_max, packet_max) != packet_max
-            && state.set_mtu()
-        {
-            state.changed = Some(now);
+        if state.plan.set_packet_max(shard, packet_max) && state.set_mtu() {
+            state.plan.mark_changed(now);
         }
-        let settled = |changed: &mut Instant| now.saturating_duration_since(*changed) >= limits::TUN_SETTLED;
-        state.changed.take_if(settled)?;
+        if !state.plan.take_settled(now) {
+            return None;
+        }
         let notice = state.notice();
         if state.announced.as_ref() == Some(&notice) {
             return None;
@@ -233,85 +173,25 @@ impl ClientHost {
 }
 
 impl State {
-    /// Whether a packet to `address` would be routed into the TUN.
-    fn leads_into_tun(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.configured_routes()
-            .iter()
-            .any(|route| route.contains(address))
-    }
-
-    /// Whether the device has an address of this version.
-    fn has_address(&self, is_ipv4: bool) -> bool {
-        self.addresses
-            .iter()
-            .any(|prefix| prefix.address().is_ipv4() == is_ipv4)
-    }
-
-    /// The routes that the settings and the server make together, whatever addresses there are.
-    fn configured_routes(&self) -> Vec<host::Prefix> {
-        let to_host = |prefix: &Prefix| host::Prefix::new(prefix.address(), prefix.length());
-        let mut routes: Vec<host::Prefix> = match &self.settings.routes {
-            TunRoutes::Advertised => self
-                .advertised
-                .iter()
-                .filter(|prefix| prefix.length() > 0)
-                .filter_map(to_host)
-                .collect(),
-            TunRoutes::None => Vec::new(),
-            TunRoutes::These(routes) => routes.iter().filter_map(to_host).collect(),
-        };
-        if self.settings.default_route {
-            routes.extend(HALF_DEFAULTS_V4);
-            routes.extend(HALF_DEFAULTS_V6);
-        }
-        routes.dedup();
-        routes
-    }
-
-    /// Those of them that the device has an address for: packets on the others could not be answered.
-    fn wanted_routes(&mut self, notices: &mut Vec<Notice>) -> Vec<host::Prefix> {
-        let (wanted, useless): (Vec<_>, Vec<_>) = self
-            .configured_routes()
-            .into_iter()
-            .partition(|route| self.has_address(route.address().is_ipv4()));
-        let is_asked_for = self.settings.default_route || matches!(self.settings.routes, TunRoutes::These(_));
-        if let (Some(route), true) = (useless.first(), is_asked_for && !self.addresses.is_empty()) {
-            let version = if route.address().is_ipv4() { "IPv4" } else { "IPv6" };
-            let text =
-                format!("{version} is not routed through the TUN: the server assigned no {version} address");
-            self.tell_once(notices, &text);
-        }
-        let is_left_out = self.settings.routes == TunRoutes::Advertised && !self.settings.default_route;
-        if is_left_out && self.advertised.iter().any(|prefix| prefix.length() == 0) {
-            self.tell_once(
-                notices,
-                "the server routes everything, which is used only with --default-route; --route CIDR takes a part of it",
-            );
-        }
-        wanted
-    }
-
     /// Gives the device what is new.
-    fn apply(&mut self, addresses: Vec<Prefix>, notices: &mut Vec<Notice>) -> Result<(), host::HostError> {
-        self.addresses = addresses;
+    fn apply(&mut self) -> Result<(), host::HostError> {
         self.set_mtu();
         self.network.set_up(self.index, true)?;
-        let on_device: Vec<host::Prefix> = self
-            .addresses
-            .iter()
-            .filter_map(|prefix| host::Prefix::new(prefix.address(), prefix.length()))
-            .collect();
+        let on_device: Vec<host::Prefix> = self.plan.addresses().iter().filter_map(host_prefix).collect();
         self.network.replace_addresses(self.index, &on_device)?;
-        let wanted = self.wanted_routes(notices);
-        for gone in self.routes.iter().filter(|route| !wanted.contains(route)) {
-            self.network.remove_route(&Route::on_link(*gone, self.index))?;
+        let wanted = self.plan.routes();
+        let gone = self.routes.iter().filter(|route| !wanted.contains(route));
+        for route in gone.filter_map(host_prefix) {
+            self.network.remove_route(&Route::on_link(route, self.index))?;
         }
         let mut routes = Vec::new();
-        for route in wanted {
+        for prefix in wanted {
+            let Some(route) = host_prefix(&prefix) else {
+                continue;
+            };
             match self.network.add_route(&Route::on_link(route, self.index)) {
-                Ok(()) => routes.push(route),
-                Err(error) => self.tell_once(notices, &error.to_string()),
+                Ok(()) => routes.push(prefix),
+                Err(error) => self.plan.warn(error.to_string()),
             }
         }
         self.routes_version += u64::from(self.routes != routes);
@@ -320,7 +200,7 @@ impl State {
             self.has_dns = true;
             let all_names = self.settings.default_route;
             if let Err(error) = set_link_dns(&self.name, &self.settings.dns, all_names) {
-                self.tell_once(notices, &error.to_string());
+                self.plan.warn(error.to_string());
             }
         }
         Ok(())
@@ -328,17 +208,10 @@ impl State {
 
     /// Brings the device's MTU to what every stripe carries. Whether it changed.
     fn set_mtu(&mut self) -> bool {
-        let up = self.stripes.iter().filter(|stripe| stripe.is_up);
-        let Some(least) = up.filter_map(|stripe| stripe.packet_max).min() else {
+        let Some(mtu) = self.plan.mtu().filter(|mtu| *mtu != self.mtu) else {
             return false;
         };
-        let floor = if self.has_address(false) {
-            limits::IPV6_MTU_MIN
-        } else {
-            limits::IPV4_MTU_MIN
-        };
-        let mtu = u32::try_from(least).unwrap_or(u32::MAX).max(floor);
-        if mtu == self.mtu || self.network.set_mtu(self.index, mtu).is_err() {
+        if self.network.set_mtu(self.index, mtu).is_err() {
             return false;
         }
         self.mtu = mtu;
@@ -348,22 +221,9 @@ impl State {
     fn notice(&self) -> Notice {
         Notice::Tun {
             name: self.name.clone(),
-            addresses: self.addresses.iter().map(Prefix::address).collect(),
-            routes: self
-                .routes
-                .iter()
-                .filter_map(|route| Prefix::around(route.address(), route.length()).ok())
-                .collect(),
+            addresses: self.plan.addresses().iter().map(Prefix::address).collect(),
+            routes: self.routes.clone(),
             mtu: Some(self.mtu),
-        }
-    }
-
-    fn tell_once(&mut self, notices: &mut Vec<Notice>, text: &str) {
-        if !self.told.iter().any(|told| told == text) && self.told.len() < limits::SENTENCES_MAX {
-            self.told.push(text.to_owned());
-            notices.push(Notice::Warning {
-                text: text.to_owned(),
-            });
         }
     }
 }
@@ -452,18 +312,11 @@ impl Shard {
 
     /// After a move to another address: where nothing was heard there in time, the connection is made anew.
     fn judge_move(&mut self, now: Instant) {
-        let heard = self.outer.heard;
-        let patience = self.engine.round_trip().map_or(limits::MOVED_SILENCE, |rtt| {
-            (limits::MOVED_ROUND_TRIPS * rtt).max(limits::MOVED_SILENCE)
-        });
+        let (heard, round_trip) = (self.outer.heard, self.engine.round_trip());
         let Role::Client(client) = &mut self.role else {
             return;
         };
-        let Some(moved) = client.moved else { return };
-        if heard.is_some_and(|heard| heard > moved) {
-            client.moved = None;
-        } else if now.saturating_duration_since(moved) >= patience {
-            client.moved = None;
+        if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
             client.set_reason("nothing is heard at the new local address");
             self.engine.disconnect(now);
         }
@@ -514,7 +367,7 @@ impl Shard {
             self.engine.local_address_changed();
             self.more_to_send = self.flush_outer(now);
             if let Role::Client(client) = &mut self.role {
-                client.moved = Some(now);
+                client.moved.begin(now);
             }
         }
     }

@@ -6,13 +6,12 @@
 pub(super) mod client;
 pub(super) mod device;
 pub(super) mod end;
-mod holders;
 pub(super) mod server;
 
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, VNET_HEADER_BYTES};
-use tunnel_proto::{Action, Elsewhere};
+use tunnel_proto::{Action, Elsewhere, Prefix};
 
 use super::{Parcel, Role, Shard, Token};
 use crate::handle::Failure;
@@ -20,6 +19,11 @@ use crate::limits;
 
 /// How often the MTU of the device is held against what the paths carry.
 pub(super) const MTU_INTERVAL: Duration = Duration::from_millis(100);
+
+/// As the host writes it.
+fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
+    host::Prefix::new(prefix.address(), prefix.length())
+}
 
 impl Shard {
     /// One batch of the TUN queue.

@@ -17,6 +17,7 @@ use tunnel_proto::{
 
 use super::device::{Device, failure};
 use super::end::TunEnd;
+use super::host_prefix;
 use crate::config::ServerTun;
 use crate::driver::{Parcel, Role, Shard};
 use crate::handle::{Failure, Notice};
@@ -195,10 +196,6 @@ impl ServerHost {
             state.mtu = mtu;
         }
     }
-}
-
-fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
-    host::Prefix::new(prefix.address(), prefix.length())
 }
 
 /// What the engine of each shard serves.
