@@ -1,6 +1,6 @@
 //! The tunnel without sockets, for both roles: requests, sessions, leases, queues, and the account of every datagram.
 //!
-//! Nothing here does I/O, reads a clock or draws random numbers: time, received bytes and seeds are parameters. So the
+//! Nothing here does I/O, reads a clock or draws randomness of its own: time, bytes and seeds are parameters. So the
 //! same state machines run in the `tunnel` crate's threads and, in virtual time, over `sim`.
 
 mod client;
@@ -23,6 +23,6 @@ pub use engine::{
     Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, ServerShard, StoredLease, Target, own_address,
 };
 pub use room::Room;
-pub use secret::{NotAToken, TOKEN_BYTES, Token};
+pub use secret::{NotAToken, Token};
 pub use snapshot::{Direction, PathSnapshot, PeerSnapshot, add_counts};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};

@@ -7,7 +7,7 @@ use data_encoding::BASE64URL_NOPAD;
 use subtle::ConstantTimeEq;
 
 /// Bytes of a token.
-pub const TOKEN_BYTES: usize = 32;
+const TOKEN_BYTES: usize = 32;
 
 /// A user's token: 32 random bytes, base64url without padding as text. Equality is constant-time; `Debug` shows nothing.
 #[derive(Clone)]
