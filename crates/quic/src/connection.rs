@@ -16,10 +16,11 @@ use crate::cap::Cap;
 use crate::config::Profile;
 use crate::congestion::Gate;
 use crate::counters::{ConnectionReport, Counters};
-use crate::event::{CloseReason, ConnectionKey};
-use crate::limits;
+use crate::error::CloseReason;
+use crate::event::ConnectionKey;
 use crate::pacer::Pacer;
 use crate::transmit::{DatagramSource, Outbox};
+use crate::{limits, translate};
 
 pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
@@ -123,7 +124,11 @@ impl Connection {
             .wrong_pin
             .as_ref()
             .is_some_and(|flag| flag.load(Ordering::Relaxed));
-        CloseReason::new(error, wrong_pin)
+        if wrong_pin {
+            CloseReason::WrongPin
+        } else {
+            translate::close_reason(error)
+        }
     }
 
     /// Lets an authenticated peer open more streams once it uses half of what it may.
@@ -285,7 +290,7 @@ impl Connection {
             cap.spend(now, mtu, transmit.size);
         }
         self.trains_sent += 1;
-        outbox.push(&transmit, self.profile.uses_ecn(), buffer);
+        outbox.push(translate::train(&transmit, self.profile.uses_ecn(), buffer));
         if !counts {
             return Sent::Packets(0);
         }
@@ -350,7 +355,7 @@ impl Connection {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        Counters::new(&self.proto.stats(), self.trains_sent, self.gate.cuts())
+        translate::counters(&self.proto.stats(), self.trains_sent, self.gate.cuts())
     }
 
     pub(crate) fn report(&mut self) -> ConnectionReport {

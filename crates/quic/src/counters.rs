@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use quinn_proto::ConnectionStats;
 use serde::Serialize;
 
 use crate::config::Profile;
@@ -45,29 +44,6 @@ pub struct Counters {
     pub trains_sent: u64,
     /// QUIC packets in those trains.
     pub train_segments_sent: u64,
-}
-
-impl Counters {
-    pub(crate) fn new(stats: &ConnectionStats, trains_sent: u64, window_cuts: u64) -> Self {
-        Self {
-            packets_sent: stats.udp_tx.datagrams,
-            packets_received: stats.udp_rx.datagrams,
-            bytes_sent: stats.udp_tx.bytes,
-            bytes_received: stats.udp_rx.bytes,
-            datagrams_sent: stats.frame_tx.datagram,
-            datagrams_received: stats.frame_rx.datagram,
-            acks_sent: stats.frame_tx.acks,
-            acks_received: stats.frame_rx.acks,
-            stream_frames_sent: stats.frame_tx.stream,
-            stream_frames_received: stats.frame_rx.stream,
-            packets_lost: stats.path.lost_packets,
-            window_cuts,
-            lost_mtu_probes: stats.path.lost_plpmtud_probes,
-            black_holes: stats.path.black_holes_detected,
-            trains_sent,
-            train_segments_sent: stats.udp_tx.datagrams,
-        }
-    }
 }
 
 impl AddAssign for Counters {

@@ -11,20 +11,20 @@ use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, Side,
-    StreamEvent, VarInt,
+    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, StreamEvent,
+    VarInt,
 };
 
 use crate::admission::{Admission, Verdict};
-use crate::config::{self, Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
+use crate::config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
 use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::connection_id::{Generator, Sorter, SteerKey};
 use crate::counters::{ConnectionReport, Counters};
-use crate::event::{CloseReason, ConnectionKey, Event};
-use crate::limits;
-use crate::tls::{self, ConfigurationError};
+use crate::error::{CloseReason, ConfigurationError, ConnectError};
+use crate::event::{ConnectionKey, Event};
 use crate::transmit::{DatagramSource, Outbox};
+use crate::{limits, tls, translate, transport};
 
 /// Where a received message came from and went to.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ impl Endpoint {
                     hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
                 let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
                 config
-                    .transport_config(config::transport(
+                    .transport_config(transport::settings(
                         parameters.profile,
                         udp_payload_max,
                         false,
@@ -157,7 +157,7 @@ impl Endpoint {
     /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
     ///
     /// # Errors
-    /// A sentence where `server_name` is neither a host name nor an address, or `remote` cannot be connected to.
+    /// [`ConnectError`] where the name or the address cannot be used, or no connection ID is left.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -165,16 +165,16 @@ impl Endpoint {
         server_name: &str,
         parameters: &ClientParameters,
         udp_payload_ceiling: u16,
-    ) -> Result<ConnectionKey, String> {
+    ) -> Result<ConnectionKey, ConnectError> {
         let (tls, wrong_pin) = tls::client(self.aead, parameters.pin);
         let mut client = quinn_proto::ClientConfig::new(tls);
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
         let gate = Gate::default();
-        client.transport_config(config::transport(self.profile, ceiling, true, &gate));
+        client.transport_config(transport::settings(self.profile, ceiling, true, &gate));
         let (handle, proto) = self
             .proto
             .connect(now, client, remote, server_name)
-            .map_err(|error| error.to_string())?;
+            .map_err(translate::connect_error)?;
         let key = ConnectionKey(handle.0);
         let mut connection = Connection::new(proto, key, self.profile, gate, Some(wrong_pin));
         connection.authenticated = true;
@@ -246,7 +246,7 @@ impl Endpoint {
                     if outbox.is_full() {
                         outbox.return_buffer(response);
                     } else {
-                        outbox.push(&transmit, false, response);
+                        outbox.push(translate::train(&transmit, false, response));
                     }
                 }
                 None => outbox.return_buffer(response),
@@ -278,7 +278,7 @@ impl Endpoint {
                 let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
                 let mut server = server.clone();
                 let gate = Gate::default();
-                server.transport_config(config::transport(self.profile, ceiling, false, &gate));
+                server.transport_config(transport::settings(self.profile, ceiling, false, &gate));
                 match self
                     .proto
                     .accept(incoming, now, &mut response, Some(Arc::new(server)))
@@ -308,7 +308,7 @@ impl Endpoint {
             }
         };
         match transmit {
-            Some(transmit) if !outbox.is_full() => outbox.push(&transmit, false, response),
+            Some(transmit) if !outbox.is_full() => outbox.push(translate::train(&transmit, false, response)),
             _ => outbox.return_buffer(response),
         }
     }
@@ -401,7 +401,7 @@ impl Endpoint {
                         while let Some(stream) = connection.proto.streams().accept(dir) {
                             self.events.push_back(Event::StreamOpened {
                                 connection: key,
-                                stream,
+                                stream: translate::stream(stream),
                             });
                         }
                         if dir == Dir::Bi {
@@ -411,22 +411,25 @@ impl Endpoint {
                     }
                     StreamEvent::Readable { id } => Event::StreamReadable {
                         connection: key,
-                        stream: id,
+                        stream: translate::stream(id),
                     },
                     StreamEvent::Writable { id } => Event::StreamWritable {
                         connection: key,
-                        stream: id,
+                        stream: translate::stream(id),
                     },
                     StreamEvent::Finished { id } => Event::StreamFinished {
                         connection: key,
-                        stream: id,
+                        stream: translate::stream(id),
                     },
                     StreamEvent::Stopped { id, error_code } => Event::StreamStopped {
                         connection: key,
-                        stream: id,
+                        stream: translate::stream(id),
                         code: error_code.into_inner(),
                     },
-                    StreamEvent::Available { dir } => Event::StreamsAvailable { connection: key, dir },
+                    StreamEvent::Available { dir } => Event::StreamsAvailable {
+                        connection: key,
+                        direction: translate::direction(dir),
+                    },
                 },
             };
             self.events.push_back(event);
@@ -648,7 +651,7 @@ impl Endpoint {
         totals
     }
 
-    /// Datagrams inside quinn-proto that have been neither sent nor given up.
+    /// Datagrams inside the core that have been neither sent nor given up.
     #[must_use]
     pub fn datagrams_held(&self) -> u64 {
         self.connections
@@ -674,11 +677,5 @@ impl Endpoint {
     #[must_use]
     pub fn foreign_segments(&self) -> u64 {
         self.foreign_segments
-    }
-
-    /// Which side of `connection` we are.
-    #[must_use]
-    pub fn side(&self, connection: ConnectionKey) -> Option<Side> {
-        Some(self.connections.get(connection.0)?.as_ref()?.proto.side())
     }
 }

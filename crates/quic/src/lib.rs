@@ -3,8 +3,10 @@
 //! Received batches go in, GSO trains come out; streams, datagrams, events and timers beside them. This crate does
 //! no I/O, reads no clock (`now` is a parameter), takes its randomness as a seed and shares nothing between threads.
 //!
-//! A datagram is handed to quinn-proto only when its next transmit can take it ([`DatagramSource`]); what waits stays
-//! with the caller, who bounds and counts it. What quinn-proto still gives up by itself, because the path MTU fell or
+//! quinn-proto is the core, and no public item shows a type of it: `translate` converts what passes the seam.
+//!
+//! A datagram is handed to the core only when its next packets can take it ([`DatagramSource`]); what waits stays
+//! with the caller, who bounds and counts it. What the core still gives up by itself, because the path MTU fell or
 //! the connection ended, is reported by [`Event::DatagramsDropped`].
 
 mod admission;
@@ -15,11 +17,15 @@ mod connection;
 mod connection_id;
 mod counters;
 mod endpoint;
+mod error;
 mod event;
 pub mod limits;
 mod pacer;
+mod stream;
 mod tls;
+mod translate;
 mod transmit;
+mod transport;
 
 pub use admission::prefix as customer_prefix;
 pub use config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
@@ -27,7 +33,8 @@ pub use congestion::{PathEstimate, Phase};
 pub use connection_id::{STEER_ROUNDS, STEER_TAG, Shard, SteerKey, shard_of};
 pub use counters::{ConnectionReport, Counters};
 pub use endpoint::{Endpoint, Path, Receiver, Timer};
-pub use event::{CloseReason, ConnectionKey, Event, Read, StreamError};
-pub use quinn_proto::{Dir, Side, StreamId};
-pub use tls::{ConfigurationError, public_key_pin, sealing_probe};
+pub use error::{CloseReason, ConfigurationError, ConnectError, StreamError};
+pub use event::{ConnectionKey, Event};
+pub use stream::{Direction, Read, StreamId};
+pub use tls::{public_key_pin, sealing_probe};
 pub use transmit::{DatagramSource, Outbox, OutgoingTrain};

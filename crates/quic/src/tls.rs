@@ -16,20 +16,10 @@ use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use subtle::ConstantTimeEq;
 
 use crate::config::Aead;
+use crate::error::ConfigurationError;
 
 /// Application protocol of HTTP/3 (RFC 9114 section 3.1).
 const ALPN: &[u8] = b"h3";
-
-/// Settings that TLS or QUIC refuses.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigurationError {
-    /// The certificate or its key cannot be used.
-    #[error("the server's certificate and key cannot be used: {0}")]
-    Certificate(String),
-    /// The certificate cannot be read.
-    #[error("the certificate is not a readable X.509 certificate: {0}")]
-    Unreadable(String),
-}
 
 /// Payload of a sealing probe, in bytes: a packet on an ordinary path.
 const PROBE_BYTES: usize = 1_200;

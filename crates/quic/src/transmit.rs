@@ -84,17 +84,7 @@ impl Outbox {
         self.spare.push(buffer);
     }
 
-    pub(crate) fn push(&mut self, transmit: &quinn_proto::Transmit, uses_ecn: bool, mut bytes: Vec<u8>) {
-        bytes.truncate(transmit.size);
-        self.trains.push(OutgoingTrain {
-            destination: transmit.destination,
-            source: transmit.src_ip,
-            ecn: match transmit.ecn {
-                Some(codepoint) if uses_ecn => Ecn::from_bits(codepoint as u8),
-                _ => Ecn::NotEct,
-            },
-            segment_size: transmit.segment_size.unwrap_or(transmit.size),
-            bytes,
-        });
+    pub(crate) fn push(&mut self, train: OutgoingTrain) {
+        self.trains.push(train);
     }
 }

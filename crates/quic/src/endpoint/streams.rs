@@ -1,15 +1,20 @@
 //! Reading and writing the streams of an endpoint's connections.
 
 use bytes::Bytes;
-use quinn_proto::{Dir, StreamId, VarInt, WriteError};
+use quinn_proto::VarInt;
 
 use super::Endpoint;
-use crate::event::{ConnectionKey, Read, StreamError};
+use crate::error::StreamError;
+use crate::event::ConnectionKey;
+use crate::stream::{Direction, Read, StreamId};
+use crate::translate::{self, core_stream, written};
 
 impl Endpoint {
     /// Opens a stream; `None` while the peer allows no more ([`crate::Event::StreamsAvailable`] follows).
-    pub fn open_stream(&mut self, connection: ConnectionKey, dir: Dir) -> Option<StreamId> {
-        self.live(connection)?.proto.streams().open(dir)
+    pub fn open_stream(&mut self, connection: ConnectionKey, direction: Direction) -> Option<StreamId> {
+        let direction = translate::core_direction(direction);
+        let stream = self.live(connection)?.proto.streams().open(direction)?;
+        Some(translate::stream(stream))
     }
 
     /// Writes to a stream; how many bytes were taken, zero where it is blocked ([`crate::Event::StreamWritable`] follows).
@@ -23,7 +28,7 @@ impl Endpoint {
         data: &[u8],
     ) -> Result<usize, StreamError> {
         let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let written = written(entry.proto.send_stream(stream).write(data))?;
+        let written = written(entry.proto.send_stream(core_stream(stream)).write(data))?;
         if written > 0 {
             self.mark_ready(connection);
         }
@@ -43,7 +48,7 @@ impl Endpoint {
         let entry = self.live(connection).ok_or(StreamError::Closed)?;
         let result = entry
             .proto
-            .send_stream(stream)
+            .send_stream(core_stream(stream))
             .write_chunks(std::slice::from_mut(data));
         let written = written(result.map(|written| written.bytes))?;
         if written > 0 {
@@ -56,7 +61,7 @@ impl Endpoint {
     pub fn finish(&mut self, connection: ConnectionKey, stream: StreamId) {
         if let Some(entry) = self.live(connection) {
             // A stopped or finished stream has nothing left to end.
-            let _ = entry.proto.send_stream(stream).finish();
+            let _ = entry.proto.send_stream(core_stream(stream)).finish();
             self.touch(connection.0);
         }
     }
@@ -64,7 +69,10 @@ impl Endpoint {
     /// Abandons our side of a stream; a stream that is gone is left alone.
     pub fn reset(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
         if let Some(entry) = self.live(connection) {
-            let _ = entry.proto.send_stream(stream).reset(VarInt::from_u32(code));
+            let _ = entry
+                .proto
+                .send_stream(core_stream(stream))
+                .reset(VarInt::from_u32(code));
             self.touch(connection.0);
         }
     }
@@ -72,7 +80,10 @@ impl Endpoint {
     /// Tells the peer to stop sending on a stream; a stream that is gone is left alone.
     pub fn stop(&mut self, connection: ConnectionKey, stream: StreamId, code: u32) {
         if let Some(entry) = self.live(connection) {
-            let _ = entry.proto.recv_stream(stream).stop(VarInt::from_u32(code));
+            let _ = entry
+                .proto
+                .recv_stream(core_stream(stream))
+                .stop(VarInt::from_u32(code));
             self.touch(connection.0);
         }
     }
@@ -88,7 +99,7 @@ impl Endpoint {
         length_max: usize,
     ) -> Result<Read, StreamError> {
         let entry = self.live(connection).ok_or(StreamError::Closed)?;
-        let mut receive = entry.proto.recv_stream(stream);
+        let mut receive = entry.proto.recv_stream(core_stream(stream));
         let mut chunks = receive.read(true).map_err(|_| StreamError::Closed)?;
         let result = match chunks.next(length_max) {
             Ok(Some(chunk)) => Ok(Read::Data(chunk.bytes)),
@@ -100,14 +111,5 @@ impl Endpoint {
             self.mark_ready(connection);
         }
         result
-    }
-}
-
-fn written(result: Result<usize, WriteError>) -> Result<usize, StreamError> {
-    match result {
-        Ok(written) => Ok(written),
-        Err(WriteError::Blocked) => Ok(0),
-        Err(WriteError::Stopped(code)) => Err(StreamError::Reset(code.into_inner())),
-        Err(WriteError::ClosedStream) => Err(StreamError::Closed),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use packet::{TRAIN_SEGMENTS_MAX, UDP_PAYLOAD_MAX};
-use quic::Dir;
+use quic::Direction;
 
 use crate::support::{Link, Pair, Random, Setup, Side};
 
@@ -148,7 +148,11 @@ fn trains_never_exceed_what_one_send_takes_and_are_long_under_load() {
         pair.client.sent.clear();
         let before = pair.client.endpoint.totals();
         pair.client.saturate(client, Some(size));
-        let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+        let stream = pair
+            .client
+            .endpoint
+            .open_stream(client, Direction::Bidirectional)
+            .unwrap();
         pair.client.bulk = Some((client, stream));
         pair.drive(Duration::from_millis(300));
         let mut longest = 0;
@@ -189,7 +193,11 @@ fn unread_streams_do_not_corrupt_anything_while_packets_are_copied_out_of_their_
         .collect();
     pair.server.reads = false;
     pair.server.endpoint.set_standing_readers(server, 1);
-    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    let stream = pair
+        .client
+        .endpoint
+        .open_stream(client, Direction::Bidirectional)
+        .unwrap();
     assert_eq!(
         pair.client.endpoint.write(client, stream, &content).unwrap(),
         content.len()

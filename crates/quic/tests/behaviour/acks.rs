@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quic::{Dir, Profile};
+use quic::{Direction, Profile};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -68,7 +68,11 @@ fn stream_data_is_acknowledged_within_a_round_trip_and_the_acknowledgement_delay
         let (mut pair, client, _) = Pair::connected(setup);
         for _ in 0..20 {
             pair.client.finished.clear();
-            let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+            let stream = pair
+                .client
+                .endpoint
+                .open_stream(client, Direction::Bidirectional)
+                .unwrap();
             pair.client.endpoint.write(client, stream, &[1; 100]).unwrap();
             pair.client.endpoint.finish(client, stream);
             let written = pair.now;
@@ -92,7 +96,11 @@ fn losses_of_stream_data_are_found_within_few_round_trips() {
         ..Setup::default()
     };
     let (mut pair, client, server) = Pair::connected(setup);
-    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    let stream = pair
+        .client
+        .endpoint
+        .open_stream(client, Direction::Bidirectional)
+        .unwrap();
     pair.link.loss_per_mille = [1_000, 0];
     pair.client.endpoint.write(client, stream, b"lost").unwrap();
     pair.client.endpoint.finish(client, stream);

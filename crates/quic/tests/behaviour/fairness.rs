@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quic::{Dir, Profile};
+use quic::{Direction, Profile};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -20,7 +20,11 @@ struct Shares {
 fn shares(setup: Setup, link: Link, size: Option<usize>, duration: Duration) -> Shares {
     let (mut pair, client, _) = Pair::connected(setup);
     pair.link = link;
-    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    let stream = pair
+        .client
+        .endpoint
+        .open_stream(client, Direction::Bidirectional)
+        .unwrap();
     pair.client.bulk = Some((client, stream));
     pair.client.saturate(client, size);
     // The start is not the steady state.
@@ -158,7 +162,11 @@ fn datagrams_alone_have_the_whole_path_and_so_have_streams() {
             link: link.clone(),
             ..Setup::default()
         });
-        let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+        let stream = pair
+            .client
+            .endpoint
+            .open_stream(client, Direction::Bidirectional)
+            .unwrap();
         if streams {
             pair.client.bulk = Some((client, stream));
             pair.client.mark();
@@ -189,7 +197,11 @@ fn a_single_request_beside_saturated_datagrams_is_answered_within_a_few_round_tr
     pair.drive(2 * SECOND);
     for _ in 0..20 {
         pair.client.finished.clear();
-        let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+        let stream = pair
+            .client
+            .endpoint
+            .open_stream(client, Direction::Bidirectional)
+            .unwrap();
         pair.client.endpoint.write(client, stream, b"request").unwrap();
         pair.client.endpoint.finish(client, stream);
         let asked = pair.now;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use proptest::prelude::*;
-use quic::{Dir, Path};
+use quic::{Direction, Path};
 
 use crate::support::{Identity, Pair, Random, Setup, Side, client_endpoint, server_endpoint};
 
@@ -73,7 +73,11 @@ fn real_packets() -> Vec<Vec<u8>> {
     pair.server.captured = Some(Vec::new());
     let client = pair.connect();
     pair.drive(Duration::from_secs(1));
-    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    let stream = pair
+        .client
+        .endpoint
+        .open_stream(client, Direction::Bidirectional)
+        .unwrap();
     pair.client.endpoint.write(client, stream, &[1; 5_000]).unwrap();
     pair.drive(Duration::from_secs(1));
     let mut packets = pair.client.captured.take().unwrap();
@@ -134,7 +138,11 @@ fn a_living_connection_does_not_notice_garbage() {
 fn duplicated_and_corrupted_packets_lose_nothing_but_themselves() {
     let (mut pair, client, server) = Pair::connected(Setup::default());
     pair.link.corrupt_per_mille = 50;
-    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    let stream = pair
+        .client
+        .endpoint
+        .open_stream(client, Direction::Bidirectional)
+        .unwrap();
     let content = vec![0xc3; 200_000];
     assert_eq!(
         pair.client.endpoint.write(client, stream, &content).unwrap(),

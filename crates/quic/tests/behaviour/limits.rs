@@ -6,7 +6,7 @@ use quic::limits::{
     AUTHENTICATED_STREAMS, AUTHENTICATED_STREAMS_AT_FIRST, AUTHENTICATION_DEADLINE, HALF_OPEN_PER_PREFIX,
     RETRY_ABOVE_PER_SECOND, UNAUTHENTICATED_CREDIT_BYTES, UNAUTHENTICATED_STREAMS,
 };
-use quic::{CloseReason, ConnectionKey, Dir, Timer};
+use quic::{CloseReason, ConnectionKey, Direction, Timer};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -47,16 +47,22 @@ fn a_peer_without_a_token_is_closed_after_ten_seconds() {
 fn authentication_lifts_the_deadline_the_streams_and_the_credit() {
     let (mut pair, client, server) = unauthenticated();
     for _ in 0..UNAUTHENTICATED_STREAMS {
-        pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+        pair.client
+            .endpoint
+            .open_stream(client, Direction::Bidirectional)
+            .unwrap();
     }
-    assert_eq!(pair.client.endpoint.open_stream(client, Dir::Bi), None);
+    assert_eq!(
+        pair.client.endpoint.open_stream(client, Direction::Bidirectional),
+        None
+    );
     pair.server.endpoint.authenticate(server);
     pair.drive(SECOND / 10);
     let mut last = None;
     let mut opened = UNAUTHENTICATED_STREAMS;
     while opened < AUTHENTICATED_STREAMS {
         // A stream exists for the peer once something was written to it.
-        while let Some(stream) = pair.client.endpoint.open_stream(client, Dir::Bi) {
+        while let Some(stream) = pair.client.endpoint.open_stream(client, Direction::Bidirectional) {
             pair.client.endpoint.write(client, stream, b"?").unwrap();
             opened += 1;
             last = Some(stream);
@@ -65,12 +71,15 @@ fn authentication_lifts_the_deadline_the_streams_and_the_credit() {
         pair.drive(SECOND / 10);
         assert!(opened == before && opened >= AUTHENTICATED_STREAMS_AT_FIRST / 2);
         if opened < AUTHENTICATED_STREAMS {
-            last = pair.client.endpoint.open_stream(client, Dir::Bi);
+            last = pair.client.endpoint.open_stream(client, Direction::Bidirectional);
             assert!(last.is_some(), "stuck at {opened} streams");
             opened += 1;
         }
     }
-    assert_eq!(pair.client.endpoint.open_stream(client, Dir::Bi), None);
+    assert_eq!(
+        pair.client.endpoint.open_stream(client, Direction::Bidirectional),
+        None
+    );
     pair.client.bulk = last.map(|stream| (client, stream));
     pair.client.mark();
     pair.drive(SECOND);
@@ -91,7 +100,12 @@ fn at_most_64_kib_of_stream_data_are_accepted_before_the_token_whether_they_are_
         pair.server.reads = reads;
         let mut written = 0;
         let streams: Vec<_> = (0..UNAUTHENTICATED_STREAMS)
-            .map(|_| pair.client.endpoint.open_stream(client, Dir::Bi).unwrap())
+            .map(|_| {
+                pair.client
+                    .endpoint
+                    .open_stream(client, Direction::Bidirectional)
+                    .unwrap()
+            })
             .collect();
         for _ in 0..50 {
             for stream in &streams {

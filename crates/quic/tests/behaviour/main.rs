@@ -6,6 +6,7 @@ mod accounting;
 mod acks;
 mod basics;
 mod fairness;
+mod foreign;
 mod hostile;
 mod limits;
 mod path_mtu;

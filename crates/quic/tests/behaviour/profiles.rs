@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use packet::Ecn;
-use quic::{Dir, Profile};
+use quic::{Direction, Profile};
 
 use crate::support::{Link, Pair, Sent, Setup};
 
@@ -41,7 +41,11 @@ fn fixed_rate(
         ..Setup::default()
     });
     if streams {
-        let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+        let stream = pair
+            .client
+            .endpoint
+            .open_stream(client, Direction::Bidirectional)
+            .unwrap();
         pair.client.bulk = Some((client, stream));
     }
     pair.client.saturate(client, size);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quic::{CloseReason, Dir};
+use quic::{CloseReason, Direction};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -42,7 +42,11 @@ fn a_restarted_server_with_the_same_reset_key_is_noticed_within_a_round_trip() {
 fn a_server_with_another_reset_key_is_not_believed() {
     let (mut pair, client, _) = Pair::connected(Setup::default());
     pair.restart_server([8; 64]);
-    let stream = pair.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+    let stream = pair
+        .client
+        .endpoint
+        .open_stream(client, Direction::Bidirectional)
+        .unwrap();
     pair.client
         .endpoint
         .write(client, stream, b"anyone there?")

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
-use quic::{ConnectionKey, ConnectionReport, Dir, Path, Profile};
+use quic::{ConnectionKey, ConnectionReport, Direction, Path, Profile};
 use sim::Packet;
 
 use crate::support::{Identity, Setup, Side, client_endpoint, server_endpoint};
@@ -163,7 +163,11 @@ impl Gramway {
             self.has_begun = true;
             self.next_datagram = now;
             if self.load.bulk {
-                let stream = self.client.endpoint.open_stream(client, Dir::Bi).unwrap();
+                let stream = self
+                    .client
+                    .endpoint
+                    .open_stream(client, Direction::Bidirectional)
+                    .unwrap();
                 // The server learns of the stream by its first byte.
                 self.client.endpoint.write(client, stream, b"?").unwrap();
                 self.client.endpoint.mark_ready(client);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use masque::request as request_headers;
 use masque::response;
 use masque::{Code, HeaderList, Role, ServerShard, Target};
-use quic::{ClientParameters, CloseReason, ConnectionKey, Dir};
+use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
 
 use super::request::{Kind, Offers, Phase, Request, RequestId};
 use super::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
@@ -27,7 +27,7 @@ impl Engine {
     /// Begins a connection; [`Action::Up`], [`Action::TokenRefused`] or [`Action::Lost`] follows.
     ///
     /// # Errors
-    /// A sentence where the name or the address cannot be used.
+    /// [`ConnectError`] where the name or the address cannot be used.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -35,7 +35,7 @@ impl Engine {
         server_name: &str,
         pin: [u8; 32],
         udp_payload_ceiling: u16,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectError> {
         let parameters = ClientParameters { pin };
         let key = self
             .endpoint
@@ -184,7 +184,7 @@ impl Engine {
                 request_headers::connect(&target(), &self.state.bearer)
             }
         };
-        let Some(stream) = self.endpoint.open_stream(connection, Dir::Bi) else {
+        let Some(stream) = self.endpoint.open_stream(connection, Direction::Bidirectional) else {
             return false;
         };
         request.connection = Some(connection);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use masque::capsule::{self, Capsule};
 use masque::{Code, Item, MessageError, Role};
-use quic::{ConnectionKey, Dir, Read, StreamError, StreamId};
+use quic::{ConnectionKey, Direction, Read, StreamError, StreamId};
 
 use super::request::{Kind, Phase, Request, RequestId};
 use super::{Action, Deliver, Ending, Engine, State, masque_code, owned, quarter};
@@ -33,7 +33,7 @@ impl Engine {
         stream: StreamId,
         deliver: &mut impl Deliver,
     ) {
-        if stream.dir() == Dir::Bi && self.state.role == Role::Server {
+        if stream.direction() == Direction::Bidirectional && self.state.role == Role::Server {
             let mut request = Request::new(Role::Server, Kind::Undecided, Phase::Headers, now);
             request.connection = Some(connection);
             request.stream = Some(stream);
@@ -52,7 +52,7 @@ impl Engine {
         stream: StreamId,
         deliver: &mut impl Deliver,
     ) {
-        if stream.dir() == Dir::Uni {
+        if stream.direction() == Direction::Unidirectional {
             return self.read_control(now, connection, stream);
         }
         let Some(id) = self
@@ -387,7 +387,7 @@ impl Engine {
         let Some(peer) = self.state.peer(connection) else {
             return;
         };
-        if stream.dir() == Dir::Uni {
+        if stream.direction() == Direction::Unidirectional {
             if peer.own_streams.contains(&stream) {
                 let error = masque::ConnectionError {
                     code: Code::ClosedCriticalStream,

@@ -232,7 +232,10 @@ impl Engine {
     fn greet(&mut self, now: Instant, connection: ConnectionKey) {
         let mut peer = Peer::new(self.state.role, connection);
         for bytes in peer.h3.opening_streams() {
-            let Some(stream) = self.endpoint.open_stream(connection, quic::Dir::Uni) else {
+            let Some(stream) = self
+                .endpoint
+                .open_stream(connection, quic::Direction::Unidirectional)
+            else {
                 self.endpoint.close(
                     now,
                     connection,

@@ -1,7 +1,7 @@
 //! Who gets in: tokens, what strangers may use, refused targets.
 
 use masque::{HeaderList, datagram, request};
-use quic::{CloseReason, Dir, limits as quic_limits};
+use quic::{CloseReason, Direction, limits as quic_limits};
 use tunnel_proto::{Action, DropReason, Ending, ProxyError, Target, limits};
 
 use crate::support::{DELAY, MILLISECOND, SECOND, Script, Setup, Way, World, stranger, user};
@@ -97,7 +97,8 @@ fn a_stranger_gets_four_streams_and_little_memory_for_ten_seconds() {
     let mut world = World::with_server(Setup::default());
     let foreign = world.add_foreign_client();
     world.run_until(SECOND, |world| world.foreign(foreign).is_connected);
-    let streams: Vec<_> = std::iter::from_fn(|| world.foreign(foreign).open(Dir::Bi)).collect();
+    let streams: Vec<_> =
+        std::iter::from_fn(|| world.foreign(foreign).open(Direction::Bidirectional)).collect();
     assert_eq!(streams.len(), quic_limits::UNAUTHENTICATED_STREAMS as usize);
     // A frame of an unknown type without end (RFC 9114 section 9): read and forgotten.
     let mut written = 0;
@@ -140,7 +141,7 @@ fn a_user_gets_more_streams_than_a_stranger() {
     let list = request::connect_udp("server.test:443", &target(), &user().reveal(), None);
     world.foreign(foreign).request(&list);
     world.run(SECOND);
-    let more = std::iter::from_fn(|| world.foreign(foreign).open(Dir::Bi)).count();
+    let more = std::iter::from_fn(|| world.foreign(foreign).open(Direction::Bidirectional)).count();
     assert_eq!(more + 1, quic_limits::AUTHENTICATED_STREAMS_AT_FIRST as usize);
     world.run(2 * quic_limits::AUTHENTICATION_DEADLINE);
     assert_eq!(world.foreign(foreign).closed, None);

@@ -1,7 +1,7 @@
 //! Datagrams ahead of what they belong to: their request, their target, the tunnel itself.
 
 use masque::{datagram, request};
-use quic::{Dir, StreamId};
+use quic::{Direction, StreamId};
 use sim::{LinkConfig, for_each_seed};
 use tunnel_proto::{DropReason, Target, limits};
 
@@ -21,7 +21,7 @@ fn authenticated(world: &mut World) -> (std::net::SocketAddr, StreamId) {
     assert_eq!(world.foreign(foreign).status(first), Some(200));
     let stream = world
         .foreign(foreign)
-        .open(Dir::Bi)
+        .open(Direction::Bidirectional)
         .expect("a user may open streams");
     (foreign, stream)
 }

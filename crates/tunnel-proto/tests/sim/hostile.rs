@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use masque::request;
 use packet::Ecn;
-use quic::{CloseReason, Dir};
+use quic::{CloseReason, Direction};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{LinkConfig, for_each_seed};
@@ -149,9 +149,9 @@ fn garbage_on_streams_and_in_datagrams_harms_nobody_else() {
                     world.foreign(foreign).datagram(bytes);
                 } else {
                     let dir = if random.random_bool(0.7) {
-                        Dir::Bi
+                        Direction::Bidirectional
                     } else {
-                        Dir::Uni
+                        Direction::Unidirectional
                     };
                     if let Some(stream) = world.foreign(foreign).open(dir) {
                         world.foreign(foreign).write(stream, &bytes);

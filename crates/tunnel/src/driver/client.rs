@@ -1,11 +1,12 @@
 //! A client's connection to the server from this shard, its stripe, which is made again whenever it is lost.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use host::Monitor;
 use packet_io::{Interest, UdpSocket};
-use quic::CloseReason;
+use quic::{CloseReason, ConnectError};
 use tunnel_proto::{AddressMove, ConnectAction, Reconnection, RequestId, ServerShard, Target};
 
 use super::delivery::udp_payload_ceiling;
@@ -18,6 +19,17 @@ use crate::handle::{Failure, Notice};
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 const TICK: Duration = Duration::from_millis(500);
+
+/// Why an address cannot be tried.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    /// The kernel refuses the socket.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    /// QUIC refuses the name or the address.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
 
 pub(super) struct Client {
     reconnection: Reconnection,
@@ -165,7 +177,8 @@ impl Shard {
                     }
                 }
                 ConnectAction::Connect { address, server_name } => {
-                    if let Err(reason) = self.begin_attempt(now, address, &server_name) {
+                    if let Err(error) = self.begin_attempt(now, address, &server_name) {
+                        let reason = error.to_string();
                         self.client().reconnection.handle_attempt_failed(now, reason);
                     }
                 }
@@ -178,7 +191,12 @@ impl Shard {
         }
     }
 
-    fn begin_attempt(&mut self, now: Instant, address: SocketAddr, server_name: &str) -> Result<(), String> {
+    fn begin_attempt(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        server_name: &str,
+    ) -> Result<(), AttemptError> {
         let way = self
             .client()
             .ip
@@ -188,12 +206,11 @@ impl Shard {
         let client = self.client();
         client.way = way;
         client.moved.forget();
-        self.outer
-            .replace(socket, &self.poller)
-            .map_err(|error| error.to_string())?;
+        self.outer.replace(socket, &self.poller)?;
         let pin = self.client().pin;
         self.engine
-            .connect(now, address, server_name, pin, udp_payload_ceiling(address))
+            .connect(now, address, server_name, pin, udp_payload_ceiling(address))?;
+        Ok(())
     }
 
     pub(super) fn tunnel_is_up(&mut self, now: Instant, rtt: Duration, shard: Option<ServerShard>) {

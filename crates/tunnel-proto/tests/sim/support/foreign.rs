@@ -8,7 +8,8 @@ use bytes::{Bytes, BytesMut};
 use masque::{HeaderList, Item, MessageReader, Role};
 use packet::Ecn;
 use quic::{
-    CloseReason, ConnectionKey, DatagramSource, Dir, Endpoint, Event, Outbox, Path, Read, Receiver, StreamId,
+    CloseReason, ConnectionKey, DatagramSource, Direction, Endpoint, Event, Outbox, Path, Read, Receiver,
+    StreamId,
 };
 
 #[derive(Default)]
@@ -102,7 +103,7 @@ impl Foreign {
         if let Some(role) = self.greets {
             for bytes in masque::Connection::new(role).opening_streams() {
                 let stream = self
-                    .open(Dir::Uni)
+                    .open(Direction::Unidirectional)
                     .expect("a peer takes three unidirectional streams");
                 assert_eq!(self.write(stream, &bytes), bytes.len());
             }
@@ -129,8 +130,8 @@ impl Foreign {
         self.connection.expect("there is a connection")
     }
 
-    pub(crate) fn open(&mut self, dir: Dir) -> Option<StreamId> {
-        self.endpoint.open_stream(self.key(), dir)
+    pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
+        self.endpoint.open_stream(self.key(), direction)
     }
 
     /// How many bytes the stream took.
@@ -141,7 +142,9 @@ impl Foreign {
 
     /// Sends a request on a new stream.
     pub(crate) fn request(&mut self, list: &HeaderList) -> StreamId {
-        let stream = self.open(Dir::Bi).expect("the peer takes a request");
+        let stream = self
+            .open(Direction::Bidirectional)
+            .expect("the peer takes a request");
         let frame = masque::headers_frame(list);
         assert_eq!(self.write(stream, &frame), frame.len());
         self.requests.push(stream);
@@ -162,7 +165,10 @@ impl Foreign {
                 _ => None,
             }
         };
-        let bidirectional = self.streams.iter().filter(|(stream, _)| stream.dir() == Dir::Bi);
+        let bidirectional = self
+            .streams
+            .iter()
+            .filter(|(stream, _)| stream.direction() == Direction::Bidirectional);
         bidirectional.filter_map(of).collect()
     }
 

@@ -1,6 +1,7 @@
 //! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers, and the
 //! outer sockets kept on the uplink where a route through the tunnel would lead them into it.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -377,7 +378,7 @@ impl Shard {
         &self,
         server: SocketAddr,
         way: Option<&Way>,
-    ) -> Result<UdpSocket, String> {
+    ) -> io::Result<UdpSocket> {
         let options = packet_io::SocketOptions {
             interface: way.and_then(Way::interface),
             ..outer::options(&self.common)
@@ -386,6 +387,6 @@ impl Shard {
             Role::Client(client) => client.bind_address(),
             Role::Server(_) => None,
         };
-        UdpSocket::connect(bind, server, &options).map_err(|error| error.to_string())
+        UdpSocket::connect(bind, server, &options)
     }
 }

@@ -1,0 +1,79 @@
+//! What can fail in a connection's life, one error for each operation: setting up, connecting, streams, the end.
+
+use std::net::SocketAddr;
+
+/// Settings that TLS or QUIC refuses.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The certificate or its key cannot be used.
+    #[error("the server's certificate and key cannot be used: {0}")]
+    Certificate(String),
+    /// The certificate cannot be read.
+    #[error("the certificate is not a readable X.509 certificate: {0}")]
+    Unreadable(String),
+}
+
+/// Why a connection cannot be begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The name is neither a host name nor an address.
+    #[error("invalid server name: {0}")]
+    ServerName(String),
+    /// Nothing can be sent there, e.g. to port 0.
+    #[error("invalid remote address: {0}")]
+    RemoteAddress(SocketAddr),
+    /// The endpoint has as many connections as it has connection IDs for.
+    #[error("too many connections")]
+    TooManyConnections,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// Nothing was heard for the idle timeout, or the handshake was not answered.
+    #[error("no answer")]
+    TimedOut,
+    /// The peer has lost its state, e.g. restarted (stateless reset).
+    #[error("the peer restarted")]
+    Reset,
+    /// The peer's application closed the connection.
+    #[error("closed by the peer: {reason} (code {code:#x})")]
+    ApplicationClosed {
+        /// Application error code.
+        code: u64,
+        /// The peer's words.
+        reason: String,
+    },
+    /// The server's public key is not the one that the link names.
+    #[error("the server is not the one that the link names (its public key does not match the pin)")]
+    WrongPin,
+    /// The peer's QUIC or TLS found an error and closed the connection (CONNECTION_CLOSE of type 0x1c, RFC 9000 section
+    /// 19.19).
+    #[error("aborted by peer: {description}")]
+    Aborted {
+        /// Transport error code (RFC 9000 section 20.1).
+        code: u64,
+        /// The code's meaning and the peer's words, for people.
+        description: String,
+    },
+    /// The peer broke the rules of QUIC, TLS or HTTP, or lacks what we need of them; the text is for people.
+    #[error("{0}")]
+    Protocol(String),
+    /// Closed by ourselves.
+    #[error("closed here")]
+    LocallyClosed,
+    /// No valid token within [`crate::limits::AUTHENTICATION_DEADLINE`].
+    #[error("no valid token in time")]
+    Unauthenticated,
+}
+
+/// Why a stream cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// The peer abandoned its side (RESET_STREAM) or does not want ours (STOP_SENDING).
+    #[error("the peer gave the stream up with code {0:#x}")]
+    Reset(u64),
+    /// The stream or its connection is no longer there.
+    #[error("the stream is closed")]
+    Closed,
+}

@@ -1,0 +1,77 @@
+//! The core's settings for one connection: what follows from its profile, its path and whether its peer is known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
+
+use crate::config::Profile;
+use crate::congestion::{Factory, Gate, Kind, Tuning};
+use crate::limits;
+
+/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes, and whose congestion controller
+/// shares `gate` with it; no other connection may have the same settings.
+pub(crate) fn settings(
+    profile: Profile,
+    udp_payload_ceiling: u16,
+    authenticated: bool,
+    gate: &Gate,
+) -> Arc<TransportConfig> {
+    let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
+    let mut mtu_discovery = MtuDiscoveryConfig::default();
+    mtu_discovery.upper_bound(ceiling);
+    let window = if authenticated {
+        limits::CONNECTION_WINDOW_BYTES
+    } else {
+        limits::UNAUTHENTICATED_CREDIT_BYTES
+    };
+    let streams = if authenticated {
+        0
+    } else {
+        limits::UNAUTHENTICATED_STREAMS
+    };
+    let mut config = TransportConfig::default();
+    config
+        .initial_rtt(limits::INITIAL_ROUND_TRIP)
+        .max_concurrent_bidi_streams(VarInt::from_u32(streams))
+        .max_concurrent_uni_streams(VarInt::from_u32(limits::UNIDIRECTIONAL_STREAMS))
+        .stream_receive_window(VarInt::from_u32(limits::STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(window))
+        .send_window(limits::SEND_WINDOW_BYTES)
+        .max_idle_timeout(Some(
+            limits::IDLE_TIMEOUT
+                .try_into()
+                .expect("30 s fits a varint of milliseconds"),
+        ))
+        .keep_alive_interval(authenticated.then_some(limits::KEEP_ALIVE_INTERVAL))
+        .packet_threshold(limits::PACKET_THRESHOLD)
+        .time_threshold(limits::TIME_THRESHOLD)
+        .initial_mtu(limits::UDP_PAYLOAD_MIN)
+        .mtu_discovery_config((ceiling > limits::UDP_PAYLOAD_MIN).then_some(mtu_discovery))
+        .ack_frequency_config(Some(ack_frequency(profile)))
+        .crypto_buffer_size(limits::CRYPTO_BUFFER_BYTES)
+        .datagram_receive_buffer_size(Some(limits::DATAGRAM_RECEIVE_BYTES))
+        .datagram_send_buffer_size(limits::DATAGRAM_SEND_BYTES);
+    config.congestion_controller_factory(Arc::new(Factory {
+        kind: match profile {
+            Profile::Throughput => Kind::Model(Tuning::Throughput),
+            Profile::Latency => Kind::Model(Tuning::Latency),
+            Profile::Fixed { bits_per_second } => Kind::Fixed(bits_per_second),
+        },
+        gate: gate.clone(),
+    }));
+    Arc::new(config)
+}
+
+fn ack_frequency(profile: Profile) -> AckFrequencyConfig {
+    let (packets, delay) = match profile {
+        Profile::Throughput | Profile::Fixed { .. } => (63_u32, Duration::from_millis(2)),
+        Profile::Latency => (3, Duration::from_millis(1)),
+    };
+    let mut config = AckFrequencyConfig::default();
+    config
+        .ack_eliciting_threshold(packets.into())
+        .max_ack_delay(Some(delay))
+        .reordering_threshold(limits::PACKET_THRESHOLD.into());
+    config
+}
