@@ -13,6 +13,7 @@ mod manifest;
 mod program_crates;
 mod pure_crates;
 mod rust_code;
+mod seam;
 mod tree;
 mod unsafe_code;
 
@@ -66,6 +67,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         architecture::check,
         pure_crates::check,
         program_crates::check,
+        seam::check,
         unsafe_code::check,
         file_shape::check,
         forbidden_text::check,
