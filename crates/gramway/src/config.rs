@@ -5,6 +5,7 @@
 //! strongest, each through [`Settings::set`], so that a value means the same wherever it comes from. A list that is
 //! given replaces the weaker layer's list.
 
+mod error;
 mod file;
 mod keys;
 mod values;
@@ -18,6 +19,7 @@ use tunnel_proto::{AllowedTarget, TunRoutes};
 
 use crate::exit::Problem;
 use crate::tun::TunSettings;
+use error::SettingError;
 pub(crate) use file::template;
 use keys::{KEYS, Kind};
 use values::Value;
@@ -50,10 +52,8 @@ impl Settings {
             let name = format!("GRAMWAY_{}", key.name.to_uppercase());
             let Some(text) = variable(&name) else { continue };
             let wrong =
-                |error: String| Problem::configuration(format!("environment variable {name}: {error}"));
-            let text = text
-                .into_string()
-                .map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+                |error: SettingError| Problem::configuration(format!("environment variable {name}: {error}"));
+            let text = text.into_string().map_err(|_| wrong(SettingError::NotUtf8))?;
             let value = Value::from_text(key.kind, &text).map_err(wrong)?;
             self.set(key.name, value).map_err(wrong)?;
         }
@@ -63,7 +63,7 @@ impl Settings {
     /// Applies one flag, named as on the command line; nothing where it was not given.
     pub(crate) fn apply_flag(&mut self, flag: &str, key: &str, texts: &[String]) -> Result<(), Problem> {
         let Some(last) = texts.last() else { return Ok(()) };
-        let wrong = |error: String| Problem::usage(format!("{flag}: {error}"));
+        let wrong = |error: SettingError| Problem::usage(format!("{flag}: {error}"));
         let kind = keys::find(key).expect("flags name keys of the table").kind;
         let value = match kind {
             Kind::List => Value::List(texts.to_vec()),
@@ -73,7 +73,7 @@ impl Settings {
     }
 
     /// Sets one key; the error completes "KEY: …".
-    fn set(&mut self, key: &str, value: Value) -> Result<(), String> {
+    fn set(&mut self, key: &str, value: Value) -> Result<(), SettingError> {
         let (common, tun) = (&mut self.common, &mut self.tun);
         match key {
             "tun" => tun.name = Some(value.text()?).filter(|name| !name.is_empty()),
@@ -102,11 +102,7 @@ impl Settings {
                 let targets = value.list()?;
                 self.allow_target = targets
                     .iter()
-                    .map(|target| {
-                        target
-                            .parse()
-                            .map_err(|error: tunnel_proto::NotATarget| error.to_string())
-                    })
+                    .map(|target| target.parse())
                     .collect::<Result<_, _>>()?;
             }
             "forward" => self.forward = crate::forward::parse_all(&value.list()?)?,
@@ -115,7 +111,7 @@ impl Settings {
                 let text = value.text()?;
                 let address = text
                     .parse()
-                    .map_err(|_| format!("\"{text}\" is not an IP address"))?;
+                    .map_err(|_| SettingError::text(&text, "not an IP address"))?;
                 self.bind = Some(address);
             }
             "max_udp_payload" => {
@@ -135,7 +131,7 @@ impl Settings {
             "oversize" => common.engine.oversize = values::oversize(&value.text()?)?,
             "repair" => common.engine.repair = values::repair(&value.text()?)?,
             "queue_policy" => common.engine.queue_policy = values::queue_policy(&value.text()?)?,
-            _ => return Err(keys::unknown(key)),
+            _ => return Err(SettingError::UnknownKey(key.to_owned())),
         }
         Ok(())
     }

@@ -12,15 +12,43 @@ pub(crate) struct Endpoint {
     pub(crate) port: u16,
 }
 
+/// What is wrong with a host or its port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EndpointError {
+    #[error("\"{0}\" is an IPv6 address without a port; write [ADDRESS]:PORT")]
+    V6WithoutPort(String),
+    #[error("\"{text}\" has no port; write {host}:PORT")]
+    WithoutPort { text: String, host: String },
+    #[error("\"{0}\" opens a bracket and does not close it")]
+    OpenBracket(String),
+    #[error("\"{0}\" is not an IPv6 address; only these stand in brackets")]
+    NotV6(String),
+    #[error("\"{0}\" has something other than :PORT after the bracket")]
+    AfterBracket(String),
+    #[error("\"{0}\" has several colons; write IPv6 addresses in brackets, [::1]:443")]
+    SeveralColons(String),
+    #[error("\"{0}\" is not a port from 1 to 65535")]
+    Port(String),
+    #[error("the host is missing")]
+    NoHost,
+    #[error("\"{0}\" is not ASCII; write an international name in its xn-- form")]
+    NotAscii(String),
+    #[error("\"{0}\" is neither a host name nor an address")]
+    NotAHost(String),
+    #[error("\"{0}\" is not an IPv4 address; it needs four numbers from 0 to 255")]
+    NotV4(String),
+}
+
 impl Endpoint {
     /// Reads `HOST:PORT` or `[V6]:PORT`; port 0 is refused.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, EndpointError> {
         match parse_optional_port(text)? {
             (host, Some(port)) => Ok(Self { host, port }),
-            (host, None) if host.contains(':') => Err(format!(
-                "\"{text}\" is an IPv6 address without a port; write [ADDRESS]:PORT"
-            )),
-            (host, None) => Err(format!("\"{text}\" has no port; write {host}:PORT")),
+            (host, None) if host.contains(':') => Err(EndpointError::V6WithoutPort(text.to_owned())),
+            (host, None) => Err(EndpointError::WithoutPort {
+                text: text.to_owned(),
+                host,
+            }),
         }
     }
 }
@@ -45,34 +73,26 @@ impl fmt::Display for Endpoint {
 }
 
 /// Reads `HOST[:PORT]`, `[V6][:PORT]` or a bare IPv6 address. Addresses are returned in their canonical spelling.
-pub(crate) fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), String> {
+pub(crate) fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), EndpointError> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Ok((canonical_host(text)?, None));
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let Some((address, rest)) = rest.split_once(']') else {
-            return Err(format!("\"{text}\" opens a bracket and does not close it"));
+            return Err(EndpointError::OpenBracket(text.to_owned()));
         };
         if address.parse::<Ipv6Addr>().is_err() {
-            return Err(format!(
-                "\"{address}\" is not an IPv6 address; only these stand in brackets"
-            ));
+            return Err(EndpointError::NotV6(address.to_owned()));
         }
         match rest.strip_prefix(':') {
             Some(port) => (address, Some(port)),
             None if rest.is_empty() => (address, None),
-            None => {
-                return Err(format!(
-                    "\"{text}\" has something other than :PORT after the bracket"
-                ));
-            }
+            None => return Err(EndpointError::AfterBracket(text.to_owned())),
         }
     } else {
         match text.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return Err(format!(
-                    "\"{text}\" has several colons; write IPv6 addresses in brackets, [::1]:443"
-                ));
+                return Err(EndpointError::SeveralColons(text.to_owned()));
             }
             Some((host, port)) => (host, Some(port)),
             None => (text, None),
@@ -83,27 +103,25 @@ pub(crate) fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), S
 }
 
 /// Reads a port, 1 to 65535, in plain digits.
-pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
+pub(crate) fn parse_port(text: &str) -> Result<u16, EndpointError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(port) if digits && port > 0 => Ok(port),
-        _ => Err(format!("\"{text}\" is not a port from 1 to 65535")),
+        _ => Err(EndpointError::Port(text.to_owned())),
     }
 }
 
 /// Checks the characters and lengths of a name (RFC 1123 section 2.1, and the underscore that practice allows);
 /// whether it resolves is for later. Addresses are spelled canonically.
-fn canonical_host(host: &str) -> Result<String, String> {
+fn canonical_host(host: &str) -> Result<String, EndpointError> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(address.to_string());
     }
     if host.is_empty() {
-        return Err("the host is missing".to_owned());
+        return Err(EndpointError::NoHost);
     }
     if !host.is_ascii() {
-        return Err(format!(
-            "\"{host}\" is not ASCII; write an international name in its xn-- form"
-        ));
+        return Err(EndpointError::NotAscii(host.to_owned()));
     }
     let labels_fit = host
         .strip_suffix('.')
@@ -111,12 +129,10 @@ fn canonical_host(host: &str) -> Result<String, String> {
         .split('.')
         .all(|label| (1..=63).contains(&label.len()) && label.bytes().all(is_label_byte));
     if host.len() > HOST_BYTES_MAX || !labels_fit {
-        return Err(format!("\"{host}\" is neither a host name nor an address"));
+        return Err(EndpointError::NotAHost(host.to_owned()));
     }
     if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(format!(
-            "\"{host}\" is not an IPv4 address; it needs four numbers from 0 to 255"
-        ));
+        return Err(EndpointError::NotV4(host.to_owned()));
     }
     Ok(host.to_owned())
 }
@@ -151,10 +167,16 @@ mod tests {
         );
         assert_eq!(parse_optional_port("::1").unwrap(), ("::1".to_owned(), None));
         assert_eq!(parse_optional_port("[::1]").unwrap(), ("::1".to_owned(), None));
-        assert!(Endpoint::parse("::1").unwrap_err().contains("[ADDRESS]:PORT"));
+        assert!(
+            Endpoint::parse("::1")
+                .unwrap_err()
+                .to_string()
+                .contains("[ADDRESS]:PORT")
+        );
         assert!(
             Endpoint::parse("example.org")
                 .unwrap_err()
+                .to_string()
                 .contains("example.org:PORT")
         );
     }
@@ -178,7 +200,7 @@ mod tests {
             ("[a]:1", "not an IPv6"),
             ("bücher.example:1", "xn--"),
         ] {
-            let error = Endpoint::parse(text).unwrap_err();
+            let error = Endpoint::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
         assert!(Endpoint::parse(&format!("{}:1", "a.".repeat(200))).is_err());

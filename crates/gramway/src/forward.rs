@@ -8,22 +8,52 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tunnel::config::Forward;
 use tunnel_proto::Protocol;
 
-use crate::endpoint::{Endpoint, parse_port};
+use crate::endpoint::{Endpoint, EndpointError, parse_port};
 
-const SHAPE: &str = "write udp:LISTEN=TARGET or tcp:LISTEN=TARGET, for example udp:5353=10.0.0.1:53";
+/// Why forwards cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ForwardError {
+    #[error("\"{text}\" is not a forward: {part}")]
+    Broken { text: String, part: PartError },
+    #[error("\"{text}\" listens on {protocol} {listen}, which another forward does already")]
+    Twice {
+        text: String,
+        protocol: &'static str,
+        listen: SocketAddr,
+    },
+}
+
+/// What is wrong with a part of a forward.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PartError {
+    #[error("write udp:LISTEN=TARGET or tcp:LISTEN=TARGET, for example udp:5353=10.0.0.1:53")]
+    Shape,
+    #[error("cannot listen on \"{0}\"; write PORT (on 127.0.0.1), ADDRESS:PORT or [V6]:PORT")]
+    Listen(String),
+    #[error("a listener needs a port from 1 to 65535")]
+    ListenPort,
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+}
 
 /// Reads one forward.
-pub(crate) fn parse(text: &str) -> Result<Forward, String> {
-    let within = |error: String| format!("\"{text}\" is not a forward: {error}");
-    let (protocol, rest) = text.split_once(':').ok_or_else(|| within(SHAPE.to_owned()))?;
+pub(crate) fn parse(text: &str) -> Result<Forward, ForwardError> {
+    parse_parts(text).map_err(|part| ForwardError::Broken {
+        text: text.to_owned(),
+        part,
+    })
+}
+
+fn parse_parts(text: &str) -> Result<Forward, PartError> {
+    let (protocol, rest) = text.split_once(':').ok_or(PartError::Shape)?;
     let protocol = match protocol {
         "udp" => Protocol::Udp,
         "tcp" => Protocol::Tcp,
-        _ => return Err(within(SHAPE.to_owned())),
+        _ => return Err(PartError::Shape),
     };
-    let (listen, target) = rest.split_once('=').ok_or_else(|| within(SHAPE.to_owned()))?;
-    let listen = parse_listen(listen).map_err(within)?;
-    let Endpoint { host, port } = Endpoint::parse(target).map_err(within)?;
+    let (listen, target) = rest.split_once('=').ok_or(PartError::Shape)?;
+    let listen = parse_listen(listen)?;
+    let Endpoint { host, port } = Endpoint::parse(target)?;
     Ok(Forward {
         protocol,
         listen,
@@ -33,7 +63,7 @@ pub(crate) fn parse(text: &str) -> Result<Forward, String> {
 }
 
 /// Reads several and refuses a listener that is named twice.
-pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Forward>, String> {
+pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Forward>, ForwardError> {
     let mut forwards: Vec<Forward> = Vec::with_capacity(texts.len());
     for text in texts {
         let forward = parse(text)?;
@@ -41,11 +71,11 @@ pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Forward>, String> {
             .iter()
             .any(|other| other.protocol == forward.protocol && other.listen == forward.listen)
         {
-            return Err(format!(
-                "\"{text}\" listens on {} {}, which another forward does already",
-                protocol_name(forward.protocol),
-                forward.listen
-            ));
+            return Err(ForwardError::Twice {
+                text: text.clone(),
+                protocol: protocol_name(forward.protocol),
+                listen: forward.listen,
+            });
         }
         forwards.push(forward);
     }
@@ -72,7 +102,7 @@ fn protocol_name(protocol: Protocol) -> &'static str {
     }
 }
 
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+fn parse_listen(text: &str) -> Result<SocketAddr, PartError> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(SocketAddr::new(
             IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -80,11 +110,9 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         ));
     }
     match text.parse::<SocketAddr>() {
-        Ok(address) if address.port() == 0 => Err("a listener needs a port from 1 to 65535".to_owned()),
+        Ok(address) if address.port() == 0 => Err(PartError::ListenPort),
         Ok(address) => Ok(address),
-        Err(_) => Err(format!(
-            "cannot listen on \"{text}\"; write PORT (on 127.0.0.1), ADDRESS:PORT or [V6]:PORT"
-        )),
+        Err(_) => Err(PartError::Listen(text.to_owned())),
     }
 }
 
@@ -119,7 +147,7 @@ mod tests {
             2
         );
         let error = parse_all(&texts(&["udp:53=a:53", "udp:127.0.0.1:53=b:53"])).unwrap_err();
-        assert!(error.contains("another forward"), "{error}");
+        assert!(matches!(error, ForwardError::Twice { .. }), "{error}");
     }
 
     #[test]
@@ -140,7 +168,7 @@ mod tests {
             ("udp:53=::1:x:53", "brackets"),
             ("udp:53=a:53=b", "port from 1"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -15,31 +15,48 @@ pub(crate) struct Identity {
     chain: Vec<Vec<u8>>,
 }
 
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// The file of the private key is wrong.
+    #[error("the private key is not PKCS#8 PEM")]
+    Key,
+    /// The file of the certificate is wrong.
+    #[error("the certificate is not PEM")]
+    Certificate,
+    /// Key and certificate do not belong together.
+    #[error("the certificate belongs to another key")]
+    OtherKey,
+    /// No certificate can be made, e.g. for a host whose name is too long.
+    #[error(transparent)]
+    Making(#[from] rcgen::Error),
+}
+
 impl Identity {
     /// Makes the certificate of a new key, for these hosts.
-    pub(crate) fn generate(hosts: &[String]) -> Result<Self, String> {
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| error.to_string())?;
+    pub(crate) fn generate(hosts: &[String]) -> Result<Self, IdentityError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         Self::certify(key, hosts)
     }
 
     /// Makes the certificate of the key in this PEM text, for these hosts.
-    pub(crate) fn renew(key_pem: &[u8], hosts: &[String]) -> Result<Self, String> {
+    pub(crate) fn renew(key_pem: &[u8], hosts: &[String]) -> Result<Self, IdentityError> {
         Self::certify(read_key(key_pem)?, hosts)
     }
 
     /// Takes key and certificate from PEM texts; the chain starts with the server's own certificate.
-    pub(crate) fn load(key_pem: &[u8], certificate_pem: &[u8]) -> Result<Self, String> {
+    pub(crate) fn load(key_pem: &[u8], certificate_pem: &[u8]) -> Result<Self, IdentityError> {
         let key = read_key(key_pem)?;
         let chain: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(certificate_pem)
             .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
             .collect::<Result<_, _>>()
-            .map_err(|_| "the certificate is not PEM".to_owned())?;
+            .map_err(|_| IdentityError::Certificate)?;
         // A certificate holds its SubjectPublicKeyInfo as it stands (RFC 5280 section 4.1).
         let public = key.subject_public_key_info();
         match chain.first() {
-            None => Err("the certificate is not PEM".to_owned()),
+            None => Err(IdentityError::Certificate),
             Some(leaf) if !leaf.windows(public.len()).any(|window| window == public) => {
-                Err("the certificate belongs to another key".to_owned())
+                Err(IdentityError::OtherKey)
             }
             Some(_) => {
                 let certificate_pem = String::from_utf8_lossy(certificate_pem).into_owned();
@@ -78,8 +95,8 @@ impl Identity {
         &self.chain
     }
 
-    fn certify(key: KeyPair, hosts: &[String]) -> Result<Self, String> {
-        let mut parameters = CertificateParams::new(hosts).map_err(|error| error.to_string())?;
+    fn certify(key: KeyPair, hosts: &[String]) -> Result<Self, IdentityError> {
+        let mut parameters = CertificateParams::new(hosts)?;
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, "gramway");
         // Trust comes from the pin, so the certificate never ends (RFC 5280 section 4.1.2.5 gives this date).
@@ -87,7 +104,7 @@ impl Identity {
         parameters.not_after = date_time_ymd(9999, 12, 31);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = parameters.self_signed(&key).map_err(|error| error.to_string())?;
+        let certificate = parameters.self_signed(&key)?;
         Ok(Self {
             certificate_pem: certificate.pem(),
             chain: vec![certificate.der().to_vec()],
@@ -96,9 +113,9 @@ impl Identity {
     }
 }
 
-fn read_key(pem: &[u8]) -> Result<KeyPair, String> {
-    let text = std::str::from_utf8(pem).map_err(|_| "the private key is not PEM".to_owned())?;
-    KeyPair::from_pem(text).map_err(|_| "the private key is not PKCS#8 PEM".to_owned())
+fn read_key(pem: &[u8]) -> Result<KeyPair, IdentityError> {
+    let text = std::str::from_utf8(pem).map_err(|_| IdentityError::Key)?;
+    KeyPair::from_pem(text).map_err(|_| IdentityError::Key)
 }
 
 #[cfg(test)]
@@ -137,6 +154,7 @@ mod tests {
             Identity::load(key.as_bytes(), certificate.as_bytes())
                 .map(|_| ())
                 .unwrap_err()
+                .to_string()
         };
         assert_ne!(one.pin(), other.pin());
         assert!(load(&one.key_pem(), other.certificate_pem()).contains("another key"));

@@ -141,7 +141,7 @@ fn parse_authority(start: usize, text: &str) -> Result<(Token, Vec<Endpoint>), L
                 );
             }
             Ok(endpoint) => endpoints.push(endpoint),
-            Err(error) => return broken(offset, error),
+            Err(error) => return broken(offset, error.to_string()),
         }
         offset += host.len() + 1;
     }

@@ -5,6 +5,7 @@
 //! the server runs. So a start that fails leaves the disk as it was. An existing file is never overwritten, except the
 //! list of endpoints. An advisory lock on the directory keeps a second server out.
 
+use std::fmt;
 use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
@@ -71,12 +72,12 @@ impl ServerState {
             directory.read(CERTIFICATE_FILE)?,
         ) {
             (Some(key), Some(certificate)) => {
-                Identity::load(&key, &certificate).map_err(|error| unusable(directory, KEY_FILE, &error))?
+                Identity::load(&key, &certificate).map_err(|error| unusable(directory, KEY_FILE, error))?
             }
             (Some(key), None) => {
                 may_make(CERTIFICATE_FILE)?;
                 Identity::renew(&key, hosts.unwrap_or_default())
-                    .map_err(|error| unusable(directory, KEY_FILE, &error))?
+                    .map_err(|error| unusable(directory, KEY_FILE, error))?
             }
             (None, Some(_)) => {
                 return Err(unusable(
@@ -99,8 +100,7 @@ impl ServerState {
         let token = match directory.read_secret(TOKEN_FILE)? {
             Some(text) => {
                 let text = String::from_utf8_lossy(&text);
-                Token::parse(text.trim())
-                    .map_err(|error| unusable(directory, TOKEN_FILE, &error.to_string()))?
+                Token::parse(text.trim()).map_err(|error| unusable(directory, TOKEN_FILE, error))?
             }
             None => {
                 may_make(TOKEN_FILE)?;
@@ -171,13 +171,13 @@ impl ServerState {
         String::from_utf8_lossy(&bytes)
             .lines()
             .map(|line| {
-                Endpoint::parse(line).map_err(|error| unusable(&self.directory, ENDPOINTS_FILE, &error))
+                Endpoint::parse(line).map_err(|error| unusable(&self.directory, ENDPOINTS_FILE, error))
             })
             .collect()
     }
 }
 
-fn unusable(directory: &StateDirectory, name: &str, error: &str) -> Problem {
+fn unusable(directory: &StateDirectory, name: &str, error: impl fmt::Display) -> Problem {
     let path = directory.file(name);
     Problem::configuration(format!(
         "{} cannot be used: {error}; restore it, or move it away to start anew",

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{KEYS, unknown};
+use super::error::SettingError;
+use super::keys::KEYS;
 use super::values::Value;
 use super::{Settings, keys};
 use crate::exit::Problem;
@@ -30,7 +31,7 @@ impl Settings {
         for (key, value) in entries {
             let name: &str = key.get_ref();
             if keys::find(name).is_none() {
-                return Err(wrong(key.span().start, &unknown(name)));
+                return Err(wrong(key.span().start, &keys::unknown(name)));
             }
             read(value.get_ref())
                 .and_then(|value| self.set(name, value))
@@ -40,23 +41,23 @@ impl Settings {
     }
 }
 
-fn read(value: &DeValue<'_>) -> Result<Value, String> {
+fn read(value: &DeValue<'_>) -> Result<Value, SettingError> {
     match value {
         DeValue::String(text) => Ok(Value::Text(text.to_string())),
         DeValue::Boolean(value) => Ok(Value::Boolean(*value)),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map(Value::Integer)
-            .map_err(|_| "the number is too large".to_owned()),
+            .map_err(|_| SettingError::TooLarge),
         DeValue::Array(array) => {
             let texts = array.iter().map(|element| match element.get_ref() {
                 DeValue::String(text) => Ok(text.to_string()),
-                _ => Err("its elements are texts in double quotes".to_owned()),
+                _ => Err(SettingError::Elements),
             });
             Ok(Value::List(texts.collect::<Result<_, _>>()?))
         }
-        DeValue::Float(_) => Err("it takes no fraction".to_owned()),
-        DeValue::Datetime(_) => Err("it takes no date".to_owned()),
-        DeValue::Table(_) => Err("it takes no table".to_owned()),
+        DeValue::Float(_) => Err(SettingError::Type("no fraction")),
+        DeValue::Datetime(_) => Err(SettingError::Type("no date")),
+        DeValue::Table(_) => Err(SettingError::Type("no table")),
     }
 }
 
@@ -76,11 +77,9 @@ pub(crate) fn template() -> String {
 mod tests {
     use super::*;
 
-    fn apply(text: &str) -> Result<Settings, String> {
+    fn apply(text: &str) -> Result<Settings, Problem> {
         let mut settings = Settings::default();
-        settings
-            .apply_file(Path::new("config.toml"), text)
-            .map_err(|problem| problem.to_string())?;
+        settings.apply_file(Path::new("config.toml"), text)?;
         Ok(settings)
     }
 
@@ -147,7 +146,7 @@ mod tests {
                 "config.toml line 1: send_buffer_bytes: ",
             ),
         ] {
-            let error = apply(text).unwrap_err();
+            let error = apply(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }

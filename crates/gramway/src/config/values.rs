@@ -7,6 +7,7 @@ use std::time::Duration;
 use tunnel::config::Profile;
 use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 
+use super::error::SettingError;
 use super::keys::Kind;
 use crate::limits::{
     FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS,
@@ -23,17 +24,17 @@ pub(super) enum Value {
 
 impl Value {
     /// Reads what a flag or an environment variable holds.
-    pub(super) fn from_text(kind: Kind, text: &str) -> Result<Self, String> {
+    pub(super) fn from_text(kind: Kind, text: &str) -> Result<Self, SettingError> {
         match kind {
             Kind::Text => Ok(Self::Text(text.to_owned())),
             Kind::Integer => match text.parse() {
                 Ok(number) => Ok(Self::Integer(number)),
-                Err(_) => Err(format!("\"{text}\" is not a whole number")),
+                Err(_) => Err(SettingError::text(text, "not a whole number")),
             },
             Kind::Boolean => match text {
                 "true" | "1" => Ok(Self::Boolean(true)),
                 "false" | "0" => Ok(Self::Boolean(false)),
-                _ => Err(format!("\"{text}\" is neither true nor false")),
+                _ => Err(SettingError::text(text, "neither true nor false")),
             },
             Kind::List => {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
@@ -42,78 +43,85 @@ impl Value {
         }
     }
 
-    pub(super) fn text(self) -> Result<String, String> {
+    pub(super) fn text(self) -> Result<String, SettingError> {
         match self {
             Self::Text(text) => Ok(text),
-            _ => Err("it takes a text in double quotes".to_owned()),
+            _ => Err(SettingError::Type("a text in double quotes")),
         }
     }
 
-    pub(super) fn boolean(self) -> Result<bool, String> {
+    pub(super) fn boolean(self) -> Result<bool, SettingError> {
         match self {
             Self::Boolean(value) => Ok(value),
-            _ => Err("it takes true or false, without quotes".to_owned()),
+            _ => Err(SettingError::Type("true or false, without quotes")),
         }
     }
 
-    pub(super) fn list(self) -> Result<Vec<String>, String> {
+    pub(super) fn list(self) -> Result<Vec<String>, SettingError> {
         match self {
             Self::List(list) => Ok(list),
-            _ => Err("it takes a list of texts, [\"…\", \"…\"]".to_owned()),
+            _ => Err(SettingError::Type("a list of texts, [\"…\", \"…\"]")),
         }
     }
 
-    pub(super) fn integer_in(&self, range: RangeInclusive<i64>, unit: &str) -> Result<i64, String> {
+    pub(super) fn integer_in(
+        &self,
+        range: RangeInclusive<i64>,
+        unit: &'static str,
+    ) -> Result<i64, SettingError> {
         match self {
             Self::Integer(number) if range.contains(number) => Ok(*number),
-            Self::Integer(number) => Err(format!(
-                "{number} is outside {} to {} {unit}",
-                range.start(),
-                range.end()
-            )),
-            _ => Err("it takes a whole number, without quotes".to_owned()),
+            Self::Integer(number) => Err(SettingError::Range {
+                number: *number,
+                first: *range.start(),
+                last: *range.end(),
+                unit,
+            }),
+            _ => Err(SettingError::Type("a whole number, without quotes")),
         }
     }
 }
 
 /// `ADDR:PORT`, port 0 for one that the system chooses.
-pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn listen(text: &str) -> Result<SocketAddr, SettingError> {
     text.parse()
-        .map_err(|_| format!("\"{text}\" is not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
+        .map_err(|_| SettingError::text(text, "not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
 }
 
 /// Ranges of addresses; host bits are a likely mistake, so they are told.
-pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, String> {
+pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, SettingError> {
     let read = |text: &String| {
-        text.parse()
-            .map_err(|error| format!("\"{text}\" cannot be used: {error}"))
+        text.parse().map_err(|error| SettingError::Prefix {
+            text: text.clone(),
+            error,
+        })
     };
     texts.iter().map(read).collect()
 }
 
 /// Addresses.
-pub(super) fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, String> {
+pub(super) fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, SettingError> {
     let read = |text: &String| {
         text.parse()
-            .map_err(|_| format!("\"{text}\" is not an IP address"))
+            .map_err(|_| SettingError::text(text, "not an IP address"))
     };
     texts.iter().map(read).collect()
 }
 
 /// `throughput`, `latency` or `fixed:RATE`.
-pub(super) fn profile(text: &str) -> Result<Profile, String> {
+pub(super) fn profile(text: &str) -> Result<Profile, SettingError> {
     match (text, text.strip_prefix("fixed:")) {
         ("throughput", _) => Ok(Profile::Throughput),
         ("latency", _) => Ok(Profile::Latency),
         (_, Some(rate)) => Ok(Profile::Fixed {
             bits_per_second: bit_rate(rate)?,
         }),
-        _ => Err(format!("\"{text}\" is not throughput, latency or fixed:RATE")),
+        _ => Err(SettingError::text(text, "not throughput, latency or fixed:RATE")),
     }
 }
 
 /// Bits per second: digits and optionally k, M or G (powers of ten).
-fn bit_rate(text: &str) -> Result<u64, String> {
+fn bit_rate(text: &str) -> Result<u64, SettingError> {
     let (digits, factor) = match text.char_indices().last() {
         Some((end, 'k')) => (&text[..end], 1_000),
         Some((end, 'M')) => (&text[..end], 1_000_000),
@@ -125,17 +133,17 @@ fn bit_rate(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|number| number.checked_mul(factor))
         .filter(|rate| (FIXED_RATE_MIN..=FIXED_RATE_MAX).contains(rate))
-        .ok_or_else(|| format!("\"{text}\" is not a rate from 1M to 1000G bits per second, such as 500M"))
+        .ok_or_else(|| SettingError::text(text, "not a rate from 1M to 1000G bits per second, such as 500M"))
 }
 
 /// Bytes of a socket buffer.
-pub(super) fn buffer(value: &Value) -> Result<usize, String> {
+pub(super) fn buffer(value: &Value) -> Result<usize, SettingError> {
     let bytes = value.integer_in(SOCKET_BUFFER_BYTES, "bytes")?;
     Ok(usize::try_from(bytes).expect("the range starts above zero and ends below 2^31"))
 }
 
 /// The idle time of UDP sessions.
-pub(super) fn seconds(value: &Value) -> Result<Duration, String> {
+pub(super) fn seconds(value: &Value) -> Result<Duration, SettingError> {
     let seconds = value.integer_in(UDP_IDLE_SECONDS, "seconds")?;
     Ok(Duration::from_secs(
         u64::try_from(seconds).expect("the range starts above zero"),
@@ -143,7 +151,7 @@ pub(super) fn seconds(value: &Value) -> Result<Duration, String> {
 }
 
 /// A latency in milliseconds, such as `40ms`, or `off`.
-pub(super) fn repair(text: &str) -> Result<Option<Duration>, String> {
+pub(super) fn repair(text: &str) -> Result<Option<Duration>, SettingError> {
     if text == "off" {
         return Ok(None);
     }
@@ -152,32 +160,29 @@ pub(super) fn repair(text: &str) -> Result<Option<Duration>, String> {
         .and_then(|number| number.trim().parse().ok());
     match milliseconds {
         Some(number) if REPAIR_MILLISECONDS.contains(&number) => Ok(Some(Duration::from_millis(number))),
-        Some(number) => Err(format!(
-            "{number}ms is outside {}ms to {}ms",
-            REPAIR_MILLISECONDS.start(),
-            REPAIR_MILLISECONDS.end()
-        )),
-        None => Err(format!(
-            "\"{text}\" is neither a latency in milliseconds, such as 40ms, nor off"
+        Some(number) => Err(SettingError::RepairRange(number)),
+        None => Err(SettingError::text(
+            text,
+            "neither a latency in milliseconds, such as 40ms, nor off",
         )),
     }
 }
 
 /// `split` or `drop`.
-pub(super) fn oversize(text: &str) -> Result<Oversize, String> {
+pub(super) fn oversize(text: &str) -> Result<Oversize, SettingError> {
     match text {
         "split" => Ok(Oversize::Split),
         "drop" => Ok(Oversize::Drop),
-        _ => Err(format!("\"{text}\" is neither split nor drop")),
+        _ => Err(SettingError::text(text, "neither split nor drop")),
     }
 }
 
 /// `drop-newest` or `drop-oldest`.
-pub(super) fn queue_policy(text: &str) -> Result<QueuePolicy, String> {
+pub(super) fn queue_policy(text: &str) -> Result<QueuePolicy, SettingError> {
     match text {
         "drop-newest" => Ok(QueuePolicy::DropNewest),
         "drop-oldest" => Ok(QueuePolicy::DropOldest),
-        _ => Err(format!("\"{text}\" is neither drop-newest nor drop-oldest")),
+        _ => Err(SettingError::text(text, "neither drop-newest nor drop-oldest")),
     }
 }
 
@@ -209,7 +214,7 @@ mod tests {
     #[test]
     fn profiles_and_words_outside_their_lists_are_refused() {
         assert_eq!(profile("latency"), Ok(Profile::Latency));
-        assert!(profile("fast").unwrap_err().contains("fixed:RATE"));
+        assert!(profile("fast").unwrap_err().to_string().contains("fixed:RATE"));
         assert!(oversize("stream").is_err());
         assert!(queue_policy("oldest").is_err());
         assert!(listen("443").is_err());
@@ -220,7 +225,7 @@ mod tests {
         let error = Value::Integer(100)
             .integer_in(1_200..=65_507, "bytes")
             .unwrap_err();
-        assert_eq!(error, "100 is outside 1200 to 65507 bytes");
+        assert_eq!(error.to_string(), "100 is outside 1200 to 65507 bytes");
         assert!(Value::Text("1".into()).integer_in(0..=9, "bytes").is_err());
     }
 }
