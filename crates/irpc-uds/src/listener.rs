@@ -33,6 +33,15 @@ use crate::transport::{endpoint_config, server_config};
 /// Decides whether a process may connect.
 type Policy = Box<dyn Fn(&PeerCred) -> bool + Send + Sync>;
 
+/// Why a client is not let in; the message is what it is told.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Refusal {
+    #[error("it serves at most {peers_max} clients at once")]
+    Full { peers_max: usize },
+    #[error("its policy does not allow {cred}")]
+    Policy { cred: PeerCred },
+}
+
 /// The settings of a server that is not bound yet.
 ///
 /// ```
@@ -303,7 +312,9 @@ impl Acceptor {
                     self.accepted += 1;
                     match self.judge(&socket, clients) {
                         Ok(Ok(cred)) => return Attention::Client(socket, cred),
-                        Ok(Err(reason)) => link::say(&socket, self.kind, &farewell::notice(&reason)),
+                        Ok(Err(refusal)) => {
+                            link::say(&socket, self.kind, &farewell::notice(&refusal.to_string()));
+                        }
                         Err(error) => tracing::warn!("could not look at a client: {error}"),
                     }
                 }
@@ -330,17 +341,16 @@ impl Acceptor {
     }
 
     /// Whether a client may come in, or what it is told instead.
-    fn judge(&self, socket: &OwnedFd, clients: usize) -> io::Result<Result<PeerCred, String>> {
+    fn judge(&self, socket: &OwnedFd, clients: usize) -> io::Result<Result<PeerCred, Refusal>> {
         prepare(socket)?;
         let cred = PeerCred::of(socket)?;
         if clients >= self.peers_max {
-            return Ok(Err(format!(
-                "it serves at most {} clients at once",
-                self.peers_max
-            )));
+            return Ok(Err(Refusal::Full {
+                peers_max: self.peers_max,
+            }));
         }
         if self.policy.as_ref().is_some_and(|policy| !policy(&cred)) {
-            return Ok(Err(format!("its policy does not allow {cred}")));
+            return Ok(Err(Refusal::Policy { cred }));
         }
         Ok(Ok(cred))
     }
