@@ -1,5 +1,7 @@
 //! The crates of the workspace and what each manifest depends on.
 
+use anyhow::{Context, Result};
+
 use super::Finding;
 use super::tree::{File, Tree};
 
@@ -27,7 +29,7 @@ pub(super) fn all(tree: &Tree) -> (Vec<Manifest<'_>>, Vec<Finding>) {
     for file in tree.files.iter().filter(|file| is_crate_manifest(&file.path)) {
         match parse(file) {
             Ok(manifest) => manifests.push(manifest),
-            Err(message) => findings.push(file.finding(1, "manifest", message)),
+            Err(error) => findings.push(file.finding(1, "manifest", format!("{error:#}"))),
         }
     }
     (manifests, findings)
@@ -38,15 +40,12 @@ fn is_crate_manifest(path: &str) -> bool {
     path == "xtask/Cargo.toml" || below.is_some_and(|(_, file)| file == "Cargo.toml")
 }
 
-fn parse(file: &File) -> Result<Manifest<'_>, String> {
-    let document: toml::Table = file
-        .text
-        .parse()
-        .map_err(|error| format!("not valid TOML: {error}"))?;
+fn parse(file: &File) -> Result<Manifest<'_>> {
+    let document: toml::Table = file.text.parse().context("not valid TOML")?;
     let name = document
         .get("package")
         .and_then(|package| package.get("name")?.as_str())
-        .ok_or("has no package.name; add it")?
+        .context("has no package.name; add it")?
         .to_owned();
     let mut dependencies = Vec::new();
     collect(&document, &file.text, &mut dependencies);
