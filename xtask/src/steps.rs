@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that CI checks, one step after the other, stopping at the first failure.
 //!
-//! Unit tests and system tests share the development profile; the program under system test is the release build of
-//! the step before, told to the tests by an environment variable.
+//! Unit tests and system tests share the development profile; the program under system test is the release build of an
+//! earlier step. Environment variables tell the tests where it is, and the benchmarks' own program.
 
 use std::process::Command;
 use std::time::Instant;
@@ -14,6 +14,8 @@ use crate::{skips, tidy};
 
 /// Tells the system tests which program to test.
 const PROGRAM_VARIABLE: &str = "GRAMWAY_TEST_PROGRAM";
+/// Tells the system tests where the benchmarks' own program is.
+const BENCH_VARIABLE: &str = "GRAMWAY_TEST_BENCH";
 /// Tells the system tests where skips are recorded.
 const SKIP_LOG_VARIABLE: &str = "GRAMWAY_SKIP_LOG";
 /// Tells the system tests where the Python of the interop tests is.
@@ -42,12 +44,17 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
     run.command("unit tests", repository.cargo(&unit_tests))?;
     if extent == Extent::Everything {
+        run.command(
+            "benchmarks",
+            repository.cargo(&["build", "--quiet", "--package", "bench"]),
+        )?;
         let log = repository.target().join("skips.log");
         // Skips of an earlier run would count for this one; a missing file means none.
         let _ = std::fs::remove_file(&log);
         let mut system_tests = repository.cargo(&["test", "--package", "system-tests"]);
         system_tests
             .env(PROGRAM_VARIABLE, repository.target().join("release/gramway"))
+            .env(BENCH_VARIABLE, repository.target().join("debug/bench"))
             .env(
                 PYTHON_VARIABLE,
                 repository.python_environment().join("bin/python"),

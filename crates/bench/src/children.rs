@@ -207,6 +207,7 @@ impl Load {
     ///
     /// # Errors
     /// When it ends without an answer.
+    #[cfg(feature = "rivals")]
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, expected: Duration) -> Result<T, Error> {
         // Where it has ended, its own last words are the better reason.
         let _ = self.guard.tell("");

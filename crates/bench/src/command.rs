@@ -5,31 +5,33 @@ use std::io::Write;
 use clap::Subcommand;
 
 use crate::matrix::MatrixOptions;
-use crate::{Error, Programs, floor, forward, l3, paths};
+use crate::{Error, Programs, floor, forward, l3};
 
 /// A benchmark.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// UDP and TCP through the tunnel, beside direct traffic and a plaintext relay
     Forward(forward::Options),
-    /// IP packets through the tunnel, beside direct traffic, wireguard-go and quincy; needs root
+    /// IP packets through the tunnel, beside direct traffic; needs root
     L3(MatrixOptions),
-    /// Long and lossy paths, beside direct traffic, Hysteria2 and TUIC (sing-box); needs root
-    Paths(paths::Options),
     /// What the parts cost: AEAD, one sealed hop, QUIC in memory
     Floor(floor::Options),
 }
 
 impl Command {
-    /// Runs it and prints as it goes.
+    /// Runs it and prints as it goes; `l3` measures these rivals too.
     ///
     /// # Errors
-    /// Those of [`forward::run`], [`l3::run`], [`paths::run`] and [`floor::run`].
-    pub fn run(&self, programs: &Programs, output: &mut dyn Write) -> Result<(), Error> {
+    /// Those of [`forward::run`], [`l3::run`] and [`floor::run`].
+    pub fn run(
+        &self,
+        programs: &Programs,
+        rivals: &[l3::Rival],
+        output: &mut dyn Write,
+    ) -> Result<(), Error> {
         match self {
             Self::Forward(options) => forward::run(programs, options, output),
-            Self::L3(options) => l3::run(programs, options, output),
-            Self::Paths(options) => paths::run(programs, options, output),
+            Self::L3(options) => l3::run(programs, options, rivals, output),
             Self::Floor(options) => floor::run(options, output),
         }
     }

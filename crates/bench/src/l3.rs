@@ -1,12 +1,12 @@
-//! `gramway bench l3`: IP packets through the tunnel, beside the same wire without one and beside other programs, in
-//! the same run.
+//! `bench l3`: IP packets through the tunnel, beside the same wire without one and beside the rivals that the caller
+//! names, in the same run.
 //!
 //! A case builds two network namespaces with one wire, starts every contestant on it, and lets them take turns, so
 //! that a change of the machine's mood meets all; the run with the median rate stands for its contestant. The wire is
 //! a cable (veth, MTU 1,500) or the emulator, a link with delay, loss and rate.
 
 mod cases;
-pub(crate) mod contestant;
+mod contestant;
 mod measure;
 mod ping;
 mod report;
@@ -24,8 +24,12 @@ use crate::median::median_index;
 use crate::namespace::Sweeper;
 use crate::{Error, Programs, iperf};
 use cases::{Case, Load};
-use contestant::{Contestant, Installed};
+pub use contestant::Rival;
+#[cfg(feature = "rivals")]
+pub(crate) use contestant::Running;
+pub(crate) use contestant::{Contestant, Installed};
 use measure::{Measurement, Rig};
+use report::Report;
 
 /// Seconds per run when none are given. Cases that need longer runs take them.
 const SECONDS: u32 = 3;
@@ -64,11 +68,16 @@ struct Results<'a> {
 /// # Errors
 /// Without root, when no case is chosen, when gramway or the wire itself could not be measured somewhere (the other
 /// cases are), or when results can't be written.
-pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write) -> Result<(), Error> {
+pub fn run(
+    programs: &Programs,
+    options: &MatrixOptions,
+    rivals: &[Rival],
+    output: &mut dyn Write,
+) -> Result<(), Error> {
     let cases = options.choose(cases::all())?;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotPermitted(
-            "this benchmark makes network namespaces and devices, which only root may: sudo gramway bench l3"
+            "this benchmark makes network namespaces and devices, which only root may: start it with sudo"
                 .to_owned(),
         ));
     }
@@ -78,24 +87,26 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
     let runs = options.runs();
     let machine = Machine::describe();
     print(output, &machine.to_string())?;
-    let (mut installed, mut missing) = (Vec::new(), Vec::new());
-    for contestant in contestant::ALL {
-        match contestant.find(programs) {
+    let (mut installed, mut missing) = (vec![Installed::direct()], Vec::new());
+    for rival in rivals {
+        match rival.installed() {
             Ok(found) => installed.push(found),
             Err(how_to_get) => missing.push(how_to_get),
         }
     }
+    installed.push(Installed::gramway(programs));
+    let report = Report::new(rivals);
     print(output, &versions(&installed))?;
     for line in missing {
         print(output, &line)?;
     }
     print(output, &estimate(&cases, installed.len(), runs, wanted))?;
-    print(output, &report::header())?;
+    print(output, &report.header())?;
     let measure = |case| {
         let row = measure_case(programs, case, &installed, runs, wanted)?;
-        let needed = [Contestant::Direct, Contestant::Gramway];
+        let needed = [Contestant::DIRECT, Contestant::GRAMWAY];
         Ok(Measured {
-            lines: report::lines(&row),
+            lines: report.lines(&row),
             is_whole: needed.iter().all(|needed| row.results.contains_key(needed)),
             row,
         })
@@ -109,14 +120,14 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
         })
     };
     let measured = matrix::go_through(cases, output, measure, save);
-    print(output, report::LEGEND)?;
+    print(output, &report.legend())?;
     measured
 }
 
 fn versions(installed: &[Installed]) -> String {
     let told = installed
         .iter()
-        .filter(|found| found.contestant != Contestant::Direct)
+        .filter(|found| found.contestant != Contestant::DIRECT)
         .map(|found| format!("{}: {}", found.contestant.name(), found.version));
     told.collect::<Vec<_>>().join("; ")
 }

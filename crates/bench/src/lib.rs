@@ -4,8 +4,8 @@
 //! through `gramway status --json`, so what is measured is what users run. Loads run as child processes too, so
 //! that CPU time is known per process.
 //!
-//! Entry points: [`Command::run`], [`demo::run`], `rpc::run` with the feature of that name, and [`hidden::run`] for the
-//! child processes.
+//! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature `rivals`,
+//! which only bench's own program has: `paths::run`, `rpc::run`, and `rivals::L3` for [`Command::run`].
 
 mod children;
 mod command;
@@ -27,12 +27,15 @@ mod median;
 mod namespace;
 mod network;
 mod pacer;
+#[cfg(feature = "rivals")]
 pub mod paths;
 mod payload;
 mod process;
 mod programs;
 mod relay;
-#[cfg(feature = "rpc")]
+#[cfg(feature = "rivals")]
+pub mod rivals;
+#[cfg(feature = "rivals")]
 pub mod rpc;
 mod sink;
 mod table;

@@ -1,19 +1,20 @@
-//! The benchmarks as a program of their own, for measuring a `gramway` that was built elsewhere.
+//! The benchmarks as a program of their own: those of `gramway bench`, beside rivals where there are some, and those that
+//! the shipped program goes without. It measures a `gramway` that was built before.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Programs, demo, hidden, rpc};
+use bench::{Programs, demo, hidden, paths, rivals, rpc};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// The gramway program to measure.
-    #[arg(long, global = true, default_value = "gramway")]
-    gramway: PathBuf,
+    /// The gramway program to measure [default: the one beside this program]
+    #[arg(long, global = true, value_name = "FILE")]
+    gramway: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -22,6 +23,8 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     Shared(bench::Command),
+    /// Long and lossy paths, beside direct traffic, Hysteria2 and TUIC (sing-box); needs root
+    Paths(paths::Options),
     /// Typed calls over Unix sockets, beside other transports and libraries.
     Rpc {
         /// Write results as JSON.
@@ -57,12 +60,14 @@ fn run() -> anyhow::Result<()> {
         return Ok(rpc::run_hidden(&arguments)?);
     }
     let Arguments { gramway, command } = Arguments::parse();
+    let programs = Programs::of_bench(gramway)?;
     let mut output = std::io::stdout();
     match command {
-        Command::Shared(command) => command.run(&Programs::of_bench(gramway)?, &mut output)?,
+        Command::Shared(command) => command.run(&programs, rivals::L3, &mut output)?,
+        Command::Paths(options) => paths::run(&programs, &options, &mut output)?,
         Command::Rpc { json, quick, only } => {
             let options = rpc::Options {
-                programs: Programs::of_bench(gramway)?,
+                programs,
                 json,
                 quick,
                 only,
@@ -71,7 +76,7 @@ fn run() -> anyhow::Result<()> {
         }
         Command::Demo => {
             let is_terminal = output.is_terminal();
-            demo::run(&Programs::of_bench(gramway)?, &mut output, is_terminal)?;
+            demo::run(&programs, &mut output, is_terminal)?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,9 +20,6 @@ use crate::{Error, Programs, hidden};
 
 /// Where `ip netns` keeps its namespaces.
 const DIRECTORY: &str = "/run/netns";
-
-/// Where wireguard-go keeps the sockets by which it is configured, those of all namespaces together.
-const WIREGUARD_SOCKETS: &str = "/var/run/wireguard";
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -175,27 +172,14 @@ impl Drop for Sweeper {
     }
 }
 
-/// Removes all namespaces, state directories and sockets of the benchmark that had this process ID.
+/// Removes all namespaces and directories of the benchmark that had this process ID.
 pub(crate) fn sweep(process: u32) {
     for name in names_in(DIRECTORY).filter(|name| name.starts_with(&prefix(process))) {
         remove(&name);
     }
-    for role in ["client", "server"] {
-        // Most benchmarks have none.
-        let _ = std::fs::remove_file(wireguard_socket(&wireguard_interface(process, role)));
-    }
+    #[cfg(feature = "rivals")]
+    crate::rivals::sweep(process);
     crate::tunnel::remove_directories(process);
-}
-
-/// The WireGuard device of a benchmark's `client` or `server`. Unlike other devices' names it is unique on the
-/// machine, because its socket's is.
-pub(crate) fn wireguard_interface(process: u32, role: &str) -> String {
-    format!("gwb{}{process}", &role[..1])
-}
-
-/// The socket by which wireguard-go is told what to do with this device.
-pub(crate) fn wireguard_socket(interface: &str) -> PathBuf {
-    Path::new(WIREGUARD_SOCKETS).join(format!("{interface}.sock"))
 }
 
 fn prefix(process: u32) -> String {

@@ -73,6 +73,7 @@ impl Network {
     ///
     /// # Errors
     /// When the emulator has died.
+    #[cfg(feature = "rivals")]
     pub(crate) fn report(&mut self) -> Result<Option<EmulatorReport>, Error> {
         let ask = |emulator: &mut Load| emulator.ask(Duration::ZERO);
         self.emulator.as_mut().map(ask).transpose()

@@ -1,4 +1,4 @@
-//! `gramway bench paths`: long and lossy paths, with nobody's tunnel, with Gramway, and with Hysteria2 and TUIC as sing-box
+//! `bench paths`: long and lossy paths, with nobody's tunnel, with Gramway, and with Hysteria2 and TUIC as sing-box
 //! runs them, in the same run.
 //!
 //! A cell is a link of the emulator. Contestants take turns over it, so that a change of the machine's mood meets all;
@@ -142,7 +142,7 @@ pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Re
     let cases = cases::choose(&options.only, options.all)?;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotPermitted(
-            "this benchmark makes network namespaces and devices, which only root may: sudo gramway bench paths"
+            "this benchmark makes network namespaces and devices, which only root may: start it with sudo"
                 .to_owned(),
         ));
     }

@@ -32,14 +32,16 @@ impl Programs {
         })
     }
 
-    /// The running program is `bench` itself and measures `gramway`: loads are `bench _sink …`.
+    /// The running program is `bench` itself and measures this `gramway`, or the one beside itself: loads are
+    /// `bench _sink …`.
     ///
     /// # Errors
     /// When the system does not say which file is running.
-    pub fn of_bench(gramway: PathBuf) -> Result<Self, Error> {
+    pub fn of_bench(gramway: Option<PathBuf>) -> Result<Self, Error> {
+        let load = running_program()?;
         Ok(Self {
-            gramway,
-            load: running_program()?,
+            gramway: gramway.unwrap_or_else(|| load.with_file_name("gramway")),
+            load,
             load_prefix: Vec::new(),
         })
     }

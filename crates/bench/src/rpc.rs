@@ -3,7 +3,7 @@
 //! Every run starts processes of its own: a server, and one with all clients; or one process with both. Contestants take
 //! turns, so that a change of the machine's mood meets all; where a case has several rounds, the one with the median
 //! rate counts. The contestants come with libraries that the shipped program has no use for, so this module exists only
-//! with the feature `rpc`.
+//! with the feature `rivals`.
 
 mod cases;
 mod child;

@@ -21,15 +21,15 @@ pub(crate) fn demo() -> Result<(), Problem> {
 pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
     startup::raise_file_limit();
     match command {
-        BenchCommand::Benchmark(command) => command.run(&Programs::of_gramway()?, &mut io::stdout())?,
+        BenchCommand::Benchmark(command) => command.run(&Programs::of_gramway()?, &[], &mut io::stdout())?,
         BenchCommand::Load(arguments) => match arguments.first() {
             Some(name) if hidden::is_hidden(name) => hidden::run(&arguments)?,
             Some(name) => {
                 return Err(Problem::usage(format!(
-                    "there is no benchmark \"{name}\"; there are forward, l3, paths and floor"
+                    "there is no benchmark \"{name}\"; there are forward, l3 and floor"
                 )));
             }
-            None => return Err(Problem::usage("name a benchmark: forward, l3, paths or floor")),
+            None => return Err(Problem::usage("name a benchmark: forward, l3 or floor")),
         },
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The program under test: the release build of `gramway`.
+//! The programs under test: the release build of `gramway`, and `bench`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 use crate::place::run;
 
-static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+static GRAMWAY: OnceLock<PathBuf> = OnceLock::new();
+static BENCH: OnceLock<PathBuf> = OnceLock::new();
 
 /// Where it is. `cargo xtask test` has built it and says so in GRAMWAY_TEST_PROGRAM; otherwise it is built here, once,
 /// so that no test ever meets a stale program.
@@ -15,27 +16,42 @@ static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 /// When it cannot be built.
 #[must_use]
 pub fn gramway_binary() -> PathBuf {
-    PROGRAM.get_or_init(find_or_build).clone()
+    let build = ["--release", "--package", "gramway"];
+    GRAMWAY
+        .get_or_init(|| find_or_build("GRAMWAY_TEST_PROGRAM", &build, "release/gramway"))
+        .clone()
 }
 
-fn find_or_build() -> PathBuf {
-    if let Some(path) = std::env::var_os("GRAMWAY_TEST_PROGRAM").map(PathBuf::from) {
+/// The same for the benchmarks' own program, in the development profile and GRAMWAY_TEST_BENCH: no test depends on its
+/// speed.
+///
+/// # Panics
+/// When it cannot be built.
+#[must_use]
+pub fn bench_binary() -> PathBuf {
+    BENCH
+        .get_or_init(|| find_or_build("GRAMWAY_TEST_BENCH", &["--package", "bench"], "debug/bench"))
+        .clone()
+}
+
+fn find_or_build(variable: &str, build: &[&str], place: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable).map(PathBuf::from) {
         assert!(
             path.is_file(),
-            "GRAMWAY_TEST_PROGRAM names {}, which is no file",
+            "{variable} names {}, which is no file",
             path.display()
         );
         return path;
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(cargo).args(["build", "--quiet", "--release", "--package", "gramway"]));
+    run(Command::new(cargo).args(["build", "--quiet"]).args(build));
     // This test program is TARGET/PROFILE/deps/NAME.
     let own = std::env::current_exe().expect("a running program has a path");
     let target = own
         .ancestors()
         .nth(3)
         .expect("cargo puts test programs three levels below its target directory");
-    let program = target.join("release/gramway");
+    let program = target.join(place);
     assert!(
         program.is_file(),
         "{} is missing after its build",

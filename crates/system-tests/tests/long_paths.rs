@@ -1,10 +1,10 @@
-//! `gramway bench paths` as a program: one short cell is measured, told in the table and written to its files, and nothing is
+//! `bench paths` as a program: one short cell is measured, told in the table and written to its files, and nothing is
 //! left behind. How fast it was is not judged.
 
 use serde_json::Value;
 use system_tests::directory::TestDirectory;
 use system_tests::place::Place;
-use system_tests::program::gramway_binary;
+use system_tests::program::{bench_binary, gramway_binary};
 use system_tests::{require_program, require_root};
 
 /// A link that one second tells enough about.
@@ -17,13 +17,9 @@ fn a_cell_is_measured_and_leaves_files_but_no_namespaces() {
     let _load = crate::scene::load();
     let directory = TestDirectory::new();
     let file = |name: &str| directory.path().join(name);
-    let mut command = Place::Host.command(gramway_binary());
-    command.args([
-        "bench",
-        "paths",
-        "--only",
-        &format!("{CELL}:tcp-up,{CELL}:udp-down"),
-    ]);
+    let mut command = Place::Host.command(bench_binary());
+    command.arg("--gramway").arg(gramway_binary());
+    command.args(["paths", "--only", &format!("{CELL}:tcp-up,{CELL}:udp-down")]);
     command.args(["--contestants", "direct,gramway", "--inner", "cubic"]);
     command.args(["--rounds", "1", "--seconds", "1"]);
     for kind in ["json", "svg", "csv"] {

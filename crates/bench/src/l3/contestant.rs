@@ -1,8 +1,7 @@
-//! The programs that are compared: which are installed, in which version, and how each becomes a running tunnel.
+//! Who is compared: the wire, this program, and the rivals that the caller names; which are installed, in which version,
+//! and how each becomes a running tunnel.
 
 mod gramway;
-mod quincy;
-mod wireguard;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -17,27 +16,23 @@ use crate::programs::said;
 use crate::tunnel::Directory;
 use crate::{Error, Programs, limits};
 
-/// What is compared, in the order of each round and of the table.
+/// Who is compared, by the name in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Contestant {
-    /// The wire itself.
-    Direct,
-    /// WireGuard in user space.
-    WireguardGo,
-    /// quincy, with the Noise protocol.
-    Quincy,
-    /// This program.
-    Gramway,
-}
+#[serde(transparent)]
+pub(crate) struct Contestant(&'static str);
 
-/// All of them.
-pub(crate) const ALL: [Contestant; 4] = [
-    Contestant::Direct,
-    Contestant::WireguardGo,
-    Contestant::Quincy,
-    Contestant::Gramway,
-];
+/// Another program that carries IP packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Rival {
+    /// Who it is.
+    pub(crate) contestant: Contestant,
+    /// What to say where it is missing.
+    pub(crate) how_to_get: &'static str,
+    /// Looks for its programs, in the order in which `start` wants them, and for its version.
+    pub(crate) find: fn() -> Option<(Vec<PathBuf>, String)>,
+    /// Starts both ends, which may not be connected yet.
+    pub(crate) start: fn(&Installed, &Network) -> Result<Running, Error>,
+}
 
 /// A contestant that is there.
 #[derive(Clone, Debug, Serialize)]
@@ -48,6 +43,9 @@ pub(crate) struct Installed {
     pub(crate) version: String,
     /// Where its programs are, in the order in which its starter wants them.
     pub(crate) programs: Vec<PathBuf>,
+    /// How it is started, if it is neither the wire nor this program.
+    #[serde(skip)]
+    rival: Option<Rival>,
 }
 
 /// A tunnel that carries packets between both machines, or the wire.
@@ -63,53 +61,67 @@ pub(crate) struct Running {
 }
 
 impl Contestant {
-    /// Its name in the table.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::WireguardGo => "wireguard-go",
-            Self::Quincy => "quincy",
-            Self::Gramway => "gramway",
-        }
+    /// The wire itself.
+    pub(crate) const DIRECT: Self = Self("direct");
+    /// This program.
+    pub(crate) const GRAMWAY: Self = Self("gramway");
+    /// WireGuard in user space, which has a column of its own where it takes part.
+    pub(crate) const WIREGUARD_GO: Self = Self("wireguard-go");
+
+    /// Another program.
+    #[cfg(feature = "rivals")]
+    pub(crate) const fn rival(name: &'static str) -> Self {
+        Self(name)
     }
 
+    /// Its name in the table.
+    pub(crate) fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+impl Rival {
     /// Looks for it.
     ///
     /// # Errors
     /// How to install it.
-    pub(crate) fn find(self, programs: &Programs) -> Result<Installed, String> {
-        let (found, version) = match self {
-            Self::Direct => return Ok(self.installed(Vec::new(), String::new())),
-            Self::WireguardGo => wireguard::find(),
-            Self::Quincy => quincy::find(),
-            Self::Gramway => return Ok(self.installed(Vec::new(), said(programs.gramway().arg("--version")))),
-        }
-        .ok_or_else(|| {
-            let how = if self == Self::Quincy {
-                quincy::HOW_TO_GET
-            } else {
-                wireguard::HOW_TO_GET
-            };
-            format!("{} is not installed: {how}", self.name())
-        })?;
-        Ok(self.installed(found, version))
-    }
-
-    fn installed(self, programs: Vec<PathBuf>, version: String) -> Installed {
-        Installed {
-            contestant: self,
+    pub(super) fn installed(&self) -> Result<Installed, String> {
+        let (programs, version) = (self.find)()
+            .ok_or_else(|| format!("{} is not installed: {}", self.contestant.name(), self.how_to_get))?;
+        Ok(Installed {
+            contestant: self.contestant,
             version,
             programs,
-        }
+            rival: Some(*self),
+        })
     }
 }
 
 impl Installed {
+    /// The wire, which is always there.
+    pub(super) fn direct() -> Self {
+        Self {
+            contestant: Contestant::DIRECT,
+            version: String::new(),
+            programs: Vec::new(),
+            rival: None,
+        }
+    }
+
+    /// The program under test.
+    pub(crate) fn gramway(programs: &Programs) -> Self {
+        Self {
+            contestant: Contestant::GRAMWAY,
+            version: said(programs.gramway().arg("--version")),
+            ..Self::direct()
+        }
+    }
+
     /// Starts both ends and waits until a packet has crossed.
     ///
     /// # Errors
     /// When it does not come up, with its own words.
-    pub(crate) fn start(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
+    pub(super) fn start(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
         let mut running = self.launch(programs, network)?;
         running.wait_until_it_carries(network)?;
         Ok(running)
@@ -120,23 +132,23 @@ impl Installed {
     /// # Errors
     /// When one does not start, with its own words.
     pub(crate) fn launch(&self, programs: &Programs, network: &Network) -> Result<Running, Error> {
-        Ok(match self.contestant {
-            Contestant::Direct => Running {
-                contestant: Contestant::Direct,
+        match self.rival {
+            Some(rival) => (rival.start)(self, network),
+            None if self.contestant == Contestant::GRAMWAY => gramway::start(programs, network),
+            None => Ok(Running {
+                contestant: Contestant::DIRECT,
                 address: SERVER,
                 ends: None,
                 _lines: Vec::new(),
                 directory: None,
-            },
-            Contestant::WireguardGo => wireguard::start(self, network)?,
-            Contestant::Quincy => quincy::start(self, network)?,
-            Contestant::Gramway => gramway::start(programs, network)?,
-        })
+            }),
+        }
     }
 }
 
 impl Running {
-    fn new(
+    /// Both ends, the client first.
+    pub(crate) fn new(
         contestant: Contestant,
         address: Ipv4Addr,
         ends: [(Guard, Lines, Lines); 2],
@@ -173,7 +185,7 @@ impl Running {
     /// What `gramway status --json` says about client and server; `None` for the others.
     pub(crate) fn counters(&self, programs: &Programs) -> Option<[crate::counters::Counters; 2]> {
         let (ends, directory) = (self.ends.as_ref()?, self.directory.as_ref()?);
-        (self.contestant == Contestant::Gramway).then_some(())?;
+        (self.contestant == Contestant::GRAMWAY).then_some(())?;
         gramway::counters(programs, directory, ends)
     }
 

@@ -13,7 +13,7 @@ use super::flow::{self, FlowPlan, FlowReport};
 use crate::counters::Counters;
 use crate::emulator::LinkReport;
 use crate::iperf::{self, IperfMode, IperfRun, IperfServer, RateStep};
-use crate::l3::contestant as layer3;
+use crate::l3;
 use crate::namespace::Namespace;
 use crate::network::Network;
 use crate::{Error, Programs};
@@ -108,7 +108,7 @@ pub(super) struct Rig {
     cell: Cell,
     inner: Inner,
     forwards: Vec<Running>,
-    packets: Option<layer3::Running>,
+    packets: Option<l3::Running>,
     /// Where it all takes place.
     pub(super) network: Network,
 }
@@ -151,10 +151,7 @@ impl Rig {
     /// # Errors
     /// When it does not come up, with its own words.
     pub(super) fn start_layer3(&mut self) -> Result<(), Error> {
-        let found = layer3::Contestant::Gramway
-            .find(&self.programs)
-            .map_err(Error::Setup)?;
-        let running = found.launch(&self.programs, &self.network)?;
+        let running = l3::Installed::gramway(&self.programs).launch(&self.programs, &self.network)?;
         let entrance = SocketAddr::from((running.address, TARGET_PORTS[0]));
         if !probe::carries(&self.network, entrance, || true)? {
             return Err(Error::NotReady {

@@ -49,7 +49,7 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, E
         .arg("--tun");
     let client = children::spawn(network.client.inside(&connect))?;
     Ok(Running::new(
-        Contestant::Gramway,
+        Contestant::GRAMWAY,
         ADDRESS,
         [client, server],
         directory,

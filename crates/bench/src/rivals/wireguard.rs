@@ -4,18 +4,29 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contestant, Installed, Running};
 use crate::children::{self, Guard, Lines};
 use crate::error::During;
-use crate::namespace::{Namespace, run, wireguard_interface, wireguard_socket};
+use crate::l3::{Contestant, Installed, Rival, Running};
+use crate::namespace::{Namespace, run};
 use crate::network::{Network, SERVER};
 use crate::programs::{find_program, said};
 use crate::tcp_load::wait_until;
 use crate::tunnel::Directory;
 use crate::{Error, limits};
 
-/// What to say where it is missing.
-pub(super) const HOW_TO_GET: &str = "go install golang.zx2c4.com/wireguard@latest && apt-get install wireguard-tools (apt-get install wireguard-go is older)";
+/// What `bench l3` knows of it.
+pub(super) const RIVAL: Rival = Rival {
+    contestant: Contestant::WIREGUARD_GO,
+    how_to_get: "go install golang.zx2c4.com/wireguard@latest && apt-get install wireguard-tools (apt-get install wireguard-go is older)",
+    find,
+    start,
+};
+
+/// Where wireguard-go keeps the sockets by which it is configured, those of all namespaces together.
+const SOCKETS: &str = "/var/run/wireguard";
+
+/// Both ends of a tunnel.
+const ROLES: [&str; 2] = ["client", "server"];
 
 /// The server's and the client's address in the tunnel.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 98, 1, 1), Ipv4Addr::new(10, 98, 1, 2)];
@@ -28,7 +39,7 @@ const MTU_BYTES: &str = "1420";
 
 /// wireguard-go (which `go install` names `wireguard`; it comes first because it is newer than the distributions')
 /// and wg, with the version of the former.
-pub(super) fn find() -> Option<(Vec<PathBuf>, String)> {
+fn find() -> Option<(Vec<PathBuf>, String)> {
     let go = find_program(&["wireguard", "wireguard-go"])?;
     let tool = find_program(&["wg"])?;
     let version = said(Command::new(&go).arg("--version"));
@@ -42,14 +53,33 @@ struct End<'a> {
     public_key: String,
 }
 
+/// The device of a benchmark's `client` or `server`. Unlike other devices' names it is unique on the machine, because its
+/// socket's is.
+fn interface(process: u32, role: &str) -> String {
+    format!("gwb{}{process}", &role[..1])
+}
+
+/// The socket by which wireguard-go is told what to do with this device.
+fn socket(interface: &str) -> PathBuf {
+    Path::new(SOCKETS).join(format!("{interface}.sock"))
+}
+
+/// Removes the sockets of the benchmark with this process ID, where it had some.
+pub(super) fn remove_sockets(process: u32) {
+    for role in ROLES {
+        // Most benchmarks have none.
+        let _ = std::fs::remove_file(socket(&interface(process, role)));
+    }
+}
+
 /// Starts both devices and makes them peers.
-pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
+fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
     let [go, tool] = installed.programs.as_slice() else {
         return Err(Error::Setup("wireguard-go needs two programs".to_owned()));
     };
     let directory = Directory::create()?;
     let end = |namespace, role: &str| -> Result<End<'_>, Error> {
-        let interface = wireguard_interface(std::process::id(), role);
+        let interface = interface(std::process::id(), role);
         let private_key = run(Command::new(tool).arg("genkey"))?;
         let key_file = directory.write(role, &private_key)?;
         let file = std::fs::File::open(&key_file).during(|| format!("read {}", key_file.display()))?;
@@ -63,7 +93,7 @@ pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running,
             public_key,
         })
     };
-    let (server, client) = (end(&network.server, "server")?, end(&network.client, "client")?);
+    let (server, client) = (end(&network.server, ROLES[1])?, end(&network.client, ROLES[0])?);
     let server_process = device(go, &server, ADDRESSES[0])?;
     let client_process = device(go, &client, ADDRESSES[1])?;
     let port = PORT.to_string();
@@ -78,16 +108,11 @@ pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running,
         &["endpoint", &endpoint],
     )?;
     let ends = [client_process, server_process];
-    Ok(Running::new(
-        Contestant::WireguardGo,
-        ADDRESSES[0],
-        ends,
-        directory,
-    ))
+    Ok(Running::new(RIVAL.contestant, ADDRESSES[0], ends, directory))
 }
 
 fn device(go: &Path, end: &End<'_>, address: Ipv4Addr) -> Result<(Guard, Lines, Lines), Error> {
-    let socket = wireguard_socket(&end.interface);
+    let socket = socket(&end.interface);
     // One of an earlier case would look as if this device were ready.
     let _ = std::fs::remove_file(&socket);
     let mut command = Command::new(go);

@@ -4,17 +4,21 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Contestant, Installed, Running};
-use crate::Error;
-use crate::children;
 use crate::error::During;
+use crate::l3::{Contestant, Installed, Rival, Running};
 use crate::namespace::run;
 use crate::network::{Network, SERVER};
 use crate::programs::find_program;
 use crate::tunnel::Directory;
+use crate::{Error, children};
 
-/// What to say where it is missing.
-pub(super) const HOW_TO_GET: &str = "cargo install --locked quincy-server quincy-client quincy-identity";
+/// What `bench l3` knows of it.
+pub(super) const RIVAL: Rival = Rival {
+    contestant: Contestant::rival("quincy"),
+    how_to_get: "cargo install --locked quincy-server quincy-client quincy-identity",
+    find,
+    start,
+};
 
 /// The server's address in the tunnel.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 2, 1);
@@ -23,7 +27,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 2, 1);
 const PORT: u16 = 55_555;
 
 /// Server, client and the key tool. They do not tell their version.
-pub(super) fn find() -> Option<(Vec<PathBuf>, String)> {
+fn find() -> Option<(Vec<PathBuf>, String)> {
     let programs = ["quincy-server", "quincy-client", "quincy-identity"];
     let found: Option<Vec<PathBuf>> = programs.iter().map(|name| find_program(&[name])).collect();
     Some((found?, installed_version().unwrap_or_default()))
@@ -39,7 +43,7 @@ fn installed_version() -> Option<String> {
 }
 
 /// Starts server and client.
-pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
+fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
     let [server, client, identity] = installed.programs.as_slice() else {
         return Err(Error::Setup("quincy needs three programs".to_owned()));
     };
@@ -79,7 +83,7 @@ pub(super) fn start(installed: &Installed, network: &Network) -> Result<Running,
     let server = spawn(server, &server_file, &network.server)?;
     let client = spawn(client, &client_file, &network.client)?;
     Ok(Running::new(
-        Contestant::Quincy,
+        RIVAL.contestant,
         ADDRESS,
         [client, server],
         directory,

@@ -1,0 +1,15 @@
+//! The programs that `bench l3` measures Gramway against, and what they leave behind. They belong to bench's own program:
+//! the shipped one runs nobody else's.
+
+mod quincy;
+mod wireguard;
+
+use crate::l3::Rival;
+
+/// What carries IP packets as Gramway does, in the order of the table.
+pub const L3: &[Rival] = &[wireguard::RIVAL, quincy::RIVAL];
+
+/// Removes what the rivals of the benchmark with this process ID left outside its namespaces and directories.
+pub(crate) fn sweep(process: u32) {
+    wireguard::remove_sockets(process);
+}
