@@ -9,12 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use testbed::port::free_address;
+use testbed::wait::holds_within;
+
 use crate::error::During;
 use crate::generator::{GeneratorOptions, LiveSent, Window, generate};
 use crate::sink::{LiveReceived, Sink, SinkOptions, SinkReport};
 use crate::table::{count, gigabits, mebibytes, percent};
-use crate::tcp_load::{TcpSink, TcpSource, wait_until};
-use crate::tunnel::{End, Tunnel, TunnelOptions, free_address};
+use crate::tcp_load::{TcpSink, TcpSource};
+use crate::tunnel::{End, Tunnel, TunnelOptions};
 use crate::{Error, Programs, limits};
 
 /// Bytes per datagram: what most tunnels and games send at most.
@@ -171,7 +174,7 @@ fn tcp(
         loss: None,
     };
     let written = source.finish()?;
-    wait_until(Duration::from_secs(5), || sink.received() >= written);
+    holds_within(Duration::from_secs(5), || sink.received() >= written);
     let after = tunnel.ends()?;
     finish(screen, name, &progress, [&after, &before])
 }

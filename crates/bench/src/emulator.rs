@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use packet_io::{Interest, Poller, TUN_READ_BYTES_MAX, TunDevice, TunError, TunOffloads, VNET_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
 use sim::{Link, LinkConfig, LinkCounts, Packet};
+use testbed::namespace::within;
+use testbed::programs::run;
 
 use self::queue::QueueDelays;
 pub use self::queue::QueueReport;
 use crate::error::During;
-use crate::namespace::{run, within};
 use crate::{Error, limits};
 
 /// Packets read from one device before due ones are written.
@@ -302,8 +303,7 @@ fn open_device(end: &EmulatedEnd) -> Result<TunDevice, Error> {
 }
 
 fn configure(end: &EmulatedEnd, mtu_bytes: u16) -> Result<(), Error> {
-    let ip =
-        |arguments: &[&str]| run(Command::new("ip").args(["-n", &end.namespace]).args(arguments)).map(drop);
+    let ip = |arguments: &[&str]| run(Command::new("ip").args(["-n", &end.namespace]).args(arguments));
     for address in &end.addresses {
         // Nobody else is there; the address is usable at once.
         let nodad: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
@@ -320,5 +320,6 @@ fn configure(end: &EmulatedEnd, mtu_bytes: u16) -> Result<(), Error> {
         "txqueuelen",
         DEVICE_QUEUE_PACKETS,
         "up",
-    ])
+    ])?;
+    Ok(())
 }

@@ -17,9 +17,9 @@ pub enum Error {
     /// iperf3 is not there.
     #[error("iperf3 is not installed; install it (Debian, Ubuntu: apt-get install iperf3) or use --only own")]
     IperfMissing,
-    /// iperf3 ran and said no.
-    #[error("iperf3 failed: {0}")]
-    Iperf(String),
+    /// What a benchmark stands on failed: a namespace, a program, iperf3.
+    #[error(transparent)]
+    Testbed(#[from] testbed::Error),
     /// A program did not start.
     #[error("{program} did not become ready: {reason}")]
     NotReady {

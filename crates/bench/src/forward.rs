@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median_index;
 use crate::tunnel::TunnelOptions;
-use crate::{Error, Programs, iperf};
+use crate::{Error, Programs};
 use cases::{Case, Generator};
 use measure::{Measurement, PATHS, Rig};
 
@@ -79,7 +79,7 @@ pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Re
         .iter()
         .any(|case| case.load.generator() == Some(Generator::Iperf))
     {
-        iperf::check_installed()?;
+        matrix::check_iperf()?;
     }
     let seconds = options.matrix.seconds.unwrap_or(SECONDS);
     let runs = options.matrix.runs();

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use packet::{Ecn, TRAIN_SEGMENTS_MAX, UDP_PAYLOAD_MAX};
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, SocketOptions, UdpSocket};
 use serde::{Deserialize, Serialize};
+use testbed::usage::{self, Usage};
 
 use crate::error::During;
 use crate::pacer::Pacer;
 use crate::payload::{HEADER_BYTES, Header, wall_nanoseconds};
-use crate::process::{self, Usage};
 use crate::sink::LiveReceived;
 use crate::{Error, limits};
 
@@ -177,7 +177,7 @@ pub(crate) fn generate(
     }
     report.bytes = report.datagrams * options.payload_bytes as u64;
     report.seconds = start.elapsed().as_secs_f64();
-    report.usage = process::usage(std::process::id());
+    report.usage = usage::usage(std::process::id());
     Ok(report)
 }
 

@@ -15,10 +15,9 @@ use serde::de::DeserializeOwned;
 use crate::emulator::{Emulator, EmulatorControl, EmulatorOptions};
 use crate::error::During;
 use crate::generator::{self, GeneratorOptions, LiveSent};
-use crate::process;
 use crate::relay::{Relay, RelayOptions};
 use crate::sink::{LiveReceived, Sink, SinkOptions};
-use crate::{Error, namespace, tcp_relay};
+use crate::{Error, sweeper, tcp_relay};
 
 /// Subcommand of the generator.
 pub(crate) const GENERATE: &str = "_generate";
@@ -69,7 +68,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
             tcp_relay::start(relay.address(), options.target)?;
             say(&relay.address())?;
             relay.run(&stop_at_end_of_input())?;
-            say(&process::usage(std::process::id()))
+            say(&testbed::usage::usage(std::process::id()))
         }
         EMULATE => {
             let emulator = Emulator::open(&parse::<EmulatorOptions>(options)?)?;
@@ -80,7 +79,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
             let benchmark = parse(options)?;
             say(&())?;
             until_end_of_input();
-            namespace::sweep(benchmark);
+            sweeper::sweep(benchmark);
             say(&())
         }
         _ => Err(Error::Usage(format!("unknown load command {name}"))),

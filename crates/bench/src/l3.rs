@@ -21,8 +21,8 @@ use crate::emulator::EmulatorReport;
 use crate::machine::Machine;
 use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median_index;
-use crate::namespace::Sweeper;
-use crate::{Error, Programs, iperf};
+use crate::sweeper::Sweeper;
+use crate::{Error, Programs};
 use cases::{Case, Load};
 pub use contestant::Rival;
 #[cfg(feature = "rivals")]
@@ -81,7 +81,7 @@ pub fn run(
                 .to_owned(),
         ));
     }
-    iperf::check_installed()?;
+    matrix::check_iperf()?;
     let _sweeper = Sweeper::start(programs)?;
     let wanted = options.seconds.unwrap_or(SECONDS);
     let runs = options.runs();

@@ -17,20 +17,17 @@ pub mod floor;
 pub mod forward;
 mod generator;
 pub mod hidden;
-mod iperf;
 pub mod l3;
 mod latency;
 pub mod limits;
 mod machine;
 mod matrix;
 mod median;
-mod namespace;
 mod network;
 mod pacer;
 #[cfg(feature = "rivals")]
 pub mod paths;
 mod payload;
-mod process;
 mod programs;
 mod relay;
 #[cfg(feature = "rivals")]
@@ -38,6 +35,7 @@ pub mod rivals;
 #[cfg(feature = "rivals")]
 pub mod rpc;
 mod sink;
+mod sweeper;
 mod table;
 mod tcp_load;
 mod tcp_relay;

@@ -120,6 +120,18 @@ pub(crate) fn go_through<C: Case, R>(
     }
 }
 
+/// Says what to do where iperf3 is missing.
+///
+/// # Errors
+/// [`Error::IperfMissing`].
+pub(crate) fn check_iperf() -> Result<(), Error> {
+    if testbed::iperf::is_installed() {
+        Ok(())
+    } else {
+        Err(Error::IperfMissing)
+    }
+}
+
 /// A line that is seen at once.
 pub(crate) fn print(output: &mut dyn Write, line: &str) -> Result<(), Error> {
     writeln!(output, "{line}")

@@ -1,11 +1,13 @@
 //! The network of a case: a client's and a server's machine on one wire, a cable (veth) or an emulated link.
 
 use std::net::Ipv4Addr;
+#[cfg(feature = "rivals")]
 use std::time::Duration;
+
+use testbed::namespace::{End, Namespace, join};
 
 use crate::children::Load;
 use crate::emulator::{EmulatedEnd, EmulatorOptions, EmulatorReport, LinkSettings};
-use crate::namespace::{Namespace, join};
 use crate::{Error, Programs, hidden};
 
 /// The server's address on the wire.
@@ -56,9 +58,14 @@ impl Network {
             let (process, ()) = Load::launch(hidden::EMULATE, command)?;
             emulator = Some(process);
         } else {
+            let end = |namespace, addresses| End {
+                namespace,
+                interface: INTERFACE,
+                addresses,
+            };
             join(
-                [(&client, ADDRESSES[0]), (&server, ADDRESSES[1])],
-                INTERFACE,
+                end(&client, &ADDRESSES[..1]),
+                end(&server, &ADDRESSES[1..]),
                 MTU_BYTES,
             )?;
         }

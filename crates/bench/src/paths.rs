@@ -27,8 +27,8 @@ use crate::emulator::LinkReport;
 use crate::machine::Machine;
 use crate::matrix::{self, Measured, print, write_json};
 use crate::median::median_index;
-use crate::namespace::Sweeper;
-use crate::{Error, Programs, iperf};
+use crate::sweeper::Sweeper;
+use crate::{Error, Programs};
 use cases::{Case, Load};
 use cell::Cell;
 use contestant::{Contestant, Installed};
@@ -146,7 +146,7 @@ pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Re
                 .to_owned(),
         ));
     }
-    iperf::check_installed()?;
+    matrix::check_iperf()?;
     check_congestion_control(options.inner)?;
     let _sweeper = Sweeper::start(programs)?;
     let machine = Machine::describe();

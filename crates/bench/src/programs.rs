@@ -1,5 +1,4 @@
-//! Which programs a benchmark starts: the one under test, the one that runs loads in processes of their own, and
-//! others that happen to be installed.
+//! Which programs a benchmark starts: the one under test, and the one that runs loads in processes of their own.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +7,6 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::error::During;
-use crate::namespace::run;
 
 /// The program under test and the program with the hidden load commands. Often the same file.
 #[derive(Clone, Debug)]
@@ -79,28 +77,4 @@ impl Programs {
 
 fn running_program() -> Result<PathBuf, Error> {
     std::env::current_exe().during(|| "find the running program".to_owned())
-}
-
-/// The first program of these names, in the order of the names, in PATH or where cargo and go install.
-pub(crate) fn find_program(names: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let directories: Vec<PathBuf> = std::env::split_paths(&path)
-        .chain([
-            home.join(".cargo/bin"),
-            home.join("go/bin"),
-            "/usr/sbin".into(),
-            "/sbin".into(),
-        ])
-        .collect();
-    names.iter().find_map(|name| {
-        let files = directories.iter().map(|directory| directory.join(name));
-        files.into_iter().find(|file| file.is_file())
-    })
-}
-
-/// The first line that a command prints; empty where it fails.
-pub(crate) fn said(command: &mut Command) -> String {
-    let output = run(command).unwrap_or_default();
-    output.lines().next().unwrap_or_default().trim().to_owned()
 }

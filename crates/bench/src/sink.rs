@@ -9,10 +9,10 @@ use packet_io::{
     DatagramSocket, Interest, Outgoing, Poller, ReceiveBatch, Received, SocketOptions, UdpSocket,
 };
 use serde::{Deserialize, Serialize};
+use testbed::usage::{self, Usage};
 
 use crate::error::During;
 use crate::payload::{Header, wall_nanoseconds};
-use crate::process::{self, Usage};
 use crate::tracker::{FlowCounts, Tracker};
 use crate::{Error, limits};
 
@@ -233,7 +233,7 @@ impl Books {
             seconds: self.span.map_or(0.0, |(begin, end)| (end - begin).as_secs_f64()),
             delay_mean_us: self.delay_sum_us / self.delay_samples.max(1) as f64,
             delay_max_us: self.delay_max_us,
-            usage: process::usage(std::process::id()),
+            usage: usage::usage(std::process::id()),
         }
     }
 }

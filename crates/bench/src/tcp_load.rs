@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::During;
 use crate::{Error, limits};
@@ -99,20 +99,10 @@ fn write_until(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<u64>
     Ok(written)
 }
 
-/// Polls `condition` until it holds; `false` when `timeout` passed first.
-pub(crate) fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let start = Instant::now();
-    while !condition() {
-        if start.elapsed() > timeout {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
+    use testbed::wait::holds_within;
+
     use super::*;
 
     #[test]
@@ -121,8 +111,8 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let sink = TcpSink::start(listener);
         let source = TcpSource::start(address).unwrap();
-        assert!(wait_until(Duration::from_secs(10), || sink.received() > 1_000_000));
+        assert!(holds_within(Duration::from_secs(10), || sink.received() > 1_000_000));
         let written = source.finish().unwrap();
-        assert!(wait_until(Duration::from_secs(10), || sink.received() == written));
+        assert!(holds_within(Duration::from_secs(10), || sink.received() == written));
     }
 }

@@ -1,22 +1,20 @@
 //! A server and a client of the program under test, on loopback, with state directories of their own.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use testbed::directory::Directory;
+use testbed::port::free_address;
+use testbed::process::Process;
+use testbed::usage::{self, Usage};
+use testbed::wait::holds_within;
 
-use crate::children::{self, Guard, Lines};
 use crate::counters::Counters;
-use crate::error::During;
-use crate::process::{self, Usage};
-use crate::tcp_load::wait_until;
 use crate::{Error, Programs, limits};
 
 /// The largest payload has to stay the same for so long before path MTU discovery counts as finished.
@@ -45,10 +43,9 @@ pub(crate) struct Tunnel {
     programs: Programs,
     /// Where traffic enters.
     pub(crate) entrance: SocketAddr,
-    client: Guard,
-    server: Guard,
+    client: Process,
+    server: Process,
     states: [PathBuf; 2],
-    _lines: [Lines; 4],
     _directory: Directory,
 }
 
@@ -88,7 +85,7 @@ impl Tunnel {
         target: SocketAddr,
     ) -> Result<Self, Error> {
         let directory = Directory::create()?;
-        let states = ["server", "client"].map(|name| directory.0.join(name));
+        let states = ["server", "client"].map(|name| directory.join(name));
         let (listen, entrance) = (free_address()?, free_address()?);
 
         let mut up = programs.gramway();
@@ -98,15 +95,15 @@ impl Tunnel {
             .args(["--listen", &listen.to_string()]);
         up.args(["--allow-target", "127.0.0.0/8"]);
         add_options(&mut up, options);
-        let (mut server, up_stdout, up_stderr) = children::spawn(up)?;
+        let mut server = Process::start(up, "gramway up")?;
         let running = || !server.is_running() || link(programs, &states[0]).is_some();
-        let has_link = wait_until(limits::READY_TIMEOUT, running);
+        let has_link = holds_within(limits::READY_TIMEOUT, running);
         let link = link(programs, &states[0]).filter(|_| has_link && server.is_running());
-        let not_ready = |program: &str, lines: &Lines| Error::NotReady {
-            program: program.to_owned(),
-            reason: lines.last(),
-        };
-        let link_file = directory.write("link", &link.ok_or_else(|| not_ready("gramway up", &up_stderr))?)?;
+        let link = link.ok_or_else(|| Error::NotReady {
+            program: "gramway up".to_owned(),
+            reason: server.last_words(),
+        })?;
+        let link_file = directory.write("link", &link)?;
 
         let mut connect = programs.gramway();
         connect
@@ -119,10 +116,8 @@ impl Tunnel {
             connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
         }
         add_options(&mut connect, options);
-        let (client, connect_stdout, connect_stderr) = children::spawn(connect)?;
-        let connected = connect_stderr.wait_for(limits::READY_TIMEOUT, |line| line.starts_with("connected"));
-        connected.ok_or_else(|| not_ready("gramway connect", &connect_stderr))?;
-        let lines = [up_stdout, up_stderr, connect_stdout, connect_stderr];
+        let mut client = Process::start(connect, "gramway connect")?;
+        client.wait_for_starts("connected", 1, limits::READY_TIMEOUT)?;
         let programs = programs.clone();
         Ok(Self {
             programs,
@@ -130,7 +125,6 @@ impl Tunnel {
             client,
             server,
             states,
-            _lines: lines,
             _directory: directory,
         })
     }
@@ -152,16 +146,13 @@ impl Tunnel {
 
     /// CPU and memory of client and server at present.
     pub(crate) fn usage(&self) -> [Usage; 2] {
-        [
-            process::usage(self.client.pid()),
-            process::usage(self.server.pid()),
-        ]
+        [self.client.usage(), self.server.usage()]
     }
 
     /// Starts the memory peaks of both ends again.
     pub(crate) fn reset_peaks(&self) {
-        process::reset_peak(self.client.pid());
-        process::reset_peak(self.server.pid());
+        usage::reset_peak(self.client.id());
+        usage::reset_peak(self.server.id());
     }
 
     /// The largest payload that needs no split, once path MTU discovery has settled.
@@ -231,100 +222,20 @@ pub(crate) fn status(programs: &Programs, state: &Path) -> Option<Value> {
         .flatten()
 }
 
-fn end(programs: &Programs, program: &str, guard: &mut Guard, state: &Path) -> Result<End, Error> {
+fn end(programs: &Programs, program: &str, process: &mut Process, state: &Path) -> Result<End, Error> {
     let failed = |reason: &str| Error::Child {
         program: program.to_owned(),
         reason: reason.to_owned(),
     };
-    if !guard.is_running() {
+    if !process.is_running() {
         return Err(failed("it ended while it was measured"));
     }
-    let usage = process::usage(guard.pid());
+    let usage = process.usage();
     let status =
         status(programs, state).ok_or_else(|| failed("it does not answer `gramway status --json`"))?;
-    let counters = Counters::of_process(&status, guard.pid());
+    let counters = Counters::of_process(&status, process.id());
     Ok(End {
         counters: counters.ok_or_else(|| failed("`gramway status --json` does not list it"))?,
         usage,
     })
-}
-
-/// A loopback address whose port was free for UDP and TCP a moment ago.
-///
-/// # Errors
-/// When the system has no port left.
-pub(crate) fn free_address() -> Result<SocketAddr, Error> {
-    let action = || "find a free port".to_owned();
-    loop {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(action)?;
-        let address = tcp.local_addr().during(action)?;
-        if UdpSocket::bind(address).is_ok() {
-            return Ok(address);
-        }
-    }
-}
-
-/// Removes the directories of the benchmark that had this process ID.
-pub(crate) fn remove_directories(process: u32) {
-    let prefix = Directory::prefix(process);
-    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // What can't be removed lies in the temporary directory, which the system empties.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-/// A private directory that is removed at the end.
-#[derive(Debug)]
-pub(crate) struct Directory(PathBuf);
-
-impl Directory {
-    fn prefix(process: u32) -> String {
-        format!("gramway-bench-{process}-")
-    }
-
-    /// Makes one.
-    ///
-    /// # Errors
-    /// When the temporary directory refuses it.
-    pub(crate) fn create() -> Result<Self, Error> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}{number}", Self::prefix(std::process::id()));
-        let path = std::env::temp_dir().join(name);
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .during(|| format!("create {}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Writes a file into it that only its owner may read.
-    ///
-    /// # Errors
-    /// When the system refuses it.
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
-        let path = self.0.join(name);
-        let open = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        let written = open.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
-        written.during(|| format!("write {}", path.display()))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // What can't be removed lies in the temporary directory, which the system empties.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -5,15 +5,6 @@ use std::time::Duration;
 /// For a program to print a line, answer or end.
 pub const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
 
-/// Beyond the time that a load was asked to run, for iperf3 to exchange results.
-pub const IPERF_GRACE: Duration = Duration::from_secs(30);
-
-/// Between two looks at a condition.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Lines of a program's output that a failing test shows.
-pub const SHOWN_LINES: usize = 20;
-
 /// Between two questions of a UDP source that has no answer.
 pub const ASK_INTERVAL: Duration = Duration::from_millis(200);
 

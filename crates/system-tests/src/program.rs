@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::place::run;
+use testbed::programs::run;
 
 static GRAMWAY: OnceLock<PathBuf> = OnceLock::new();
 static BENCH: OnceLock<PathBuf> = OnceLock::new();
@@ -44,7 +44,7 @@ fn find_or_build(variable: &str, build: &[&str], place: &str) -> PathBuf {
         return path;
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(cargo).args(["build", "--quiet"]).args(build));
+    run(Command::new(cargo).args(["build", "--quiet"]).args(build)).unwrap();
     // This test program is TARGET/PROFILE/deps/NAME.
     let own = std::env::current_exe().expect("a running program has a path");
     let target = own

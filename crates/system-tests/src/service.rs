@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::limits::{POLL_INTERVAL, PROGRAM_LIMIT, UDP_PAYLOAD_BUFFER};
-use crate::namespace::Namespace;
+use testbed::limits::POLL_INTERVAL;
+use testbed::namespace::Namespace;
+
+use crate::limits::{PROGRAM_LIMIT, UDP_PAYLOAD_BUFFER};
 
 /// A running service.
 pub struct Service {

@@ -3,6 +3,8 @@
 
 use std::io::Write;
 
+pub use testbed::programs::find;
+
 /// Reports that a test does not run here.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED: {test}: {reason}\n");
@@ -23,15 +25,6 @@ pub fn skip(test: &str, reason: &str) {
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Whether a program is there, system directories included.
-#[must_use]
-pub fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(Into::into))
-        .any(|directory| directory.join(name).is_file())
 }
 
 /// The path of the function it stands in, without the test program's name: `house::a_namespace_vanishes`.
@@ -60,7 +53,7 @@ macro_rules! require_root {
 #[macro_export]
 macro_rules! require_program {
     ($($name:expr),+ $(,)?) => {
-        $(if !$crate::skip::has_program($name) {
+        $(if $crate::skip::find(&[$name]).is_none() {
             let reason = format!("needs the program {}; `cargo xtask setup` installs it", $name);
             $crate::skip::skip($crate::test_name!(), &reason);
             return;

@@ -4,8 +4,10 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use crate::limits::{ASK_INTERVAL, POLL_INTERVAL, UDP_PAYLOAD_BUFFER};
-use crate::namespace::Namespace;
+use testbed::limits::POLL_INTERVAL;
+use testbed::namespace::Namespace;
+
+use crate::limits::{ASK_INTERVAL, UDP_PAYLOAD_BUFFER};
 
 /// A UDP socket connected to a listener of a client.
 pub struct Source {

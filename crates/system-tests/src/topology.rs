@@ -1,6 +1,6 @@
 //! The networks that tests stand on: two machines on one cable, or two machines with a router between.
 
-use crate::namespace::{End, Namespace, join};
+use testbed::namespace::{End, Namespace, join};
 
 /// Address of the client's machine in both networks.
 pub const CLIENT_V4: &str = "10.77.0.2";
@@ -32,7 +32,7 @@ impl Pair {
     /// When `ip` fails.
     #[must_use]
     pub fn new(mtu_bytes: u16) -> Self {
-        let (client, server) = (Namespace::new(), Namespace::new());
+        let (client, server) = (Namespace::create().unwrap(), Namespace::create().unwrap());
         join(
             End {
                 namespace: &client,
@@ -45,7 +45,8 @@ impl Pair {
                 addresses: &["10.77.0.1/24", "fd77::1/64"],
             },
             mtu_bytes,
-        );
+        )
+        .unwrap();
         Self { client, server }
     }
 }
@@ -68,7 +69,11 @@ impl Routed {
     /// When `ip` fails.
     #[must_use]
     pub fn new(mtu_bytes: u16) -> Self {
-        let (client, router, server) = (Namespace::new(), Namespace::new(), Namespace::new());
+        let (client, router, server) = (
+            Namespace::create().unwrap(),
+            Namespace::create().unwrap(),
+            Namespace::create().unwrap(),
+        );
         join(
             End {
                 namespace: &client,
@@ -81,7 +86,8 @@ impl Routed {
                 addresses: &["10.77.0.1/24", "fd77::1/64"],
             },
             mtu_bytes,
-        );
+        )
+        .unwrap();
         join(
             End {
                 namespace: &router,
@@ -94,15 +100,20 @@ impl Routed {
                 addresses: &["10.78.0.1/24", "fd78::1/64"],
             },
             mtu_bytes,
-        );
-        router.set_parameter("net.ipv4.ip_forward", "1");
-        router.set_parameter("net.ipv6.conf.all.forwarding", "1");
+        )
+        .unwrap();
+        router.set_parameter("net.ipv4.ip_forward", "1").unwrap();
+        router.set_parameter("net.ipv6.conf.all.forwarding", "1").unwrap();
         for (namespace, v4, v6) in [
             (&client, "10.77.0.1", "fd77::1"),
             (&server, "10.78.0.2", "fd78::2"),
         ] {
-            namespace.run("ip", ["route", "add", "default", "via", v4]);
-            namespace.run("ip", ["-6", "route", "add", "default", "via", v6]);
+            namespace
+                .run("ip", ["route", "add", "default", "via", v4])
+                .unwrap();
+            namespace
+                .run("ip", ["-6", "route", "add", "default", "via", v6])
+                .unwrap();
         }
         Self {
             client,
@@ -118,8 +129,9 @@ impl Routed {
     /// When `nft` refuses it.
     pub fn translate_udp(&self, client_port: u16, outside_port: u16) {
         // Connection tracking keeps its first choice for a flow's life; rewriting without state does not.
-        self.router.nft(&format!(
-            "table ip rebinding\n\
+        self.router
+            .nft(&format!(
+                "table ip rebinding\n\
              delete table ip rebinding\n\
              table ip rebinding {{\n\
              chain leaving {{ type filter hook postrouting priority 0;\n\
@@ -129,6 +141,7 @@ impl Routed {
              iifname \"outside\" ip daddr {ROUTER_OUTSIDE_V4} udp dport {outside_port} \
              ip daddr set {CLIENT_V4} udp dport set {client_port}; }}\n\
              }}\n"
-        ));
+            ))
+            .unwrap();
     }
 }

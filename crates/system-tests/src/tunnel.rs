@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::limits::PROGRAM_LIMIT;
-use crate::place::{Place, run};
-use crate::process::{Process, Signal};
 use crate::program::gramway_binary;
-use crate::wait::wait_until;
+use testbed::place::Place;
+use testbed::process::{Process, Signal};
+use testbed::programs::run;
+use testbed::wait::wait_until;
 
 /// A running `gramway up`.
 pub struct Server {
@@ -28,7 +29,6 @@ struct TunnelEnd {
     place: Place,
     arguments: Vec<String>,
     state: PathBuf,
-    directory: PathBuf,
     process: Process,
 }
 
@@ -56,7 +56,7 @@ impl Server {
     pub fn link(&self) -> String {
         let mut command = self.end.place.command(gramway_binary());
         command.arg("link").arg("--state").arg(&self.end.state);
-        run(&mut command).trim().to_owned()
+        run(&mut command).unwrap().trim().to_owned()
     }
 
     /// Starts it again on the same state and address, after it was killed or stopped.
@@ -132,7 +132,10 @@ impl Client {
     /// # Panics
     /// When `limit` passes first.
     pub fn wait_until_connected(&mut self, times: usize, limit: Duration) -> String {
-        self.end.process.wait_for_starts("connected", times, limit)
+        self.end
+            .process
+            .wait_for_starts("connected", times, limit)
+            .unwrap()
     }
 
     /// Starts it again after it was killed or stopped, and waits for nothing.
@@ -188,7 +191,7 @@ macro_rules! common {
             /// When it has not ended 30 s later.
             pub fn stop(&mut self) -> Option<i32> {
                 self.end.process.signal(Signal::TERM);
-                self.end.process.wait(PROGRAM_LIMIT).code()
+                self.end.process.wait(PROGRAM_LIMIT).unwrap().code()
             }
         }
     )+};
@@ -199,21 +202,20 @@ impl TunnelEnd {
     fn start(place: &Place, name: &str, mut arguments: Vec<String>, directory: &Path) -> Self {
         let state = directory.join(name);
         arguments.extend(["--state".to_owned(), state.display().to_string()]);
-        let process = Process::start(command(place, &arguments), name, directory);
-        let (name, place, directory) = (name.to_owned(), place.clone(), directory.to_owned());
+        let process = Process::start(command(place, &arguments), name).unwrap();
+        let (name, place) = (name.to_owned(), place.clone());
         Self {
             name,
             place,
             arguments,
             state,
-            directory,
             process,
         }
     }
 
     fn start_again(&mut self) {
         self.process.kill();
-        self.process = Process::start(command(&self.place, &self.arguments), &self.name, &self.directory);
+        self.process = Process::start(command(&self.place, &self.arguments), &self.name).unwrap();
     }
 
     fn try_status(&self) -> Option<Value> {

@@ -1,17 +1,16 @@
 //! The link emulator of the benchmarks: a link between two namespaces that delays, loses and limits as it is told, and
 //! accounts for every packet. Other tests may stand on [`EmulatedLink`].
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::IpAddr;
-use std::process::{Child, ChildStdout, Stdio};
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use system_tests::directory::TestDirectory;
-use system_tests::iperf::{IperfLoad, IperfServer, run_iperf};
-use system_tests::namespace::Namespace;
-use system_tests::place::Place;
+use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::gramway_binary;
 use system_tests::{require_program, require_root};
+use testbed::iperf::{self, IperfRun, IperfServer};
+use testbed::namespace::Namespace;
+use testbed::place::Place;
+use testbed::process::Process;
 
 /// Addresses of the two ends.
 const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
@@ -19,8 +18,7 @@ const ADDRESSES: [&str; 2] = ["10.79.0.1", "10.79.0.2"];
 /// Two machines, `link0` each, and an emulated link of MTU 1,500 between them. IPv4 only, so that the kernel sends
 /// nothing of its own.
 pub(crate) struct EmulatedLink {
-    process: Child,
-    output: BufReader<ChildStdout>,
+    process: Process,
     /// The machine with the first address.
     pub(crate) left: Namespace,
     /// The machine with the second address.
@@ -30,9 +28,11 @@ pub(crate) struct EmulatedLink {
 impl EmulatedLink {
     /// Builds it. `there` and `back` are settings as `bench::emulator::LinkSettings` has them.
     pub(crate) fn new(there: &Value, back: &Value) -> Self {
-        let (left, right) = (Namespace::new(), Namespace::new());
+        let (left, right) = (Namespace::create().unwrap(), Namespace::create().unwrap());
         let end = |namespace: &Namespace, address: &str| {
-            namespace.set_parameter("net.ipv6.conf.default.disable_ipv6", "1");
+            namespace
+                .set_parameter("net.ipv6.conf.default.disable_ipv6", "1")
+                .unwrap();
             json!({"namespace": namespace.name(), "interface": "link0", "addresses": [format!("{address}/24")]})
         };
         let options = json!({
@@ -41,28 +41,16 @@ impl EmulatedLink {
         });
         let mut command = Place::Host.command(gramway_binary());
         command.args(["bench", "_emulate", &options.to_string()]);
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        let mut ready = String::new();
-        output.read_line(&mut ready).unwrap();
-        assert_eq!(ready, "null\n", "the emulator is not ready; its reason is above");
-        Self {
-            process,
-            output,
-            left,
-            right,
-        }
+        let process = Process::start(command, "emulator").unwrap();
+        let ready = process.next_line(PROGRAM_LIMIT);
+        assert_eq!(ready.as_deref(), Some("null"), "{}", process.last_words());
+        Self { process, left, right }
     }
 
     /// Ends the link and gives what happened on it, there and back; each packet has one fate.
     pub(crate) fn finish(mut self) -> [Value; 2] {
-        drop(self.process.stdin.take());
-        let mut report = String::new();
-        self.output.read_to_string(&mut report).unwrap();
+        self.process.close_stdin();
+        let report = self.process.next_line(PROGRAM_LIMIT).unwrap();
         let report: Value = serde_json::from_str(&report).unwrap();
         [0, 1].map(|direction| {
             let link = report["links"][direction].clone();
@@ -93,14 +81,6 @@ impl EmulatedLink {
         let text = String::from_utf8_lossy(&output.stdout);
         let time = |line: &str| line.split_once("time=")?.1.split(' ').next()?.parse().ok();
         text.lines().filter_map(time).collect()
-    }
-}
-
-impl Drop for EmulatedLink {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -153,24 +133,13 @@ fn tcp_and_udp_pass_and_the_rate_holds() {
     require_program!("iperf3");
     let limited = json!({"delay_us": 2_000, "rate_bits_per_second": 20_000_000, "queue_bytes": 30_000});
     let link = EmulatedLink::new(&limited, &json!({"delay_us": 2_000}));
-    let directory = TestDirectory::new();
-    let address: IpAddr = ADDRESSES[1].parse().unwrap();
-    let _server = IperfServer::start(&link.right.place(), address, 5_201, directory.path());
-    let run = |udp, arguments: &[&str]| {
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let load = IperfLoad {
-            address,
-            port: 5_201,
-            udp,
-            seconds: 2,
-            arguments,
-        };
-        run_iperf(&link.left.place(), &load, directory.path()).unwrap()
-    };
-    let tcp = run(false, &[]);
-    assert!((1e6..20e6).contains(&tcp.received_bits_per_second), "{tcp:?}");
-    let udp = run(true, &["-b", "40M", "-l", "1150"]);
-    assert!(udp.lost_packets > 0, "{udp:?}");
+    let address = SocketAddr::new(ADDRESSES[1].parse().unwrap(), 5_201);
+    let _server = IperfServer::start(&link.right.place(), address).unwrap();
+    let run = |run: IperfRun| iperf::run(&link.left.place(), &run).unwrap();
+    let tcp = run(IperfRun::tcp(address, 2));
+    assert!((1e6..20e6).contains(&tcp.receiver_bits_per_second), "{tcp:?}");
+    let udp = run(IperfRun::udp(address, 2, 1150, Some(40_000_000)));
+    assert!(udp.lost_datagrams > 0, "{udp:?}");
     let [there, _] = link.finish();
-    assert!(count(&there, "queue_full") >= udp.lost_packets, "{there}");
+    assert!(count(&there, "queue_full") >= udp.lost_datagrams, "{there}");
 }

@@ -1,34 +1,27 @@
 //! Real traffic through forwards: iperf3 both ways, both protocols on one port, IPv4 and IPv6 inside and outside.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4};
 
-use system_tests::directory::TestDirectory;
-use system_tests::iperf::{IperfLoad, IperfReport, IperfServer, run_iperf};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::{Service, connect};
 use system_tests::source::{Source, pattern};
 use system_tests::topology::Pair;
 use system_tests::tunnel::{Client, Server};
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::iperf::{self, IperfResult, IperfRun, IperfServer};
 
 use crate::scene::{OPEN_LOOPBACK, Scene, both, load};
 
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// iperf3's server, and on the client's machine the way there.
+const TARGET: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5_201));
 
 /// Far above what a busy machine loses at a fiftieth of the rate that it can carry.
-const LOST_PERCENT_MAX: f64 = 5.0;
+const LOSS_MAX: f64 = 0.05;
 
-fn measure(scene: &Scene, udp: bool, arguments: &str) -> IperfReport {
-    let load = IperfLoad {
-        address: LOOPBACK,
-        port: 5201,
-        udp,
-        seconds: 1,
-        arguments: arguments.split_whitespace().map(str::to_owned).collect(),
-    };
-    run_iperf(&scene.pair.client.place(), &load, scene.directory.path())
-        .unwrap_or_else(|error| panic!("iperf3 {arguments}: {error}"))
+fn measure(scene: &Scene, run: &IperfRun) -> IperfResult {
+    iperf::run(&scene.pair.client.place(), run).unwrap_or_else(|error| panic!("{run:?}: {error}"))
 }
 
 #[test]
@@ -37,25 +30,32 @@ fn iperf_passes_udp_and_tcp_in_both_directions_with_one_and_four_flows() {
     require_program!("iperf3");
     let _load = load();
     let mut scene = Scene::new(&both!("5201"));
-    let _target = IperfServer::start(&scene.pair.server.place(), LOOPBACK, 5201, scene.directory.path());
-    for arguments in [
-        "-b 50M -l 1150",
-        "-b 50M -l 1150 -R",
-        "-b 12M -l 1150 -P 4",
-        "-b 12M -l 1150 -P 4 -R",
-    ] {
-        let report = measure(&scene, true, arguments);
-        assert!(
-            report.packets > 0 && report.received_bytes > 0,
-            "{arguments}: {report:?}"
-        );
-        assert!(report.lost_percent <= LOST_PERCENT_MAX, "{arguments}: {report:?}");
-        scene.check();
+    let _target = IperfServer::start(&scene.pair.server.place(), TARGET).unwrap();
+    for streams in [1, 4] {
+        let run = IperfRun {
+            streams,
+            ..IperfRun::udp(TARGET, 1, 1150, Some(50_000_000))
+        };
+        for run in [run.clone(), run.reversed()] {
+            let result = measure(&scene, &run);
+            assert!(
+                result.datagrams > 0 && result.received_bytes > 0.0,
+                "{run:?}: {result:?}"
+            );
+            assert!(result.loss <= LOSS_MAX, "{run:?}: {result:?}");
+            scene.check();
+        }
     }
-    for arguments in ["", "-R", "-P 4", "-P 4 -R"] {
-        let report = measure(&scene, false, arguments);
-        assert!(report.received_bytes > 0, "{arguments}: {report:?}");
-        scene.check();
+    for streams in [1, 4] {
+        let run = IperfRun {
+            streams,
+            ..IperfRun::tcp(TARGET, 1)
+        };
+        for run in [run.clone(), run.reversed()] {
+            let result = measure(&scene, &run);
+            assert!(result.received_bytes > 0.0, "{run:?}: {result:?}");
+            scene.check();
+        }
     }
     assert_eq!(scene.client.stop(), Some(0));
     assert_eq!(scene.server.stop(), Some(0));
@@ -119,7 +119,7 @@ fn ipv6_works_outside_and_inside() {
 #[test]
 fn a_server_on_the_wildcard_answers_over_ipv4_and_ipv6() {
     require_root!();
-    let (pair, directory) = (Pair::new(1500), TestDirectory::new());
+    let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
     let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
     let mut options = vec!["--public", "10.77.0.1", "--public", "fd77::1"];
     options.extend(OPEN_LOOPBACK);

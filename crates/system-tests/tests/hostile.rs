@@ -6,16 +6,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::Namespace;
-use system_tests::process::Process;
 use system_tests::program::interop_python;
 use system_tests::service::Service;
 use system_tests::skip::skip;
 use system_tests::source::{Source, pattern};
 use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4};
 use system_tests::tunnel::Client;
-use system_tests::wait::wait_until;
 use system_tests::{require_root, test_name};
+use testbed::namespace::Namespace;
+use testbed::process::Process;
+use testbed::wait::wait_until;
 
 use crate::scene::{LISTEN, Scene, load};
 
@@ -78,13 +78,13 @@ fn twenty_thousand_garbage_datagrams_do_not_disturb_a_session() {
 }
 
 /// Starts half handshakes towards the server, from many networks behind the client's machine.
-fn attack(from: &Namespace, python: &Path, directory: &Path) -> Process {
+fn attack(from: &Namespace, python: &Path) -> Process {
     let mut command: Command = from.command(python);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/half_handshakes.py");
     command.arg(script);
     command.args([PAIR_SERVER_V4, "4433", &HALF_HANDSHAKES.to_string()]);
     command.args((0..NETWORKS).map(|number| format!("10.80.{number}.1")));
-    Process::start(command, "half-handshakes", directory)
+    Process::start(command, "half-handshakes").unwrap()
 }
 
 #[test]
@@ -104,15 +104,17 @@ fn two_thousand_half_handshakes_keep_nobody_out() {
         scene
             .pair
             .client
-            .run("ip", ["address", "add", &address, "dev", "eth0"]);
+            .run("ip", ["address", "add", &address, "dev", "eth0"])
+            .unwrap();
     }
     scene
         .pair
         .server
-        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4]);
+        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4])
+        .unwrap();
     let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
     source.ask(b"before", PROGRAM_LIMIT);
-    let mut attack = attack(&scene.pair.client, &python, scene.directory.path());
+    let mut attack = attack(&scene.pair.client, &python);
     // Users that are there work on, and others come in: one after the other as long as it lasts, one afterwards.
     let (place, link) = (scene.pair.client.place(), scene.server.link());
     let mut newcomers = 0;

@@ -1,19 +1,16 @@
 //! The helpers themselves: what they create works, and is gone afterwards.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
-use system_tests::directory::TestDirectory;
-use system_tests::iperf::{IperfLoad, IperfServer, run_iperf};
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::Namespace;
-use system_tests::place::Place;
-use system_tests::process::{Process, Signal};
 use system_tests::topology::{self, Pair, Routed};
-use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root, test_name};
+use testbed::iperf::{self, IperfRun, IperfServer};
+use testbed::namespace::Namespace;
+use testbed::place::Place;
+use testbed::process::{Process, Signal};
+use testbed::wait::wait_until;
 
 #[test]
 fn a_test_knows_its_name() {
@@ -23,14 +20,13 @@ fn a_test_knows_its_name() {
 #[test]
 fn a_namespace_and_its_processes_vanish_even_after_a_panic() {
     require_root!();
-    let directory = TestDirectory::new();
     let (sender, receiver) = std::sync::mpsc::channel();
     let result = std::thread::scope(|scope| {
         let body = || {
-            let namespace = Namespace::new();
+            let namespace = Namespace::create().unwrap();
             let mut command = namespace.command("sleep");
             command.arg("1000");
-            let process = Process::start(command, "sleep", directory.path());
+            let process = Process::start(command, "sleep").unwrap();
             // Unguarded, as a program that a program started.
             let stray = namespace.command("sleep").arg("100").spawn().unwrap();
             // Inside only once `ip` has become the program.
@@ -61,7 +57,8 @@ fn a_pair_of_machines_reaches_each_other_over_both_protocols() {
     let pair = Pair::new(1500);
     for address in [topology::PAIR_SERVER_V4, topology::PAIR_SERVER_V6] {
         pair.client
-            .run("ping", ["-c", "1", "-W", "5", "-s", "1400", "-M", "do", address]);
+            .run("ping", ["-c", "1", "-W", "5", "-s", "1400", "-M", "do", address])
+            .unwrap();
     }
 }
 
@@ -115,60 +112,28 @@ fn a_router_moves_a_flow_to_another_port() {
 fn iperf_reports_what_it_measured() {
     require_root!();
     require_program!("iperf3");
-    let directory = TestDirectory::new();
     let pair = Pair::new(1500);
-    let address = topology::PAIR_SERVER_V4.parse().unwrap();
-    let _server = IperfServer::start(&pair.server.place(), address, 5201, directory.path());
-    let arguments = ["-b", "1M", "-l", "1000"].map(str::to_owned).to_vec();
-    let load = IperfLoad {
-        address,
-        port: 5201,
-        udp: true,
-        seconds: 1,
-        arguments,
-    };
-    let report = run_iperf(&pair.client.place(), &load, directory.path()).unwrap();
-    assert!(report.packets > 0 && report.received_bytes > 0, "{report:?}");
-    let load = IperfLoad {
-        udp: false,
-        arguments: Vec::new(),
-        ..load
-    };
-    assert!(
-        run_iperf(&pair.client.place(), &load, directory.path())
-            .unwrap()
-            .received_bytes
-            > 0
-    );
-    let load = IperfLoad { port: 5202, ..load };
-    assert!(
-        run_iperf(&pair.client.place(), &load, directory.path())
-            .unwrap_err()
-            .contains("unable to connect")
-    );
+    let address = SocketAddr::new(topology::PAIR_SERVER_V4.parse().unwrap(), 5_201);
+    let _server = IperfServer::start(&pair.server.place(), address).unwrap();
+    let run = |run: &IperfRun| iperf::run(&pair.client.place(), run);
+    let udp = run(&IperfRun::udp(address, 1, 1000, Some(1_000_000))).unwrap();
+    assert!(udp.datagrams > 0 && udp.received_bytes > 0.0, "{udp:?}");
+    assert!(run(&IperfRun::tcp(address, 1)).unwrap().received_bytes > 0.0);
+    let nobody = SocketAddr::new(address.ip(), 5_202);
+    let error = run(&IperfRun::tcp(nobody, 1)).unwrap_err();
+    assert!(error.to_string().contains("unable to connect"), "{error}");
 }
 
 #[test]
 fn a_process_is_waited_for_and_signalled() {
-    let directory = TestDirectory::new();
     let mut command = Place::Host.command("sh");
     command.args([
         "-c",
         "trap 'exit 7' TERM; echo ready >&2; while :; do sleep 0.05; done",
     ]);
-    let mut process = Process::start(command, "trap", directory.path());
-    assert_eq!(process.wait_for_line("ready", PROGRAM_LIMIT), "ready");
-    assert!(process.peak_memory_bytes().unwrap() > 0);
+    let mut process = Process::start(command, "trap").unwrap();
+    assert_eq!(process.wait_for_line("ready", PROGRAM_LIMIT).unwrap(), "ready");
+    assert!(process.usage().peak_bytes > 0);
     process.signal(Signal::TERM);
-    assert_eq!(process.wait(PROGRAM_LIMIT).code(), Some(7));
-}
-
-#[test]
-fn waiting_for_a_line_of_a_program_that_ended_fails_at_once() {
-    let directory = TestDirectory::new();
-    let waiting = || {
-        let mut process = Process::start(Command::new("true"), "true", directory.path());
-        process.wait_for_line("never", Duration::from_secs(3600))
-    };
-    assert!(std::thread::scope(|scope| scope.spawn(waiting).join()).is_err());
+    assert_eq!(process.wait(PROGRAM_LIMIT).unwrap().code(), Some(7));
 }

@@ -2,10 +2,10 @@
 //! left behind. How fast it was is not judged.
 
 use serde_json::Value;
-use system_tests::directory::TestDirectory;
-use system_tests::place::Place;
 use system_tests::program::{bench_binary, gramway_binary};
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::place::Place;
 
 /// A link that one second tells enough about.
 const CELL: &str = "20x10x1x1";
@@ -15,7 +15,7 @@ fn a_cell_is_measured_and_leaves_files_but_no_namespaces() {
     require_root!();
     require_program!("iperf3");
     let _load = crate::scene::load();
-    let directory = TestDirectory::new();
+    let directory = Directory::create().unwrap();
     let file = |name: &str| directory.path().join(name);
     let mut command = Place::Host.command(bench_binary());
     command.arg("--gramway").arg(gramway_binary());
@@ -51,7 +51,7 @@ fn a_cell_is_measured_and_leaves_files_but_no_namespaces() {
     assert!(read("svg").contains(CELL));
     assert!(read("csv").lines().count() > 10);
     let left = std::fs::read_dir("/run/netns").unwrap().flatten();
-    let prefix = format!("gwb-{process}-");
+    let prefix = format!("gw-{process}-");
     let left: Vec<_> = left
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
         .collect();

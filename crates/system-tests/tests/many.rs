@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use system_tests::require_root;
 use system_tests::service::{Service, connect};
 use system_tests::source::{Source, pattern};
-use system_tests::wait::wait_until;
+use testbed::wait::wait_until;
 
 use crate::scene::{Scene, load};
 

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::Namespace;
 use system_tests::service::Service;
 use system_tests::source::{Source, pattern};
 use system_tests::topology::{ROUTED_SERVER_V4, ROUTER_OUTSIDE_V4, Routed};
 use system_tests::tunnel::{Client, Server};
-use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::wait::wait_until;
 
 use crate::scene::{OPEN_LOOPBACK, Scene};
 
@@ -26,12 +26,12 @@ struct Travelled {
     server: Server,
     _echo: Service,
     network: Routed,
-    _directory: TestDirectory,
+    _directory: Directory,
 }
 
 impl Travelled {
     fn new() -> Self {
-        let (network, directory) = (Routed::new(1500), TestDirectory::new());
+        let (network, directory) = (Routed::new(1500), Directory::create().unwrap());
         let echo = Service::udp_echo(&network.server, "127.0.0.1:7000");
         let listen = format!("{ROUTED_SERVER_V4}:4433");
         let place = network.server.place();
@@ -97,7 +97,7 @@ fn a_path_that_shrinks_under_a_session_is_noticed_and_everything_passes_again() 
         path_mtu(scene.client.status()) > 1400 && path_mtu(scene.server.status()) > 1400
     });
     // Behind the router, where the client cannot see it; and at the server's own interface.
-    let shrink = |namespace: &Namespace, interface| namespace.set_mtu(interface, 1300);
+    let shrink = |namespace: &Namespace, interface| namespace.set_mtu(interface, 1300).unwrap();
     shrink(&scene.network.router, "outside");
     shrink(&scene.network.server, "eth0");
     for (number, size) in [1400, 1272, 1000, 0, 9000, 65_507].into_iter().enumerate() {
@@ -123,9 +123,9 @@ fn a_pulled_cable_that_is_put_back_soon_costs_no_session() {
     let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
     let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
     source.ask(b"before", PROGRAM_LIMIT);
-    scene.pair.client.set_link("eth0", false);
+    scene.pair.client.set_link("eth0", false).unwrap();
     assert_eq!(source.try_ask(b"meanwhile", Duration::from_secs(2)), None);
-    scene.pair.client.set_link("eth0", true);
+    scene.pair.client.set_link("eth0", true).unwrap();
     source.ask(b"after", PATH_LIMIT);
     assert_eq!(scene.client.status()["reconnects"], 0);
     scene.check();
@@ -144,16 +144,19 @@ fn a_server_that_answers_nobody_is_tried_until_it_does_with_one_line() {
     } = scene;
     let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
     // Nothing comes in any more, and nobody is told.
-    pair.server.nft(
-        "table ip deaf {\n\
+    pair.server
+        .nft(
+            "table ip deaf {\n\
          chain input { type filter hook input priority 0; udp dport 4433 drop; }\n\
          }\n",
-    );
+        )
+        .unwrap();
     client.kill();
     client.start_again_unconnected();
     let line = client
         .process()
-        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT);
+        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT)
+        .unwrap();
     assert!(
         line.contains("10.77.0.1:4433") && line.contains("no answer"),
         "{line}"
@@ -165,12 +168,13 @@ fn a_server_that_answers_nobody_is_tried_until_it_does_with_one_line() {
     let deaf = "table ip deaf {\n\
                 chain input { type filter hook input priority 0; udp dport 4433 drop; }\n\
                 }\n";
-    pair.server.nft(deaf);
+    pair.server.nft(deaf).unwrap();
     client.kill();
     client.start_again_unconnected();
     let line = client
         .process()
-        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT);
+        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT)
+        .unwrap();
     assert!(
         line.contains("10.77.0.1:4433") && line.contains("no answer"),
         "{line}"
@@ -179,7 +183,7 @@ fn a_server_that_answers_nobody_is_tried_until_it_does_with_one_line() {
         let status = client.status();
         status["state"] == "connecting" && status["quic"]["packets_sent"].as_u64() > Some(8)
     });
-    pair.server.nft("delete table ip deaf");
+    pair.server.nft("delete table ip deaf").unwrap();
     client.wait_until_connected(1, PATH_LIMIT);
     Source::new(&pair.client, "127.0.0.1:7000").ask(b"at last", PROGRAM_LIMIT);
     let told = client.process().stderr();

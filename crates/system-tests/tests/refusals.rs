@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::process::Process;
 use system_tests::require_root;
 use system_tests::service::Service;
 use system_tests::source::Source;
 use system_tests::tunnel::Client;
-use system_tests::wait::wait_until;
+use testbed::process::Process;
+use testbed::wait::wait_until;
 
 use crate::scene::Scene;
 
@@ -27,7 +27,7 @@ fn stranger(scene: &Scene, name: &str, link: &str, forwards: &[&str], directory:
 }
 
 fn ends_refused(process: &mut Process, part: &str) {
-    let status = process.wait(REFUSAL_LIMIT);
+    let status = process.wait(REFUSAL_LIMIT).unwrap();
     let told = process.stderr();
     assert_eq!(status.code(), Some(PERMISSION), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
@@ -71,7 +71,7 @@ fn a_server_with_a_new_token_ends_its_old_clients() {
     .unwrap();
     scene.server.start_again();
     let process = scene.client.process();
-    assert_eq!(process.wait(PROGRAM_LIMIT).code(), Some(PERMISSION));
+    assert_eq!(process.wait(PROGRAM_LIMIT).unwrap().code(), Some(PERMISSION));
     let told = process.stderr();
     assert!(
         told.lines()
@@ -93,7 +93,8 @@ fn a_target_that_cannot_be_resolved_is_told_once_and_the_others_work() {
     let line = scene
         .client
         .process()
-        .wait_for_starts("warning: the server refused UDP", 1, PROGRAM_LIMIT);
+        .wait_for_starts("warning: the server refused UDP", 1, PROGRAM_LIMIT)
+        .unwrap();
     assert!(
         line.contains("no-such-host.invalid:53: its name cannot be resolved there"),
         "{line}"
@@ -119,7 +120,8 @@ fn a_closed_target_is_refused_with_the_way_to_open_it() {
     let line = scene
         .client
         .process()
-        .wait_for_starts("warning: the server refused UDP", 1, PROGRAM_LIMIT);
+        .wait_for_starts("warning: the server refused UDP", 1, PROGRAM_LIMIT)
+        .unwrap();
     assert!(line.contains("--allow-target"), "{line}");
     scene.check();
 }
@@ -138,7 +140,8 @@ fn a_server_that_cannot_be_resolved_is_tried_on_with_one_line() {
     );
     let line = client
         .process()
-        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT);
+        .wait_for_starts("connecting again", 1, PROGRAM_LIMIT)
+        .unwrap();
     assert!(
         line.contains("the name no-such-host.invalid cannot be resolved"),
         "{line}"

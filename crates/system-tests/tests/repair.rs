@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::Service;
 use system_tests::source::{Source, pattern};
 use system_tests::topology::Pair;
 use system_tests::tunnel::{Client, Server};
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
 
 use crate::scene::{LISTEN, OPEN_LOOPBACK, Scene};
 
@@ -60,7 +60,7 @@ fn stream(source: &mut Source, first: u64, count: u64) -> usize {
 fn what_a_lossy_path_loses_is_repaired_in_both_directions() {
     require_root!();
     require_program!("nft");
-    let (pair, directory) = (Pair::new(1500), TestDirectory::new());
+    let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
     let (place, files) = (pair.server.place(), directory.path());
     let server = Server::start(&place, "server", LISTEN, &OPEN_LOOPBACK, files);
     let options = ["--repair", "250ms", "--connections", "1"];
@@ -87,8 +87,16 @@ fn what_a_lossy_path_loses_is_repaired_in_both_directions() {
         0,
         "nothing is lost"
     );
-    scene.pair.server.nft(&LOSS.replace("dport PORT", "dport 4433"));
-    scene.pair.client.nft(&LOSS.replace("dport PORT", "sport 4433"));
+    scene
+        .pair
+        .server
+        .nft(&LOSS.replace("dport PORT", "dport 4433"))
+        .unwrap();
+    scene
+        .pair
+        .client
+        .nft(&LOSS.replace("dport PORT", "sport 4433"))
+        .unwrap();
     let mut first = 1_000;
     let deadline = Instant::now() + PROGRAM_LIMIT;
     while repaired(&scene.client.status()).min(repaired(&scene.server.status())) < 30 {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::process::Signal;
 use system_tests::require_root;
 use system_tests::service::{Service, connect};
 use system_tests::source::Source;
+use testbed::process::Signal;
 
 use crate::scene::{Scene, both, load};
 
@@ -79,7 +79,8 @@ fn udp_is_back_within_three_seconds_of_a_servers_restart() {
     scene
         .client
         .process()
-        .wait_for_starts("connecting again", told + 1, PROGRAM_LIMIT);
+        .wait_for_starts("connecting again", told + 1, PROGRAM_LIMIT)
+        .unwrap();
     state.restart_server("after a while");
     state.tcp_works();
     let status = state.scene.client.status();
@@ -116,12 +117,18 @@ fn a_new_tcp_connection_fails_clearly_while_the_server_is_away() {
         .scene
         .client
         .process()
-        .wait_for_starts(lost, 1, PROGRAM_LIMIT);
+        .wait_for_starts(lost, 1, PROGRAM_LIMIT)
+        .unwrap();
     let mut stream = connect(&state.scene.pair.client, "127.0.0.1:7000");
     let error = stream.read_exact(&mut [0; 5]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     let warning = "a local TCP connection was closed: the tunnel is down";
-    state.scene.client.process().wait_for_line(warning, PROGRAM_LIMIT);
+    state
+        .scene
+        .client
+        .process()
+        .wait_for_line(warning, PROGRAM_LIMIT)
+        .unwrap();
     assert_eq!(state.scene.client.status()["tcp"]["failed"], 1);
 }
 
@@ -155,11 +162,11 @@ fn a_drained_end_lets_a_transfer_finish_and_ends_with_zero() {
             false => scene.client.process(),
         };
         process.signal(Signal::TERM);
-        process.wait_for_starts("ending", 1, PROGRAM_LIMIT);
+        process.wait_for_starts("ending", 1, PROGRAM_LIMIT).unwrap();
         echo(b"after");
         assert!(process.try_status().is_none(), "it waits for the transfer");
         drop(stream);
-        assert_eq!(process.wait(PROGRAM_LIMIT).code(), Some(0));
+        assert_eq!(process.wait(PROGRAM_LIMIT).unwrap().code(), Some(0));
         assert!(
             process
                 .stderr()
@@ -187,10 +194,10 @@ fn a_second_signal_ends_at_once_in_spite_of_a_transfer() {
             false => state.scene.client.process(),
         };
         process.signal(Signal::TERM);
-        process.wait_for_starts("ending", 1, PROGRAM_LIMIT);
+        process.wait_for_starts("ending", 1, PROGRAM_LIMIT).unwrap();
         let start = Instant::now();
         process.signal(Signal::TERM);
-        assert_eq!(process.wait(PROGRAM_LIMIT).code(), Some(0));
+        assert_eq!(process.wait(PROGRAM_LIMIT).unwrap().code(), Some(0));
         // Clearly before the ten seconds that a transfer has.
         assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
         if is_server {

@@ -4,9 +4,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use system_tests::conservation::assert_conserved;
-use system_tests::directory::TestDirectory;
 use system_tests::topology::Pair;
 use system_tests::tunnel::{Client, Server};
+use testbed::directory::Directory;
 
 /// Where the server listens.
 pub(crate) const LISTEN: &str = "10.77.0.1:4433";
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
     pub(crate) client: Client,
     pub(crate) server: Server,
     pub(crate) pair: Pair,
-    pub(crate) directory: TestDirectory,
+    pub(crate) directory: Directory,
 }
 
 impl Scene {
@@ -44,7 +44,7 @@ impl Scene {
 
     /// A cable of this MTU in bytes; the server's listening address says which protocol is used.
     pub(crate) fn with(mtu_bytes: u16, listen: &str, forwards: &[&str]) -> Self {
-        let (pair, directory) = (Pair::new(mtu_bytes), TestDirectory::new());
+        let (pair, directory) = (Pair::new(mtu_bytes), Directory::create().unwrap());
         let (place, files) = (pair.server.place(), directory.path());
         let server = Server::start(&place, "server", listen, &OPEN_LOOPBACK, files);
         let place = pair.client.place();
@@ -62,7 +62,8 @@ impl Scene {
         assert_conserved(&self.client.status());
         assert_conserved(&self.server.status());
         for process in [self.client.process(), self.server.process()] {
-            let peak = process.peak_memory_bytes().expect("both ends run");
+            let peak = process.usage().peak_bytes;
+            assert!(peak > 0, "both ends run");
             assert!(
                 peak <= MEMORY_MAX,
                 "{peak} bytes of memory are more than {MEMORY_MAX}"

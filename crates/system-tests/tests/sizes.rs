@@ -6,7 +6,7 @@ use system_tests::require_root;
 use system_tests::service::Service;
 use system_tests::source::{Source, pattern};
 use system_tests::topology::CLIENT_V4;
-use system_tests::wait::wait_until;
+use testbed::wait::wait_until;
 
 use crate::scene::{LISTEN, Scene};
 

@@ -1,18 +1,18 @@
 //! TCP as its users know it: half-close, reset, refusal, and a slow reader that holds up nobody but itself.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
-use system_tests::iperf::{IperfLoad, IperfServer, run_iperf};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::{Service, connect};
 use system_tests::source::pattern;
-use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
+use testbed::iperf::{self, IperfRun, IperfServer};
+use testbed::wait::wait_until;
 
 use crate::scene::{Scene, load};
 
@@ -108,7 +108,11 @@ fn a_target_where_nobody_listens_resets_the_connection_and_is_told() {
     let error = stream.read_exact(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let warning = "the server refused a TCP connection: nothing listens at the target";
-    scene.client.process().wait_for_line(warning, PROGRAM_LIMIT);
+    scene
+        .client
+        .process()
+        .wait_for_line(warning, PROGRAM_LIMIT)
+        .unwrap();
     assert_eq!(scene.client.status()["tcp"]["failed"], 1);
 }
 
@@ -128,11 +132,11 @@ fn a_target_that_resets_while_its_reader_pauses_costs_no_processor_time() {
     let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
     receiver.recv_timeout(PROGRAM_LIMIT).unwrap();
     for process in [scene.client.process(), scene.server.process()] {
-        let start = process.cpu_time().unwrap();
+        let start = process.usage().cpu_seconds;
         // What is measured is that nothing happens for a while.
         std::thread::sleep(Duration::from_secs(1));
-        let used = process.cpu_time().unwrap() - start;
-        assert!(used < Duration::from_millis(300), "{used:?} of one second");
+        let used = process.usage().cpu_seconds - start;
+        assert!(used < 0.3, "{used} s of one second");
     }
     let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -146,8 +150,8 @@ fn a_slow_tcp_reader_beside_saturated_udp_costs_little_memory_and_stops_nobody()
     let _load = load();
     let forwards = [FORWARD, "udp:5201=127.0.0.1:5201", "tcp:5201=127.0.0.1:5201"];
     let mut scene = Scene::new(&forwards);
-    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let _iperf = IperfServer::start(&scene.pair.server.place(), address, 5201, scene.directory.path());
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 5_201));
+    let _iperf = IperfServer::start(&scene.pair.server.place(), address).unwrap();
     // Sends as much as it may, for as long as somebody takes it.
     let sent = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&sent);
@@ -172,19 +176,13 @@ fn a_slow_tcp_reader_beside_saturated_udp_costs_little_memory_and_stops_nobody()
             }
         });
         let _stop = Stop(&running);
-        for arguments in ["-b 0 -l 1150", "-b 0 -l 1150 -R"] {
-            let load = IperfLoad {
-                address,
-                port: 5201,
-                udp: true,
-                seconds: 3,
-                arguments: arguments.split_whitespace().map(str::to_owned).collect(),
-            };
-            let report = run_iperf(&scene.pair.client.place(), &load, scene.directory.path());
-            let flows = report
+        let run = IperfRun::udp(address, 3, 1150, None);
+        for run in [run.clone(), run.reversed()] {
+            let result = iperf::run(&scene.pair.client.place(), &run);
+            let flows = result
                 .as_ref()
-                .is_ok_and(|report| report.received_bytes > 1_000_000);
-            assert!(flows, "{arguments}: {report:?}");
+                .is_ok_and(|result| result.received_bytes > 1_000_000.0);
+            assert!(flows, "{run:?}: {result:?}");
             scene.check();
         }
         let before = read.load(Ordering::Relaxed);

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 use serde_json::Value;
 use system_tests::conservation::assert_conserved;
-use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::place::run;
 use system_tests::service::{Service, connect};
 use system_tests::source::{Source, pattern};
 use system_tests::topology::{Pair, ROUTED_SERVER_V4, ROUTER_OUTSIDE_V4, Routed};
 use system_tests::tunnel::{Client, Server};
-use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::programs::run;
+use testbed::wait::wait_until;
 
 use crate::scene::{LISTEN, OPEN_LOOPBACK, both, load};
 
@@ -36,7 +36,7 @@ struct Striped {
     server: Server,
     _services: [Service; 2],
     pair: Pair,
-    directory: TestDirectory,
+    directory: Directory,
 }
 
 fn server_options(connections: usize) -> Vec<String> {
@@ -45,7 +45,7 @@ fn server_options(connections: usize) -> Vec<String> {
     options
 }
 
-fn start_server(pair: &Pair, connections: usize, directory: &TestDirectory) -> Server {
+fn start_server(pair: &Pair, connections: usize, directory: &Directory) -> Server {
     let options = server_options(connections);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     Server::start(&pair.server.place(), "server", LISTEN, &options, directory.path())
@@ -53,7 +53,7 @@ fn start_server(pair: &Pair, connections: usize, directory: &TestDirectory) -> S
 
 impl Striped {
     fn new(server_shards: usize, stripes: usize) -> Self {
-        let (pair, directory) = (Pair::new(1500), TestDirectory::new());
+        let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
         let services = [
             Service::udp_echo(&pair.server, "127.0.0.1:7000"),
             Service::tcp_echo(&pair.server, "127.0.0.1:7000"),
@@ -70,7 +70,7 @@ impl Striped {
         );
         if stripes > 1 {
             let line = format!("{stripes} stripes");
-            client.process().wait_for_line(&line, PROGRAM_LIMIT);
+            client.process().wait_for_line(&line, PROGRAM_LIMIT).unwrap();
         }
         Self {
             client,
@@ -164,7 +164,11 @@ fn two_stripes_come_to_two_shards_of_the_server() {
         }
         state.client.stop();
         state.client.start_again();
-        state.client.process().wait_for_line("2 stripes", PROGRAM_LIMIT);
+        state
+            .client
+            .process()
+            .wait_for_line("2 stripes", PROGRAM_LIMIT)
+            .unwrap();
     }
     panic!(
         "both stripes came to one shard four times: {}",
@@ -205,10 +209,14 @@ fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
     let sessions = of_shards(&status, "/udp_sessions/open");
     let port = local_port(&status["shards"][0]["local"]);
     // Whatever is not of stripe 0 is lost, its attempts to come back included.
-    state.pair.client.nft(&format!(
-        "table inet dead {{\nchain leaving {{ type filter hook output priority 0;\n\
+    state
+        .pair
+        .client
+        .nft(&format!(
+            "table inet dead {{\nchain leaving {{ type filter hook output priority 0;\n\
          oifname \"eth0\" udp sport != {port} udp dport 4433 drop; }}\n}}\n"
-    ));
+        ))
+        .unwrap();
     let lost = "a stripe is lost";
     // The other stripe's keep-alives would do, but flows should notice nothing meanwhile.
     let deadline = Instant::now() + PATH_LIMIT;
@@ -233,8 +241,12 @@ fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
         of_shards(&status, "/handover/given")[1] >= sessions[1],
         "{status}"
     );
-    state.pair.client.nft("delete table inet dead\n");
-    state.client.process().wait_for_starts("2 stripes", 2, PATH_LIMIT);
+    state.pair.client.nft("delete table inet dead\n").unwrap();
+    state
+        .client
+        .process()
+        .wait_for_starts("2 stripes", 2, PATH_LIMIT)
+        .unwrap();
     ask_all(&mut sources, 2);
     let status = state.client.status();
     assert_eq!(of_shards(&status, "/reconnects"), [0, 1], "{status}");
@@ -254,12 +266,12 @@ struct Rebinding {
     client_port: u16,
     _echo: Service,
     network: Routed,
-    _directory: TestDirectory,
+    _directory: Directory,
 }
 
 impl Rebinding {
     fn new() -> Self {
-        let (network, directory) = (Routed::new(1500), TestDirectory::new());
+        let (network, directory) = (Routed::new(1500), Directory::create().unwrap());
         let echo = Service::udp_echo(&network.server, "127.0.0.1:7000");
         let listen = format!("{ROUTED_SERVER_V4}:4433");
         let options = server_options(2);
@@ -334,7 +346,7 @@ fn segments_that_come_to_the_wrong_shard_are_handed_over() {
     let mut scene = Rebinding::new();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/forget_steering.py");
     let process = scene.server.process().id().to_string();
-    let forgotten = run(Command::new("python3").args([script, &process]));
+    let forgotten = run(Command::new("python3").args([script, &process])).unwrap();
     assert_ne!(forgotten.trim(), "0");
     let status = scene.rebind(14);
     let of = |name| of_shards(&status, name).iter().sum::<u64>();
@@ -390,7 +402,7 @@ fn an_occupied_port_is_told_even_where_its_owner_would_share_it() {
         let options = ["--connections", "2"];
         let directory = state.directory.path();
         let mut client = Client::start_unconnected(&place, name, &link, &[&forward], &options, directory);
-        let status = client.process().wait(PROGRAM_LIMIT);
+        let status = client.process().wait(PROGRAM_LIMIT).unwrap();
         let told = client.process().stderr();
         assert_eq!(status.code(), Some(69), "{told}");
         assert!(

@@ -1,19 +1,20 @@
 //! Without root: a server, a client and the demo as an ordinary user.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::place::{Place, run};
-use system_tests::process::Process;
 use system_tests::program::gramway_binary;
 use system_tests::service::Service;
 use system_tests::source::Source;
 use system_tests::topology::Pair;
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::place::Place;
+use testbed::process::Process;
+use testbed::programs::run;
 
 use crate::scene::{OPEN_LOOPBACK, load};
 
@@ -32,10 +33,10 @@ struct Ordinary {
 }
 
 impl Ordinary {
-    fn new(directory: &TestDirectory) -> Self {
+    fn new(directory: &Directory) -> Self {
         let (program, home) = (directory.join("gramway"), directory.join("home"));
         // Not copied by this process: a file that a child of another thread holds open for writing cannot be run.
-        run(Command::new("cp").arg(gramway_binary()).arg(&program));
+        run(Command::new("cp").arg(gramway_binary()).arg(&program)).unwrap();
         std::fs::create_dir(&home).unwrap();
         std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).unwrap();
         let open = std::fs::Permissions::from_mode(0o755);
@@ -56,7 +57,9 @@ impl Ordinary {
 fn buffers_are_told(process: &mut Process) {
     let setting = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
     if setting.trim().parse::<u64>().unwrap() < RECEIVE_BUFFER_BYTES {
-        let line = process.wait_for_line("warning: the receive buffer", PROGRAM_LIMIT);
+        let line = process
+            .wait_for_line("warning: the receive buffer", PROGRAM_LIMIT)
+            .unwrap();
         assert!(line.contains("sysctl -w net.core.rmem_max="), "{line}");
     }
 }
@@ -65,31 +68,34 @@ fn buffers_are_told(process: &mut Process) {
 fn server_and_client_work_and_tell_how_to_get_larger_buffers() {
     require_root!();
     require_program!("setpriv");
-    let (pair, directory) = (Pair::new(1500), TestDirectory::new());
+    let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
     let ordinary = Ordinary::new(&directory);
     let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
     let start = |place: &Place, name: &str, arguments: &[&str]| {
-        Process::start(ordinary.command(place, arguments), name, directory.path())
+        Process::start(ordinary.command(place, arguments), name).unwrap()
     };
     let mut arguments = vec!["up", "--listen", "10.77.0.1:4433"];
     arguments.extend(OPEN_LOOPBACK);
     let mut server = start(&pair.server.place(), "server", &arguments);
-    server.wait_for_starts("print the link with: gramway link --state ", 1, PROGRAM_LIMIT);
-    let link = run(&mut ordinary.command(&pair.server.place(), &["link"]));
+    server
+        .wait_for_starts("print the link with: gramway link --state ", 1, PROGRAM_LIMIT)
+        .unwrap();
+    let link = run(&mut ordinary.command(&pair.server.place(), &["link"])).unwrap();
     let state = ordinary.home.join(".local/state/gramway");
     assert!(state.join("owner.token").is_file());
     let arguments = ["connect", link.trim(), "-L", "udp:7000=127.0.0.1:7000"];
     let mut client = start(&pair.client.place(), "client", &arguments);
-    client.wait_for_starts("connected", 1, PROGRAM_LIMIT);
+    client.wait_for_starts("connected", 1, PROGRAM_LIMIT).unwrap();
     Source::new(&pair.client, "127.0.0.1:7000").ask(b"as nobody", PROGRAM_LIMIT);
     buffers_are_told(&mut server);
     buffers_are_told(&mut client);
     let arguments = ["up", "--state", "other", "--listen", "10.77.0.1:443"];
     pair.server
-        .set_parameter("net.ipv4.ip_unprivileged_port_start", "1024");
+        .set_parameter("net.ipv4.ip_unprivileged_port_start", "1024")
+        .unwrap();
     let mut refused = start(&pair.server.place(), "refused", &arguments);
     assert_eq!(
-        refused.wait(PROGRAM_LIMIT).code(),
+        refused.wait(PROGRAM_LIMIT).unwrap().code(),
         Some(77),
         "{}",
         refused.stderr()
@@ -97,9 +103,9 @@ fn server_and_client_work_and_tell_how_to_get_larger_buffers() {
     assert!(!ordinary.home.join("other").exists());
 }
 
-fn demo_passes(command: Command, directory: &Path) {
-    let mut demo = Process::start(command, "demo", directory);
-    let status = demo.wait(DEMO_LIMIT);
+fn demo_passes(command: Command) {
+    let mut demo = Process::start(command, "demo").unwrap();
+    let status = demo.wait(DEMO_LIMIT).unwrap();
     assert_eq!(status.code(), Some(0), "{}", demo.stderr());
     let told = demo.stdout();
     let last = told.lines().last().unwrap_or_default();
@@ -113,10 +119,10 @@ fn the_demo_carries_traffic_and_ends_with_a_summary_as_root_and_as_nobody() {
     require_root!();
     require_program!("setpriv");
     let _load = load();
-    let directory = TestDirectory::new();
+    let directory = Directory::create().unwrap();
     let ordinary = Ordinary::new(&directory);
-    demo_passes(ordinary.command(&Place::Host, &["demo"]), directory.path());
+    demo_passes(ordinary.command(&Place::Host, &["demo"]));
     let mut command = Command::new(gramway_binary());
     command.arg("demo");
-    demo_passes(command, directory.path());
+    demo_passes(command);
 }

@@ -14,7 +14,7 @@ const RULE: &str = "pure";
 pub(super) const PURE_CRATES: [&str; 6] = ["packet", "quic", "masque", "repair", "tunnel-proto", "sim"];
 
 /// Crates that do I/O or stand above the pure ones.
-const IO_CRATES: [&str; 20] = [
+const IO_CRATES: [&str; 21] = [
     "async-std",
     "bench",
     "crossbeam-channel",
@@ -33,6 +33,7 @@ const IO_CRATES: [&str; 20] = [
     "signal-hook",
     "smol",
     "socket2",
+    "testbed",
     "tokio",
     "tunnel",
 ];

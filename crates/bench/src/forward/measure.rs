@@ -4,17 +4,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
+use testbed::iperf::{self, IperfMode, IperfRun, IperfServer};
+use testbed::place::Place;
+use testbed::port::free_address;
+use testbed::usage::{self, Usage};
 
 use super::Options;
 use super::cases::{Case, Generator, Load, Payload};
 use crate::children::Load as LoadProcess;
 use crate::generator::{GeneratorOptions, GeneratorReport};
-use crate::iperf::{self, IperfMode, IperfRun, IperfServer};
 use crate::latency::{self, EchoReport};
-use crate::process::{self, Usage};
 use crate::relay::RelayOptions;
 use crate::sink::{SinkOptions, SinkReport};
-use crate::tunnel::{End, Tunnel, free_address};
+use crate::tunnel::{End, Tunnel};
 use crate::{Error, Programs, hidden, limits};
 
 /// Echoes of a full run; a quick one has a quarter.
@@ -141,8 +143,8 @@ impl Rig {
             self.tunnel.reset_peaks();
         }
         let (drops, busy, start) = (
-            process::receive_buffer_errors(),
-            process::machine_busy_seconds(),
+            usage::receive_buffer_errors(),
+            usage::machine_busy_seconds(),
             std::time::Instant::now(),
         );
         let entrance = match path {
@@ -166,6 +168,7 @@ impl Rig {
             } => {
                 let payload_bytes = self.payload_bytes.expect("a UDP case has a payload size");
                 let mode = IperfMode::Udp {
+                    reverse: false,
                     payload_bytes,
                     offered_bits_per_second: offered,
                 };
@@ -177,8 +180,8 @@ impl Rig {
             Load::Echo => self.run_echo(entrance)?,
         };
         let elapsed = start.elapsed().as_secs_f64();
-        measured.busy_cores = (process::machine_busy_seconds() - busy) / elapsed;
-        measured.kernel_drops = process::receive_buffer_errors().saturating_sub(drops);
+        measured.busy_cores = (usage::machine_busy_seconds() - busy) / elapsed;
+        measured.kernel_drops = usage::receive_buffer_errors().saturating_sub(drops);
         let gigabytes = (measured.received_bytes / 1e9).max(1e-9);
         let hops_after = self.hop_usage(path)?;
         for (index, (after, before)) in hops_after.iter().zip(&hops_before).enumerate() {
@@ -203,7 +206,7 @@ impl Rig {
     fn hop_usage(&mut self, path: Path) -> Result<[Usage; 2], Error> {
         Ok(match path {
             Path::Direct => [Usage::default(); 2],
-            Path::Relay => self.relays.each_ref().map(|relay| process::usage(relay.pid())),
+            Path::Relay => self.relays.each_ref().map(|relay| usage::usage(relay.pid())),
             Path::Gramway => self.tunnel.usage(),
         })
     }
@@ -259,16 +262,14 @@ impl Rig {
         large_buffers: bool,
         mode: IperfMode,
     ) -> Result<Measurement, Error> {
-        let _server = IperfServer::start(None, self.target)?;
+        let _server = IperfServer::start(&Place::Host, self.target)?;
         let run = IperfRun {
-            address,
-            seconds: self.seconds,
             streams,
             large_buffers,
-            congestion: None,
             mode,
+            ..IperfRun::tcp(address, self.seconds)
         };
-        let result = iperf::run(None, &run)?;
+        let result = iperf::run(&Place::Host, &run)?;
         let gigabytes = (result.received_bytes / 1e9).max(1e-9);
         Ok(Measurement {
             sender_bits_per_second: result.sender_bits_per_second,

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
+use testbed::directory::Directory;
+use testbed::process::Process;
+use testbed::programs::said;
+use testbed::usage::{self, Usage};
 
-use crate::children::{Guard, Lines};
 use crate::network::{Network, SERVER};
-use crate::process::{self, Usage};
-use crate::programs::said;
-use crate::tunnel::Directory;
 use crate::{Error, Programs, limits};
 
 /// Who is compared, by the name in the table.
@@ -55,8 +55,7 @@ pub(crate) struct Running {
     /// The server's address through it.
     pub(crate) address: Ipv4Addr,
     /// Client and server; none for the wire.
-    ends: Option<[Guard; 2]>,
-    _lines: Vec<Lines>,
+    ends: Option<[Process; 2]>,
     directory: Option<Directory>,
 }
 
@@ -139,7 +138,6 @@ impl Installed {
                 contestant: Contestant::DIRECT,
                 address: SERVER,
                 ends: None,
-                _lines: Vec::new(),
                 directory: None,
             }),
         }
@@ -151,18 +149,13 @@ impl Running {
     pub(crate) fn new(
         contestant: Contestant,
         address: Ipv4Addr,
-        ends: [(Guard, Lines, Lines); 2],
+        ends: [Process; 2],
         directory: Directory,
     ) -> Self {
-        let [
-            (client, client_output, client_errors),
-            (server, server_output, server_errors),
-        ] = ends;
         Self {
             contestant,
             address,
-            ends: Some([client, server]),
-            _lines: vec![client_output, client_errors, server_output, server_errors],
+            ends: Some(ends),
             directory: Some(directory),
         }
     }
@@ -170,15 +163,13 @@ impl Running {
     /// CPU and memory of client and server at present.
     pub(crate) fn usage(&self) -> [Usage; 2] {
         let ends = self.ends.as_ref();
-        ends.map_or_else(Default::default, |ends| {
-            ends.each_ref().map(|end| process::usage(end.pid()))
-        })
+        ends.map_or_else(Default::default, |ends| ends.each_ref().map(|end| end.usage()))
     }
 
     /// Starts the memory peaks of both ends again.
     pub(crate) fn reset_peaks(&self) {
         for end in self.ends.iter().flatten() {
-            process::reset_peak(end.pid());
+            usage::reset_peak(end.id());
         }
     }
 
@@ -194,12 +185,12 @@ impl Running {
         let address = self.address.to_string();
         while network
             .client
-            .run("ping", &["-n", "-c1", "-W1", &address])
+            .run("ping", ["-n", "-c1", "-W1", &address])
             .is_err()
         {
             let ended = self.ends.iter_mut().flatten().any(|end| !end.is_running());
             if ended || Instant::now() > deadline {
-                let said: Vec<String> = self._lines.iter().map(Lines::last).collect();
+                let said: Vec<String> = self.ends.iter().flatten().map(Process::last_words).collect();
                 return Err(Error::NotReady {
                     program: self.contestant.name().to_owned(),
                     reason: format!("no ping reaches {address}; {}", said.join("; ")),

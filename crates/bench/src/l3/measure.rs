@@ -4,15 +4,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use serde::Serialize;
+use testbed::iperf::{self, IperfMode, IperfResult, IperfRun, IperfServer};
+use testbed::usage;
 
 use super::cases::{CUBIC, Case, Load};
 use super::contestant::{Contestant, Installed, Running};
 use super::ping::{self, PingReport};
 use crate::counters::Counters;
 use crate::emulator::EmulatorReport;
-use crate::iperf::{self, IperfMode, IperfResult, IperfRun, IperfServer};
 use crate::network::Network;
-use crate::{Error, Programs, process};
+use crate::{Error, Programs};
 
 /// iperf3's port.
 const PORT: u16 = 5_201;
@@ -106,13 +107,13 @@ impl Rig {
         let (usage, counters, busy) = (
             tunnel.usage(),
             tunnel.counters(&self.programs),
-            process::machine_busy_seconds(),
+            usage::machine_busy_seconds(),
         );
         let address = SocketAddr::from((tunnel.address, PORT));
-        let _server = IperfServer::start(Some(&self.network.server), address)?;
+        let _server = IperfServer::start(&self.network.server.place(), address)?;
         let run = self.iperf_run(address);
         let (result, beside) = match self.load {
-            Load::Tcp { .. } | Load::Udp { .. } => (iperf::run(Some(client), &run)?, None),
+            Load::Tcp { .. } | Load::Udp { .. } => (iperf::run(&client.place(), &run)?, None),
             Load::Ping => {
                 let (result, ping) = self.ping_beside(&run, tunnel.address)?;
                 (result, Some(ping))
@@ -133,7 +134,7 @@ impl Rig {
             load_cpu_per_gigabyte: [result.sender_cpu_seconds, result.receiver_cpu_seconds]
                 .map(|seconds| seconds / gigabytes),
             tunnel_cpu_per_gigabyte: [cpu(0), cpu(1)],
-            machine_cpu_per_gigabyte: (process::machine_busy_seconds() - busy) / gigabytes,
+            machine_cpu_per_gigabyte: (usage::machine_busy_seconds() - busy) / gigabytes,
             peak_bytes: after.map(|end| end.peak_bytes),
             pings: idle.zip(beside).map(|(idle, beside)| [idle, beside]),
             counters: counters
@@ -154,12 +155,8 @@ impl Rig {
     /// What iperf3 is to do. TCP's buffers grow by themselves; UDP's have to be asked for.
     fn iperf_run(&self, address: SocketAddr) -> IperfRun {
         let tcp = IperfRun {
-            address,
-            seconds: self.seconds,
-            streams: 1,
-            large_buffers: false,
             congestion: Some(CUBIC),
-            mode: IperfMode::Tcp { reverse: false },
+            ..IperfRun::tcp(address, self.seconds)
         };
         match self.load {
             Load::Tcp {
@@ -179,6 +176,7 @@ impl Rig {
                 large_buffers: true,
                 congestion: None,
                 mode: IperfMode::Udp {
+                    reverse: false,
                     payload_bytes,
                     offered_bits_per_second: offered,
                 },
@@ -194,7 +192,7 @@ impl Rig {
     fn ping_beside(&self, load: &IperfRun, address: Ipv4Addr) -> Result<(IperfResult, PingReport), Error> {
         let client = &self.network.client;
         std::thread::scope(|scope| {
-            let load = scope.spawn(|| iperf::run(Some(client), load));
+            let load = scope.spawn(|| iperf::run(&client.place(), load));
             std::thread::sleep(Duration::from_secs(u64::from(FILL_SECONDS)));
             let ping = ping::measure(client, address, self.seconds);
             let result = load

@@ -1,14 +1,14 @@
 //! Round trips as `ping` measures them.
 
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde::Serialize;
+use testbed::namespace::Namespace;
 
 use crate::Error;
 use crate::error::During;
 use crate::median::percentile;
-use crate::namespace::Namespace;
 
 /// Pings per second.
 pub(super) const PER_SECOND: u32 = 100;
@@ -36,7 +36,7 @@ pub(super) struct PingReport {
 pub(super) fn measure(from: &Namespace, to: Ipv4Addr, seconds: u32) -> Result<PingReport, Error> {
     let sent = seconds * PER_SECOND;
     let interval = format!("{}", 1.0 / f64::from(PER_SECOND));
-    let mut command = Command::new("ping");
+    let mut command = from.command("ping");
     command.args([
         "-n",
         "-i",
@@ -48,8 +48,7 @@ pub(super) fn measure(from: &Namespace, to: Ipv4Addr, seconds: u32) -> Result<Pi
     ]);
     command.arg(to.to_string());
     // It fails where nothing is answered; then the report says so.
-    let output = from
-        .inside(&command)
+    let output = command
         .stdin(Stdio::null())
         .output()
         .during(|| "start ping".to_owned())?;

@@ -60,8 +60,9 @@ impl Report {
             ""
         };
         format!(
-            "rates: payload Gbit/s at the receiver; of dir: gramway's rate beside that of direct{of_wireguard}; loss (direct), cpu and \
-             MiB: {}; cpu: seconds per gigabyte of both ends' processes; MiB: largest resident size of the larger end",
+            "rates: payload Gbit/s at the receiver; of dir: gramway's rate beside that of direct{of_wireguard}\n\
+             loss (direct), cpu and MiB: {}; cpu: seconds per gigabyte of both ends' processes; MiB: largest resident size of the \
+             larger end",
             tunnels.join(", ")
         )
     }

@@ -10,13 +10,13 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use testbed::directory::Directory;
+use testbed::process::Process;
+use testbed::programs::said;
 
-use crate::children::{self, Guard, Lines};
 use crate::counters::Counters;
 use crate::network::{Network, SERVER};
-use crate::programs::said;
-use crate::tunnel::Directory;
-use crate::{Error, Programs};
+use crate::{Error, Programs, limits};
 
 /// What is measured, in the order of each round and of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -64,9 +64,7 @@ pub(super) struct Running {
     /// Where traffic enters on the client's machine, for each of [`TARGET_PORTS`].
     pub(super) entrances: [SocketAddr; 2],
     /// Client and server; none for the link itself, and no server for a second client.
-    ends: Vec<Guard>,
-    /// What they say, the client first.
-    lines: Vec<Lines>,
+    ends: Vec<Process>,
     /// How the client is started.
     client: Option<Command>,
     directory: Option<Directory>,
@@ -140,7 +138,6 @@ impl Installed {
                 contestant: Contestant::Direct,
                 entrances: targets(),
                 ends: Vec::new(),
-                lines: Vec::new(),
                 client: None,
                 directory: None,
             },
@@ -156,21 +153,15 @@ impl Running {
         contestant: Contestant,
         entrances: [SocketAddr; 2],
         command: Command,
-        server: Option<(Guard, Lines, Lines)>,
+        server: Option<Process>,
         directory: Directory,
         network: &Network,
     ) -> Result<Self, Error> {
-        let client = children::spawn(network.client.inside(&command))?;
-        let (mut ends, mut lines) = (Vec::new(), Vec::new());
-        for (guard, output, errors) in std::iter::once(client).chain(server) {
-            ends.push(guard);
-            lines.extend([output, errors]);
-        }
+        let client = Process::start(network.client.wrap(&command), contestant.name())?;
         Ok(Self {
             contestant,
             entrances,
-            ends,
-            lines,
+            ends: std::iter::once(client).chain(server).collect(),
             client: Some(command),
             directory: Some(directory),
         })
@@ -207,20 +198,18 @@ impl Running {
         let (Some(client), Some(command)) = (self.ends.first_mut(), &self.client) else {
             return Ok(());
         };
-        client.end();
-        let (guard, output, errors) = children::spawn(network.client.inside(command))?;
-        self.ends[0] = guard;
-        self.lines.splice(0..2, [output, errors]);
+        client.end(limits::STOP_TIMEOUT);
+        *client = Process::start(network.client.wrap(command), self.contestant.name())?;
         self.wait_until_it_carries(network)
     }
 
     fn wait_until_it_carries(&mut self, network: &Network) -> Result<(), Error> {
         let entrance = self.entrances[0];
         let ends = &mut self.ends;
-        if probe::carries(network, entrance, || ends.iter_mut().all(Guard::is_running))? {
+        if probe::carries(network, entrance, || ends.iter_mut().all(Process::is_running))? {
             return Ok(());
         }
-        let said: Vec<String> = self.lines.iter().map(Lines::last).collect();
+        let said: Vec<String> = self.ends.iter().map(Process::last_words).collect();
         Err(Error::NotReady {
             program: self.contestant.name().to_owned(),
             reason: format!("no connection passes {entrance}; {}", said.join("; ")),

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use serde::Serialize;
+use testbed::namespace::{Namespace, within};
 
 use crate::error::During;
 use crate::median::percentile;
-use crate::namespace::{Namespace, within};
 use crate::{Error, limits};
 
 /// Number and time of a datagram, eight bytes each.

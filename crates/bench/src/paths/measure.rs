@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use testbed::iperf::{self, IperfMode, IperfRun, IperfServer, RateStep};
+use testbed::namespace::Namespace;
 
 use super::Inner;
 use super::cases::Load;
@@ -12,9 +14,7 @@ use super::contestant::{Contestant, Installed, Running, TARGET_PORTS, probe, tar
 use super::flow::{self, FlowPlan, FlowReport};
 use crate::counters::Counters;
 use crate::emulator::LinkReport;
-use crate::iperf::{self, IperfMode, IperfRun, IperfServer, RateStep};
 use crate::l3;
-use crate::namespace::Namespace;
 use crate::network::Network;
 use crate::{Error, Programs};
 
@@ -88,16 +88,13 @@ impl Stream {
     /// # Errors
     /// When iperf3 can't.
     pub(super) fn run(&self, [client, server]: [&Namespace; 2]) -> Result<(f64, Vec<RateStep>), Error> {
-        let listener = IperfServer::start_in_steps(server, self.target)?;
+        let mut listener = IperfServer::start_in_steps(&server.place(), self.target)?;
         let run = IperfRun {
-            address: self.address,
-            seconds: self.seconds,
-            streams: 1,
-            large_buffers: false,
             congestion: Some(self.congestion.name()),
             mode: IperfMode::Tcp { reverse: !self.is_up },
+            ..IperfRun::tcp(self.address, self.seconds)
         };
-        let (result, steps) = iperf::run_in_steps(client, &run, &listener)?;
+        let (result, steps) = iperf::run_in_steps(&client.place(), &run, &mut listener)?;
         Ok((result.receiver_bits_per_second, steps))
     }
 }
@@ -122,7 +119,7 @@ impl Rig {
         let network = Network::build(programs, Some(cell.link()))?;
         for namespace in [&network.client, &network.server] {
             // Otherwise a connection begins with what the kernel remembers of the one before.
-            namespace.run("sysctl", &["-qw", "net.ipv4.tcp_no_metrics_save=1"])?;
+            namespace.set_parameter("net.ipv4.tcp_no_metrics_save", "1")?;
         }
         Ok(Self {
             programs: programs.clone(),

@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use testbed::iperf::RateStep;
+
 use super::cases::{Load, Scene};
 use super::cell::Cell;
 use super::contestant::{Contestant, Installed, Running, targets};
@@ -12,7 +14,6 @@ use super::measure::{Rig, Stream, WARM_UP_ROUND_TRIPS};
 use super::verdict::{Bound, Check};
 use super::{Inner, rate};
 use crate::emulator::LinkReport;
-use crate::iperf::RateStep;
 use crate::{Error, Programs};
 
 /// Links of the fairness scenes: a full and a short queue.

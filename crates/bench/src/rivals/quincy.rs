@@ -4,13 +4,15 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::process::Process;
+use testbed::programs;
+
+use crate::Error;
 use crate::error::During;
 use crate::l3::{Contestant, Installed, Rival, Running};
-use crate::namespace::run;
 use crate::network::{Network, SERVER};
-use crate::programs::find_program;
-use crate::tunnel::Directory;
-use crate::{Error, children};
 
 /// What `bench l3` knows of it.
 pub(super) const RIVAL: Rival = Rival {
@@ -29,13 +31,13 @@ const PORT: u16 = 55_555;
 /// Server, client and the key tool. They do not tell their version.
 fn find() -> Option<(Vec<PathBuf>, String)> {
     let programs = ["quincy-server", "quincy-client", "quincy-identity"];
-    let found: Option<Vec<PathBuf>> = programs.iter().map(|name| find_program(&[name])).collect();
+    let found: Option<Vec<PathBuf>> = programs.iter().map(|name| programs::find(&[name])).collect();
     Some((found?, installed_version().unwrap_or_default()))
 }
 
 /// What cargo noted when it installed the server.
 fn installed_version() -> Option<String> {
-    let list = run(Command::new("cargo").args(["install", "--list"])).ok()?;
+    let list = programs::run(Command::new("cargo").args(["install", "--list"])).ok()?;
     let line = list
         .lines()
         .find_map(|line| line.strip_prefix("quincy-server "))?;
@@ -75,10 +77,10 @@ fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
             protocol(client_keys)
         ),
     )?;
-    let spawn = |program: &Path, file: &Path, namespace: &crate::namespace::Namespace| {
+    let spawn = |program: &Path, file: &Path, namespace: &Namespace| {
         let mut command = Command::new(program);
         command.arg("--config-path").arg(file);
-        children::spawn(namespace.inside(&command))
+        Process::start(namespace.wrap(&command), "quincy")
     };
     let server = spawn(server, &server_file, &network.server)?;
     let client = spawn(client, &client_file, &network.client)?;
@@ -92,7 +94,7 @@ fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
 
 /// A private key and its public one.
 fn keys(identity: &Path, directory: &Directory, name: &str) -> Result<(String, String), Error> {
-    let private = run(Command::new(identity).args(["noise", "genkey"]))?;
+    let private = programs::run(Command::new(identity).args(["noise", "genkey"]))?;
     let path = directory.write(name, &private)?;
     let file = std::fs::File::open(&path).during(|| format!("read {}", path.display()))?;
     let output = Command::new(identity)

@@ -4,14 +4,15 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::children::{self, Guard, Lines};
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::process::Process;
+use testbed::programs;
+use testbed::wait::holds_within;
+
 use crate::error::During;
 use crate::l3::{Contestant, Installed, Rival, Running};
-use crate::namespace::{Namespace, run};
 use crate::network::{Network, SERVER};
-use crate::programs::{find_program, said};
-use crate::tcp_load::wait_until;
-use crate::tunnel::Directory;
 use crate::{Error, limits};
 
 /// What `bench l3` knows of it.
@@ -40,9 +41,9 @@ const MTU_BYTES: &str = "1420";
 /// wireguard-go (which `go install` names `wireguard`; it comes first because it is newer than the distributions')
 /// and wg, with the version of the former.
 fn find() -> Option<(Vec<PathBuf>, String)> {
-    let go = find_program(&["wireguard", "wireguard-go"])?;
-    let tool = find_program(&["wg"])?;
-    let version = said(Command::new(&go).arg("--version"));
+    let go = programs::find(&["wireguard", "wireguard-go"])?;
+    let tool = programs::find(&["wg"])?;
+    let version = programs::said(Command::new(&go).arg("--version"));
     Some((vec![go, tool], version))
 }
 
@@ -80,7 +81,7 @@ fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
     let directory = Directory::create()?;
     let end = |namespace, role: &str| -> Result<End<'_>, Error> {
         let interface = interface(std::process::id(), role);
-        let private_key = run(Command::new(tool).arg("genkey"))?;
+        let private_key = programs::run(Command::new(tool).arg("genkey"))?;
         let key_file = directory.write(role, &private_key)?;
         let file = std::fs::File::open(&key_file).during(|| format!("read {}", key_file.display()))?;
         let output = Command::new(tool).arg("pubkey").stdin(file).output();
@@ -111,27 +112,27 @@ fn start(installed: &Installed, network: &Network) -> Result<Running, Error> {
     Ok(Running::new(RIVAL.contestant, ADDRESSES[0], ends, directory))
 }
 
-fn device(go: &Path, end: &End<'_>, address: Ipv4Addr) -> Result<(Guard, Lines, Lines), Error> {
+fn device(go: &Path, end: &End<'_>, address: Ipv4Addr) -> Result<Process, Error> {
     let socket = socket(&end.interface);
     // One of an earlier case would look as if this device were ready.
     let _ = std::fs::remove_file(&socket);
     let mut command = Command::new(go);
     command.args(["-f", &end.interface]).env("LOG_LEVEL", "error");
-    let (mut guard, output, errors) = children::spawn(end.namespace.inside(&command))?;
-    let ready = wait_until(limits::READY_TIMEOUT, || socket.exists() || !guard.is_running());
-    if !ready || !guard.is_running() {
+    let mut process = Process::start(end.namespace.wrap(&command), "wireguard-go")?;
+    let ready = holds_within(limits::READY_TIMEOUT, || socket.exists() || !process.is_running());
+    if !ready || !process.is_running() {
         let program = "wireguard-go".to_owned();
         return Err(Error::NotReady {
             program,
-            reason: errors.last(),
+            reason: process.last_words(),
         });
     }
     let address = format!("{address}/24");
     end.namespace
-        .run("ip", &["address", "add", &address, "dev", &end.interface])?;
+        .run("ip", ["address", "add", &address, "dev", &end.interface])?;
     end.namespace
-        .run("ip", &["link", "set", &end.interface, "mtu", MTU_BYTES, "up"])?;
-    Ok((guard, output, errors))
+        .run("ip", ["link", "set", &end.interface, "mtu", MTU_BYTES, "up"])?;
+    Ok(process)
 }
 
 fn configure(
@@ -155,5 +156,7 @@ fn configure(
             &format!("{peer_address}/32"),
         ])
         .args(of_peer);
-    run(&mut end.namespace.inside(&command)).map(drop)
+    programs::run(&mut end.namespace.wrap(&command))
+        .map(drop)
+        .map_err(Error::from)
 }

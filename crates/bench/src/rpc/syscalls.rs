@@ -6,9 +6,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::children::{Guard, Lines, spawn};
+use testbed::process::{Process, Signal};
 
 /// Every system call of a thread, as it enters the kernel.
 const EVENT: &str = "raw_syscalls:sys_enter";
@@ -19,9 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A counter attached to processes, not counting yet.
 #[derive(Debug)]
 pub(super) struct SystemCalls {
-    perf: Guard,
-    stdout: Lines,
-    stderr: Lines,
+    perf: Process,
 }
 
 impl SystemCalls {
@@ -31,8 +27,8 @@ impl SystemCalls {
         let mut command = Command::new("perf");
         command.args(["stat", "-x,", "-e", EVENT, "--delay=-1", "--control=fd:0,1", "-p"]);
         command.arg(processes.join(","));
-        let (perf, stdout, stderr) = spawn(command).ok()?;
-        Some(Self { perf, stdout, stderr })
+        let perf = Process::start(command, "perf").ok()?;
+        Some(Self { perf })
     }
 
     /// Starts counting.
@@ -43,15 +39,14 @@ impl SystemCalls {
     /// Stops counting and returns the count.
     pub(super) fn finish(mut self) -> Option<u64> {
         self.switch("disable")?;
-        let pid = Pid::from_raw(i32::try_from(self.perf.pid()).ok()?)?;
-        kill_process(pid, Signal::INT).ok()?;
-        count(&self.stderr.wait_for(PATIENCE, |line| line.contains(EVENT))?)
+        self.perf.signal(Signal::INT);
+        count(&self.perf.wait_for_line(EVENT, PATIENCE).ok()?)
     }
 
     fn switch(&mut self, command: &str) -> Option<()> {
         self.perf.tell(command).ok()?;
         // perf ends its answers with a zero byte behind the line's end.
-        self.stdout.wait_for(PATIENCE, |line| line.contains("ack"))?;
+        self.perf.next_line_where(PATIENCE, |line| line.contains("ack"))?;
         Some(())
     }
 }

@@ -27,7 +27,7 @@ impl Usage {
         Self {
             cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
             sleeps,
-            peak_bytes: crate::process::usage(std::process::id()).peak_bytes,
+            peak_bytes: testbed::usage::usage(std::process::id()).peak_bytes,
         }
     }
 

@@ -11,10 +11,10 @@ use std::path::Path;
 
 use ::host::{Changes, Monitor, Nat, Network, Prefix, Route, Uplink, forwarding_blockers};
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::Namespace;
 use system_tests::topology::{self, Routed};
-use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
+use testbed::namespace::Namespace;
+use testbed::wait::wait_until;
 
 /// Both halves of both IP versions: together they win against every default route and leave it in place.
 const HALF_DEFAULTS: [&str; 4] = ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"];
@@ -30,9 +30,11 @@ fn address(text: &str) -> IpAddr {
 /// Gives a machine an interface that leads nowhere.
 fn add_interface(namespace: &Namespace, name: &str) {
     let peer = format!("{name}-end");
-    namespace.run("ip", ["link", "add", name, "type", "veth", "peer", "name", &peer]);
+    namespace
+        .run("ip", ["link", "add", name, "type", "veth", "peer", "name", &peer])
+        .unwrap();
     for interface in [&peer, name] {
-        namespace.set_link(interface, true);
+        namespace.set_link(interface, true).unwrap();
     }
 }
 
@@ -51,7 +53,10 @@ fn add_tun(namespace: &Namespace) -> u32 {
 /// Everything that the network of a machine consists of, as text.
 pub(crate) fn state(namespace: &Namespace) -> String {
     wait_until("addresses that are in use", PROGRAM_LIMIT, || {
-        !namespace.run("ip", ["-j", "address"]).contains("tentative")
+        !namespace
+            .run("ip", ["-j", "address"])
+            .unwrap()
+            .contains("tentative")
     });
     let mut state = String::new();
     for arguments in [
@@ -61,10 +66,15 @@ pub(crate) fn state(namespace: &Namespace) -> String {
         "-j -4 rule",
         "-j -6 rule",
     ] {
-        let lines = namespace.run("ip", arguments.split(' '));
+        let lines = namespace.run("ip", arguments.split(' ')).unwrap();
         writeln!(state, "ip {arguments}: {}", lines.replace("},{", "},\n{")).unwrap();
     }
-    writeln!(state, "nft: {}", namespace.run("nft", ["list", "ruleset"])).unwrap();
+    writeln!(
+        state,
+        "nft: {}",
+        namespace.run("nft", ["list", "ruleset"]).unwrap()
+    )
+    .unwrap();
     for (name, value) in parameters(namespace) {
         writeln!(state, "{name} = {value}").unwrap();
     }
@@ -113,7 +123,7 @@ pub(crate) fn assert_same(before: &str, after: &str) {
 fn links_addresses_and_routes_come_and_go() {
     require_root!();
     require_program!("nft");
-    let machine = Namespace::new();
+    let machine = Namespace::create().unwrap();
     let index = add_tun(&machine);
     let before = state(&machine);
     let routes = machine.inside(|| {
@@ -167,7 +177,7 @@ fn links_addresses_and_routes_come_and_go() {
         );
         routes
     });
-    let shown = machine.run("ip", ["route"]) + &machine.run("ip", ["-6", "route"]);
+    let shown = machine.run("ip", ["route"]).unwrap() + &machine.run("ip", ["-6", "route"]).unwrap();
     for line in [
         "10.20.0.0/16 dev tun0",
         "fd20::/16 dev tun0",
@@ -214,7 +224,7 @@ fn links_addresses_and_routes_come_and_go() {
 #[test]
 fn mtu_and_queue_follow_but_never_cost_ipv6_its_addresses() {
     require_root!();
-    let machine = Namespace::new();
+    let machine = Namespace::create().unwrap();
     let index = add_tun(&machine);
     machine.inside(|| {
         let mut network = Network::open().unwrap();
@@ -232,7 +242,7 @@ fn mtu_and_queue_follow_but_never_cost_ipv6_its_addresses() {
         assert_eq!(network.mtu(index).unwrap(), 1_280);
         assert!(network.index_of("nothing").is_err() && network.mtu(9_999).is_err());
     });
-    let shown = machine.run("ip", ["link", "show", "tun0"]);
+    let shown = machine.run("ip", ["link", "show", "tun0"]).unwrap();
     assert!(shown.contains("qlen 321"), "{shown}");
 }
 
@@ -243,7 +253,8 @@ fn a_route_of_another_interface_is_left_alone() {
     let index = add_tun(&network.client);
     network
         .client
-        .run("ip", ["route", "add", "10.50.0.0/16", "via", "10.77.0.1"]);
+        .run("ip", ["route", "add", "10.50.0.0/16", "via", "10.77.0.1"])
+        .unwrap();
     let error = network.client.inside(|| {
         let mut network = Network::open().unwrap();
         let route = Route::on_link(prefix("10.50.0.0/16"), index);
@@ -252,7 +263,7 @@ fn a_route_of_another_interface_is_left_alone() {
         error.to_string()
     });
     assert!(error.contains("over eth0"), "{error}");
-    let shown = network.client.run("ip", ["route"]);
+    let shown = network.client.run("ip", ["route"]).unwrap();
     assert!(shown.contains("10.50.0.0/16 via 10.77.0.1 dev eth0"), "{shown}");
 }
 
@@ -297,29 +308,37 @@ fn the_uplink_is_found_beside_the_routes_of_the_tun() {
             .unwrap()
     });
     assert_eq!(neighbour.unwrap().gateway, None);
-    network.client.set_link("eth0", false);
+    network.client.set_link("eth0", false).unwrap();
     assert_eq!(uplinks(Some(tun)), [None, None]);
 }
 
 #[test]
 fn changes_are_heard_but_not_those_of_ones_own_tun() {
     require_root!();
-    let machine = Namespace::new();
+    let machine = Namespace::create().unwrap();
     let tun = add_tun(&machine);
     // What the kernel does by itself for new interfaces is over when their addresses are in use.
     state(&machine);
     let mut monitor = machine.inside(|| Monitor::open(Some(tun)).unwrap());
-    machine.run("ip", ["address", "add", "10.9.0.2/24", "dev", "tun0"]);
-    machine.run("ip", ["route", "add", "10.20.0.0/16", "dev", "tun0"]);
+    machine
+        .run("ip", ["address", "add", "10.9.0.2/24", "dev", "tun0"])
+        .unwrap();
+    machine
+        .run("ip", ["route", "add", "10.20.0.0/16", "dev", "tun0"])
+        .unwrap();
     assert_eq!(monitor.drain(), Changes::default());
     let heard = |monitor: &mut Monitor, what, which: fn(&Changes) -> bool| {
         wait_until(what, PROGRAM_LIMIT, || which(&monitor.drain()));
     };
     add_interface(&machine, "eth7");
     heard(&mut monitor, "news of a link", |changes| changes.links);
-    machine.run("ip", ["address", "add", "10.10.0.2/24", "dev", "eth7"]);
+    machine
+        .run("ip", ["address", "add", "10.10.0.2/24", "dev", "eth7"])
+        .unwrap();
     heard(&mut monitor, "news of an address", |changes| changes.addresses);
-    machine.run("ip", ["-6", "route", "add", "fd20::/64", "dev", "eth7"]);
+    machine
+        .run("ip", ["-6", "route", "add", "fd20::/64", "dev", "eth7"])
+        .unwrap();
     heard(&mut monitor, "news of a route", |changes| changes.routes);
 }
 
@@ -329,17 +348,23 @@ fn nat_carries_the_pool_and_leaves_with_its_owner() {
     require_program!("nft", "ping");
     let network = Routed::new(1500);
     // The server knows no way back to the pool.
-    network.server.run("ip", ["route", "del", "default"]);
-    network.server.run("ip", ["-6", "route", "del", "default"]);
+    network.server.run("ip", ["route", "del", "default"]).unwrap();
+    network
+        .server
+        .run("ip", ["-6", "route", "del", "default"])
+        .unwrap();
     let before = state(&network.router);
     let nat = network.router.inside(|| {
         let inside = Network::open().unwrap().index_of("inside").unwrap();
         Nat::start(inside, &[prefix("10.77.0.0/24"), prefix("fd77::/64")]).unwrap()
     });
-    let rules = network.router.run("nft", ["list", "ruleset"]);
+    let rules = network.router.run("nft", ["list", "ruleset"]).unwrap();
     assert!(rules.contains("flags owner"), "{rules}");
     for server in [topology::ROUTED_SERVER_V4, topology::ROUTED_SERVER_V6] {
-        network.client.run("ping", ["-c", "1", "-W", "5", server]);
+        network
+            .client
+            .run("ping", ["-c", "1", "-W", "5", server])
+            .unwrap();
         let bind = |namespace: &Namespace, address: &str| {
             let socket = namespace.inside(|| UdpSocket::bind((address, 0)).unwrap());
             socket.set_read_timeout(Some(PROGRAM_LIMIT)).unwrap();
@@ -359,7 +384,7 @@ fn nat_carries_the_pool_and_leaves_with_its_owner() {
         assert_eq!(sender.recv(&mut buffer).unwrap(), 4);
     }
     drop(nat);
-    let rules = || network.router.run("nft", ["list", "ruleset"]);
+    let rules = || network.router.run("nft", ["list", "ruleset"]).unwrap();
     wait_until("the end of the table", PROGRAM_LIMIT, || rules().is_empty());
     assert_same(&before, &state(&network.router));
 }
@@ -368,15 +393,17 @@ fn nat_carries_the_pool_and_leaves_with_its_owner() {
 fn a_firewall_that_drops_what_is_forwarded_is_named() {
     require_root!();
     require_program!("nft");
-    let machine = Namespace::new();
+    let machine = Namespace::create().unwrap();
     assert_eq!(machine.inside(forwarding_blockers), Vec::<String>::new());
-    machine.nft(
-        "table ip filter {\n\
+    machine
+        .nft(
+            "table ip filter {\n\
          chain FORWARD { type filter hook forward priority 0; policy drop; }\n\
          chain INPUT { type filter hook input priority 0; policy drop; }\n\
          }\n\
          table inet quiet { chain forward { type filter hook forward priority 0; policy accept; }\n }\n",
-    );
+        )
+        .unwrap();
     let told = machine.inside(forwarding_blockers);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("chain FORWARD of table ip filter"), "{told:?}");

@@ -6,14 +6,14 @@ use ::host::{
     GUARDIAN_SUBCOMMAND, GuardianProgram, Nat, Network, ReversePathFilter, Route, Undo, Uplink, recover,
     reverse_path_filter,
 };
-use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::Namespace;
-use system_tests::process::{Process, Signal};
 use system_tests::program::gramway_binary;
 use system_tests::topology::{self, Routed};
-use system_tests::wait::wait_until;
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::process::{Process, Signal};
+use testbed::wait::wait_until;
 
 use super::{add_interface, add_tun, address, assert_same, parameters, prefix, state};
 
@@ -29,13 +29,19 @@ fn guardian() -> GuardianProgram {
 
 /// A machine with the parameters that switching forwarding would spoil.
 fn particular_machine() -> Namespace {
-    let machine = Namespace::new();
+    let machine = Namespace::create().unwrap();
     for name in ["eth0", "eth0.7"] {
         add_interface(&machine, name);
     }
-    machine.set_parameter("net.ipv4.conf.all.accept_redirects", "0");
-    machine.set_parameter("net.ipv4.conf.eth0.forwarding", "1");
-    machine.set_parameter("net.ipv6.conf.eth0.accept_ra", "1");
+    machine
+        .set_parameter("net.ipv4.conf.all.accept_redirects", "0")
+        .unwrap();
+    machine
+        .set_parameter("net.ipv4.conf.eth0.forwarding", "1")
+        .unwrap();
+    machine
+        .set_parameter("net.ipv6.conf.eth0.accept_ra", "1")
+        .unwrap();
     machine
 }
 
@@ -57,7 +63,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 fn forwarding_comes_back_as_it_was_after_the_last_who_needs_it() {
     require_root!();
     require_program!("nft");
-    let (machine, directory) = (particular_machine(), TestDirectory::new());
+    let (machine, directory) = (particular_machine(), Directory::create().unwrap());
     let before = state(&machine);
     machine.inside(|| {
         let mut first = Undo::new(directory.path(), guardian());
@@ -79,13 +85,15 @@ fn forwarding_comes_back_as_it_was_after_the_last_who_needs_it() {
 #[test]
 fn what_an_administrator_set_since_is_kept() {
     require_root!();
-    let (machine, directory) = (particular_machine(), TestDirectory::new());
+    let (machine, directory) = (particular_machine(), Directory::create().unwrap());
     machine.inside(|| {
         let mut undo = Undo::new(directory.path(), guardian());
         undo.enable_forwarding(true, true).unwrap();
-        machine.set_parameter("net.ipv6.conf.eth0.accept_ra", "0");
-        machine.set_parameter("net.ipv4.ip_forward", "0");
-        machine.run("ip", ["link", "del", "eth0.7"]);
+        machine
+            .set_parameter("net.ipv6.conf.eth0.accept_ra", "0")
+            .unwrap();
+        machine.set_parameter("net.ipv4.ip_forward", "0").unwrap();
+        machine.run("ip", ["link", "del", "eth0.7"]).unwrap();
         undo.undo().unwrap();
     });
     let after = parameters(&machine);
@@ -97,9 +105,12 @@ fn what_an_administrator_set_since_is_kept() {
 fn a_strict_filter_lets_answers_in_by_an_exception_route() {
     require_root!();
     require_program!("ping", "nft");
-    let (network, directory) = (Routed::new(1500), TestDirectory::new());
+    let (network, directory) = (Routed::new(1500), Directory::create().unwrap());
     let tun = add_tun(&network.client);
-    network.client.set_parameter("net.ipv4.conf.eth0.rp_filter", "1");
+    network
+        .client
+        .set_parameter("net.ipv4.conf.eth0.rp_filter", "1")
+        .unwrap();
     assert_eq!(
         network.client.inside(|| reverse_path_filter("eth0")),
         ReversePathFilter::Strict
@@ -167,14 +178,18 @@ struct Changed {
     process: Process,
     machine: Namespace,
     before: String,
-    directory: TestDirectory,
+    directory: Directory,
 }
 
 impl Changed {
     fn new() -> Self {
-        let (machine, directory) = (particular_machine(), TestDirectory::new());
-        machine.run("ip", ["address", "add", "10.10.0.2/24", "dev", "eth0"]);
-        machine.run("ip", ["route", "add", "default", "via", "10.10.0.1"]);
+        let (machine, directory) = (particular_machine(), Directory::create().unwrap());
+        machine
+            .run("ip", ["address", "add", "10.10.0.2/24", "dev", "eth0"])
+            .unwrap();
+        machine
+            .run("ip", ["route", "add", "default", "via", "10.10.0.1"])
+            .unwrap();
         let before = state(&machine);
         let mut command = machine.command(std::env::current_exe().unwrap());
         command
@@ -185,8 +200,10 @@ impl Changed {
             ])
             .env(DIRECTORY_VARIABLE, directory.path())
             .env("GRAMWAY_TEST_PROGRAM", gramway_binary());
-        let mut process = Process::start(command, "changing", directory.path());
-        process.wait_for_line("the host is changed", PROGRAM_LIMIT);
+        let mut process = Process::start(command, "changing").unwrap();
+        process
+            .wait_for_line("the host is changed", PROGRAM_LIMIT)
+            .unwrap();
         let changed = Self {
             process,
             machine,
@@ -228,7 +245,7 @@ fn an_ordinary_end_leaves_nothing_and_no_guardian() {
     let mut changed = Changed::new();
     let guardian = changed.guardian();
     std::fs::write(changed.directory.join("stop"), "").unwrap();
-    assert!(changed.process.wait(PROGRAM_LIMIT).success());
+    assert!(changed.process.wait(PROGRAM_LIMIT).unwrap().success());
     changed.wait_until_undone();
     assert!(rustix::process::test_kill_process(guardian).is_err());
 }

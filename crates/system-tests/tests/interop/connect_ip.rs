@@ -1,23 +1,23 @@
 //! CONNECT-IP with a stack that we did not write (connect-ip-go), in both roles: addresses, routes, ping and iperf3
 //! through TUN devices in two namespaces.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use system_tests::directory::TestDirectory;
-use system_tests::iperf::{IperfLoad, IperfServer, run_iperf};
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::Namespace;
-use system_tests::place::run;
-use system_tests::process::{Process, Signal};
 use system_tests::program::gramway_binary;
 use system_tests::topology::{PAIR_SERVER_V4, Pair};
 use system_tests::tunnel::{Client, Server};
-use system_tests::wait::{wait_for, wait_until};
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::iperf::{self, IperfRun, IperfServer};
+use testbed::namespace::Namespace;
+use testbed::process::{Process, Signal};
+use testbed::programs::run;
+use testbed::wait::{wait_for, wait_until};
 
 use super::go::require_go;
 use super::result_of;
@@ -30,19 +30,14 @@ const POOL: &str = "10.99.0.0/24";
 const PORT: u16 = 4433;
 
 /// Of one load of iperf3, far below what any machine carries: a tunnel that loses most of it fails.
-const BYTES_MIN: u64 = 1 << 20;
+const BYTES_MIN: f64 = 1_048_576.0;
 
 /// A foreign program in a namespace, and its first line.
-fn start_foreign(
-    program: &Path,
-    namespace: &Namespace,
-    arguments: &[&str],
-    directory: &Path,
-) -> (Process, Value) {
+fn start_foreign(program: &Path, namespace: &Namespace, arguments: &[&str]) -> (Process, Value) {
     let mut command = namespace.command(program);
     command.args(arguments);
-    let mut process = Process::start(command, "foreign", directory);
-    let line = process.wait_for_line("{", PROGRAM_LIMIT);
+    let mut process = Process::start(command, "foreign").unwrap();
+    let line = process.wait_for_line("{", PROGRAM_LIMIT).unwrap();
     let greeting = serde_json::from_str(&line).unwrap();
     (process, greeting)
 }
@@ -50,7 +45,7 @@ fn start_foreign(
 /// Ends it; it has found nothing wrong. What it counted.
 fn end_foreign(process: &mut Process) -> Value {
     process.signal(Signal::TERM);
-    process.wait(PROGRAM_LIMIT);
+    process.wait(PROGRAM_LIMIT).unwrap();
     result_of(process)["counts"].take()
 }
 
@@ -58,34 +53,28 @@ fn end_foreign(process: &mut Process) -> Value {
 /// (RFC 9484 section 7.1).
 fn assert_ping(from: &Namespace, to: &str) {
     let size = "1252";
-    let output = from.run(
-        "ping",
-        ["-c", "5", "-i", "0.2", "-W", "5", "-M", "do", "-s", size, to],
-    );
+    let output = from
+        .run(
+            "ping",
+            ["-c", "5", "-i", "0.2", "-W", "5", "-M", "do", "-s", size, to],
+        )
+        .unwrap();
     assert!(output.contains(" 0% packet loss"), "{output}");
     assert!(output.contains("ttl=63"), "{output}");
 }
 
 /// TCP in both directions, and UDP, from `client` to an iperf3 server at [`PROXY`].
-fn assert_loads(client: &Namespace, server: &Namespace, directory: &Path) {
-    let port = 5201;
-    let address: IpAddr = PROXY.parse().unwrap();
-    let _server = IperfServer::start(&server.place(), address, port, directory);
-    for (udp, arguments) in [
-        (false, &[][..]),
-        (false, &["-R"]),
-        (true, &["-l", "1150", "-b", "50M"]),
-        (true, &["-l", "1150", "-b", "50M", "-R"]),
+fn assert_loads(client: &Namespace, server: &Namespace) {
+    let address = SocketAddr::new(PROXY.parse().unwrap(), 5_201);
+    let _server = IperfServer::start(&server.place(), address).unwrap();
+    for run in [
+        IperfRun::tcp(address, 2),
+        IperfRun::udp(address, 2, 1150, Some(50_000_000)),
     ] {
-        let load = IperfLoad {
-            address,
-            port,
-            udp,
-            seconds: 2,
-            arguments: arguments.iter().map(ToString::to_string).collect(),
-        };
-        let report = run_iperf(&client.place(), &load, directory).unwrap();
-        assert!(report.received_bytes > BYTES_MIN, "{load:?}: {report:?}");
+        for run in [run.clone(), run.reversed()] {
+            let result = iperf::run(&client.place(), &run).unwrap();
+            assert!(result.received_bytes > BYTES_MIN, "{run:?}: {result:?}");
+        }
     }
 }
 
@@ -100,7 +89,7 @@ fn text(value: &Value) -> Vec<&str> {
 
 /// A foreign client at our server, by token or by the path of `gramway link --masque`.
 fn check_foreign_client(programs: &Path, by_token: bool) {
-    let directory = TestDirectory::new();
+    let directory = Directory::create().unwrap();
     let pair = Pair::new(1500);
     let listen = format!("{PAIR_SERVER_V4}:{PORT}");
     let options = ["--tun", "--pool", POOL];
@@ -112,7 +101,7 @@ fn check_foreign_client(programs: &Path, by_token: bool) {
         directory.path(),
     );
     let mut link = Command::new(gramway_binary());
-    let description = run(link.args(["link", "--masque", "--state"]).arg(server.state()));
+    let description = run(link.args(["link", "--masque", "--state"]).arg(server.state())).unwrap();
     let masque = directory.join("masque").display().to_string();
     std::fs::write(&masque, description).unwrap();
     let token_file = server.state().join("owner.token").display().to_string();
@@ -121,7 +110,7 @@ fn check_foreign_client(programs: &Path, by_token: bool) {
         arguments.extend(["--token-file", &token_file]);
     }
     let client = programs.join("client");
-    let (mut client, told) = start_foreign(&client, &pair.client, &arguments, directory.path());
+    let (mut client, told) = start_foreign(&client, &pair.client, &arguments);
 
     let addresses = text(&told["addresses"]);
     let [address] = addresses.as_slice() else {
@@ -139,7 +128,7 @@ fn check_foreign_client(programs: &Path, by_token: bool) {
 
     assert_ping(&pair.client, PROXY);
     assert_ping(&pair.server, address);
-    assert_loads(&pair.client, &pair.server, directory.path());
+    assert_loads(&pair.client, &pair.server);
     let counts = end_foreign(&mut client);
     assert!(counts["packets from the peer"].as_u64() > Some(1000), "{counts}");
 }
@@ -168,10 +157,11 @@ fn check_foreign_proxy(programs: &Path) {
     const DEVICE: &str = "gramway7";
     /// Within this the device and its routes are gone after the client.
     const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
-    let directory = TestDirectory::new();
+    let directory = Directory::create().unwrap();
     let pair = Pair::new(1500);
     pair.server
-        .run("ip", ["address", "add", &format!("{BEHIND}/32"), "dev", "lo"]);
+        .run("ip", ["address", "add", &format!("{BEHIND}/32"), "dev", "lo"])
+        .unwrap();
     let listen = format!("{PAIR_SERVER_V4}:{PORT}");
     let own = format!("{PROXY}/24");
     let arguments = [
@@ -185,7 +175,7 @@ fn check_foreign_proxy(programs: &Path) {
         "10.98.0.0/16",
     ];
     let server = programs.join("server");
-    let (mut server, told) = start_foreign(&server, &pair.server, &arguments, directory.path());
+    let (mut server, told) = start_foreign(&server, &pair.server, &arguments);
     let mut client = Client::start(
         &pair.client.place(),
         "client",
@@ -195,7 +185,7 @@ fn check_foreign_proxy(programs: &Path) {
         directory.path(),
     );
 
-    let asked = server.wait_for_line("extensions", PROGRAM_LIMIT);
+    let asked = server.wait_for_line("extensions", PROGRAM_LIMIT).unwrap();
     let asked: Value = serde_json::from_str(&asked).unwrap();
     let extensions = &asked["extensions"];
     let name = extensions["Gramway-Client"][0].as_str().unwrap();
@@ -204,15 +194,17 @@ fn check_foreign_proxy(programs: &Path) {
     assert_eq!(extensions["Gramway-Checksum"], json!(["4"]), "{asked}");
     assert_eq!(extensions.as_object().unwrap().len(), 3, "{asked}");
 
-    let shows = |arguments: &[&str], wanted: &str| pair.client.run("ip", arguments).contains(wanted);
+    let shows = |arguments: &[&str], wanted: &str| pair.client.run("ip", arguments).unwrap().contains(wanted);
     let warning = client
         .process()
-        .wait_for_line("IP packets use one of the 3", PROGRAM_LIMIT);
+        .wait_for_line("IP packets use one of the 3", PROGRAM_LIMIT)
+        .unwrap();
     assert!(warning.contains("not Gramway"), "{warning}");
     let lease = wait_for("a leased address", PROGRAM_LIMIT, || {
         let shown = pair
             .client
-            .run("ip", ["-o", "-4", "address", "show", "dev", DEVICE]);
+            .run("ip", ["-o", "-4", "address", "show", "dev", DEVICE])
+            .unwrap();
         let mut addresses = shown.split_whitespace().skip_while(|word| *word != "inet");
         let (address, _) = addresses.nth(1)?.split_once('/')?;
         Some(address.to_owned())
@@ -229,7 +221,7 @@ fn check_foreign_proxy(programs: &Path) {
         assert_ping(&pair.client, address);
     }
     assert_ping(&pair.server, &lease);
-    assert_loads(&pair.client, &pair.server, directory.path());
+    assert_loads(&pair.client, &pair.server);
     assert!(
         shows(&["address", "show", "dev", DEVICE], &lease),
         "{lease} was taken away"

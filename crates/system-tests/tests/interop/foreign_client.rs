@@ -3,11 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use system_tests::directory::TestDirectory;
-use system_tests::place::{Place, run};
-use system_tests::port::free_port;
 use system_tests::program::gramway_binary;
 use system_tests::tunnel::Server;
+use testbed::directory::Directory;
+use testbed::place::Place;
+use testbed::port::free_address;
+use testbed::programs::run;
 
 use super::{require_python, result_of, start_python};
 
@@ -19,8 +20,8 @@ const CHECKS_LIMIT: Duration = Duration::from_secs(240);
 
 /// Runs the program against a server of its own; gives its result and the server's counters after it.
 fn run_checks(python: &std::path::Path, program: &str) -> (serde_json::Value, serde_json::Value) {
-    let directory = TestDirectory::new();
-    let listen = format!("127.0.0.1:{}", free_port());
+    let directory = Directory::create().unwrap();
+    let listen = format!("127.0.0.1:{}", free_address().unwrap().port());
     let allowed = format!("{TARGET_HOST}/32");
     // One shard: with several, the answer also names the one that gave it.
     let options = [
@@ -34,7 +35,7 @@ fn run_checks(python: &std::path::Path, program: &str) -> (serde_json::Value, se
     let server = Server::start(&Place::Host, "server", &listen, &options, directory.path());
 
     let mut link = Command::new(gramway_binary());
-    let description = run(link.args(["link", "--masque", "--state"]).arg(server.state()));
+    let description = run(link.args(["link", "--masque", "--state"]).arg(server.state())).unwrap();
     let masque = directory.join("masque");
     std::fs::write(&masque, description).unwrap();
     let arguments = [
@@ -45,8 +46,8 @@ fn run_checks(python: &std::path::Path, program: &str) -> (serde_json::Value, se
         "--target-host",
         TARGET_HOST,
     ];
-    let mut process = start_python(python, program, &arguments, directory.path());
-    process.wait(CHECKS_LIMIT);
+    let mut process = start_python(python, program, &arguments);
+    process.wait(CHECKS_LIMIT).unwrap();
     (result_of(&process), server.status())
 }
 

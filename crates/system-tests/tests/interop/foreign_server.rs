@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use system_tests::directory::TestDirectory;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::place::Place;
-use system_tests::port::free_port;
-use system_tests::process::{Process, Signal};
 use system_tests::tunnel::Client;
-use system_tests::wait::{wait_for, wait_until};
+use testbed::directory::Directory;
+use testbed::place::Place;
+use testbed::port::free_address;
+use testbed::process::{Process, Signal};
+use testbed::wait::{wait_for, wait_until};
 
 use super::{require_python, result_of, start_python};
 
@@ -26,9 +26,9 @@ struct ForeignServer {
 }
 
 impl ForeignServer {
-    fn start(python: &Path, arguments: &[&str], directory: &Path) -> Self {
-        let mut process = start_python(python, "server.py", arguments, directory);
-        let line = process.wait_for_line("\"link\"", PROGRAM_LIMIT);
+    fn start(python: &Path, arguments: &[&str]) -> Self {
+        let mut process = start_python(python, "server.py", arguments);
+        let line = process.wait_for_line("\"link\"", PROGRAM_LIMIT).unwrap();
         let greeting: Value = serde_json::from_str(&line).unwrap();
         let link = greeting["link"].as_str().unwrap().to_owned();
         Self { process, link }
@@ -37,7 +37,7 @@ impl ForeignServer {
     /// Ends it; it has found nothing wrong. What it counted.
     fn end(mut self) -> Value {
         self.process.signal(Signal::TERM);
-        self.process.wait(PROGRAM_LIMIT);
+        self.process.wait(PROGRAM_LIMIT).unwrap();
         result_of(&self.process)["counts"].take()
     }
 }
@@ -77,11 +77,11 @@ fn port_of(address: std::io::Result<SocketAddr>) -> u16 {
 #[test]
 fn udp_passes_a_foreign_proxy_and_what_is_too_large_for_it_is_counted() {
     let python = require_python!();
-    let directory = TestDirectory::new();
-    let server = ForeignServer::start(&python, &[], directory.path());
+    let directory = Directory::create().unwrap();
+    let server = ForeignServer::start(&python, &[]);
     let target = udp_socket();
     let target_port = port_of(target.local_addr());
-    let [plain, interim, refused] = [(); 3].map(|()| free_port());
+    let [plain, interim, refused] = [(); 3].map(|()| free_address().unwrap().port());
     let forwards = [
         forward("udp", plain, format!("127.0.0.1:{target_port}")),
         forward("udp", interim, format!("interim.test:{target_port}")),
@@ -131,7 +131,10 @@ fn udp_passes_a_foreign_proxy_and_what_is_too_large_for_it_is_counted() {
 
     // A refused session says so, once, and the others go on.
     source(refused).send(b"nobody gets this").unwrap();
-    let line = client.process().wait_for_line("refused UDP", PROGRAM_LIMIT);
+    let line = client
+        .process()
+        .wait_for_line("refused UDP", PROGRAM_LIMIT)
+        .unwrap();
     assert!(
         line.contains("refused.test:9") && line.contains("not allowed"),
         "{line}"
@@ -153,11 +156,11 @@ fn tcp_passes_a_foreign_proxy_with_half_close() {
     /// More than the first credit of a stream and a connection at aioquic.
     const BYTES: usize = 3 << 20;
     let python = require_python!();
-    let directory = TestDirectory::new();
-    let server = ForeignServer::start(&python, &[], directory.path());
+    let directory = Directory::create().unwrap();
+    let server = ForeignServer::start(&python, &[]);
     let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     target.set_nonblocking(true).unwrap();
-    let [plain, refused] = [(); 2].map(|()| free_port());
+    let [plain, refused] = [(); 2].map(|()| free_address().unwrap().port());
     let forwards = [
         forward(
             "tcp",
@@ -204,7 +207,8 @@ fn tcp_passes_a_foreign_proxy_with_half_close() {
     assert!(!matches!(connect(refused).read(&mut [0; 1]), Ok(1)));
     let line = client
         .process()
-        .wait_for_line("refused a TCP connection", PROGRAM_LIMIT);
+        .wait_for_line("refused a TCP connection", PROGRAM_LIMIT)
+        .unwrap();
     assert!(line.contains("503"), "{line}");
 
     assert_eq!(client.stop(), Some(0));
@@ -216,9 +220,9 @@ fn tcp_passes_a_foreign_proxy_with_half_close() {
 #[test]
 fn a_foreign_proxy_that_refuses_the_token_ends_the_client_with_exit_code_77() {
     let python = require_python!();
-    let directory = TestDirectory::new();
-    let server = ForeignServer::start(&python, &["--refuse-token"], directory.path());
-    let forward = forward("udp", free_port(), "192.0.2.1:9");
+    let directory = Directory::create().unwrap();
+    let server = ForeignServer::start(&python, &["--refuse-token"]);
+    let forward = forward("udp", free_address().unwrap().port(), "192.0.2.1:9");
     let began = Instant::now();
     let mut client = Client::start_unconnected(
         &Place::Host,
@@ -228,7 +232,7 @@ fn a_foreign_proxy_that_refuses_the_token_ends_the_client_with_exit_code_77() {
         &[],
         directory.path(),
     );
-    let status = client.process().wait(PROGRAM_LIMIT);
+    let status = client.process().wait(PROGRAM_LIMIT).unwrap();
     assert!(began.elapsed() < REFUSAL_LIMIT, "{:?}", began.elapsed());
     assert_eq!(status.code(), Some(77));
     let told = client.process().stderr();
@@ -239,9 +243,9 @@ fn a_foreign_proxy_that_refuses_the_token_ends_the_client_with_exit_code_77() {
 #[test]
 fn a_foreign_proxy_without_datagrams_is_told_as_such_and_tried_on() {
     let python = require_python!();
-    let directory = TestDirectory::new();
-    let server = ForeignServer::start(&python, &["--no-datagrams"], directory.path());
-    let forward = forward("udp", free_port(), "192.0.2.1:9");
+    let directory = Directory::create().unwrap();
+    let server = ForeignServer::start(&python, &["--no-datagrams"]);
+    let forward = forward("udp", free_address().unwrap().port(), "192.0.2.1:9");
     let mut client = Client::start_unconnected(
         &Place::Host,
         "client",
@@ -250,7 +254,10 @@ fn a_foreign_proxy_without_datagrams_is_told_as_such_and_tried_on() {
         &[],
         directory.path(),
     );
-    let line = client.process().wait_for_line("cannot be reached", REFUSAL_LIMIT);
+    let line = client
+        .process()
+        .wait_for_line("cannot be reached", REFUSAL_LIMIT)
+        .unwrap();
     assert!(
         line.contains("does not offer CONNECT-UDP with datagrams"),
         "{line}"

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use system_tests::place::run;
+use testbed::programs::run;
 
 /// What connect-ip-go asks for.
 const GO_VERSION_MIN: (u32, u32) = (1, 26);
@@ -41,7 +41,8 @@ fn build() -> Result<PathBuf, String> {
     run(go()
         .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
         .arg(&directory)
-        .args(["./client", "./server"]));
+        .args(["./client", "./server"]))
+    .unwrap();
     Ok(directory)
 }
 

@@ -12,8 +12,8 @@ mod go;
 use std::path::Path;
 
 use serde_json::Value;
-use system_tests::place::Place;
-use system_tests::process::Process;
+use testbed::place::Place;
+use testbed::process::Process;
 
 /// Ends the test, as skipped, where the Python packages are missing; else gives the interpreter.
 macro_rules! require_python {
@@ -31,7 +31,7 @@ macro_rules! require_python {
 use require_python;
 
 /// Runs one of the programs under guard.
-fn start_python(python: &Path, program: &str, arguments: &[&str], directory: &Path) -> Process {
+fn start_python(python: &Path, program: &str, arguments: &[&str]) -> Process {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("interop")
         .join(program);
@@ -39,7 +39,7 @@ fn start_python(python: &Path, program: &str, arguments: &[&str], directory: &Pa
     command.arg(script).args(arguments);
     // The source tree stays as it is.
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    Process::start(command, program, directory)
+    Process::start(command, program).unwrap()
 }
 
 /// The last line that the program printed; nothing in it has failed.

@@ -5,9 +5,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use system_tests::process::Process;
 use system_tests::program::gramway_binary;
 use system_tests::{require_program, require_root};
+use testbed::process::Process;
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn connect_with_dns(
     machine: &Namespace,
     server: &Server,
     script: &str,
-    directory: &TestDirectory,
+    directory: &Directory,
 ) -> (Process, PathBuf) {
     let programs = directory.join("programs");
     fs::create_dir_all(&programs).unwrap();
@@ -48,8 +48,8 @@ fn connect_with_dns(
         .env("PATH", path)
         .env("RESOLV", &resolv)
         .env("TOLD", &told);
-    let mut client = Process::start(command, "client", directory.path());
-    client.wait_for_starts("TUN", 1, PROGRAM_LIMIT);
+    let mut client = Process::start(command, "client").unwrap();
+    client.wait_for_starts("TUN", 1, PROGRAM_LIMIT).unwrap();
     (client, told)
 }
 
@@ -57,7 +57,7 @@ fn connect_with_dns(
 fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_a_kill() {
     require_root!();
     require_program!("unshare");
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let (mut client, told) = connect_with_dns(&machines.first, &server, "echo \"$@\" >>$TOLD", &directory);
     assert_eq!(
@@ -67,7 +67,11 @@ fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_
     assert!(!client.stderr().contains("warning: systemd-resolved"));
     client.kill();
     wait_until("the end of the link", PROGRAM_LIMIT, || {
-        !machines.first.run("ip", ["-o", "link", "show"]).contains("tun0")
+        !machines
+            .first
+            .run("ip", ["-o", "link", "show"])
+            .unwrap()
+            .contains("tun0")
     });
 }
 
@@ -75,7 +79,7 @@ fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_
 fn a_systemd_resolved_that_refuses_is_quoted_and_the_tunnel_works_without() {
     require_root!();
     require_program!("unshare", "ping");
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let script = "echo 'Failed to connect to bus' >&2; exit 1";
     let (client, _) = connect_with_dns(&machines.first, &server, script, &directory);

@@ -8,7 +8,7 @@ use super::*;
 use crate::host::{assert_same, state};
 
 /// A client with everything that changes the host, under a strict reverse-path filter, and a server with NAT.
-fn tunnel(machines: &Machines, directory: &TestDirectory) -> (Server, Client) {
+fn tunnel(machines: &Machines, directory: &Directory) -> (Server, Client) {
     let server = machines.serve(&["--nat"], directory);
     let client = connect(
         &machines.first,
@@ -24,8 +24,14 @@ fn tunnel(machines: &Machines, directory: &TestDirectory) -> (Server, Client) {
 /// Both machines' networks, with a filter that needs an exception route.
 fn strict_machines() -> Machines {
     let machines = Machines::new(1500);
-    machines.first.set_parameter("net.ipv4.conf.all.rp_filter", "1");
-    machines.first.set_parameter("net.ipv4.conf.eth0.rp_filter", "1");
+    machines
+        .first
+        .set_parameter("net.ipv4.conf.all.rp_filter", "1")
+        .unwrap();
+    machines
+        .first
+        .set_parameter("net.ipv4.conf.eth0.rp_filter", "1")
+        .unwrap();
     machines
 }
 
@@ -33,7 +39,7 @@ fn strict_machines() -> Machines {
 fn an_ordinary_end_leaves_both_hosts_as_they_were() {
     require_root!();
     require_program!("ping", "nft");
-    let (machines, directory) = (strict_machines(), TestDirectory::new());
+    let (machines, directory) = (strict_machines(), Directory::create().unwrap());
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     assert_eq!(client.stop(), Some(0));
@@ -46,7 +52,7 @@ fn an_ordinary_end_leaves_both_hosts_as_they_were() {
 fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
     require_root!();
     require_program!("ping", "nft");
-    let (machines, directory) = (strict_machines(), TestDirectory::new());
+    let (machines, directory) = (strict_machines(), Directory::create().unwrap());
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     client.kill();
@@ -61,7 +67,7 @@ fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
 
 /// The guardians that watch processes of this machine.
 fn guardians(machine: &Namespace) -> Vec<i32> {
-    let inside = machine.run("ip", ["netns", "pids", machine.name()]);
+    let inside = machine.run("ip", ["netns", "pids", machine.name()]).unwrap();
     let is_guardian = |process: &i32| {
         std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))
             .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"_guardian"))
@@ -77,7 +83,7 @@ fn guardians(machine: &Namespace) -> Vec<i32> {
 fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
     require_root!();
     require_program!("ping", "nft");
-    let (machines, directory) = (strict_machines(), TestDirectory::new());
+    let (machines, directory) = (strict_machines(), Directory::create().unwrap());
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     for machine in [&machines.first, &machines.server] {
@@ -103,8 +109,8 @@ fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
 fn without_the_capability_one_sentence_says_the_way_out() {
     require_root!();
     require_program!("setpriv");
-    let directory = TestDirectory::new();
-    let machine = Namespace::new();
+    let directory = Directory::create().unwrap();
+    let machine = Namespace::create().unwrap();
     let state = directory.join("state");
     let mut command = machine.command("setpriv");
     command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"]);

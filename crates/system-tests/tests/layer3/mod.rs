@@ -8,17 +8,20 @@ mod rules;
 mod sizes;
 mod traffic;
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 use system_tests::conservation::assert_conserved;
-use system_tests::directory::TestDirectory;
-use system_tests::iperf::{IperfLoad, IperfReport, IperfServer, run_iperf};
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::namespace::{End, Namespace, join};
 use system_tests::tunnel::{Client, Server};
-use system_tests::wait::{wait_for, wait_until};
+use testbed::directory::Directory;
+use testbed::iperf::{self, IperfResult, IperfRun, IperfServer};
+use testbed::namespace::{End, Namespace, join};
+use testbed::wait::{wait_for, wait_until};
+
+/// What two seconds of a load bring at least, in bytes.
+const DELIVERED_MIN: f64 = 1_048_576.0;
 
 /// Where the server listens.
 const LISTEN: &str = "198.51.100.1:4433";
@@ -60,14 +63,14 @@ struct Machines {
 impl Machines {
     /// With this MTU in bytes on every cable.
     fn new(mtu_bytes: u16) -> Self {
-        let [first, second, router, server, world] = std::array::from_fn(|_| Namespace::new());
+        let [first, second, router, server, world] = std::array::from_fn(|_| Namespace::create().unwrap());
         let cable = |left: (&Namespace, &str, &[&str]), right: (&Namespace, &str, &[&str])| {
             let end = |(namespace, interface, addresses)| End {
                 namespace,
                 interface,
                 addresses,
             };
-            join(end(left), end(right), mtu_bytes);
+            join(end(left), end(right), mtu_bytes).unwrap();
         };
         cable(
             (&first, "eth0", &["192.0.2.2/24", "2001:db8:3::2/64"]),
@@ -85,8 +88,8 @@ impl Machines {
             (&server, "eth1", &["203.0.113.1/24", "2001:db8:2::1/64"]),
             (&world, "eth0", &["203.0.113.2/24", "2001:db8:2::2/64"]),
         );
-        router.set_parameter("net.ipv4.ip_forward", "1");
-        router.set_parameter("net.ipv6.conf.all.forwarding", "1");
+        router.set_parameter("net.ipv4.ip_forward", "1").unwrap();
+        router.set_parameter("net.ipv6.conf.all.forwarding", "1").unwrap();
         for (machine, gateway) in [
             (&first, "192.0.2.1"),
             (&second, "192.0.3.1"),
@@ -94,7 +97,9 @@ impl Machines {
             (&first, "2001:db8:3::1"),
             (&server, "2001:db8:1::2"),
         ] {
-            machine.run("ip", ["route", "add", "default", "via", gateway]);
+            machine
+                .run("ip", ["route", "add", "default", "via", gateway])
+                .unwrap();
         }
         Self {
             first,
@@ -105,7 +110,7 @@ impl Machines {
         }
     }
 
-    fn serve(&self, options: &[&str], directory: &TestDirectory) -> Server {
+    fn serve(&self, options: &[&str], directory: &Directory) -> Server {
         let options = [&POOLS[..], options].concat();
         Server::start(&self.server.place(), "server", LISTEN, &options, directory.path())
     }
@@ -117,12 +122,12 @@ fn connect(
     name: &str,
     server: &Server,
     options: &[&str],
-    directory: &TestDirectory,
+    directory: &Directory,
 ) -> Client {
     let options = [&[TUN][..], options].concat();
     let place = machine.place();
     let mut client = Client::start(&place, name, &server.link(), &[], &options, directory.path());
-    client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT);
+    client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT).unwrap();
     client
 }
 
@@ -131,12 +136,12 @@ struct Tunnel {
     client: Client,
     server: Server,
     machines: Machines,
-    directory: TestDirectory,
+    directory: Directory,
 }
 
 impl Tunnel {
     fn new(mtu_bytes: u16, serving: &[&str], connecting: &[&str]) -> Self {
-        let (machines, directory) = (Machines::new(mtu_bytes), TestDirectory::new());
+        let (machines, directory) = (Machines::new(mtu_bytes), Directory::create().unwrap());
         let server = machines.serve(serving, &directory);
         let client = connect(&machines.first, "client", &server, connecting, &directory);
         Self {
@@ -184,14 +189,16 @@ fn ping_says(machine: &Namespace, address: &str, options: &[&str]) -> String {
 
 /// The MTU of a machine's TUN.
 fn mtu(machine: &Namespace) -> u64 {
-    let text = machine.run("ip", ["-j", "link", "show", "dev", "tun0"]);
+    let text = machine.run("ip", ["-j", "link", "show", "dev", "tun0"]).unwrap();
     let links: Value = serde_json::from_str(&text).unwrap();
     links[0]["mtu"].as_u64().unwrap()
 }
 
 /// The global addresses of a machine's TUN.
 fn addresses(machine: &Namespace) -> Vec<String> {
-    let text = machine.run("ip", ["-j", "address", "show", "dev", "tun0"]);
+    let text = machine
+        .run("ip", ["-j", "address", "show", "dev", "tun0"])
+        .unwrap();
     let links: Value = serde_json::from_str(&text).unwrap();
     let addresses = links[0]["addr_info"].as_array().unwrap().iter();
     addresses
@@ -200,37 +207,22 @@ fn addresses(machine: &Namespace) -> Vec<String> {
         .collect()
 }
 
-/// TCP from one machine to another for a second or two; fails where it does not pass.
-fn iperf(
-    from: &Namespace,
-    to: &Namespace,
-    address: &str,
-    options: &[&str],
-    directory: &TestDirectory,
-) -> IperfReport {
-    let report = try_iperf(from, to, address, options, directory).expect("iperf3 reports");
-    assert!(report.received_bytes > 1 << 20, "{report:?}");
-    report
+/// One TCP stream to this address for two seconds.
+fn tcp(address: &str) -> IperfRun {
+    IperfRun::tcp(SocketAddr::new(address.parse().unwrap(), 5_201), 2)
 }
 
-/// TCP from one machine to another for a second or two, whether it passes or not; `None` where iperf3 gave up.
-fn try_iperf(
-    from: &Namespace,
-    to: &Namespace,
-    address: &str,
-    options: &[&str],
-    directory: &TestDirectory,
-) -> Option<IperfReport> {
-    let address: IpAddr = address.parse().unwrap();
-    let _server = IperfServer::start(&to.place(), address, 5201, directory.path());
-    let load = IperfLoad {
-        address,
-        port: 5201,
-        udp: false,
-        seconds: 2,
-        arguments: options.iter().map(ToString::to_string).collect(),
-    };
-    run_iperf(&from.place(), &load, directory.path()).ok()
+/// iperf3 from one machine to another; fails where it does not pass.
+fn iperf(from: &Namespace, to: &Namespace, run: &IperfRun) -> IperfResult {
+    let result = try_iperf(from, to, run).unwrap();
+    assert!(result.received_bytes > DELIVERED_MIN, "{result:?}");
+    result
+}
+
+/// iperf3 from one machine to another, whether it passes or not.
+fn try_iperf(from: &Namespace, to: &Namespace, run: &IperfRun) -> Result<IperfResult, testbed::Error> {
+    let _server = IperfServer::start(&to.place(), run.address).unwrap();
+    iperf::run(&from.place(), run)
 }
 
 /// Datagrams dropped for a reason, in both directions of one end.

@@ -26,7 +26,13 @@ fn a_server_that_is_killed_and_started_again_gives_everybody_the_same_address() 
         addresses(&tunnel.machines.first),
         addresses(&tunnel.machines.second),
     );
-    let index = || tunnel.machines.first.run("cat", ["/sys/class/net/tun0/ifindex"]);
+    let index = || {
+        tunnel
+            .machines
+            .first
+            .run("cat", ["/sys/class/net/tun0/ifindex"])
+            .unwrap()
+    };
     let index_before = index();
     // Leases are written down within a second.
     wait_until("the file of leases", PROGRAM_LIMIT, || {
@@ -55,7 +61,11 @@ fn a_client_that_is_killed_and_started_again_has_its_address_back_at_once() {
     let before = addresses(&tunnel.machines.first);
     tunnel.client.kill();
     tunnel.client.start_again();
-    tunnel.client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT);
+    tunnel
+        .client
+        .process()
+        .wait_for_starts("TUN", 1, PROGRAM_LIMIT)
+        .unwrap();
     assert_eq!(addresses(&tunnel.machines.first), before);
     // The dead process's session gets none of the packets.
     assert!(ping(&tunnel.machines.server, "10.9.0.2", &[]));
@@ -93,10 +103,18 @@ fn a_client_whose_address_changes_loses_less_than_half_a_second() {
         let output = pings.stdout.take().unwrap();
         std::thread::sleep(Duration::from_secs(1));
         // The second address takes the first one's place, as when a router gives out another.
-        machine.set_parameter("net.ipv4.conf.eth0.promote_secondaries", "1");
-        machine.run("ip", ["address", "add", "192.0.2.77/24", "dev", "eth0"]);
-        machine.run("ip", ["address", "delete", "192.0.2.2/24", "dev", "eth0"]);
-        machine.run("ip", ["route", "replace", "default", "via", "192.0.2.1"]);
+        machine
+            .set_parameter("net.ipv4.conf.eth0.promote_secondaries", "1")
+            .unwrap();
+        machine
+            .run("ip", ["address", "add", "192.0.2.77/24", "dev", "eth0"])
+            .unwrap();
+        machine
+            .run("ip", ["address", "delete", "192.0.2.2/24", "dev", "eth0"])
+            .unwrap();
+        machine
+            .run("ip", ["route", "replace", "default", "via", "192.0.2.1"])
+            .unwrap();
         let text = std::io::read_to_string(output).unwrap();
         pings.wait().unwrap();
         let (sent, received) = counts(&text);
@@ -133,12 +151,16 @@ fn a_uplink_that_changes_under_a_default_route_is_followed() {
             addresses: &["192.0.4.1/24"],
         },
         1500,
-    );
-    machines.first.run(
-        "ip",
-        ["route", "add", "default", "via", "192.0.4.1", "metric", "600"],
-    );
-    machines.first.set_link("eth0", false);
+    )
+    .unwrap();
+    machines
+        .first
+        .run(
+            "ip",
+            ["route", "add", "default", "via", "192.0.4.1", "metric", "600"],
+        )
+        .unwrap();
+    machines.first.set_link("eth0", false).unwrap();
     reaches(&machines.first, WORLD_V4);
     wait_until("the new address at the server", PATH_LIMIT, || {
         ping(&machines.first, WORLD_V4, &[]);

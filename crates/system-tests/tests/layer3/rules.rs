@@ -43,12 +43,17 @@ fn hop_limits_run_out_and_networks_that_are_not_offered_are_told_to_the_sender()
 fn a_server_that_routes_everything_is_told_of_where_no_route_follows() {
     require_root!();
     let mut tunnel = Tunnel::new(1500, &["--nat"], &[]);
-    let routes = tunnel.machines.first.run("ip", ["route", "show", "dev", "tun0"]);
+    let routes = tunnel
+        .machines
+        .first
+        .run("ip", ["route", "show", "dev", "tun0"])
+        .unwrap();
     assert_eq!(routes, "");
     let line = tunnel
         .client
         .process()
-        .wait_for_line("routes everything", PROGRAM_LIMIT);
+        .wait_for_line("routes everything", PROGRAM_LIMIT)
+        .unwrap();
     assert!(
         line.contains("--default-route") && line.contains("--route"),
         "{line}"
@@ -60,7 +65,7 @@ fn a_server_that_routes_everything_is_told_of_where_no_route_follows() {
 fn routes_of_a_version_without_an_address_are_not_installed() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let options = [
         TUN,
         "--pool",
@@ -77,6 +82,7 @@ fn routes_of_a_version_without_an_address_are_not_installed() {
         machines
             .first
             .run("ip", [version, "route", "show", "dev", "tun0"])
+            .unwrap()
     };
     assert!(version("-4").contains("203.0.113.0/24"));
     assert!(!version("-6").contains("2001:db8:2"), "{}", version("-6"));
@@ -91,7 +97,8 @@ fn routes_of_a_version_without_an_address_are_not_installed() {
     let mut client = connect(&machines.first, "again", &server, &options, &directory);
     client
         .process()
-        .wait_for_line("IPv6 is not routed", PROGRAM_LIMIT);
+        .wait_for_line("IPv6 is not routed", PROGRAM_LIMIT)
+        .unwrap();
     reaches(&machines.first, SERVER_V4);
 }
 
@@ -102,7 +109,9 @@ fn packets_with_a_source_that_is_not_the_clients_stay_at_home() {
     let tunnel = Tunnel::new(1500, &[], &[]);
     let machine = &tunnel.machines.first;
     reaches(machine, SERVER_V4);
-    machine.run("ip", ["address", "add", "10.9.0.99/32", "dev", "lo"]);
+    machine
+        .run("ip", ["address", "add", "10.9.0.99/32", "dev", "lo"])
+        .unwrap();
     assert!(!ping(machine, SERVER_V4, &["-I", "10.9.0.99"]));
     wait_for_drop(|| tunnel.client.status(), "source_spoofed");
     assert!(!ping(machine, SERVER_V4, &["-I", "192.0.2.2"]));
@@ -132,7 +141,7 @@ fn clients_reach_each_other_where_the_server_lets_them() {
 #[test]
 fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
     require_root!();
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let options = [TUN, "--pool", "10.9.0.0/30"];
     let place = machines.server.place();
     let mut server = Server::start(&place, "server", LISTEN, &options, directory.path());
@@ -140,14 +149,18 @@ fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
     let place = machines.second.place();
     let mut second =
         Client::start_unconnected(&place, "second", &server.link(), &[], &[TUN], directory.path());
-    let line = second.process().wait_for_line("no address left", PROGRAM_LIMIT);
+    let line = second
+        .process()
+        .wait_for_line("no address left", PROGRAM_LIMIT)
+        .unwrap();
     assert!(line.contains("--pool"), "{line}");
     let line = server
         .process()
-        .wait_for_line("a client got no address", PROGRAM_LIMIT);
+        .wait_for_line("a client got no address", PROGRAM_LIMIT)
+        .unwrap();
     assert!(line.contains("--pool"), "{line}");
     assert_eq!(first.stop(), Some(0));
-    second.process().wait_for_starts("TUN", 1, PATH_LIMIT);
+    second.process().wait_for_starts("TUN", 1, PATH_LIMIT).unwrap();
     assert_eq!(addresses(&machines.second), ["10.9.0.2"]);
     assert_eq!(server.status()["tun"]["leases"]["open"], 1);
 }
@@ -155,12 +168,12 @@ fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
 #[test]
 fn a_server_without_a_tun_ends_a_client_that_wants_nothing_else_with_one_sentence() {
     require_root!();
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let server = Server::start(&machines.server.place(), "server", LISTEN, &[], directory.path());
     let place = machines.first.place();
     let mut client =
         Client::start_unconnected(&place, "client", &server.link(), &[], &[TUN], directory.path());
-    let status = client.process().wait(PROGRAM_LIMIT);
+    let status = client.process().wait(PROGRAM_LIMIT).unwrap();
     assert_eq!(status.code(), Some(69));
     let text = client.process().stderr();
     assert!(

@@ -27,9 +27,7 @@ fn paths_of_1280_1500_and_9000_bytes_are_used_whole() {
     let _load = load();
     for (path, expected) in [(1280, 1280..=1280), (1500, 1400..=1440), (9000, 8900..=8940)] {
         let tunnel = Tunnel::new(path, &[], &[]);
-        let Tunnel {
-            machines, directory, ..
-        } = &tunnel;
+        let machines = &tunnel.machines;
         let machine = &machines.first;
         wait_until("the path's MTU", PATH_LIMIT, || expected.contains(&mtu(machine)));
         for address in [SERVER_V4, SERVER_V6] {
@@ -37,8 +35,8 @@ fn paths_of_1280_1500_and_9000_bytes_are_used_whole() {
                 passes(machine, address, mtu(machine))
             });
             assert!(!passes(machine, address, mtu(machine) + 1), "{path}");
-            iperf(machine, &machines.server, address, &[], directory);
-            iperf(machine, &machines.server, address, &["-R"], directory);
+            iperf(machine, &machines.server, &tcp(address));
+            iperf(machine, &machines.server, &tcp(address).reversed());
         }
         tunnel.check();
     }
@@ -52,16 +50,20 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     // An idle stripe does not learn of the change: it sends nothing that could be lost.
     let one = ["--connections", "1"];
     let mut tunnel = Tunnel::new(1500, &one, &one);
-    let (machines, directory) = (&tunnel.machines, &tunnel.directory);
+    let machines = &tunnel.machines;
     let machine = &machines.first;
     wait_until("Ethernet's MTU", PATH_LIMIT, || mtu(machine) > 1400);
     let before = mtu(machine);
     // A connection that began with large segments goes on: they are cut smaller.
-    machines.router.set_mtu("outside", 1300);
-    machines.server.set_mtu("eth0", 1300);
-    iperf(machine, &machines.server, SERVER_V4, &[], directory);
+    machines.router.set_mtu("outside", 1300).unwrap();
+    machines.server.set_mtu("eth0", 1300).unwrap();
+    iperf(machine, &machines.server, &tcp(SERVER_V4));
     wait_until("the smaller MTU", PATH_LIMIT, || mtu(machine) == 1280);
-    let line = tunnel.client.process().wait_for_line("MTU 1280", PROGRAM_LIMIT);
+    let line = tunnel
+        .client
+        .process()
+        .wait_for_line("MTU 1280", PROGRAM_LIMIT)
+        .unwrap();
     assert!(line.contains("routes 10.9.0.0/24, fd09::/64"), "{line}");
     wait_until("a packet of the whole MTU", PATH_LIMIT, || {
         passes(machine, SERVER_V6, 1280)
@@ -69,21 +71,21 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     // The other direction finds out by its own traffic: TCP's first flight and some of its repetitions are lost whole, which
     // takes about as long as one short connection lives. The next one passes.
     wait_until("the smaller MTU at the server", PATH_LIMIT, || {
-        try_iperf(machine, &machines.server, SERVER_V4, &["-R"], directory);
+        let _ = try_iperf(machine, &machines.server, &tcp(SERVER_V4).reversed());
         mtu(&machines.server) == 1280
     });
-    iperf(machine, &machines.server, SERVER_V4, &["-R"], directory);
+    iperf(machine, &machines.server, &tcp(SERVER_V4).reversed());
     let text = ping_says(&machines.server, "10.9.0.2", &["-M", "do", "-s", "1372"]);
     assert!(text.contains("mtu"), "{text}");
-    machines.router.set_mtu("outside", 1500);
-    machines.server.set_mtu("eth0", 1500);
+    machines.router.set_mtu("outside", 1500).unwrap();
+    machines.server.set_mtu("eth0", 1500).unwrap();
     // Larger packets are tried again only now and then; a new connection finds out at once, if the kernel has forgotten
     // what the router said, which it does after ten minutes.
     for namespace in [machine, &machines.server] {
-        namespace.run("ip", ["route", "flush", "cache"]);
+        namespace.run("ip", ["route", "flush", "cache"]).unwrap();
     }
     assert_eq!(tunnel.client.stop(), Some(0));
-    let client = connect(machine, "client", &tunnel.server, &one, directory);
+    let client = connect(machine, "client", &tunnel.server, &one, &tunnel.directory);
     wait_until("Ethernet's MTU again", PATH_LIMIT, || mtu(machine) == before);
     assert_conserved(&client.status());
 }

@@ -1,7 +1,7 @@
 //! Traffic of every kind through the tunnel, with one stripe and with several.
 
-use system_tests::directory::TestDirectory;
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
 
 use super::*;
 use crate::scene::load;
@@ -10,7 +10,7 @@ use crate::scene::load;
 fn two_clients_reach_the_server_and_the_machine_behind_its_nat_over_both_versions() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let routes = [
         "--route",
@@ -51,18 +51,21 @@ fn tcp_and_udp_pass_both_ways_with_one_stripe_and_with_two() {
     for connections in ["1", "2"] {
         let options = ["--connections", connections];
         let tunnel = Tunnel::new(1500, &options, &options);
-        let Tunnel {
-            machines, directory, ..
-        } = &tunnel;
-        for (address, options) in [
-            (SERVER_V4, &[][..]),
-            (SERVER_V4, &["-R"]),
-            (SERVER_V6, &["-P", "4"]),
-            (SERVER_V6, &["-P", "4", "-R"]),
-            (SERVER_V4, &["-u", "-l", "1150", "-b", "50M"]),
-            (SERVER_V4, &["-u", "-l", "4000", "-b", "50M"]),
+        let machines = &tunnel.machines;
+        let four = IperfRun {
+            streams: 4,
+            ..tcp(SERVER_V6)
+        };
+        let udp = |payload_bytes| IperfRun::udp(tcp(SERVER_V4).address, 2, payload_bytes, Some(50_000_000));
+        for run in [
+            tcp(SERVER_V4),
+            tcp(SERVER_V4).reversed(),
+            four.clone(),
+            four.reversed(),
+            udp(1150),
+            udp(4000),
         ] {
-            iperf(&machines.first, &machines.server, address, options, directory);
+            iperf(&machines.first, &machines.server, &run);
         }
         let (client, server) = (tunnel.client.status(), tunnel.server.status());
         for tun in [&client["tun"]["io"], &server["tun"]["io"]] {
@@ -86,11 +89,9 @@ fn everything_passes_without_super_packets_too() {
     let _load = load();
     let options = ["--no-tun-offloads"];
     let tunnel = Tunnel::new(1500, &options, &options);
-    let Tunnel {
-        machines, directory, ..
-    } = &tunnel;
-    iperf(&machines.first, &machines.server, SERVER_V4, &[], directory);
-    iperf(&machines.first, &machines.server, SERVER_V6, &["-R"], directory);
+    let machines = &tunnel.machines;
+    iperf(&machines.first, &machines.server, &tcp(SERVER_V4));
+    iperf(&machines.first, &machines.server, &tcp(SERVER_V6).reversed());
     let client = tunnel.client.status();
     assert_eq!(client["tun"]["io"]["super_reads"], 0, "{client}");
     tunnel.check();
@@ -100,7 +101,7 @@ fn everything_passes_without_super_packets_too() {
 fn the_outer_path_may_be_ipv6() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let place = machines.server.place();
     let server = Server::start(&place, "server", LISTEN_V6, &POOLS, directory.path());
     let client = connect(&machines.first, "client", &server, &[], &directory);
@@ -113,7 +114,7 @@ fn the_outer_path_may_be_ipv6() {
 fn forwards_and_a_tun_work_side_by_side() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), TestDirectory::new());
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let server = machines.serve(&["--allow-target", "127.0.0.0/8"], &directory);
     let _echo = system_tests::service::Service::udp_echo(&machines.server, "127.0.0.1:7000");
     let place = machines.first.place();
@@ -126,7 +127,7 @@ fn forwards_and_a_tun_work_side_by_side() {
         &[TUN],
         directory.path(),
     );
-    client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT);
+    client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT).unwrap();
     reaches(&machines.first, SERVER_V4);
     system_tests::source::Source::new(&machines.first, "127.0.0.1:7000").ask(b"through", PROGRAM_LIMIT);
     assert_conserved(&client.status());

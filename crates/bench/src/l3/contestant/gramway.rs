@@ -2,12 +2,14 @@
 
 use std::net::Ipv4Addr;
 
+use testbed::directory::Directory;
+use testbed::process::Process;
+use testbed::wait::holds_within;
+
 use super::{Contestant, Running};
-use crate::children::{self, Guard};
 use crate::counters::Counters;
 use crate::network::{Network, SERVER};
-use crate::tcp_load::wait_until;
-use crate::tunnel::{Directory, link, status};
+use crate::tunnel::{link, status};
 use crate::{Error, Programs, limits};
 
 /// The server's address in the tunnel: the first of [`POOL`].
@@ -29,14 +31,14 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, E
     let mut up = programs.gramway();
     up.arg("up").arg("--state").arg(&server_state);
     up.args(["--listen", &format!("{SERVER}:{PORT}"), "--tun", "--pool", POOL]);
-    let mut server = children::spawn(network.server.inside(&up))?;
-    let known = || !server.0.is_running() || link(programs, &server_state).is_some();
-    let is_up = wait_until(limits::READY_TIMEOUT, known);
+    let mut server = Process::start(network.server.wrap(&up), "gramway up --tun")?;
+    let known = || !server.is_running() || link(programs, &server_state).is_some();
+    let is_up = holds_within(limits::READY_TIMEOUT, known);
     let link = link(programs, &server_state)
         .filter(|_| is_up)
         .ok_or_else(|| Error::NotReady {
             program: "gramway up --tun".to_owned(),
-            reason: server.2.last(),
+            reason: server.last_words(),
         })?;
     let link_file = directory.write("link", &link)?;
     let mut connect = programs.gramway();
@@ -47,7 +49,7 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, E
         .arg("--state")
         .arg(client_state)
         .arg("--tun");
-    let client = children::spawn(network.client.inside(&connect))?;
+    let client = Process::start(network.client.wrap(&connect), "gramway connect --tun")?;
     Ok(Running::new(
         Contestant::GRAMWAY,
         ADDRESS,
@@ -60,11 +62,11 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, E
 pub(super) fn counters(
     programs: &Programs,
     directory: &Directory,
-    ends: &[Guard; 2],
+    ends: &[Process; 2],
 ) -> Option<[Counters; 2]> {
     let of = |index: usize| {
         let status = status(programs, &directory.path().join(STATES[index]))?;
-        Counters::of_process(&status, ends[index].pid())
+        Counters::of_process(&status, ends[index].id())
     };
     Some([of(0)?, of(1)?])
 }

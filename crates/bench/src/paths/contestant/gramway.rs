@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 
+use testbed::directory::Directory;
+use testbed::process::Process;
+use testbed::wait::holds_within;
+
 use super::{Contestant, Running, entrances, targets};
-use crate::children::{self, Guard, Lines};
 use crate::counters::Counters;
 use crate::network::{Network, SERVER};
-use crate::tcp_load::wait_until;
-use crate::tunnel::{Directory, link, status};
+use crate::tunnel::{link, status};
 use crate::{Error, Programs, limits};
 
 /// The server's UDP port.
@@ -27,14 +29,14 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<(Running, 
     up.arg("up").arg("--state").arg(&state);
     up.args(["--listen", &format!("{SERVER}:{PORT}")]);
     up.args(["--allow-target", &format!("{SERVER}/32")]);
-    let mut server = children::spawn(network.server.inside(&up))?;
-    let known = || !server.0.is_running() || link(programs, &state).is_some();
-    let is_up = wait_until(limits::READY_TIMEOUT, known);
+    let mut server = Process::start(network.server.wrap(&up), "gramway up")?;
+    let known = || !server.is_running() || link(programs, &state).is_some();
+    let is_up = holds_within(limits::READY_TIMEOUT, known);
     let link = link(programs, &state)
         .filter(|_| is_up)
         .ok_or_else(|| Error::NotReady {
             program: "gramway up".to_owned(),
-            reason: server.2.last(),
+            reason: server.last_words(),
         })?;
     let entrances = Contestant::Gramway.entrances();
     let running = with_client(programs, network, directory, &link, entrances, Some(server))?;
@@ -59,7 +61,7 @@ fn with_client(
     directory: Directory,
     link: &str,
     entrances: [SocketAddr; 2],
-    server: Option<(Guard, Lines, Lines)>,
+    server: Option<Process>,
 ) -> Result<Running, Error> {
     let link_file = directory.write("link", link)?;
     let mut connect = programs.gramway();
@@ -84,11 +86,11 @@ fn with_client(
 pub(super) fn counters(
     programs: &Programs,
     directory: &Directory,
-    [client, server]: [&Guard; 2],
+    [client, server]: [&Process; 2],
 ) -> Option<[Counters; 2]> {
-    let of = |state: &str, end: &Guard| {
+    let of = |state: &str, end: &Process| {
         let status = status(programs, &directory.path().join(state))?;
-        Counters::of_process(&status, end.pid())
+        Counters::of_process(&status, end.id())
     };
     Some([of(STATES[0], client)?, of(STATES[1], server)?])
 }

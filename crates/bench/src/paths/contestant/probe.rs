@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use testbed::namespace::within;
+
 use super::TARGET_PORTS;
 use crate::error::During;
-use crate::namespace::within;
 use crate::network::Network;
 use crate::{Error, limits};
 

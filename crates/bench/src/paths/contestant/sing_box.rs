@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use testbed::directory::Directory;
+use testbed::process::Process;
+use testbed::programs;
 
 use super::{Contestant, Running, TARGET_PORTS};
-use crate::children;
+use crate::Error;
 use crate::network::{Network, SERVER};
-use crate::programs::{find_program, said};
-use crate::tunnel::Directory;
-use crate::{Error, namespace};
 
 /// What to say where it is missing.
 pub(super) const HOW_TO_GET: &str = "sing-box is not installed: go install -tags with_quic,with_utls github.com/sagernet/sing-box/cmd/sing-box@latest";
@@ -30,8 +30,8 @@ const PORT_FIRST: u16 = 8_443;
 
 /// The program and its version, which `go install` leaves only in the file's build information.
 pub(super) fn find() -> Option<(PathBuf, String)> {
-    let program = find_program(&["sing-box"])?;
-    let told = said(Command::new(&program).arg("version"));
+    let program = programs::find(&["sing-box"])?;
+    let told = programs::said(Command::new(&program).arg("version"));
     Some((
         program.clone(),
         Some(told)
@@ -42,8 +42,8 @@ pub(super) fn find() -> Option<(PathBuf, String)> {
 }
 
 fn built_from(program: &Path) -> Option<String> {
-    let go = find_program(&["go"])?;
-    let lines = namespace::run(Command::new(go).args(["version", "-m"]).arg(program)).ok()?;
+    let go = programs::find(&["go"])?;
+    let lines = programs::run(Command::new(go).args(["version", "-m"]).arg(program)).ok()?;
     let mut words = lines
         .lines()
         .find_map(|line| line.trim().strip_prefix("mod\t"))?
@@ -98,7 +98,7 @@ pub(super) fn start(rival: Contestant, program: &Path, network: &Network) -> Res
         Ok(command)
     };
     let (server, client) = (command("server.json", &server)?, command("client.json", &client)?);
-    let server = children::spawn(network.server.inside(&server))?;
+    let server = Process::start(network.server.wrap(&server), rival.name())?;
     Running::with_client(rival, entrances, client, Some(server), directory, network)
 }
 

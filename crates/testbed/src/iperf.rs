@@ -1,4 +1,4 @@
-//! iperf3 as the foreign generator and sink: one server and one client run, and its JSON read.
+//! iperf3 as the foreign generator and sink: a server, runs of the client, and its JSON read.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -6,33 +6,77 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::children::{self, Guard, Lines};
-use crate::error::During;
-use crate::namespace::Namespace;
-use crate::{Error, limits};
+use crate::Error;
+use crate::limits::{IPERF_GRACE, IPERF_READY_LIMIT};
+use crate::place::Place;
+use crate::process::Process;
 
 /// One run of the client.
 #[derive(Clone, Debug)]
-pub(crate) struct IperfRun {
+pub struct IperfRun {
     /// Where the server is reached: its own address or the entrance of a tunnel.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     /// How long, in whole seconds.
-    pub(crate) seconds: u32,
+    pub seconds: u32,
     /// `-P`.
-    pub(crate) streams: usize,
+    pub streams: usize,
     /// `-w 4M`, or the system's default.
-    pub(crate) large_buffers: bool,
+    pub large_buffers: bool,
     /// `-C`: TCP's congestion control, or the system's default.
-    pub(crate) congestion: Option<&'static str>,
+    pub congestion: Option<&'static str>,
     /// What to run.
-    pub(crate) mode: IperfMode,
+    pub mode: IperfMode,
+}
+
+impl IperfRun {
+    /// One TCP stream from client to server, with the system's defaults.
+    #[must_use]
+    pub fn tcp(address: SocketAddr, seconds: u32) -> Self {
+        Self {
+            address,
+            seconds,
+            streams: 1,
+            large_buffers: false,
+            congestion: None,
+            mode: IperfMode::Tcp { reverse: false },
+        }
+    }
+
+    /// One UDP flow from client to server, with the system's buffers.
+    #[must_use]
+    pub fn udp(
+        address: SocketAddr,
+        seconds: u32,
+        payload_bytes: usize,
+        offered_bits_per_second: Option<u64>,
+    ) -> Self {
+        let mode = IperfMode::Udp {
+            reverse: false,
+            payload_bytes,
+            offered_bits_per_second,
+        };
+        Self {
+            mode,
+            ..Self::tcp(address, seconds)
+        }
+    }
+
+    /// The same with the server sending.
+    #[must_use]
+    pub fn reversed(mut self) -> Self {
+        let (IperfMode::Udp { reverse, .. } | IperfMode::Tcp { reverse }) = &mut self.mode;
+        *reverse = true;
+        self
+    }
 }
 
 /// UDP or TCP.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum IperfMode {
+pub enum IperfMode {
     /// `-u`.
     Udp {
+        /// `-R`: the server sends.
+        reverse: bool,
         /// `-l`.
         payload_bytes: usize,
         /// Of all streams together; `None` is unlimited (`-b 0`).
@@ -45,164 +89,135 @@ pub(crate) enum IperfMode {
     },
 }
 
+impl IperfMode {
+    fn is_reverse(self) -> bool {
+        let (Self::Udp { reverse, .. } | Self::Tcp { reverse }) = self;
+        reverse
+    }
+}
+
 /// What iperf3 says about a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct IperfResult {
+pub struct IperfResult {
     /// Payload bits per second that left the sender.
-    pub(crate) sender_bits_per_second: f64,
+    pub sender_bits_per_second: f64,
     /// Payload bits per second that arrived.
-    pub(crate) receiver_bits_per_second: f64,
+    pub receiver_bits_per_second: f64,
     /// Lost fraction, 0 to 1; UDP only.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// Datagrams sent; UDP only.
-    pub(crate) datagrams: u64,
+    pub datagrams: u64,
+    /// Datagrams that did not arrive, by their numbers; UDP only.
+    pub lost_datagrams: u64,
     /// Payload bytes that arrived.
-    pub(crate) received_bytes: f64,
+    pub received_bytes: f64,
     /// How long, in seconds.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// CPU seconds of the sending and the receiving iperf3.
-    pub(crate) sender_cpu_seconds: f64,
+    pub sender_cpu_seconds: f64,
     /// CPU seconds of the receiving iperf3.
-    pub(crate) receiver_cpu_seconds: f64,
+    pub receiver_cpu_seconds: f64,
 }
 
 /// The rate of a tenth of a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RateStep {
+pub struct RateStep {
     /// Seconds since the start of the run, at the end of the step.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Payload bits per second that arrived.
-    pub(crate) bits_per_second: f64,
+    pub bits_per_second: f64,
 }
 
 /// Seconds of a [`RateStep`].
 const STEP_SECONDS: &str = "0.1";
 
-/// A server that takes one run and ends.
+/// A server, which takes one run after the other, or one in steps.
 #[derive(Debug)]
-pub(crate) struct IperfServer {
-    _guard: Guard,
-    stdout: Lines,
-    _stderr: Lines,
-}
+pub struct IperfServer(Process);
 
 impl IperfServer {
-    /// Starts a server on `address`, in a namespace or here, and waits until it listens.
+    /// Starts a server on `address` and waits until it listens.
     ///
     /// # Errors
     /// When iperf3 is missing or the port is taken.
-    pub(crate) fn start(namespace: Option<&Namespace>, address: SocketAddr) -> Result<Self, Error> {
-        Self::start_with(namespace, address, &[])
+    pub fn start(place: &Place, address: SocketAddr) -> Result<Self, Error> {
+        Self::start_with(place, address, &[])
     }
 
-    /// The same for [`run_in_steps`].
+    /// The same for [`run_in_steps`]: it takes one run and ends.
     ///
     /// # Errors
     /// When iperf3 is missing or the port is taken.
-    pub(crate) fn start_in_steps(namespace: &Namespace, address: SocketAddr) -> Result<Self, Error> {
-        Self::start_with(Some(namespace), address, &["-i", STEP_SECONDS, "-f", "k"])
+    pub fn start_in_steps(place: &Place, address: SocketAddr) -> Result<Self, Error> {
+        Self::start_with(place, address, &["-1", "-i", STEP_SECONDS, "-f", "k"])
     }
 
-    fn start_with(namespace: Option<&Namespace>, address: SocketAddr, more: &[&str]) -> Result<Self, Error> {
-        check_installed()?;
-        let mut command = Command::new("iperf3");
+    fn start_with(place: &Place, address: SocketAddr, more: &[&str]) -> Result<Self, Error> {
+        let mut command = place.command("iperf3");
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
-        command.args(["-s", "-1", "--forceflush", "-B", &ip, "-p", &port]);
+        command.args(["-s", "--forceflush", "-B", &ip, "-p", &port]);
         command.args(more);
-        if let Some(namespace) = namespace {
-            command = namespace.inside(&command);
-        }
-        let (guard, stdout, stderr) = children::spawn(command)?;
-        if stdout
-            .wait_for(limits::READY_TIMEOUT, |line| line.contains("Server listening"))
-            .is_none()
-        {
-            return Err(Error::NotReady {
-                program: format!("iperf3 -s on {address}"),
-                reason: stderr.last(),
-            });
-        }
-        Ok(Self {
-            _guard: guard,
-            stdout,
-            _stderr: stderr,
-        })
+        let mut process = Process::start(command, &format!("iperf3 -s on {address}"))?;
+        process.wait_for_line("Server listening", IPERF_READY_LIMIT)?;
+        Ok(Self(process))
     }
 
     /// What arrived in each tenth of a second, once the client has ended. It prints them, whatever the client asks for.
-    fn steps(&self) -> Vec<RateStep> {
-        let lines = self.stdout.rest(limits::END_TIMEOUT);
-        lines.iter().filter_map(|line| step_of(line)).collect()
+    fn steps(&mut self) -> Result<Vec<RateStep>, Error> {
+        self.0.wait(IPERF_GRACE)?;
+        Ok(self.0.stdout().lines().filter_map(step_of).collect())
     }
 }
 
-/// Says what to do when iperf3 is missing.
-///
-/// # Errors
-/// [`Error::IperfMissing`].
-pub(crate) fn check_installed() -> Result<(), Error> {
+/// Whether it is installed, and runs.
+#[must_use]
+pub fn is_installed() -> bool {
     let status = Command::new("iperf3")
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    status
-        .is_ok_and(|status| status.success())
-        .then_some(())
-        .ok_or(Error::IperfMissing)
+    status.is_ok_and(|status| status.success())
 }
 
-/// Runs the client, in a namespace or here, against a server that listens already.
+/// Runs the client against a server that listens already.
 ///
 /// # Errors
 /// When iperf3 says so, or does not end.
-pub(crate) fn run(namespace: Option<&Namespace>, run: &IperfRun) -> Result<IperfResult, Error> {
-    parse(&output(namespace, run, &[])?, run.mode)
+pub fn run(place: &Place, run: &IperfRun) -> Result<IperfResult, Error> {
+    parse(&output(place, run, &[])?, run.mode)
 }
 
 /// The same for a TCP stream, with what arrived in each tenth of a second. The server was started for it.
 ///
 /// # Errors
 /// When iperf3 says so, or does not end.
-pub(crate) fn run_in_steps(
-    namespace: &Namespace,
+pub fn run_in_steps(
+    place: &Place,
     run: &IperfRun,
-    server: &IperfServer,
+    server: &mut IperfServer,
 ) -> Result<(IperfResult, Vec<RateStep>), Error> {
-    let json = output(Some(namespace), run, &["-i", STEP_SECONDS])?;
+    let json = output(place, run, &["-i", STEP_SECONDS])?;
     let result = parse(&json, run.mode)?;
     let steps = if matches!(run.mode, IperfMode::Tcp { reverse: true }) {
         steps_of(&json)
     } else {
-        server.steps()
+        server.steps()?
     };
     Ok((result, steps))
 }
 
-fn output(namespace: Option<&Namespace>, run: &IperfRun, more: &[&str]) -> Result<String, Error> {
-    let mut command = Command::new("timeout");
-    let limit = Duration::from_secs(u64::from(run.seconds)) + limits::END_TIMEOUT;
-    command
-        .args(["--signal=KILL", &limit.as_secs().to_string(), "iperf3"])
-        .args(arguments(run))
-        .args(more);
-    if let Some(namespace) = namespace {
-        command = namespace.inside(&command);
-    }
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .during(|| "start iperf3".to_owned())?;
-    if output.stdout.is_empty() {
-        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let reason = if stderr.is_empty() {
-            format!("no result within {} s", limit.as_secs())
-        } else {
-            stderr
-        };
+fn output(place: &Place, run: &IperfRun, more: &[&str]) -> Result<String, Error> {
+    let mut command = place.command("iperf3");
+    command.args(arguments(run)).args(more);
+    let mut process = Process::start(command, &format!("iperf3 through {}", run.address))?;
+    process.wait(Duration::from_secs(u64::from(run.seconds)) + IPERF_GRACE)?;
+    let output = process.stdout();
+    if output.is_empty() {
+        let reason = process.last_words();
         return Err(Error::Iperf(format!("{reason} (through {})", run.address)));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output)
 }
 
 /// The steps in the JSON of a client that received.
@@ -250,6 +265,7 @@ fn arguments(run: &IperfRun) -> Vec<String> {
         IperfMode::Udp {
             payload_bytes,
             offered_bits_per_second,
+            ..
         } => {
             option("-l", payload_bytes.to_string());
             // iperf3 takes the rate per stream.
@@ -259,8 +275,10 @@ fn arguments(run: &IperfRun) -> Vec<String> {
             );
             arguments.push("-u".to_owned());
         }
-        IperfMode::Tcp { reverse: true } => arguments.push("-R".to_owned()),
-        IperfMode::Tcp { reverse: false } => {}
+        IperfMode::Tcp { .. } => {}
+    }
+    if run.mode.is_reverse() {
+        arguments.push("-R".to_owned());
     }
     arguments
 }
@@ -269,11 +287,9 @@ fn arguments(run: &IperfRun) -> Vec<String> {
 ///
 /// # Errors
 /// When it is no JSON, reports an error, or lacks the sums.
-pub(crate) fn parse(json: &str, mode: IperfMode) -> Result<IperfResult, Error> {
-    let root: Value = serde_json::from_str(json).map_err(|source| Error::Json {
-        from: "iperf3".to_owned(),
-        source,
-    })?;
+fn parse(json: &str, mode: IperfMode) -> Result<IperfResult, Error> {
+    let root: Value = serde_json::from_str(json)
+        .map_err(|error| Error::Iperf(format!("its result is no JSON: {error}")))?;
     if let Some(error) = root.get("error").and_then(Value::as_str) {
         return Err(Error::Iperf(error.to_owned()));
     }
@@ -292,7 +308,7 @@ pub(crate) fn parse(json: &str, mode: IperfMode) -> Result<IperfResult, Error> {
     let cpu =
         |name: &str| number(&format!("/cpu_utilization_percent/{name}")).unwrap_or(0.0) / 100.0 * seconds;
     let (mut sender_cpu_seconds, mut receiver_cpu_seconds) = (cpu("host_total"), cpu("remote_total"));
-    if matches!(mode, IperfMode::Tcp { reverse: true }) {
+    if mode.is_reverse() {
         std::mem::swap(&mut sender_cpu_seconds, &mut receiver_cpu_seconds);
     }
     let mut result = IperfResult {
@@ -307,7 +323,9 @@ pub(crate) fn parse(json: &str, mode: IperfMode) -> Result<IperfResult, Error> {
     if let IperfMode::Udp { payload_bytes, .. } = mode {
         // Versions differ in whether sum_received holds bytes sent or received; packet counts are unambiguous.
         let packets = number("/sum/packets").unwrap_or(0.0);
-        let arrived = (packets - number("/sum/lost_packets").unwrap_or(0.0)).max(0.0);
+        let lost = number("/sum/lost_packets").unwrap_or(0.0).max(0.0);
+        let arrived = (packets - lost).max(0.0);
+        result.lost_datagrams = lost as u64;
         result.datagrams = number("/sum_sent/packets").unwrap_or(packets) as u64;
         result.received_bytes = arrived * payload_bytes as f64;
         let span = if received_seconds > 0.0 {
@@ -330,6 +348,7 @@ mod tests {
     use super::*;
 
     const UDP: IperfMode = IperfMode::Udp {
+        reverse: false,
         payload_bytes: 1_000,
         offered_bits_per_second: Some(1_000_000_000),
     };
@@ -352,6 +371,7 @@ mod tests {
             (8e8, 6e8)
         );
         assert_eq!((result.loss, result.datagrams), (0.25, 200_000));
+        assert_eq!(result.lost_datagrams, 50_000);
         assert_eq!(
             (result.sender_cpu_seconds, result.receiver_cpu_seconds),
             (1.0, 0.5)

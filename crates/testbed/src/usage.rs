@@ -9,15 +9,16 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// CPU and memory of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// User and system time since its start, in seconds.
-    pub(crate) cpu_seconds: f64,
+    pub cpu_seconds: f64,
     /// Largest resident size since its start or since [`reset_peak`], in bytes.
-    pub(crate) peak_bytes: u64,
+    pub peak_bytes: u64,
 }
 
 /// Reads the usage of process `pid`; zeros when it is gone.
-pub(crate) fn usage(pid: u32) -> Usage {
+#[must_use]
+pub fn usage(pid: u32) -> Usage {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     Usage {
@@ -27,20 +28,22 @@ pub(crate) fn usage(pid: u32) -> Usage {
 }
 
 /// Starts the peak of `pid` again from its present size. Where the kernel refuses, peaks are since the start.
-pub(crate) fn reset_peak(pid: u32) {
+pub fn reset_peak(pid: u32) {
     // "5" resets VmHWM (`man 5 proc_pid_clear_refs`); peaks since the start are a fair answer without it.
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
 /// Datagrams that the kernel dropped for full receive buffers, IPv4 and IPv6, in this network namespace.
-pub(crate) fn receive_buffer_errors() -> u64 {
+#[must_use]
+pub fn receive_buffer_errors() -> u64 {
     let v4 = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/snmp6").unwrap_or_default();
     snmp_receive_errors(&v4) + snmp6_receive_errors(&v6)
 }
 
 /// Seconds that all cores together were busy since boot.
-pub(crate) fn machine_busy_seconds() -> f64 {
+#[must_use]
+pub fn machine_busy_seconds() -> f64 {
     busy_seconds(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 

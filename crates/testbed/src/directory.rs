@@ -1,0 +1,73 @@
+//! Private directories.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Error, leftovers};
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A directory that only its owner may enter, removed on drop; after a panic it stays, for the files of programs in it.
+#[derive(Debug)]
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// When the system's temporary directory refuses it.
+    pub fn create() -> Result<Self, Error> {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}{number}", leftovers::prefix(std::process::id()));
+        let path = std::env::temp_dir().join(name);
+        // Left behind by an earlier process with the same ID, if at all.
+        let _ = fs::remove_dir_all(&path);
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(Error::io(format!("create {}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path inside.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a new file into it that only its owner may read.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
+        let path = self.join(name);
+        let open = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        let written = open.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(Error::io(format!("write {}", path.display())))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("files left for a look: {}", self.0.display());
+        } else {
+            // What can't be removed lies in the temporary directory, which the system empties.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
