@@ -58,7 +58,7 @@ fn dispatch() -> Result<(), Problem> {
     };
     match command {
         cli::Command::Up(arguments) => up::run(&arguments),
-        cli::Command::Connect(arguments) => connect::run(&arguments),
+        cli::Command::Connect(arguments) => connect::run(arguments),
         cli::Command::Demo => bench_command::demo(),
         cli::Command::Link(arguments) => print_link::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),

@@ -20,15 +20,7 @@ use crate::{addresses, output, print_link, run, startup};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
-    let (directory, mut settings) = startup::settings_with(&arguments.common)?;
-    settings.apply_flag("--listen", "listen", arguments.listen.as_slice())?;
-    settings.apply_flag("--public", "public", &arguments.public)?;
-    settings.apply_flag("--allow-target", "allow_target", &arguments.allow_target)?;
-    settings.apply_flag("--tun", "tun", arguments.tun.as_slice())?;
-    settings.apply_flag("--pool", "pool", &arguments.pool)?;
-    settings.apply_flag("--advertise", "advertise", &arguments.advertise)?;
-    settings.tun.nat |= arguments.nat;
-    settings.tun.client_to_client |= arguments.client_to_client;
+    let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
     let listen = settings.listen.unwrap_or_else(addresses::default_listen);
     let hosts: Vec<_> = addresses::announced(listen, &settings.public)
         .into_iter()
