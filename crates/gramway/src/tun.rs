@@ -166,6 +166,7 @@ fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> 
 mod tests {
     use super::*;
 
+    /// SESSION-2.
     #[test]
     fn a_client_keeps_its_name_and_clients_at_a_time_have_different_ones() {
         let place = tempfile::tempdir().unwrap();

@@ -50,6 +50,7 @@ mod tests {
         assert_eq!(ServerShard::of(&list), Some(shard));
     }
 
+    /// SESSION-10.
     #[test]
     fn what_cannot_be_is_no_shard() {
         for value in [

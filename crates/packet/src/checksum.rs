@@ -201,6 +201,7 @@ mod tests {
         assert_eq!(sum(&[0x12]), 0x1200);
     }
 
+    /// CSUM-6.
     #[test]
     fn completing_a_partial_checksum_makes_it_verify() {
         for version in [Ip::V4, Ip::V6] {
@@ -230,6 +231,7 @@ mod tests {
         }
     }
 
+    /// CSUM-6.
     #[test]
     fn a_udp_checksum_that_computes_to_zero_is_sent_as_all_ones() {
         let mut packet = udp(Ip::V4, 1, 2);

@@ -21,7 +21,9 @@ use quic::{ClientParameters, Endpoint, EndpointParameters, Outbox, Profile, Serv
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{Clock, Event, LinkConfig, Network};
-use tunnel_proto::{ClientId, Engine, EngineConfig, IpService, Leases, Prefix, TargetRules, Token};
+use tunnel_proto::{
+    ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Room, ServerShard, TargetRules, Token, limits,
+};
 
 pub(crate) use book::{Book, Way};
 use foreign::Foreign;
@@ -145,6 +147,15 @@ impl World {
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
         let endpoint = endpoint(self.setup.seed, reset_key, true);
         let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        self.tunnels
+            .insert(self.server, Tunnel::new(engine, self.setup.ceiling, None));
+    }
+
+    /// In place of the server one of its shards.
+    pub(crate) fn start_shard(&mut self, shard: ServerShard) {
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
+        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        let engine = engine.sharded(shard, Room::whole(limits::UDP_SESSIONS_MAX));
         self.tunnels
             .insert(self.server, Tunnel::new(engine, self.setup.ceiling, None));
     }
