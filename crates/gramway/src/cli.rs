@@ -118,7 +118,7 @@ pub(crate) struct StatusArguments {
     pub(crate) state: Option<PathBuf>,
 }
 
-/// Reads the command line; `None` where it asked for help or the version, which have then been printed.
+/// Reads the command line; `None` if it asks for help or the version, which are then printed.
 pub(crate) fn parse() -> Result<Option<Command>, Problem> {
     match Cli::try_parse() {
         Ok(cli) => Ok(Some(cli.command)),

@@ -44,7 +44,7 @@ pub(crate) struct Settings {
     pub(crate) common: CommonConfig,
 }
 
-/// Where `gramway up` listens when nothing else is said.
+/// Where `gramway up` listens by default.
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 443);
 
 impl Settings {

@@ -56,7 +56,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     run::until_end(handle, &settings.forward)
 }
 
-/// `--tun LINK` reads like a name; the link is not one.
+/// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.
 fn take_link_from_tun(arguments: &mut ConnectArguments) {
     let name = arguments.flags.value("tun").and_then(OsStr::to_str);
     if let (None, Some(link)) = (&arguments.link, name)
@@ -67,8 +67,8 @@ fn take_link_from_tun(arguments: &mut ConnectArguments) {
     }
 }
 
-/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the file that file or
-/// environment name.
+/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the `link_file` of the
+/// config file or the environment.
 fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, Problem> {
     let variable = std::env::var_os(LINK_VARIABLE).filter(|text| !text.is_empty());
     let given: Vec<_> = [
@@ -113,7 +113,7 @@ fn parse(code: Code, source: &str, text: &str) -> Result<Link, Problem> {
     Link::parse(text).map_err(|error| Problem::new(code, format!("{source}: {error}")))
 }
 
-/// Reads a little more than the longest link, so that a longer one is told as such.
+/// Reads a little more than the longest link, so that a longer one is reported as too long.
 fn read(source: &mut dyn Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     source

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
     }
 }
 
-/// Prints the link and its QR code; a link too long for a code comes alone.
+/// Prints the link and its QR code; a link that is too long for a code is printed alone.
 pub(crate) fn show_with_code(link: &Link) -> Result<(), Problem> {
     let text = link.reveal();
     if let Some(code) = qr::draw(&text) {

@@ -1,7 +1,7 @@
 //! `gramway up`: runs a server.
 //!
-//! The order keeps the disk unchanged when the start fails: settings, secrets in memory, the server itself, and only
-//! then the files, the admin socket and the link.
+//! The order leaves the disk unchanged if the start fails: settings, secrets in memory, the server itself, and only then
+//! files, admin socket and link.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     run::until_end(handle, &[])
 }
 
-/// Waits for the server to say where it listens; `None` where it ended before, or the deadline passed.
+/// Waits for the server to say where it listens; `None` if it ends first or the deadline passes.
 fn listening_address(handle: &Handle, deadline: Instant) -> Option<SocketAddr> {
     loop {
         let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;

@@ -45,7 +45,7 @@ impl Network {
     pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), HostError> {
         let flags = if up { LINK_UP } else { 0 };
         self.change_link(index, (flags, LINK_UP), None)
-            .explain(|| format!("take interface {index} {}", if up { "up" } else { "down" }))
+            .explain(|| format!("set interface {index} {}", if up { "up" } else { "down" }))
     }
 
     /// The MTU of an interface in bytes.

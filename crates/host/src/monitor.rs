@@ -1,4 +1,4 @@
-//! News about links, addresses and routes, many of them told as one change.
+//! Watches links, addresses and routes; reports many notifications as one change.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -47,13 +47,13 @@ impl Changes {
 }
 
 impl Monitor {
-    /// Opens it; it never blocks. What concerns the interface `ignoring`, one's own TUN, is not told.
+    /// Opens it; it never blocks. Changes of the interface `ignoring`, the program's own TUN, are not reported.
     ///
     /// # Errors
     /// The system has no more sockets.
     pub fn open(ignoring: Option<u32>) -> Result<Self, HostError> {
         let socket =
-            Socket::listener(GROUPS).explain(|| "listen to changes of the network (netlink)".to_owned())?;
+            Socket::listener(GROUPS).explain(|| "watch changes of the network (netlink)".to_owned())?;
         Ok(Self {
             socket,
             ignored: ignoring,

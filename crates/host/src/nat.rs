@@ -1,7 +1,7 @@
 //! NAT for the pools of a server, in an nftables table that belongs to this process.
 //!
 //! The table has the flag `owner`: nobody else may change it, and it vanishes with the netlink socket that made it,
-//! however the process ends. The same protocol tells whether somebody's forward chain drops what it does not know.
+//! however the process ends. The same protocol shows whether another forward chain drops unknown packets.
 
 use std::io;
 use std::net::IpAddr;

@@ -21,7 +21,7 @@ impl Network {
     /// The system has no more sockets.
     pub fn open() -> Result<Self, HostError> {
         let socket = Socket::open(Family::Route)
-            .explain(|| "ask the kernel about its network (netlink)".to_owned())?;
+            .explain(|| "query the kernel's network configuration (netlink)".to_owned())?;
         Ok(Self { socket })
     }
 

@@ -1,6 +1,6 @@
-//! Routes of the main table, and the uplink: which interface leads to an address when the TUN is left aside.
+//! Routes of the main table, and the uplink: which interface leads to an address if the TUN is ignored.
 //!
-//! The kernel itself is asked for the uplink. With a TUN to leave aside, the best other route by prefix and metric
+//! The kernel itself is asked for the uplink. With a TUN to ignore, the best other route by prefix and metric
 //! names the interface, and the kernel is then asked again bound to it, which is what a socket bound to that interface
 //! gets.
 
@@ -157,7 +157,7 @@ impl Network {
                 .explain(what);
         };
         let name = self.name_of(rival.index)?;
-        let reason = format!("there is one already, over {name}; it is left as it is");
+        let reason = format!("there is one already, via {name}; it is left unchanged");
         Err(HostError::new(what(), io::Error::new(error.kind(), reason)))
     }
 
@@ -283,7 +283,12 @@ impl Network {
         match asked {
             Ok(()) => {}
             Err(error) if leads_nowhere(&error) => return Ok(None),
-            Err(error) => return Err(HostError::new(format!("find the way to {destination}"), error)),
+            Err(error) => {
+                return Err(HostError::new(
+                    format!("look up the route to {destination}"),
+                    error,
+                ));
+            }
         }
         let usable = |listed: &Listed| matches!(listed.kind, KIND_UNICAST | KIND_LOCAL);
         let Some(route) = answer.filter(usable).map(|listed| listed.route) else {

@@ -1,4 +1,4 @@
-//! What a program asks of the process or thread that it runs its sockets in.
+//! Properties of the process or thread that uses the sockets: limits and processors.
 
 use std::io;
 

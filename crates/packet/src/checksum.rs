@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), changed in place (RFC 1624), complete or partial.
 //!
 //! A *partial* checksum is what Linux calls `CHECKSUM_PARTIAL`: the field of a TCP or UDP header holds the folded sum of
-//! the pseudo-header, not complemented, and whoever sends the packet on sums up the rest. A sum is 16 bits wide, of
+//! the pseudo-header, not complemented, and the sender of the packet adds the rest. A sum is 16 bits wide, of
 //! big-endian words; its complement is the checksum.
 
 use std::net::IpAddr;

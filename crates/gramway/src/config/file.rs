@@ -1,4 +1,4 @@
-//! The config file: TOML with a flat list of keys; what is wrong is told with its line.
+//! The config file: TOML with a flat list of keys. Errors name the line.
 
 use std::path::Path;
 

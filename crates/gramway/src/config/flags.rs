@@ -1,5 +1,5 @@
-//! The flags of the table's settings: what clap is told of them, and what a command line gave. Values stay texts here, so
-//! that a value is judged the same from a flag, a variable or the file.
+//! The flags of the table's settings: their clap arguments, and the values given on a command line. Values stay texts here,
+//! so that a flag, a variable and the file are checked by the same code.
 
 use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;
@@ -131,7 +131,7 @@ fn settings_of<C: CommandWithSettings>() -> impl Iterator<Item = &'static Settin
     SETTINGS.iter().filter(|setting| C::reads(setting.reader))
 }
 
-/// What clap is told of a setting's flag; `None` where it has none.
+/// The clap argument of a setting's flag; `None` if it has no flag.
 fn argument(setting: &'static Setting) -> Option<Arg> {
     let argument = Arg::new(setting.key)
         .long(setting.long_flag()?)

@@ -1,4 +1,4 @@
-//! Keys by name, and which one a misspelt key was meant to be.
+//! Finds settings by key, and suggests a key for a misspelt one.
 
 use super::setting::Setting;
 use super::table::SETTINGS;

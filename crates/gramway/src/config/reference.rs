@@ -1,4 +1,4 @@
-//! docs/settings.md: the table of all settings for people, and the check that the file says what the table says.
+//! docs/settings.md: generates the reference of all settings, and checks that the file matches the table.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -49,7 +49,7 @@ pub(super) enum Flag {
     Off(&'static str),
 }
 
-/// What a setting is when nothing gives it.
+/// The value that a setting has when nothing sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DefaultValue {
     /// This value, in TOML.
@@ -68,7 +68,7 @@ pub(super) enum TakesEffect {
     AtStart,
 }
 
-/// Gives a value its place in the settings.
+/// Stores a value in the settings.
 pub(super) type Apply = fn(&mut Settings, Value) -> Result<(), SettingError>;
 
 /// One setting.
@@ -79,7 +79,7 @@ pub(super) struct Setting {
     pub(super) kind: Kind,
     pub(super) reader: Reader,
     pub(super) flag: Flag,
-    /// The key whose flag may not stand beside this one's.
+    /// The key whose flag cannot be given together with this one's.
     pub(super) excludes: Option<&'static str>,
     pub(super) default: DefaultValue,
     pub(super) takes_effect: TakesEffect,
@@ -127,7 +127,7 @@ impl Setting {
         }
     }
 
-    /// What the setting is when nothing gives it, for people.
+    /// The default, for people.
     pub(super) fn shown_default(&self) -> &'static str {
         match self.default {
             DefaultValue::Value(value) => value.trim_matches('"'),

@@ -110,7 +110,7 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, SettingError> {
         .map_err(|_| SettingError::text(text, "not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
 }
 
-/// Ranges of addresses; host bits are a likely mistake, so they are told.
+/// Ranges of addresses. Host bits are an error, because they are probably a mistake.
 pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, SettingError> {
     let read = |text: &String| {
         text.parse().map_err(|error| SettingError::Prefix {

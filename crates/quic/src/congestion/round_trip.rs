@@ -1,7 +1,7 @@
 //! The round trip without a queue, and the queue that the path has at present.
 //!
-//! The base is the shortest round trip seen. A longer one takes its place only after a search, during which so little is in
-//! flight that a queue could not be ours: then the path has become longer, or others keep a queue there.
+//! The base is the shortest round trip seen. A longer one replaces it only after a search, during which so little is in
+//! flight that a queue cannot be ours: then the path has become longer, or others keep a queue there.
 
 use std::time::{Duration, Instant};
 

@@ -194,7 +194,7 @@ impl Engine {
             .handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
     }
 
-    /// Works off what the last inputs caused. To be called after them and before [`Engine::poll_action`].
+    /// Processes pending events. To be called after inputs and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
         self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
         loop {

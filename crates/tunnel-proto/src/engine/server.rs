@@ -249,7 +249,7 @@ impl Engine {
         };
     }
 
-    /// Takes the place of one more UDP session, for which the idlest one has to go where there is none.
+    /// Reserves a slot for a UDP session; evicts the idlest session if none is free.
     pub(super) fn reserve_session(&mut self) {
         while !self.state.sessions.take() {
             let idlest = self

@@ -16,7 +16,7 @@ const FAR: &str = "198.51.100.9";
 
 /// What stands in the checksum field of a TCP or UDP packet.
 fn held(packet: &[u8]) -> u16 {
-    let view = IpView::parse(packet).unwrap();
+    let view = IpView::parse(packet).expect("tests look at whole packets");
     let field = if view.protocol == 6 { 16 } else { 6 };
     let transport = view.transport(packet);
     u16::from_be_bytes([transport[field], transport[field + 1]])
@@ -51,7 +51,7 @@ fn arrives(world: &mut World, header: &VnetHeader, packet: &[u8]) -> (u64, Vec<u
     world.run(SECOND);
     let datagrams = &world.foreign(server).datagrams()[before..];
     assert_eq!(datagrams.len(), 1);
-    let view = datagram::decode(&datagrams[0]).unwrap();
+    let view = datagram::decode(&datagrams[0]).expect("our datagrams are well-formed");
     (view.context_id, view.payload.to_vec())
 }
 

@@ -226,7 +226,7 @@ impl Shard {
         if let Role::Client(client) = &mut self.role
             && (silent || !client.is_up())
         {
-            client.set_reason("nobody listens at its port");
+            client.set_reason("nothing listens on its port");
             self.engine.disconnect(now);
         }
     }

@@ -180,7 +180,7 @@ fn quic_shard(index: usize, count: usize) -> quic::Shard {
 
 fn random(bytes: &mut [u8]) -> Result<(), Failure> {
     aws_lc_rs::rand::fill(bytes)
-        .map_err(|_| Failure::Unavailable("the system gives no random numbers".to_owned()))
+        .map_err(|_| Failure::Unavailable("the system provides no random numbers".to_owned()))
 }
 
 /// Binds the outer sockets; where the machine has no IPv6, its wildcard means IPv4's.

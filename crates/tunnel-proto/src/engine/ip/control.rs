@@ -389,8 +389,7 @@ impl State {
         Some(ip::connect_ip(authority, &Scope::ANY, &self.bearer, &extensions))
     }
 
-    /// Client: the driver hears of addresses and routes that are new; of routes that come first only with the addresses,
-    /// which they are of no use without.
+    /// Client: reports new addresses and routes to the driver. Routes are withheld until addresses arrive.
     pub(in crate::engine) fn tell_news(&mut self, id: RequestId) {
         let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
             return;
