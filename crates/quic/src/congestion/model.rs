@@ -94,6 +94,8 @@ struct Slowdown {
     windows: u32,
     /// When the last one was answered: the delivery rate of what left before is partly that of the faster path.
     answered: Instant,
+    /// The bandwidth until then, while nothing that left since has been acknowledged.
+    before: Option<u64>,
 }
 
 impl Model {
@@ -137,6 +139,7 @@ impl Model {
                 delivered: 0,
                 windows: 0,
                 answered: now,
+                before: None,
             },
             random: 0x9e37_79b9_7f4a_7c15,
         };
@@ -177,8 +180,12 @@ impl Model {
             return;
         };
         self.round_trip.update(now, sample.round_trip);
+        let is_of_this_path = sample.departure.at >= self.slowdown.answered;
+        if is_of_this_path {
+            self.slowdown.before = None;
+        }
         if let Some(rate) = sample.rate
-            && sample.departure.at >= self.slowdown.answered
+            && is_of_this_path
             && (!sample.is_limited || rate >= self.bandwidth.most())
         {
             self.bandwidth.update(rate);

@@ -65,6 +65,23 @@ fn a_line_that_becomes_slow_is_known_within_three_round_trips() {
 }
 
 #[test]
+fn ends_that_wait_for_a_processor_again_and_again_are_no_slower_path() {
+    for millis in [50, 150, 300] {
+        let mut world = filled(LINE.link(), Profile::Throughput);
+        let before = world.parties[0].delivered();
+        let from = world.now;
+        for _ in 0..10 {
+            world.now += Duration::from_millis(millis);
+            drive(&mut world, Duration::from_secs(1));
+        }
+        let bytes = world.parties[0].delivered() - before;
+        let rate = bytes as f64 * 8e-6 / (world.now - from).as_secs_f64();
+        println!("{millis} ms: {rate:.1} Mbit/s");
+        assert!(rate > 65.0, "{rate:.1} Mbit/s of 100, stopped for {millis} ms each second");
+    }
+}
+
+#[test]
 fn a_line_that_becomes_fast_is_filled_within_ten_round_trips() {
     let slow = LinkConfig {
         rate_bits_per_second: Some(5_000_000),

@@ -87,6 +87,10 @@ impl Model {
         let delivered = rate(self.delivery.delivered() - self.slowdown.delivered, elapsed);
         self.slowdown.since = now;
         self.slowdown.delivered = self.delivery.delivered();
+        // What stood still for a moment goes on as fast as before.
+        if let Some(before) = self.slowdown.before {
+            self.bandwidth.update(delivered.min(before));
+        }
         let is_slow = self.is_full
             && !self.tuning.is_local(self.base())
             && self.phase != Phase::ProbeRoundTrip
@@ -100,6 +104,7 @@ impl Model {
             if self.slowdown.windows >= tuning::SLOWDOWN_WINDOWS {
                 self.slowdown.windows = 0;
                 self.slowdown.answered = now;
+                self.slowdown.before = Some(self.bandwidth.get());
                 self.bandwidth.restart(delivered.max(1));
                 self.inflight_high = None;
                 self.sharing = Sharing::default();
