@@ -19,7 +19,6 @@ mod server;
 mod source;
 mod waiting;
 mod way;
-mod wrong_tokens;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,14 +31,14 @@ use slab::Slab;
 
 pub use action::{Action, Ending};
 pub use incoming::Deliver;
-pub use ip::{
-    Assignment, Client, Elsewhere, Exhausted, IpService, Lease, Leases, Owner, StoredLease, own_address,
-};
+pub use ip::{Assignment, Elsewhere, Owner};
 pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;
 pub use masque::{Role, ServerShard, Target};
 pub use messages::Body;
 pub use request::RequestId;
+pub use server::ip_service::IpService;
+pub use server::lease::{Client, Exhausted, Lease, Leases, StoredLease, own_address};
 
 use crate::config::{EngineConfig, Protocol};
 use crate::drops::{DropReason, Ledger};
@@ -49,8 +48,8 @@ use crate::secret::Token;
 use crate::snapshot::{PathSnapshot, PeerSnapshot};
 use peer::Peer;
 use request::{Kind, Phase, Request};
+use server::wrong_tokens::WrongTokens;
 use waiting::WaitingRoom;
-use wrong_tokens::WrongTokens;
 
 /// Both roles' state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
 struct State {

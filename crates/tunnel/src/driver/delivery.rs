@@ -12,7 +12,7 @@ use quic::Path;
 use tunnel_proto::{Account, Deliver, DropReason, RequestId};
 
 use super::Parcel;
-use super::ip::end::TunEnd;
+use super::tun::end::TunEnd;
 use crate::limits;
 
 /// IP and UDP headers, in bytes.

@@ -13,7 +13,7 @@ use crate::limits;
 /// The inner end of a request.
 pub(super) enum Inner {
     /// Server: a target that is being resolved or connected.
-    Opening(server::Opening),
+    Opening(server::targets::Opening),
     /// Server: a UDP socket connected to the target.
     Upstream(Box<UdpSocket>),
     /// Client: a source behind a UDP listener.

@@ -13,12 +13,12 @@ use masque::{HeaderList, MessageError, Role};
 use packet::checksum::ChecksumState;
 use quic::ConnectionKey;
 
-use super::lease::{Client, Lease};
-use super::service::IpService;
 use super::session::{IpSession, Owner};
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::engine::request::{Kind, Phase, Request, RequestId};
+use crate::engine::server::ip_service::IpService;
+use crate::engine::server::lease::{Client, Lease};
 use crate::engine::{Action, Deliver, Engine, State, owned, quarter};
 
 /// What a client's end was told.

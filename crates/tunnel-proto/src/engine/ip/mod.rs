@@ -8,8 +8,6 @@ mod bucket;
 mod control;
 mod egress;
 mod ingress;
-pub(super) mod lease;
-mod service;
 pub(super) mod session;
 
 use std::collections::HashMap;
@@ -21,13 +19,11 @@ use slab::Slab;
 
 pub use control::Assignment;
 pub use ingress::Elsewhere;
-pub use lease::{Client, Exhausted, Lease, Leases, StoredLease, own_address};
-pub use service::IpService;
 pub use session::Owner;
 
 use super::request::{Kind, Request, RequestId};
+use super::server::ip_service::IpService;
 use bucket::Bucket;
-use service::is_confined;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -94,6 +90,23 @@ fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
     match view.transport(packet) {
         [_, _, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
         _ => None,
+    }
+}
+
+/// Whether a packet with this address is never carried: multicast, broadcast, link-local, loopback and unspecified
+/// addresses mean something on one link or one machine only.
+fn is_confined(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            v4.is_multicast()
+                || v4.is_broadcast()
+                || v4.is_link_local()
+                || v4.is_loopback()
+                || v4.octets()[0] == 0
+        }
+        IpAddr::V6(v6) => {
+            v6.is_multicast() || v6.is_unicast_link_local() || v6.is_loopback() || v6.is_unspecified()
+        }
     }
 }
 

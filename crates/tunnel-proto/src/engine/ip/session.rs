@@ -6,8 +6,8 @@ use masque::ip::{IpCapsuleReader, Prefix, Routes};
 use masque::repair::RepairOffer;
 use masque::split::Splitter;
 
-use super::lease::Client;
 use crate::engine::repair::Repair;
+use crate::engine::server::lease::Client;
 
 /// Bytes that every IPv6 link carries (RFC 8200 section 5).
 const IPV6_MTU_MIN: usize = packet::limits::IPV6_MTU_MIN;

@@ -9,12 +9,12 @@ use packet_io::{Interest, UdpSocket};
 use quic::{CloseReason, ConnectError};
 use tunnel_proto::{AddressMove, ConnectAction, Reconnection, RequestId, ServerShard, Target};
 
-use super::delivery::udp_payload_ceiling;
-use super::ip::MTU_INTERVAL;
-use super::ip::client::{ClientHost, Way};
-use super::resolver::Answer;
 use super::stripes::SharedStripes;
-use super::{Inner, Role, Shard, Token};
+use super::tun::{ClientHost, Way};
+use crate::driver::delivery::udp_payload_ceiling;
+use crate::driver::resolver::Answer;
+use crate::driver::tun::MTU_INTERVAL;
+use crate::driver::{Inner, Role, Shard, Token};
 use crate::handle::{Failure, Notice};
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
@@ -31,7 +31,7 @@ enum AttemptError {
     Connect(#[from] ConnectError),
 }
 
-pub(super) struct Client {
+pub(in crate::driver) struct Client {
     reconnection: Reconnection,
     pin: [u8; 32],
     bind: Option<IpAddr>,
@@ -42,28 +42,28 @@ pub(super) struct Client {
     stripes: SharedStripes,
     server_shard: Option<ServerShard>,
     next_tick: Instant,
-    pub(super) tcp_listeners: Vec<(TcpListener, Target)>,
+    pub(in crate::driver) tcp_listeners: Vec<(TcpListener, Target)>,
     /// When a refused session was last told about.
-    pub(super) refusal_told: Option<Instant>,
+    pub(in crate::driver) refusal_told: Option<Instant>,
     /// The TUN device; `None` where there is none.
-    pub(super) ip: Option<ClientHost>,
+    pub(in crate::driver) ip: Option<ClientHost>,
     /// There are no forwards: without an IP session the client is of no use.
-    pub(super) carries_only_ip: bool,
+    pub(in crate::driver) carries_only_ip: bool,
     /// From when on an IP session is to be asked for, as soon as the other stripes let this one.
-    pub(super) ip_due: Option<Instant>,
+    pub(in crate::driver) ip_due: Option<Instant>,
     /// News of links, addresses and routes.
-    pub(super) monitor: Option<Monitor>,
+    pub(in crate::driver) monitor: Option<Monitor>,
     /// How the outer socket leaves this machine, where there is a TUN device.
-    pub(super) way: Option<Way>,
+    pub(in crate::driver) way: Option<Way>,
     /// The version of the device's routes that was last looked at.
-    pub(super) routes_seen: u64,
+    pub(in crate::driver) routes_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
-    pub(super) moved: AddressMove,
+    pub(in crate::driver) moved: AddressMove,
     next_ip_turn: Instant,
 }
 
 impl Client {
-    pub(super) fn new(
+    pub(in crate::driver) fn new(
         reconnection: Reconnection,
         pin: [u8; 32],
         bind: Option<IpAddr>,
@@ -95,21 +95,21 @@ impl Client {
     }
 
     /// The server's address that is tried or used.
-    pub(super) fn server_address(&self) -> Option<SocketAddr> {
+    pub(in crate::driver) fn server_address(&self) -> Option<SocketAddr> {
         self.reconnection.address()
     }
 
     /// The local address to use towards the server, where it was chosen.
-    pub(super) fn bind_address(&self) -> Option<SocketAddr> {
+    pub(in crate::driver) fn bind_address(&self) -> Option<SocketAddr> {
         self.bind.map(|ip| SocketAddr::new(ip, 0))
     }
 
-    pub(super) fn is_up(&self) -> bool {
+    pub(in crate::driver) fn is_up(&self) -> bool {
         self.reconnection.is_up()
     }
 
     /// The server's shard that this stripe is on, where it is up and the server says so; how often it was up again.
-    pub(super) fn whereabouts(&self) -> (Option<u8>, u64) {
+    pub(in crate::driver) fn whereabouts(&self) -> (Option<u8>, u64) {
         (
             self.server_shard.map(|shard| shard.index),
             self.reconnection.rejoins(),
@@ -117,15 +117,15 @@ impl Client {
     }
 
     /// Why the connection is about to be given up by us, for the line that people read.
-    pub(super) fn set_reason(&mut self, reason: &str) {
+    pub(in crate::driver) fn set_reason(&mut self, reason: &str) {
         self.reconnection.set_reason(reason);
     }
 
-    pub(super) fn state_name(&self) -> &'static str {
+    pub(in crate::driver) fn state_name(&self) -> &'static str {
         self.reconnection.state_name()
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::driver) fn poll_timeout(&self) -> Option<Instant> {
         let next = match self.ip {
             Some(_) => self.next_tick.min(self.next_ip_turn),
             None => self.next_tick,
@@ -137,14 +137,14 @@ impl Client {
 }
 
 impl Shard {
-    pub(super) fn client(&mut self) -> &mut Client {
+    pub(in crate::driver) fn client(&mut self) -> &mut Client {
         match &mut self.role {
             Role::Client(client) => client,
             Role::Server(_) => unreachable!("only a client's driver calls this"),
         }
     }
 
-    pub(super) fn client_turn(&mut self, now: Instant) {
+    pub(in crate::driver) fn client_turn(&mut self, now: Instant) {
         self.client().reconnection.handle_timeout(now);
         self.carry_out_connect_actions(now);
         if self.client().ip.is_some() && self.client().next_ip_turn <= now {
@@ -157,7 +157,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
+    pub(in crate::driver) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
         let reconnection = &mut self.client().reconnection;
         reconnection.handle_resolved(now, answer.purpose, &answer.addresses);
         self.carry_out_connect_actions(now);
@@ -213,7 +213,12 @@ impl Shard {
         Ok(())
     }
 
-    pub(super) fn tunnel_is_up(&mut self, now: Instant, rtt: Duration, shard: Option<ServerShard>) {
+    pub(in crate::driver) fn tunnel_is_up(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        shard: Option<ServerShard>,
+    ) {
         let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
         let client = self.client();
         let address = client.reconnection.address().expect("an address was tried");
@@ -253,7 +258,7 @@ impl Shard {
     }
 
     /// The sibling that takes this shard's local traffic: only while its own stripe is down and a sibling's is up.
-    pub(super) fn stand_in(&self, now: Instant) -> Option<usize> {
+    pub(in crate::driver) fn stand_in(&self, now: Instant) -> Option<usize> {
         match &self.role {
             Role::Client(client) if client.reconnection.wants_stand_in(now) => {
                 client.stripes.lock().stand_in(client.index)
@@ -262,13 +267,13 @@ impl Shard {
         }
     }
 
-    pub(super) fn token_refused(&mut self, status: u16) {
+    pub(in crate::driver) fn token_refused(&mut self, status: u16) {
         self.failure = Some(Failure::Refused(format!(
             "the server refused the token (HTTP status {status}): ask its owner for a new link"
         )));
     }
 
-    pub(super) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
+    pub(in crate::driver) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
         if *reason == CloseReason::WrongPin {
             self.failure = Some(Failure::Refused(reason.to_string()));
             return;

@@ -10,10 +10,10 @@ use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter,
 use packet_io::{InterfaceName, UdpSocket};
 use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
 
-use super::device::{Device, failure};
-use super::end::TunEnd;
-use super::host_prefix;
 use crate::config::ClientTun;
+use crate::driver::tun::device::{Device, failure};
+use crate::driver::tun::end::TunEnd;
+use crate::driver::tun::host_prefix;
 use crate::driver::{Role, Shard, outer};
 use crate::handle::{Failure, Notice};
 use crate::limits;
@@ -238,7 +238,7 @@ impl Shard {
     }
 
     /// The server told addresses and routes.
-    pub(super) fn assigned(&mut self, now: Instant, assignment: Assignment) {
+    pub(in crate::driver) fn assigned(&mut self, now: Instant, assignment: Assignment) {
         let Some(host) = self.client_host() else { return };
         let packet_max = self.engine.packet_max_at_most();
         match host.assigned(now, self.neighbours.own(), &assignment, packet_max) {
@@ -254,7 +254,7 @@ impl Shard {
     }
 
     /// The session is over. Where the connection has not ended with it, it is asked for again.
-    pub(super) fn ip_lost(&mut self, now: Instant) {
+    pub(in crate::driver) fn ip_lost(&mut self, now: Instant) {
         if let Role::Client(client) = &mut self.role {
             client.ip_due = Some(now + limits::IP_RETRY);
         }
@@ -265,7 +265,7 @@ impl Shard {
     }
 
     /// The server refused the session: for now, or for good.
-    pub(super) fn ip_refused(&mut self, now: Instant, status: u16, error: Option<ProxyError>) {
+    pub(in crate::driver) fn ip_refused(&mut self, now: Instant, status: u16, error: Option<ProxyError>) {
         let Role::Client(client) = &mut self.role else {
             return;
         };

@@ -8,28 +8,28 @@ use packet_io::{Interest, Poller, UdpSocket};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{Ending, Protocol, ProxyError, RequestId, Target, TargetRules};
 
-use super::ip::MTU_INTERVAL;
-use super::ip::server::ServerHost;
-use super::resolver::Answer;
-use super::{Inner, Relay, Role, Shard, Token, outer};
+use super::tun::ServerHost;
+use crate::driver::resolver::Answer;
+use crate::driver::tun::MTU_INTERVAL;
+use crate::driver::{Inner, Relay, Role, Shard, Token, outer};
 use crate::limits;
 
 /// What a server's driver knows besides.
-pub(super) struct Server {
+pub(in crate::driver) struct Server {
     rules: TargetRules,
     own_addresses: Option<(Instant, Vec<IpAddr>)>,
     next_sweep: Instant,
     /// Numbers the resolutions, so that a late answer never meets a reused request.
     resolutions: u64,
     /// The TUN device; `None` where there is none.
-    pub(super) ip: Option<ServerHost>,
+    pub(in crate::driver) ip: Option<ServerHost>,
     /// When it was last told that the pools are exhausted.
-    pub(super) exhaustion_told: Option<Instant>,
+    pub(in crate::driver) exhaustion_told: Option<Instant>,
     next_ip_turn: Instant,
 }
 
 impl Server {
-    pub(super) fn new(rules: TargetRules, now: Instant) -> Self {
+    pub(in crate::driver) fn new(rules: TargetRules, now: Instant) -> Self {
         Self {
             rules,
             own_addresses: None,
@@ -41,7 +41,7 @@ impl Server {
         }
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::driver) fn poll_timeout(&self) -> Option<Instant> {
         Some(match self.ip {
             Some(_) => self.next_sweep.min(self.next_ip_turn),
             None => self.next_sweep,
@@ -50,7 +50,7 @@ impl Server {
 }
 
 /// A target on its way: resolving, then its addresses tried one after the other.
-pub(super) struct Opening {
+pub(in crate::driver) struct Opening {
     protocol: Protocol,
     port: u16,
     resolution: u64,
@@ -63,7 +63,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub(super) fn close(self, poller: &Poller) {
+    pub(in crate::driver) fn close(self, poller: &Poller) {
         if let Some(socket) = self.connecting {
             // Closing it does the same.
             let _ = poller.remove(&socket);
@@ -73,7 +73,13 @@ impl Opening {
 
 impl Shard {
     /// An authorized request wants a target.
-    pub(super) fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
+    pub(in crate::driver) fn open_target(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        protocol: Protocol,
+        target: &Target,
+    ) {
         if protocol == Protocol::Tcp && !self.tcp_opened() {
             self.tcp.failed += 1;
             return self.engine.refuse(id, ProxyError::ConnectionLimitReached);
@@ -107,7 +113,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
+    pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
             return;
@@ -223,7 +229,7 @@ impl Shard {
     }
 
     /// A connecting TCP socket has a result.
-    pub(super) fn target_ready(&mut self, now: Instant, id: RequestId) {
+    pub(in crate::driver) fn target_ready(&mut self, now: Instant, id: RequestId) {
         let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
             return;
         };
@@ -261,7 +267,7 @@ impl Shard {
     }
 
     /// Gives up addresses that take too long.
-    pub(super) fn server_turn(&mut self, now: Instant) {
+    pub(in crate::driver) fn server_turn(&mut self, now: Instant) {
         let Role::Server(server) = &mut self.role else {
             return;
         };
@@ -301,7 +307,7 @@ impl Shard {
     }
 
     /// The engine has ended a request.
-    pub(super) fn request_ended(&mut self, id: RequestId, ending: &Ending) {
+    pub(in crate::driver) fn request_ended(&mut self, id: RequestId, ending: &Ending) {
         if let Some(Some(Inner::Opening(opening))) = self.inner.get(id.index())
             && opening.protocol == Protocol::Tcp
         {

@@ -9,15 +9,15 @@ use masque::response::{self, ProxyError};
 use masque::{Code, HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
-use super::request::{Kind, Offers, Phase, RequestId};
-use super::{Action, Deliver, Ending, Engine};
 use crate::config::{Oversize, Protocol};
+use crate::engine::request::{Kind, Offers, Phase, RequestId};
+use crate::engine::{Action, Deliver, Ending, Engine};
 use crate::limits;
 use crate::secret::Token;
 
 impl Engine {
     /// The headers of a request have come.
-    pub(super) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
+    pub(in crate::engine) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
         let Some(connection) = self
             .state
             .requests
@@ -76,11 +76,11 @@ impl Engine {
         self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), offers);
     }
 
-    pub(super) fn has_path_segment(&self, segment: &str) -> bool {
+    pub(in crate::engine) fn has_path_segment(&self, segment: &str) -> bool {
         any(&self.state.tokens, |token| token.matches_path_segment(segment))
     }
 
-    pub(super) fn holds_token(&self, credential: &Credential) -> bool {
+    pub(in crate::engine) fn holds_token(&self, credential: &Credential) -> bool {
         match credential {
             Credential::Bearer(text) => any(&self.state.tokens, |token| token.matches(text)),
             Credential::None | Credential::Malformed => false,
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// A valid token has come over this connection: it gets a user's credit.
-    pub(super) fn recognise(&mut self, connection: ConnectionKey) {
+    pub(in crate::engine) fn recognise(&mut self, connection: ConnectionKey) {
         self.endpoint.authenticate(connection);
         if let Some(peer) = self.state.peer(connection) {
             peer.authenticated = true;
@@ -205,12 +205,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
+    pub(in crate::engine) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
         *self.state.refused.entry(status.to_string()).or_default() += 1;
         self.answer_and_end(id, list);
     }
 
-    pub(super) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
+    pub(in crate::engine) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
         self.send_headers(id, list);
         let unsent = self
             .state
@@ -225,7 +225,7 @@ impl Engine {
         self.state.end(id, Ending::Finished);
     }
 
-    pub(super) fn count_wrong_token(
+    pub(in crate::engine) fn count_wrong_token(
         &mut self,
         now: Instant,
         connection: ConnectionKey,
@@ -250,7 +250,7 @@ impl Engine {
     }
 
     /// Takes the place of one more UDP session, for which the idlest one has to go where there is none.
-    pub(super) fn reserve_session(&mut self) {
+    pub(in crate::engine) fn reserve_session(&mut self) {
         while !self.state.sessions.take() {
             let idlest = self
                 .state

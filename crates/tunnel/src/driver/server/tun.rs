@@ -15,10 +15,10 @@ use tunnel_proto::{
     own_address,
 };
 
-use super::device::{Device, failure};
-use super::end::TunEnd;
-use super::host_prefix;
 use crate::config::ServerTun;
+use crate::driver::tun::device::{Device, failure};
+use crate::driver::tun::end::TunEnd;
+use crate::driver::tun::host_prefix;
 use crate::driver::{Parcel, Role, Shard};
 use crate::handle::{Failure, Notice};
 use crate::limits;
@@ -138,7 +138,7 @@ impl ServerHost {
     }
 
     /// Which other shard takes the packets of a flow to this destination: the same one as long as its sessions live.
-    pub(super) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
+    pub(in crate::driver) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
         let state = self.lock();
         let shards = state.whereabouts.get(&elsewhere.destination)?;
         let others: Vec<usize> = shards.iter().copied().filter(|shard| *shard != own).collect();
@@ -258,7 +258,7 @@ impl Shard {
     }
 
     /// A client wants an IP session.
-    pub(super) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+    pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
         let own = self.neighbours.own();
         let Some(host) = self.server_host() else {
             return self.engine.refuse(id, ProxyError::ProxyInternalError);
@@ -300,7 +300,7 @@ impl Shard {
     }
 
     /// A session is over.
-    pub(super) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
+    pub(in crate::driver) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
         let own = self.neighbours.own();
         let Some(host) = self.server_host() else { return };
         let mut state = host.lock();

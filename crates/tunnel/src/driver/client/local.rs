@@ -6,7 +6,7 @@ use std::time::Instant;
 use packet_io::Interest;
 use tunnel_proto::{Ending, Protocol, ProxyError, RequestId};
 
-use super::{Inner, Parcel, Relay, Role, Shard, Token};
+use crate::driver::{Inner, Parcel, Relay, Role, Shard, Token};
 use crate::handle::Notice;
 use crate::limits;
 
@@ -15,7 +15,12 @@ const ACCEPTS_PER_TURN: usize = 64;
 
 impl Shard {
     /// A source that was not heard before.
-    pub(super) fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
+    pub(in crate::driver) fn new_session(
+        &mut self,
+        now: Instant,
+        index: usize,
+        source: SocketAddr,
+    ) -> RequestId {
         let target = self.udp_listeners[index].target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
         self.insert_inner(
@@ -29,7 +34,7 @@ impl Shard {
         id
     }
 
-    pub(super) fn accept_tcp(&mut self, now: Instant, index: usize) {
+    pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, index: usize) {
         let sibling = self.stand_in(now);
         for _ in 0..ACCEPTS_PER_TURN {
             let Some((listener, _)) = self.client().tcp_listeners.get(index) else {
@@ -65,7 +70,7 @@ impl Shard {
     }
 
     /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
-    pub(super) fn adopt(&mut self, now: Instant, index: usize, stream: TcpStream) {
+    pub(in crate::driver) fn adopt(&mut self, now: Instant, index: usize, stream: TcpStream) {
         let Some((_, target)) = self.client().tcp_listeners.get(index) else {
             return;
         };
@@ -85,7 +90,7 @@ impl Shard {
     }
 
     /// The server has opened the target.
-    pub(super) fn established(&mut self, id: RequestId) {
+    pub(in crate::driver) fn established(&mut self, id: RequestId) {
         if let Some(relay) = self.relay(id) {
             relay.open = true;
             relay.body_is_readable();
@@ -93,7 +98,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn session_refused(
+    pub(in crate::driver) fn session_refused(
         &mut self,
         now: Instant,
         id: RequestId,
@@ -107,7 +112,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
+    pub(in crate::driver) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
         if let Ending::Refused { status, error } = ending
             && matches!(self.inner.get(id.index()), Some(Some(Inner::Tcp(_))))
         {
@@ -121,7 +126,7 @@ impl Shard {
     }
 
     /// Warns, not more often than every few seconds.
-    pub(super) fn tell_refused(&mut self, now: Instant, text: String) {
+    pub(in crate::driver) fn tell_refused(&mut self, now: Instant, text: String) {
         let client = self.client();
         if client
             .refusal_told
@@ -133,7 +138,7 @@ impl Shard {
     }
 
     /// No new local connections; what runs goes on.
-    pub(super) fn stop_accepting(&mut self) {
+    pub(in crate::driver) fn stop_accepting(&mut self) {
         if let Role::Client(client) = &self.role {
             for (listener, _) in &client.tcp_listeners {
                 // Its last descriptor is closed soon.

@@ -9,10 +9,10 @@ use masque::response;
 use masque::{Code, HeaderList, Role, ServerShard, Target};
 use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
 
-use super::request::{Kind, Offers, Phase, Request, RequestId};
-use super::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
+use crate::engine::request::{Kind, Offers, Phase, Request, RequestId};
+use crate::engine::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
 use crate::limits;
 
 /// Context that a client offers for split payloads: clients take even numbers (RFC 9298 section 4).
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// The server's SETTINGS have come: the token check goes first, then everything that waits.
-    pub(super) fn begin_session(&mut self, now: Instant, connection: ConnectionKey) {
+    pub(in crate::engine) fn begin_session(&mut self, now: Instant, connection: ConnectionKey) {
         if self.current != Some(connection) {
             return;
         }
@@ -127,7 +127,7 @@ impl Engine {
     }
 
     /// Sends what waits, while the server allows more streams.
-    pub(super) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
+    pub(in crate::engine) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
         if self.state.role != Role::Client || self.current != Some(connection) || self.holds_requests {
             return;
         }
@@ -146,7 +146,12 @@ impl Engine {
     }
 
     /// Whether the request has left, or was refused for good.
-    pub(super) fn send_request(&mut self, now: Instant, connection: ConnectionKey, id: RequestId) -> bool {
+    pub(in crate::engine) fn send_request(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        id: RequestId,
+    ) -> bool {
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         let Some(peer) = self.state.peer(connection) else {
             return false;
@@ -200,7 +205,7 @@ impl Engine {
     }
 
     /// The response to a request has come.
-    pub(super) fn answered(
+    pub(in crate::engine) fn answered(
         &mut self,
         now: Instant,
         id: RequestId,

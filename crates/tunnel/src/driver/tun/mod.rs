@@ -1,33 +1,32 @@
 //! IP packets between the engine and the TUN device, and what an IP session needs of the host around it.
 //!
 //! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes and
-//! MTU ([`client::ClientHost`]), a server's its leases and the way to each client's shard ([`server::ServerHost`]).
+//! MTU ([`super::client::tun::ClientHost`]), a server's its leases and the way to each client's shard ([`super::server::tun::ServerHost`]).
 
-pub(super) mod client;
 pub(super) mod device;
 pub(super) mod end;
-pub(super) mod server;
 
 use std::time::{Duration, Instant};
 
 use packet_io::{Interest, VNET_HEADER_BYTES};
 use tunnel_proto::{Action, Elsewhere, Prefix};
 
-use super::{Parcel, Role, Shard, Token};
+use super::{Parcel, Role, Shard};
+use crate::driver::poll_token::Token;
 use crate::handle::Failure;
 use crate::limits;
 
 /// How often the MTU of the device is held against what the paths carry.
-pub(super) const MTU_INTERVAL: Duration = Duration::from_millis(100);
+pub(in crate::driver) const MTU_INTERVAL: Duration = Duration::from_millis(100);
 
 /// As the host writes it.
-fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
+pub(in crate::driver) fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
     host::Prefix::new(prefix.address(), prefix.length())
 }
 
 impl Shard {
     /// One batch of the TUN queue.
-    pub(super) fn read_tun(&mut self, now: Instant) {
+    pub(in crate::driver) fn read_tun(&mut self, now: Instant) {
         let Some(tun) = &mut self.delivery.tun else {
             return;
         };
@@ -93,7 +92,7 @@ impl Shard {
     }
 
     /// A packet that another shard read.
-    pub(super) fn take_handed_packet(
+    pub(in crate::driver) fn take_handed_packet(
         &mut self,
         now: Instant,
         header: &[u8; VNET_HEADER_BYTES],
@@ -107,7 +106,7 @@ impl Shard {
     }
 
     /// Writes the packets that were collected for the TUN.
-    pub(super) fn flush_packets(&mut self) {
+    pub(in crate::driver) fn flush_packets(&mut self) {
         let Some(tun) = &mut self.delivery.tun else {
             return;
         };
@@ -118,7 +117,7 @@ impl Shard {
     }
 
     /// Has the poller watch the TUN queue, or not.
-    pub(super) fn watch_tun(&mut self, watch: bool) {
+    pub(in crate::driver) fn watch_tun(&mut self, watch: bool) {
         let Some(tun) = &mut self.delivery.tun else {
             return;
         };
@@ -143,7 +142,7 @@ impl Shard {
     }
 
     /// What the engine asks for IP sessions.
-    pub(super) fn carry_out_ip(&mut self, now: Instant, action: Action) {
+    pub(in crate::driver) fn carry_out_ip(&mut self, now: Instant, action: Action) {
         match action {
             Action::Lease { request, owner } => self.lease(now, request, owner),
             Action::LeaseOver { owner, addresses } => self.lease_over(owner, &addresses),

@@ -1,0 +1,3 @@
+//! What only a client's engine does.
+
+mod requests;
