@@ -13,7 +13,7 @@ use quic::{ConnectionKey, Path, Receiver};
 
 use super::repair::Repair;
 use super::request::{Kind, Phase, RequestId};
-use super::{State, WaitingRoom};
+use super::{Role, State, WaitingRoom};
 use crate::drops::DropReason;
 
 /// The driver's side of the egress path.
@@ -35,13 +35,13 @@ pub trait Deliver {
 }
 
 /// Takes QUIC's datagrams while a batch is handled.
-pub(super) struct Incoming<'a, D> {
+pub(super) struct Incoming<'a, R: Role, D> {
     pub(super) now: Instant,
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut State<R>,
     pub(super) deliver: &'a mut D,
 }
 
-impl<D: Deliver> Receiver for Incoming<'_, D> {
+impl<R: Role, D: Deliver> Receiver for Incoming<'_, R, D> {
     fn datagram(&mut self, connection: ConnectionKey, payload: Bytes) {
         self.state.ledger.egress.accepted += 1;
         self.state
@@ -57,7 +57,7 @@ impl<D: Deliver> Receiver for Incoming<'_, D> {
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     /// One HTTP Datagram; it is counted as accepted already.
     fn take_datagram(
         &mut self,

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use masque::capsule::{self, Capsule};
-use masque::{Code, Item, MessageError, Role};
+use masque::{Code, Item, MessageError};
 use quic::{ConnectionKey, Direction, Read, StreamError, StreamId};
 
 use super::request::{Kind, Phase, Request, RequestId};
-use super::{Action, Deliver, Ending, Engine, State, masque_code, owned, quarter};
+use super::{Action, Deliver, Ending, Engine, Role, State, masque_code, owned, quarter};
 use crate::drops::DropReason;
 use crate::limits;
 
@@ -25,7 +25,7 @@ pub enum Body {
     Reset,
 }
 
-impl Engine {
+impl<R: Role> Engine<R> {
     pub(super) fn take_stream(
         &mut self,
         now: Instant,
@@ -33,14 +33,8 @@ impl Engine {
         stream: StreamId,
         deliver: &mut impl Deliver,
     ) {
-        if stream.direction() == Direction::Bidirectional && self.state.role == Role::Server {
-            let mut request = Request::new(Role::Server, Kind::Undecided, Phase::Headers, now);
-            request.connection = Some(connection);
-            request.stream = Some(stream);
-            let id = self.state.insert_request(request);
-            if let Some(peer) = self.state.peer(connection) {
-                peer.requests.insert(quarter(stream), id);
-            }
+        if stream.direction() == Direction::Bidirectional {
+            R::request_stream_opened(&mut self.state, now, connection, stream);
         }
         self.read_stream(now, connection, stream, deliver);
     }
@@ -113,13 +107,8 @@ impl Engine {
         }
         while let Some(event) = self.state.peer(connection).and_then(|peer| peer.h3.poll_event()) {
             match event {
-                masque::Event::Settings(_) if self.state.role == Role::Client => {
-                    self.begin_session(now, connection)
-                }
-                masque::Event::Goaway(_) if self.current == Some(connection) => {
-                    self.state.actions.push_back(Action::GoingAway);
-                }
-                masque::Event::Settings(_) | masque::Event::Goaway(_) => {}
+                masque::Event::Settings(_) => R::settings_received(self, now, connection),
+                masque::Event::Goaway(_) => R::goaway_received(&mut self.state, connection),
             }
         }
     }
@@ -128,10 +117,9 @@ impl Engine {
     fn read_message(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
         loop {
             match self.next_item(id) {
-                Ok(Next::Item(Item::Headers(list))) => match self.state.role {
-                    Role::Server => self.judge(now, id, &list),
-                    Role::Client => self.answered(now, id, &list, deliver),
-                },
+                Ok(Next::Item(Item::Headers(list))) => {
+                    R::headers_received(self, now, id, &list, deliver);
+                }
                 Ok(Next::Item(Item::Data(bytes))) => {
                     self.state.take_content(now, id, bytes.clone(), deliver);
                     if let Err(error) = self.take_capsules(now, id, bytes, deliver) {
@@ -139,8 +127,7 @@ impl Engine {
                     }
                 }
                 Ok(Next::Item(Item::Trailers(_))) => {}
-                // Addresses and routes that came together are told together.
-                Ok(Next::Blocked) => return self.state.tell_news(id),
+                Ok(Next::Blocked) => return R::content_read(&mut self.state, id),
                 Ok(Next::Finished) => return self.peer_finished(id),
                 Err(error) => return self.fail(id, error),
             }
@@ -460,7 +447,7 @@ impl From<MessageError> for Failure {
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     /// The driver shall read a TCP forward's content; until it has read all, its reader counts as standing.
     pub(super) fn announce_body(&mut self, id: RequestId) {
         self.set_unread(id, true);

@@ -15,6 +15,7 @@ mod peer;
 mod queue;
 mod repair;
 mod request;
+mod role;
 mod server;
 mod source;
 mod waiting;
@@ -29,44 +30,42 @@ use packet::Ecn;
 use quic::{CloseReason, ConnectionKey, Event, Outbox, Path};
 use slab::Slab;
 
-pub use action::{Action, Ending};
+pub use action::{Action, ClientAction, Ending, ServerAction};
+pub use client::Client;
+pub use client::ip::Assignment;
 pub use incoming::Deliver;
-pub use ip::{Assignment, Elsewhere, Owner};
+pub use ip::Owner;
 pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;
-pub use masque::{Role, ServerShard, Target};
+pub use masque::{ServerShard, Target};
 pub use messages::Body;
 pub use request::RequestId;
+pub use role::Role;
+pub use server::Server;
+pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
-pub use server::lease::{Client, Exhausted, Lease, Leases, StoredLease, own_address};
+pub use server::lease::{ClientIdentity, Exhausted, Lease, Leases, StoredLease, own_address};
 
-use crate::config::{EngineConfig, Protocol};
+use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
 use crate::room::Room;
-use crate::secret::Token;
 use crate::snapshot::{PathSnapshot, PeerSnapshot};
 use peer::Peer;
-use request::{Kind, Phase, Request};
-use server::wrong_tokens::WrongTokens;
+use request::{Phase, Request};
 use waiting::WaitingRoom;
 
-/// Both roles' state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
-struct State {
-    role: Role,
+/// The state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
+pub struct State<R: Role> {
+    role: R,
     config: EngineConfig,
-    /// Server: what opens it.
-    tokens: Vec<Token>,
-    /// Client: what we show.
-    bearer: String,
     peers: Vec<Option<Peer>>,
     requests: Slab<Request>,
     ledger: Ledger,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<R::Action>>,
     arena: BytesMut,
     /// Client: datagrams of sessions whose request has not been sent.
     waiting: WaitingRoom<RequestId>,
-    wrong_tokens: WrongTokens,
     /// Connections whose peer broke a rule that ends them.
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
@@ -75,85 +74,47 @@ struct State {
     closing: usize,
     /// No new requests are taken.
     draining: bool,
-    refused: std::collections::BTreeMap<String, u64>,
     udp_sessions: u64,
     connections_total: u64,
     sessions_total: u64,
     /// Room for UDP sessions: every one that has not ended holds a place.
     sessions: Room,
-    /// Server: which shard of how many this is.
-    shard: ServerShard,
     ip: ip::IpState,
     repair: repair::RepairState,
 }
 
 /// One shard's tunnel.
-pub struct Engine {
+pub struct Engine<R: Role> {
     endpoint: quic::Endpoint,
-    state: State,
-    /// Client: the connection that requests go out on.
-    current: Option<ConnectionKey>,
-    /// Client: the server as requests name it.
-    authority: String,
-    /// Client: requests wait after the token check until the driver says that the connection stays.
-    asks_to_stay: bool,
-    /// Client: nothing but the token check goes out on the current connection.
-    holds_requests: bool,
+    state: State<R>,
     next_sweep: Option<Instant>,
 }
 
-impl Engine {
-    /// A server's engine that `tokens` open.
-    #[must_use]
-    pub fn server(endpoint: quic::Endpoint, tokens: Vec<Token>, config: EngineConfig) -> Self {
-        Self::new(endpoint, Role::Server, tokens, String::new(), config)
-    }
-
-    /// A client's engine that shows `token`.
-    #[must_use]
-    pub fn client(endpoint: quic::Endpoint, token: &Token, config: EngineConfig) -> Self {
-        Self::new(endpoint, Role::Client, Vec::new(), token.reveal(), config)
-    }
-
-    fn new(
-        endpoint: quic::Endpoint,
-        role: Role,
-        tokens: Vec<Token>,
-        bearer: String,
-        config: EngineConfig,
-    ) -> Self {
+impl<R: Role> Engine<R> {
+    fn new(endpoint: quic::Endpoint, role: R, config: EngineConfig) -> Self {
         let state = State {
             role,
             config,
-            tokens,
-            bearer,
             peers: Vec::new(),
             requests: Slab::new(),
             ledger: Ledger::default(),
             actions: VecDeque::new(),
             arena: BytesMut::new(),
             waiting: WaitingRoom::new(limits::WAITING_BYTES_MAX),
-            wrong_tokens: WrongTokens::new(1),
             broken: Vec::new(),
             unread_changed: Vec::new(),
             closing: 0,
             draining: false,
-            refused: std::collections::BTreeMap::new(),
             udp_sessions: 0,
             connections_total: 0,
             sessions_total: 0,
             sessions: Room::whole(limits::UDP_SESSIONS_MAX),
-            shard: ServerShard { index: 0, count: 1 },
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
         };
         Self {
             endpoint,
             state,
-            current: None,
-            authority: String::new(),
-            asks_to_stay: false,
-            holds_requests: false,
             next_sweep: None,
         }
     }
@@ -162,10 +123,8 @@ impl Engine {
     /// [`Engine::stay`] when requests may follow the token check.
     #[must_use]
     pub fn sharded(mut self, shard: ServerShard, sessions: Room) -> Self {
-        self.asks_to_stay = shard.count > 1;
-        self.state.shard = shard;
+        self.state.role.set_shard(shard);
         self.state.sessions = sessions;
-        self.state.wrong_tokens = WrongTokens::new(shard.count);
         self
     }
 
@@ -223,13 +182,13 @@ impl Engine {
                 connection, stream, ..
             } => self.stopped_stream(connection, stream),
             Event::StreamFinished { connection, stream } => self.stream_acknowledged(connection, stream),
-            Event::StreamsAvailable { connection, .. } => self.send_queued_requests(now, connection),
+            Event::StreamsAvailable { connection, .. } => R::streams_available(self, now, connection),
         }
     }
 
     /// The handshake is complete: our three unidirectional streams open (RFC 9114 section 6.2).
     fn greet(&mut self, now: Instant, connection: ConnectionKey) {
-        let mut peer = Peer::new(self.state.role, connection);
+        let mut peer = Peer::new(R::HTTP, connection);
         for bytes in peer.h3.opening_streams() {
             let Some(stream) = self
                 .endpoint
@@ -292,10 +251,7 @@ impl Engine {
                 u64::from(peer.reassembler.waiting()),
             );
         }
-        if self.current == Some(connection) {
-            self.current = None;
-            self.state.actions.push_back(Action::Lost { reason });
-        }
+        R::connection_lost(&mut self.state, connection, reason);
     }
 
     /// Closes the connections whose peer broke a rule of HTTP/3.
@@ -307,7 +263,7 @@ impl Engine {
     }
 
     /// The next thing that the driver has to do.
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub fn poll_action(&mut self) -> Option<Action<R::Action>> {
         self.state.actions.pop_front()
     }
 
@@ -360,6 +316,7 @@ impl Engine {
             self.close_stream(RequestId(id));
             self.state.end(RequestId(id), ending);
         }
+        R::sweep(self, now);
         self.state.rest_repair(now);
         let expired = self.state.waiting.expire(now, |_| limits::WAITING_TIME_MAX);
         self.state.ledger.ingress.drop(DropReason::NoTunnel, expired);
@@ -367,10 +324,6 @@ impl Engine {
             let Some(peer) = self.state.peers[index].as_mut() else {
                 continue;
             };
-            if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
-                self.endpoint
-                    .close(now, peer.connection, masque_code(masque::Code::NoError), b"");
-            }
             let measured = self
                 .endpoint
                 .report(peer.connection)
@@ -437,9 +390,23 @@ impl Engine {
             .flatten()
             .map(|peer| peer.connection)
             .collect();
-        for connection in connections.into_iter().chain(self.current) {
+        for connection in connections.into_iter().chain(self.state.role.connecting()) {
             self.endpoint
                 .close(now, connection, masque_code(masque::Code::NoError), b"");
+        }
+    }
+
+    /// Refuses new requests from here on, and tells the peers so (RFC 9114 section 5.2).
+    pub fn start_drain(&mut self) {
+        self.state.draining = true;
+        for peer in self.state.peers.iter().flatten() {
+            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
+            if let Some(control) = peer.own_streams.first() {
+                // Where even a few bytes find no credit, the peer learns it from the refusals.
+                let _ = self
+                    .endpoint
+                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
+            }
         }
     }
 
@@ -482,19 +449,13 @@ impl Engine {
         ]
     }
 
-    /// Requests refused before a valid token, by status.
-    #[must_use]
-    pub fn refused_requests(&self) -> std::collections::BTreeMap<String, u64> {
-        self.state.refused.clone()
-    }
-
     /// The remote address of a connection, for tests and logs.
     pub fn remote(&mut self, connection: ConnectionKey) -> Option<SocketAddr> {
         self.endpoint.report(connection).map(|report| report.remote)
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     fn peer(&mut self, connection: ConnectionKey) -> Option<&mut Peer> {
         self.peers.get_mut(connection.index())?.as_mut()
     }
@@ -544,7 +505,7 @@ impl State {
                 .egress
                 .drop(DropReason::ReassemblyExpired, u64::from(fragments));
         }
-        self.forget_ip(id);
+        R::ip_session_ended(self, id);
         self.forget_repair(id);
         let request = &self.requests[id.0];
         if request.known_to_driver {
@@ -555,7 +516,23 @@ impl State {
     }
 }
 
-impl Engine {
+impl<R: Role> Engine<R> {
+    /// Reserves a place for one more UDP session; evicts the idlest one if none is free.
+    fn reserve_session(&mut self) {
+        while !self.state.sessions.take() {
+            let idlest = self
+                .state
+                .requests
+                .iter()
+                .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
+                .min_by_key(|(_, request)| request.last_active)
+                .map(|(id, _)| RequestId(id))
+                .expect("a shard without sessions finds its guaranteed room");
+            self.close_stream(idlest);
+            self.state.end(idlest, Ending::Idle);
+        }
+    }
+
     /// The driver has forgotten an ended request; its ID may be used again.
     pub fn release(&mut self, id: RequestId) {
         let ended = self
@@ -567,15 +544,6 @@ impl Engine {
         if ended {
             self.state.requests.remove(id.0);
         }
-    }
-
-    /// Which protocol a request is for.
-    #[must_use]
-    pub fn protocol(&self, id: RequestId) -> Option<Protocol> {
-        self.state.requests.get(id.0).map(|request| match request.kind {
-            Kind::Udp { .. } => Protocol::Udp,
-            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => Protocol::Tcp,
-        })
     }
 }
 

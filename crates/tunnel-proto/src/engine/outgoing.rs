@@ -10,12 +10,12 @@ use super::queue::{FlowId, NoRoom, Queued};
 use super::repair::{Repair, Repairing};
 use super::request::{Kind, Phase, RequestId};
 use super::way::{Way, append};
-use super::{Engine, State, quarter};
+use super::{Engine, Role, State, quarter};
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::limits;
 
-impl Engine {
+impl<R: Role> Engine<R> {
     /// Takes a batch of datagrams of one inner socket for the session `id`, in order.
     ///
     /// What cannot be queued is dropped and counted.
@@ -90,7 +90,7 @@ impl Engine {
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     /// Queues one datagram of a session with a stream; it is counted as accepted already.
     fn enqueue(&mut self, now: Instant, id: RequestId, payload: &[u8]) {
         let ingress = &mut self.ledger.ingress;

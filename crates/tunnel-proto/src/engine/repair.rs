@@ -16,7 +16,7 @@ use super::peer::Peer;
 use super::queue::FlowId;
 use super::request::{Kind, RequestId};
 use super::way::Way;
-use super::{Deliver, Engine, State, quarter};
+use super::{Deliver, Engine, Role, State, quarter};
 use crate::drops::DropReason;
 use crate::limits;
 
@@ -164,7 +164,7 @@ impl RepairState {
     }
 }
 
-impl Engine {
+impl<R: Role> Engine<R> {
     /// Runs what is due of repair.
     pub(super) fn handle_repair_timeout(&mut self, now: Instant) {
         let state = &mut self.state.repair;
@@ -203,7 +203,7 @@ impl Engine {
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     /// Client: what its requests offer (REPAIR-1).
     pub(super) fn repair_offer(&self) -> Option<RepairOffer> {
         let latency_ms = u16::try_from(self.config.repair?.as_millis()).unwrap_or(u16::MAX);

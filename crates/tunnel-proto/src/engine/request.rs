@@ -102,7 +102,7 @@ pub(crate) struct Offers {
 }
 
 #[derive(Debug)]
-pub(crate) struct Request {
+pub struct Request {
     pub(crate) connection: Option<ConnectionKey>,
     pub(crate) stream: Option<StreamId>,
     pub(crate) kind: Kind,

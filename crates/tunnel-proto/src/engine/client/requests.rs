@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use masque::request as request_headers;
 use masque::response;
-use masque::{Code, HeaderList, Role, ServerShard, Target};
+use masque::{Code, HeaderList, ServerShard, Target};
 use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
 
+use super::Client;
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
 use crate::engine::request::{Kind, Offers, Phase, Request, RequestId};
-use crate::engine::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
+use crate::engine::role::Side;
+use crate::engine::{Action, ClientAction, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
 use crate::limits;
 
 /// Context that a client offers for split payloads: clients take even numbers (RFC 9298 section 4).
@@ -23,7 +25,7 @@ const SPLIT_CONTEXT: u64 = 2;
 const PROBE_HOST: &str = "0.0.0.0";
 const PROBE_PORT: u16 = 9;
 
-impl Engine {
+impl Engine<Client> {
     /// Begins a connection; [`Action::Up`], [`Action::TokenRefused`] or [`Action::Lost`] follows.
     ///
     /// # Errors
@@ -40,15 +42,15 @@ impl Engine {
         let key = self
             .endpoint
             .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
-        self.current = Some(key);
-        self.holds_requests = self.asks_to_stay;
-        self.authority = format!("{}:{}", bracketed(server_name), remote.port());
+        self.state.role.current = Some(key);
+        self.state.role.holds_requests = self.state.role.asks_to_stay;
+        self.state.role.authority = format!("{}:{}", bracketed(server_name), remote.port());
         Ok(())
     }
 
     /// Gives up the present connection, e.g. an attempt that takes too long; [`Action::Lost`] follows.
     pub fn disconnect(&mut self, now: Instant) {
-        if let Some(connection) = self.current {
+        if let Some(connection) = self.state.role.current {
             self.endpoint.close(now, connection, 0x100, b"");
         }
     }
@@ -62,27 +64,32 @@ impl Engine {
             Protocol::Udp => Kind::udp(self.offers(), false),
             Protocol::Tcp => Kind::Tcp,
         };
-        let mut request = Request::new(Role::Client, kind, Phase::Queued, now);
+        let mut request = Request::new(Client::HTTP, kind, Phase::Queued, now);
         request.target = Some(target);
         request.known_to_driver = true;
         let id = self.state.insert_request(request);
-        if let Some(connection) = self.current.filter(|_| !self.holds_requests) {
+        if let Some(connection) = self
+            .state
+            .role
+            .current
+            .filter(|_| !self.state.role.holds_requests)
+        {
             self.send_request(now, connection, id);
         }
         id
     }
 
     /// The server may have forgotten the connection: asks it for a sign of life, to which it answers with a reset then.
-    pub fn doubt(&mut self) {
-        if let Some(connection) = self.current {
+    pub fn probe(&mut self) {
+        if let Some(connection) = self.state.role.current {
             self.endpoint.local_address_changed(connection);
         }
     }
 
     /// After [`Action::Up`] of one of several shards: the connection stays, and what waits may go out on it.
     pub fn stay(&mut self, now: Instant) {
-        self.holds_requests = false;
-        if let Some(connection) = self.current {
+        self.state.role.holds_requests = false;
+        if let Some(connection) = self.state.role.current {
             self.send_queued_requests(now, connection);
         }
     }
@@ -96,7 +103,7 @@ impl Engine {
 
     /// The server's SETTINGS have come: the token check goes first, then everything that waits.
     pub(in crate::engine) fn begin_session(&mut self, now: Instant, connection: ConnectionKey) {
-        if self.current != Some(connection) {
+        if self.state.role.current != Some(connection) {
             return;
         }
         let takes_connect_udp = self
@@ -106,12 +113,15 @@ impl Engine {
         if takes_connect_udp == Some(false) {
             self.endpoint
                 .close(now, connection, masque_code(Code::NoError), b"");
-            self.current = None;
+            self.state.role.current = None;
             let reason = CloseReason::Protocol("it does not offer CONNECT-UDP with datagrams".to_owned());
-            return self.state.actions.push_back(Action::Lost { reason });
+            return self
+                .state
+                .actions
+                .push_back(Action::Role(ClientAction::Lost { reason }));
         }
         let mut probe = Request::new(
-            Role::Client,
+            Client::HTTP,
             Kind::udp(Offers::default(), true),
             Phase::Queued,
             now,
@@ -120,7 +130,7 @@ impl Engine {
         let id = self.state.insert_request(probe);
         self.send_request(now, connection, id);
         // One of several stripes asks when its siblings let it: `ask_for_ip`.
-        if !self.holds_requests {
+        if !self.state.role.holds_requests {
             self.open_ip(now);
         }
         self.send_queued_requests(now, connection);
@@ -128,7 +138,7 @@ impl Engine {
 
     /// Sends what waits, while the server allows more streams.
     pub(in crate::engine) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
-        if self.state.role != Role::Client || self.current != Some(connection) || self.holds_requests {
+        if self.state.role.current != Some(connection) || self.state.role.holds_requests {
             return;
         }
         let queued: Vec<usize> = self
@@ -160,7 +170,7 @@ impl Engine {
         let Some(takes_connect_udp) = peer.takes_connect_udp() else {
             return false;
         };
-        let ip_request = self.state.ip_request(&self.authority, id);
+        let ip_request = self.state.ip_request(&self.state.role.authority, id);
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return true;
         };
@@ -178,15 +188,16 @@ impl Engine {
                 return true;
             }
             (Kind::Udp { split, repair, .. }, None) => {
-                let bearer = &self.state.bearer;
-                let mut list = request_headers::connect_udp(&self.authority, &target(), bearer, *split);
+                let bearer = &self.state.role.bearer;
+                let mut list =
+                    request_headers::connect_udp(&self.state.role.authority, &target(), bearer, *split);
                 if let Some(offer) = repair.offer() {
                     offer.push_to(&mut list);
                 }
                 list
             }
             (Kind::Tcp | Kind::Ip(_) | Kind::Undecided, None) => {
-                request_headers::connect(&target(), &self.state.bearer)
+                request_headers::connect(&target(), &self.state.role.bearer)
             }
         };
         let Some(stream) = self.endpoint.open_stream(connection, Direction::Bidirectional) else {
@@ -228,15 +239,17 @@ impl Engine {
             self.close_stream(id);
             self.state.end(id, Ending::Finished);
             if is_refused_token {
-                self.state.actions.push_back(Action::TokenRefused { status });
+                self.state
+                    .actions
+                    .push_back(Action::Role(ClientAction::TokenRefused { status }));
             } else if let Some(report) = self.endpoint.report(connection) {
                 if let Some(peer) = self.state.peer(connection) {
                     peer.authenticated = true;
                 }
-                self.state.actions.push_back(Action::Up {
+                self.state.actions.push_back(Action::Role(ClientAction::Up {
                     rtt: report.rtt,
                     shard: ServerShard::of(list),
-                });
+                }));
             }
             return;
         }
@@ -259,21 +272,27 @@ impl Engine {
         if matches!(request.kind, Kind::Ip(_)) {
             self.ip_accepted(id, list);
         } else {
-            self.state.actions.push_back(Action::Established { request: id });
+            self.state
+                .actions
+                .push_back(Action::Role(ClientAction::Established { request: id }));
         }
         self.state.take_early(now, id, deliver);
     }
 
     fn refused(&mut self, now: Instant, id: RequestId, status: u16, error: Option<response::ProxyError>) {
         if matches!(status, 401 | 407) {
-            self.state.actions.push_back(Action::TokenRefused { status });
+            self.state
+                .actions
+                .push_back(Action::Role(ClientAction::TokenRefused { status }));
         }
         self.close_stream(id);
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
         if matches!(request.kind, Kind::Ip(_)) {
-            self.state.actions.push_back(Action::IpRefused { status, error });
+            self.state
+                .actions
+                .push_back(Action::Role(ClientAction::IpRefused { status, error }));
         }
         if !request.is_udp() {
             return self.state.end(id, Ending::Refused { status, error });
@@ -281,18 +300,20 @@ impl Engine {
         request.phase = Phase::Refused {
             until: now + limits::REFUSED_HOLD,
         };
-        self.state.actions.push_back(Action::Refused {
+        self.state.actions.push_back(Action::Role(ClientAction::Refused {
             request: id,
             status,
             error,
-        });
+        }));
         let lost = self.state.waiting.take(id).len() as u64;
         self.state.ledger.ingress.drop(DropReason::SessionClosed, lost);
     }
 
     /// Largest UDP payload that travels in one datagram at present; `None` while not connected.
     pub fn payload_unsplit(&mut self) -> Option<usize> {
-        self.endpoint.datagram_max(self.current?).map(payload_unsplit)
+        self.endpoint
+            .datagram_max(self.state.role.current?)
+            .map(payload_unsplit)
     }
 
     /// Whether a request waits for the tunnel.
@@ -306,7 +327,9 @@ impl Engine {
 
     /// Smoothed round-trip time; `None` while not connected.
     pub fn round_trip(&mut self) -> Option<Duration> {
-        self.endpoint.report(self.current?).map(|report| report.rtt)
+        self.endpoint
+            .report(self.state.role.current?)
+            .map(|report| report.rtt)
     }
 }
 

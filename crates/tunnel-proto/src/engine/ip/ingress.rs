@@ -23,53 +23,27 @@ use crate::engine::queue::FlowId;
 use crate::engine::repair::Repairing;
 use crate::engine::request::{Kind, Phase, RequestId};
 use crate::engine::way::{Way, append};
-use crate::engine::{Deliver, Engine, State, quarter};
+use crate::engine::{Deliver, Engine, Role, State, quarter};
 use crate::limits;
 
-/// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
-/// goes back to [`Engine::refuse_packet`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
-    /// Whose it is.
-    pub destination: IpAddr,
+/// A packet or super-packet of the TUN that is one by its headers.
+pub(in crate::engine) struct ParsedPacket {
+    pub(in crate::engine) header: VnetHeader,
+    pub(in crate::engine) view: IpView,
     /// The same for all packets of a flow.
-    pub flow: u64,
+    pub(in crate::engine) flow: u64,
 }
 
-impl Engine {
-    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
-    ///
-    /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`. A server without a
-    /// session for the destination gives it back untouched and uncounted.
-    pub fn send_packet(
+impl<R: Role> Engine<R> {
+    /// A packet whose session is here.
+    pub(in crate::engine) fn send_packet_of(
         &mut self,
         now: Instant,
-        header: &[u8; VNET_HEADER_BYTES],
+        id: RequestId,
+        parsed: &ParsedPacket,
         packet: &mut [u8],
         deliver: &mut impl Deliver,
-    ) -> Option<Elsewhere> {
-        let (Ok(header), Ok(view)) = (VnetHeader::decode(header), IpView::parse(packet)) else {
-            let ingress = &mut self.state.ledger.ingress;
-            ingress.accepted += 1;
-            ingress.drop(DropReason::Malformed, 1);
-            return None;
-        };
-        let flow = flow_key(&view, packet).hash(self.state.ip.flow_seed);
-        let Some(id) = self.state.ip.session_for(view.destination) else {
-            if self.state.ip.service.is_some() && !is_confined(view.destination) {
-                return Some(Elsewhere {
-                    destination: view.destination,
-                    flow,
-                });
-            }
-            let reason = if is_confined(view.destination) {
-                DropReason::PolicyDenied
-            } else {
-                DropReason::NoTunnel
-            };
-            self.state.drop_super_packet(&header, packet, reason);
-            return None;
-        };
+    ) {
         let connection = self
             .state
             .requests
@@ -80,37 +54,35 @@ impl Engine {
         if let Some(peer) = self.state.peer(connection) {
             peer.datagram_max = datagram_max;
         }
-        self.state.forward(now, id, flow, &header, &view, packet, deliver);
+        self.state.forward(now, id, parsed, packet, deliver);
         self.endpoint.mark_ready(connection);
-        None
-    }
-
-    /// Nobody in the process has a session for this packet's destination: its sender is told.
-    pub fn refuse_packet(
-        &mut self,
-        now: Instant,
-        header: &[u8; VNET_HEADER_BYTES],
-        packet: &[u8],
-        deliver: &mut impl Deliver,
-    ) {
-        let header = VnetHeader::decode(header).unwrap_or_default();
-        self.state.drop_super_packet(&header, packet, DropReason::NoRoute);
-        self.state.answer(now, packet, deliver, |packet, from| {
-            icmp::unreachable(packet, Unreachable::Address, from)
-        });
-    }
-
-    /// A packet could not be given to the shard that has its destination's session.
-    pub fn drop_handed_over(&mut self, header: &[u8; VNET_HEADER_BYTES], packet: &[u8]) {
-        let header = VnetHeader::decode(header).unwrap_or_default();
-        self.state
-            .drop_super_packet(&header, packet, DropReason::QueueFull);
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
+    /// Reads the headers of a packet of the TUN; without sense it is dropped and counted.
+    pub(in crate::engine) fn parse_packet(
+        &mut self,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &[u8],
+    ) -> Option<ParsedPacket> {
+        let (Ok(header), Ok(view)) = (VnetHeader::decode(header), IpView::parse(packet)) else {
+            let ingress = &mut self.ledger.ingress;
+            ingress.accepted += 1;
+            ingress.drop(DropReason::Malformed, 1);
+            return None;
+        };
+        let flow = flow_key(&view, packet).hash(self.ip.flow_seed);
+        Some(ParsedPacket { header, view, flow })
+    }
+
     /// Counts a super-packet that is given up before it is cut, as so many packets as it would have become.
-    fn drop_super_packet(&mut self, header: &VnetHeader, packet: &[u8], reason: DropReason) {
+    pub(in crate::engine) fn drop_super_packet(
+        &mut self,
+        header: &VnetHeader,
+        packet: &[u8],
+        reason: DropReason,
+    ) {
         let count = match header.gso {
             GsoType::None => 1,
             _ => packet
@@ -124,7 +96,7 @@ impl State {
     }
 
     /// Makes an ICMP answer to a packet of the TUN and gives it to the TUN, where the rate allows it.
-    fn answer(
+    pub(in crate::engine) fn answer(
         &mut self,
         now: Instant,
         packet: &[u8],
@@ -132,7 +104,7 @@ impl State {
         make: impl FnOnce(&[u8], IpAddr) -> Option<Vec<u8>>,
     ) {
         let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
-        let Some(from) = self.ip.own_address(is_ipv4, &self.requests) else {
+        let Some(from) = self.role.tun_address(is_ipv4, &self.requests) else {
             return;
         };
         if !self.ip.bucket.take(now) {
@@ -145,20 +117,15 @@ impl State {
     }
 
     /// A packet whose session is here.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what is known of one packet, and the way back"
-    )]
     fn forward(
         &mut self,
         now: Instant,
         id: RequestId,
-        flow: u64,
-        header: &VnetHeader,
-        view: &IpView,
+        parsed: &ParsedPacket,
         packet: &mut [u8],
         deliver: &mut impl Deliver,
     ) {
+        let ParsedPacket { header, view, flow } = parsed;
         if let Err(reason) = self.may_enter(id, view) {
             self.drop_super_packet(header, packet, reason);
             let why = match reason {
@@ -176,7 +143,7 @@ impl State {
             return self.answer(now, packet, deliver, icmp::time_exceeded);
         }
         let flow = FlowId {
-            hash: flow,
+            hash: *flow,
             is_controlled: is_congestion_controlled(view.protocol),
         };
         match self.enqueue_packet(now, id, flow, header, view, packet) {
@@ -200,20 +167,11 @@ impl State {
         if is_confined(view.destination) || view.source_routed {
             return Err(DropReason::PolicyDenied);
         }
-        match &self.ip.service {
-            // The destination is the client's, or the session had not been found.
-            Some(service) if is_confined(view.source) || !service.may_answer(view.source, view.protocol) => {
-                Err(DropReason::SourceSpoofed)
-            }
-            Some(_) => Ok(()),
-            None if !session.is_of_client(view.source) => Err(DropReason::SourceSpoofed),
-            None if !session.routes.allows(view.destination, view.protocol) => Err(DropReason::NoRoute),
-            None => Ok(()),
-        }
+        self.role.may_enter(session, view)
     }
 
     /// Cuts a packet of a session, which `view` is of, and queues its pieces. Nothing is counted where it is refused.
-    pub(super) fn enqueue_packet(
+    pub(in crate::engine) fn enqueue_packet(
         &mut self,
         now: Instant,
         id: RequestId,
@@ -300,7 +258,7 @@ impl State {
 
 /// Why a packet was not cut and queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::engine) enum Refusal {
     /// It is larger than this, in bytes, and nothing but its sender can cut it.
     TooBig { mtu: usize },
     /// It is not what its headers say.

@@ -7,13 +7,13 @@ use masque::repair::RepairOffer;
 use masque::split::Splitter;
 
 use crate::engine::repair::Repair;
-use crate::engine::server::lease::Client;
+use crate::engine::server::lease::ClientIdentity;
 
 /// Bytes that every IPv6 link carries (RFC 8200 section 5).
 const IPV6_MTU_MIN: usize = packet::limits::IPV6_MTU_MIN;
 
 #[derive(Debug)]
-pub(crate) struct IpSession {
+pub struct IpSession {
     pub(crate) capsules: IpCapsuleReader,
     pub(crate) splitter: Splitter,
     /// The context of packets in pieces: offered while the request is not answered, then agreed on or `None`.
@@ -44,7 +44,7 @@ pub(crate) struct IpSession {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The client.
-    pub client: Client,
+    pub client: ClientIdentity,
     /// A number that the client draws when it starts; a new one says that its older sessions are dead (SESSION-6).
     pub run: Option<u32>,
 }

@@ -9,13 +9,14 @@ use masque::response::{self, ProxyError};
 use masque::{Code, HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
+use super::Server;
 use crate::config::{Oversize, Protocol};
 use crate::engine::request::{Kind, Offers, Phase, RequestId};
-use crate::engine::{Action, Deliver, Ending, Engine};
+use crate::engine::{Action, Deliver, Ending, Engine, ServerAction};
 use crate::limits;
 use crate::secret::Token;
 
-impl Engine {
+impl Engine<Server> {
     /// The headers of a request have come.
     pub(in crate::engine) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
         let Some(connection) = self
@@ -77,12 +78,14 @@ impl Engine {
     }
 
     pub(in crate::engine) fn has_path_segment(&self, segment: &str) -> bool {
-        any(&self.state.tokens, |token| token.matches_path_segment(segment))
+        any(&self.state.role.tokens, |token| {
+            token.matches_path_segment(segment)
+        })
     }
 
     pub(in crate::engine) fn holds_token(&self, credential: &Credential) -> bool {
         match credential {
-            Credential::Bearer(text) => any(&self.state.tokens, |token| token.matches(text)),
+            Credential::Bearer(text) => any(&self.state.role.tokens, |token| token.matches(text)),
             Credential::None | Credential::Malformed => false,
         }
     }
@@ -112,8 +115,8 @@ impl Engine {
         if target.address().is_some_and(|address| address.is_unspecified()) {
             let mut answer = response::failure(ProxyError::DestinationIpProhibited);
             // It is the token check of a client, who may want another shard.
-            if self.state.shard.count > 1 {
-                self.state.shard.push_to(&mut answer);
+            if self.state.role.shard.count > 1 {
+                self.state.role.shard.push_to(&mut answer);
             }
             return self.answer_and_end(id, &answer);
         }
@@ -137,11 +140,11 @@ impl Engine {
             self.state.udp_sessions += 1;
             self.state.sessions_total += 1;
         }
-        self.state.actions.push_back(Action::Open {
+        self.state.actions.push_back(Action::Role(ServerAction::Open {
             request: id,
             protocol,
             target,
-        });
+        }));
     }
 
     /// The driver has opened the target.
@@ -191,22 +194,8 @@ impl Engine {
         }
     }
 
-    /// Refuses new requests from here on, and tells clients so (RFC 9114 section 5.2).
-    pub fn start_drain(&mut self) {
-        self.state.draining = true;
-        for peer in self.state.peers.iter().flatten() {
-            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
-            if let Some(control) = peer.own_streams.first() {
-                // Where even a few bytes find no credit, the client learns it from the refusals.
-                let _ = self
-                    .endpoint
-                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
-            }
-        }
-    }
-
     pub(in crate::engine) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
-        *self.state.refused.entry(status.to_string()).or_default() += 1;
+        *self.state.role.refused.entry(status.to_string()).or_default() += 1;
         self.answer_and_end(id, list);
     }
 
@@ -237,7 +226,7 @@ impl Engine {
         let Some(remote) = self.remote(connection) else {
             return;
         };
-        let prefix_is_out = self.state.wrong_tokens.count(now, remote.ip());
+        let prefix_is_out = self.state.role.wrong_tokens.count(now, remote.ip());
         let Some(peer) = self.state.peer(connection) else {
             return;
         };
@@ -247,22 +236,6 @@ impl Engine {
         } else {
             peer.wrong_tokens.saturating_add(1)
         };
-    }
-
-    /// Takes the place of one more UDP session, for which the idlest one has to go where there is none.
-    pub(in crate::engine) fn reserve_session(&mut self) {
-        while !self.state.sessions.take() {
-            let idlest = self
-                .state
-                .requests
-                .iter()
-                .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
-                .min_by_key(|(_, request)| request.last_active)
-                .map(|(id, _)| RequestId(id))
-                .expect("a shard without sessions finds its guaranteed room");
-            self.close_stream(idlest);
-            self.state.end(idlest, Ending::Idle);
-        }
     }
 }
 

@@ -1,21 +1,20 @@
 //! A client's connection to the server from this shard, its stripe, which is made again whenever it is lost.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use host::Monitor;
 use packet_io::{Interest, UdpSocket};
 use quic::{CloseReason, ConnectError};
-use tunnel_proto::{AddressMove, ConnectAction, Reconnection, RequestId, ServerShard, Target};
+use tunnel_proto::{ConnectAction, RequestId, ServerShard};
 
-use super::stripes::SharedStripes;
-use super::tun::{ClientHost, Way};
+use super::{Client, ClientMessage, ClientSource};
 use crate::driver::delivery::udp_payload_ceiling;
 use crate::driver::resolver::Answer;
 use crate::driver::tun::MTU_INTERVAL;
-use crate::driver::{Inner, Role, Shard, Token};
+use crate::driver::{Inner, Shard};
 use crate::handle::{Failure, Notice};
+use crate::limits;
 
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 const TICK: Duration = Duration::from_millis(500);
@@ -31,161 +30,49 @@ enum AttemptError {
     Connect(#[from] ConnectError),
 }
 
-pub(in crate::driver) struct Client {
-    reconnection: Reconnection,
-    pin: [u8; 32],
-    bind: Option<IpAddr>,
-    payload_seen: usize,
-    payload_settled: usize,
-    /// This stripe's number, and all of them.
-    index: usize,
-    stripes: SharedStripes,
-    server_shard: Option<ServerShard>,
-    next_tick: Instant,
-    pub(in crate::driver) tcp_listeners: Vec<(TcpListener, Target)>,
-    /// When a refused session was last told about.
-    pub(in crate::driver) refusal_told: Option<Instant>,
-    /// The TUN device; `None` where there is none.
-    pub(in crate::driver) ip: Option<ClientHost>,
-    /// There are no forwards: without an IP session the client is of no use.
-    pub(in crate::driver) carries_only_ip: bool,
-    /// From when on an IP session is to be asked for, as soon as the other stripes let this one.
-    pub(in crate::driver) ip_due: Option<Instant>,
-    /// News of links, addresses and routes.
-    pub(in crate::driver) monitor: Option<Monitor>,
-    /// How the outer socket leaves this machine, where there is a TUN device.
-    pub(in crate::driver) way: Option<Way>,
-    /// The version of the device's routes that was last looked at.
-    pub(in crate::driver) routes_seen: u64,
-    /// When the connection moved to another local address, until something is heard there.
-    pub(in crate::driver) moved: AddressMove,
-    next_ip_turn: Instant,
-}
-
-impl Client {
-    pub(in crate::driver) fn new(
-        reconnection: Reconnection,
-        pin: [u8; 32],
-        bind: Option<IpAddr>,
-        index: usize,
-        stripes: SharedStripes,
-        now: Instant,
-    ) -> Self {
-        Self {
-            reconnection,
-            pin,
-            bind,
-            payload_seen: 0,
-            payload_settled: 0,
-            index,
-            stripes,
-            server_shard: None,
-            next_tick: now,
-            tcp_listeners: Vec::new(),
-            refusal_told: None,
-            ip: None,
-            carries_only_ip: false,
-            ip_due: None,
-            monitor: None,
-            way: None,
-            routes_seen: 0,
-            moved: AddressMove::default(),
-            next_ip_turn: now,
-        }
-    }
-
-    /// The server's address that is tried or used.
-    pub(in crate::driver) fn server_address(&self) -> Option<SocketAddr> {
-        self.reconnection.address()
-    }
-
-    /// The local address to use towards the server, where it was chosen.
-    pub(in crate::driver) fn bind_address(&self) -> Option<SocketAddr> {
-        self.bind.map(|ip| SocketAddr::new(ip, 0))
-    }
-
-    pub(in crate::driver) fn is_up(&self) -> bool {
-        self.reconnection.is_up()
-    }
-
-    /// The server's shard that this stripe is on, where it is up and the server says so; how often it was up again.
-    pub(in crate::driver) fn whereabouts(&self) -> (Option<u8>, u64) {
-        (
-            self.server_shard.map(|shard| shard.index),
-            self.reconnection.rejoins(),
-        )
-    }
-
-    /// Why the connection is about to be given up by us, for the line that people read.
-    pub(in crate::driver) fn set_reason(&mut self, reason: &str) {
-        self.reconnection.set_reason(reason);
-    }
-
-    pub(in crate::driver) fn state_name(&self) -> &'static str {
-        self.reconnection.state_name()
-    }
-
-    pub(in crate::driver) fn poll_timeout(&self) -> Option<Instant> {
-        let next = match self.ip {
-            Some(_) => self.next_tick.min(self.next_ip_turn),
-            None => self.next_tick,
-        };
-        self.reconnection
-            .poll_timeout()
-            .map_or(Some(next), |until| Some(until.min(next)))
-    }
-}
-
-impl Shard {
-    pub(in crate::driver) fn client(&mut self) -> &mut Client {
-        match &mut self.role {
-            Role::Client(client) => client,
-            Role::Server(_) => unreachable!("only a client's driver calls this"),
-        }
-    }
-
+impl Shard<Client> {
     pub(in crate::driver) fn client_turn(&mut self, now: Instant) {
-        self.client().reconnection.handle_timeout(now);
+        self.role.reconnection.handle_timeout(now);
         self.carry_out_connect_actions(now);
-        if self.client().ip.is_some() && self.client().next_ip_turn <= now {
-            self.client().next_ip_turn = now + MTU_INTERVAL;
+        if self.role.ip.is_some() && self.role.next_ip_turn <= now {
+            self.role.next_ip_turn = now + MTU_INTERVAL;
             self.client_ip_turn(now);
         }
-        if self.client().next_tick <= now {
-            self.client().next_tick = now + TICK;
+        if self.role.next_tick <= now {
+            self.role.next_tick = now + TICK;
             self.tick(now);
         }
     }
 
     pub(in crate::driver) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
-        let reconnection = &mut self.client().reconnection;
+        let reconnection = &mut self.role.reconnection;
         reconnection.handle_resolved(now, answer.purpose, &answer.addresses);
         self.carry_out_connect_actions(now);
     }
 
     /// Does what [`Reconnection`] decided.
     fn carry_out_connect_actions(&mut self, now: Instant) {
-        while let Some(action) = self.client().reconnection.poll_action() {
+        while let Some(action) = self.role.reconnection.poll_action() {
             match action {
                 ConnectAction::Resolve {
                     resolution,
                     host,
                     port,
                 } => {
-                    if !self.resolver.ask(resolution, &host, port) {
-                        self.client().reconnection.handle_not_asked(now);
+                    if !self.io.resolver.ask(resolution, &host, port) {
+                        self.role.reconnection.handle_not_asked(now);
                     }
                 }
                 ConnectAction::Connect { address, server_name } => {
                     if let Err(error) = self.begin_attempt(now, address, &server_name) {
                         let reason = error.to_string();
-                        self.client().reconnection.handle_attempt_failed(now, reason);
+                        self.role.reconnection.handle_attempt_failed(now, reason);
                     }
                 }
                 ConnectAction::Disconnect => self.engine.disconnect(now),
                 ConnectAction::Unreachable { reason } => {
-                    let news = self.client().stripes.lock().unreachable(reason);
-                    news.into_iter().for_each(|news| self.notify(news.into()));
+                    let news = self.role.stripes.lock().unreachable(reason);
+                    news.into_iter().for_each(|news| self.io.notify(news.into()));
                 }
             }
         }
@@ -197,17 +84,13 @@ impl Shard {
         address: SocketAddr,
         server_name: &str,
     ) -> Result<(), AttemptError> {
-        let way = self
-            .client()
-            .ip
-            .as_ref()
-            .and_then(|host| host.way_to(address.ip()));
+        let way = self.role.ip.as_ref().and_then(|host| host.way_to(address.ip()));
         let socket = self.outer_socket(address, way.as_ref())?;
-        let client = self.client();
+        let client = &mut self.role;
         client.way = way;
         client.moved.forget();
-        self.outer.replace(socket, &self.poller)?;
-        let pin = self.client().pin;
+        self.io.outer.replace(socket, &self.io.poller)?;
+        let pin = self.role.pin;
         self.engine
             .connect(now, address, server_name, pin, udp_payload_ceiling(address))?;
         Ok(())
@@ -220,7 +103,7 @@ impl Shard {
         shard: Option<ServerShard>,
     ) {
         let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
-        let client = self.client();
+        let client = &mut self.role;
         let address = client.reconnection.address().expect("an address was tried");
         let shared = client.stripes.clone();
         let mut stripes = shared.lock();
@@ -242,29 +125,28 @@ impl Shard {
         client.ip_due = Some(now);
         client.next_ip_turn = now;
         let is_first_stripe = client.index == 0;
-        self.reconnects += u64::from(arrival.is_tunnel_again);
+        client.reconnects += u64::from(arrival.is_tunnel_again);
         if let Some(text) = self
+            .io
             .outer
             .socket()
             .and_then(UdpSocket::buffer_warning)
             .filter(|_| is_first_stripe && !is_again)
         {
-            self.notify(Notice::Warning { text });
+            self.io.notify(Notice::Warning { text });
         }
         if let Some(news) = arrival.news {
-            self.notify(news.into());
+            self.io.notify(news.into());
         }
         self.engine.stay(now);
     }
 
     /// The sibling that takes this shard's local traffic: only while its own stripe is down and a sibling's is up.
     pub(in crate::driver) fn stand_in(&self, now: Instant) -> Option<usize> {
-        match &self.role {
-            Role::Client(client) if client.reconnection.wants_stand_in(now) => {
-                client.stripes.lock().stand_in(client.index)
-            }
-            _ => None,
+        if !self.role.reconnection.wants_stand_in(now) {
+            return None;
         }
+        self.role.stripes.lock().stand_in(self.role.index)
     }
 
     pub(in crate::driver) fn token_refused(&mut self, status: u16) {
@@ -281,7 +163,7 @@ impl Shard {
         if self.stopping {
             return;
         }
-        let client = self.client();
+        let client = &mut self.role;
         client.ip_due = None;
         if let Some(host) = &client.ip {
             host.lost(client.index);
@@ -293,20 +175,20 @@ impl Shard {
             client.server_shard = None;
             let reason = client.reconnection.last_reason();
             let news = client.stripes.lock().lost(client.index, reason);
-            self.notify(news.into());
-            self.neighbours.raise_doubt();
+            self.io.notify(news.into());
+            self.neighbours.tell_all(|| ClientMessage::Probe);
         }
         self.carry_out_connect_actions(now);
     }
 
     /// Path MTU that has settled at another value, and local connections that waited too long for the tunnel.
     fn tick(&mut self, now: Instant) {
-        if let Some(bytes) = self.engine.payload_unsplit().filter(|_| self.client().is_up()) {
-            let client = self.client();
+        if let Some(bytes) = self.engine.payload_unsplit().filter(|_| self.role.is_up()) {
+            let client = &mut self.role;
             let is_settled = std::mem::replace(&mut client.payload_seen, bytes) == bytes;
             if is_settled && std::mem::replace(&mut client.payload_settled, bytes) != bytes {
                 let news = client.stripes.lock().payload_settled(client.index, bytes);
-                news.into_iter().for_each(|news| self.notify(news.into()));
+                news.into_iter().for_each(|news| self.io.notify(news.into()));
             }
         }
         let overdue: Vec<usize> = self
@@ -321,7 +203,7 @@ impl Shard {
             .collect();
         for index in overdue {
             let id = RequestId::from_index(index);
-            self.tcp.failed += 1;
+            self.io.tcp.failed += 1;
             self.tell_refused(
                 now,
                 "a local TCP connection was closed: the tunnel is down".to_owned(),
@@ -329,9 +211,9 @@ impl Shard {
             self.close_inner(id, true);
             self.engine.abort(id);
         }
-        for index in 0..self.client().tcp_listeners.len() {
+        for index in 0..self.role.tcp_listeners.len() {
             // Accepting may have been paused for want of descriptors.
-            let client = self.client();
+            let client = &mut self.role;
             let listener = client.tcp_listeners[index].0.try_clone();
             if let Ok(listener) = listener {
                 let interest = if self.drain_until.is_some() {
@@ -339,10 +221,25 @@ impl Shard {
                 } else {
                     Interest::READABLE
                 };
-                let _ = self
-                    .poller
-                    .modify(&listener, Token::TcpListener(index).encode(), interest);
+                let _ = self.io.poller.modify(
+                    &listener,
+                    ClientSource::TcpListener(index).token().encode(),
+                    interest,
+                );
             }
+        }
+    }
+
+    /// ICMP says that nobody listens at the server's port.
+    pub(in crate::driver) fn server_port_is_closed(&mut self, now: Instant) {
+        let silent = self
+            .io
+            .outer
+            .heard
+            .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
+        if silent || !self.role.is_up() {
+            self.role.set_reason("nobody listens at its port");
+            self.engine.disconnect(now);
         }
     }
 }

@@ -10,11 +10,12 @@ use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter,
 use packet_io::{InterfaceName, UdpSocket};
 use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
 
+use super::Client;
 use crate::config::ClientTun;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
-use crate::driver::{Role, Shard, outer};
+use crate::driver::{Shard, outer};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
@@ -229,20 +230,13 @@ impl State {
     }
 }
 
-impl Shard {
-    fn client_host(&self) -> Option<ClientHost> {
-        match &self.role {
-            Role::Client(client) => client.ip.clone(),
-            Role::Server(_) => None,
-        }
-    }
-
+impl Shard<Client> {
     /// The server told addresses and routes.
     pub(in crate::driver) fn assigned(&mut self, now: Instant, assignment: Assignment) {
-        let Some(host) = self.client_host() else { return };
+        let Some(host) = self.role.ip.clone() else { return };
         let packet_max = self.engine.packet_max_at_most();
         match host.assigned(now, self.neighbours.own(), &assignment, packet_max) {
-            Ok(notices) => notices.into_iter().for_each(|notice| self.notify(notice)),
+            Ok(notices) => notices.into_iter().for_each(|notice| self.io.notify(notice)),
             Err(error) => {
                 self.failure.get_or_insert(error);
                 return;
@@ -255,10 +249,8 @@ impl Shard {
 
     /// The session is over. Where the connection has not ended with it, it is asked for again.
     pub(in crate::driver) fn ip_lost(&mut self, now: Instant) {
-        if let Role::Client(client) = &mut self.role {
-            client.ip_due = Some(now + limits::IP_RETRY);
-        }
-        if let Some(host) = self.client_host() {
+        self.role.ip_due = Some(now + limits::IP_RETRY);
+        if let Some(host) = self.role.ip.clone() {
             host.lost(self.neighbours.own());
             self.watch_tun(false);
         }
@@ -266,9 +258,7 @@ impl Shard {
 
     /// The server refused the session: for now, or for good.
     pub(in crate::driver) fn ip_refused(&mut self, now: Instant, status: u16, error: Option<ProxyError>) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let client = &mut self.role;
         let text = match (status, error) {
             (503, Some(ProxyError::ConnectionLimitReached)) => {
                 "the server has no address left for the TUN (its owner can give it a larger --pool); trying on".to_owned()
@@ -285,38 +275,32 @@ impl Shard {
             self.failure.get_or_insert(Failure::Unavailable(text));
             return;
         }
-        self.notify(Notice::Warning { text });
+        self.io.notify(Notice::Warning { text });
     }
 
     /// What a client with a TUN does every now and then.
     pub(in crate::driver) fn client_ip_turn(&mut self, now: Instant) {
-        let Some(host) = self.client_host() else { return };
-        if let Role::Client(client) = &mut self.role
-            && client.ip_due.is_some_and(|due| due <= now)
-            && host.may_ask(self.neighbours.own())
-        {
-            client.ip_due = None;
+        let Some(host) = self.role.ip.clone() else { return };
+        let is_due = self.role.ip_due.is_some_and(|due| due <= now);
+        if is_due && host.may_ask(self.neighbours.own()) {
+            self.role.ip_due = None;
             self.engine.ask_for_ip(now);
         }
         self.judge_move(now);
         let version = host.routes_version();
-        if let Role::Client(client) = &mut self.role
-            && std::mem::replace(&mut client.routes_seen, version) != version
-        {
+        if std::mem::replace(&mut self.role.routes_seen, version) != version {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();
         if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
-            self.notify(notice);
+            self.io.notify(notice);
         }
     }
 
     /// After a move to another address: where nothing was heard there in time, the connection is made anew.
     fn judge_move(&mut self, now: Instant) {
-        let (heard, round_trip) = (self.outer.heard, self.engine.round_trip());
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
+        let client = &mut self.role;
         if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
             client.set_reason("nothing is heard at the new local address");
             self.engine.disconnect(now);
@@ -325,9 +309,7 @@ impl Shard {
 
     /// News of links, addresses and routes.
     pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let client = &mut self.role;
         let Some(monitor) = &mut client.monitor else {
             return;
         };
@@ -339,10 +321,8 @@ impl Shard {
     /// Puts the outer socket where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
     /// where nothing is heard on the new path soon, it is made anew.
     fn follow_uplink(&mut self, now: Instant) {
-        let Some(host) = self.client_host() else { return };
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let Some(host) = self.role.ip.clone() else { return };
+        let client = &mut self.role;
         let Some(server) = client.server_address() else {
             return;
         };
@@ -356,7 +336,7 @@ impl Shard {
         let before = client.way.replace(way.clone());
         if before.is_some_and(|before| before.uplink == way.uplink) {
             // Only who decides on the interface is another.
-            if let Some(socket) = self.outer.socket() {
+            if let Some(socket) = self.io.outer.socket() {
                 let _ = socket.set_interface(way.interface());
             }
             return;
@@ -364,12 +344,10 @@ impl Shard {
         let Ok(socket) = self.outer_socket(server, Some(&way)) else {
             return;
         };
-        if self.outer.replace(socket, &self.poller).is_ok() {
+        if self.io.outer.replace(socket, &self.io.poller).is_ok() {
             self.engine.local_address_changed();
             self.more_to_send = self.flush_outer(now);
-            if let Role::Client(client) = &mut self.role {
-                client.moved.begin(now);
-            }
+            self.role.moved.begin(now);
         }
     }
 
@@ -381,12 +359,8 @@ impl Shard {
     ) -> io::Result<UdpSocket> {
         let options = packet_io::SocketOptions {
             interface: way.and_then(Way::interface),
-            ..outer::options(&self.common)
+            ..outer::options(&self.io.common)
         };
-        let bind = match &self.role {
-            Role::Client(client) => client.bind_address(),
-            Role::Server(_) => None,
-        };
-        UdpSocket::connect(bind, server, &options)
+        UdpSocket::connect(self.role.bind_address(), server, &options)
     }
 }

@@ -10,16 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use host::{Nat, Network, Undo, forwarding_blockers};
+use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, Engine, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
-    own_address,
+    Elsewhere, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules, own_address,
 };
 
+use super::{Server, ServerMessage};
 use crate::config::ServerTun;
+use crate::driver::Shard;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
-use crate::driver::{Parcel, Role, Shard};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
@@ -249,18 +250,11 @@ fn write_leases(path: &Path, leases: &[StoredLease]) -> io::Result<()> {
     std::fs::rename(&beside, path)
 }
 
-impl Shard {
-    fn server_host(&self) -> Option<ServerHost> {
-        match &self.role {
-            Role::Server(server) => server.ip.clone(),
-            Role::Client(_) => None,
-        }
-    }
-
+impl Shard<Server> {
     /// A client wants an IP session.
     pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
         let own = self.neighbours.own();
-        let Some(host) = self.server_host() else {
+        let Some(host) = self.role.ip.clone() else {
             return self.engine.refuse(id, ProxyError::ProxyInternalError);
         };
         let lease = {
@@ -277,7 +271,7 @@ impl Shard {
         match lease {
             Ok(lease) => {
                 self.engine.end_older_runs(owner);
-                self.neighbours.tell_all(|| Parcel::OlderRuns { owner });
+                self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
             }
             Err(exhausted) => {
@@ -289,20 +283,54 @@ impl Shard {
     }
 
     fn tell_exhausted(&mut self, now: Instant, text: String) {
-        if let Role::Server(server) = &mut self.role
-            && server
-                .exhaustion_told
-                .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
-        {
+        let server = &mut self.role;
+        let is_due = |told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD;
+        if server.exhaustion_told.is_none_or(is_due) {
             server.exhaustion_told = Some(now);
-            self.notify(Notice::Warning { text });
+            self.io.notify(Notice::Warning { text });
+        }
+    }
+
+    /// The session for a packet of the TUN is on another shard, or nowhere.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Instant,
+        elsewhere: Elsewhere,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        let own = self.neighbours.own();
+        let host = self.role.ip.as_ref();
+        let Some(shard) = host.and_then(|host| host.shard_for(elsewhere, own)) else {
+            return self.engine.refuse_packet(now, header, packet, &mut self.delivery);
+        };
+        let message = ServerMessage::Packet {
+            header: *header,
+            bytes: (&*packet).into(),
+        };
+        if !self.neighbours.hand_over(shard, message) {
+            self.engine.drop_handed_over(header, packet);
+        }
+    }
+
+    /// A packet that another shard read.
+    pub(super) fn take_handed_packet(
+        &mut self,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        let here = self.engine.send_packet(now, header, packet, &mut self.delivery);
+        if here.is_some() {
+            // The session ended meanwhile; nobody is asked again, or the packet could go round for ever.
+            self.engine.refuse_packet(now, header, packet, &mut self.delivery);
         }
     }
 
     /// A session is over.
     pub(in crate::driver) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
         let own = self.neighbours.own();
-        let Some(host) = self.server_host() else { return };
+        let Some(host) = self.role.ip.clone() else { return };
         let mut state = host.lock();
         state.leases.release(owner.client);
         for address in addresses {
@@ -319,25 +347,20 @@ impl Shard {
 
     /// What a server with a TUN does every now and then.
     pub(in crate::driver) fn server_ip_turn(&mut self, now: Instant) {
-        let Some(host) = self.server_host() else { return };
+        let Some(host) = self.role.ip.clone() else { return };
         let shard = self.neighbours.own();
         let packet_max = self.engine.packet_max_at_most();
         host.follow_mtu(shard, packet_max);
         if let Some(notice) = host.save(now, false) {
-            self.notify(notice);
+            self.io.notify(notice);
         }
     }
 
     /// The end is near: leases are written down.
     pub(in crate::driver) fn save_leases(&self, now: Instant) {
-        if let Some(host) = self.server_host() {
+        if let Some(host) = self.role.ip.clone() {
             // There is nobody left to tell.
             let _ = host.save(now, true);
         }
     }
-}
-
-/// Gives an engine of a server its service.
-pub(in crate::driver) fn serve(engine: &mut Engine, config: &ServerTun, rules: TargetRules, seed: u64) {
-    engine.serve_ip(service(config, rules), seed);
 }

@@ -8,11 +8,11 @@ pub(super) mod end;
 
 use std::time::{Duration, Instant};
 
-use packet_io::{Interest, VNET_HEADER_BYTES};
-use tunnel_proto::{Action, Elsewhere, Prefix};
+use packet_io::Interest;
+use tunnel_proto::Prefix;
 
-use super::{Parcel, Role, Shard};
-use crate::driver::poll_token::Token;
+use super::role::Role;
+use super::{PollToken, Shard};
 use crate::handle::Failure;
 use crate::limits;
 
@@ -24,7 +24,7 @@ pub(in crate::driver) fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
     host::Prefix::new(prefix.address(), prefix.length())
 }
 
-impl Shard {
+impl<R: Role> Shard<R> {
     /// One batch of the TUN queue.
     pub(in crate::driver) fn read_tun(&mut self, now: Instant) {
         let Some(tun) = &mut self.delivery.tun else {
@@ -40,7 +40,7 @@ impl Shard {
             match tun.queue.read(&mut buffer) {
                 Ok(Some(read)) => {
                     bytes += read.len;
-                    self.take_packet(now, &read.header, read.packet_mut(&mut buffer));
+                    R::send_packet(self, now, &read.header, read.packet_mut(&mut buffer));
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -56,53 +56,6 @@ impl Shard {
             tun.buffer = buffer;
         }
         self.flush_packets();
-    }
-
-    fn take_packet(&mut self, now: Instant, header: &[u8; VNET_HEADER_BYTES], packet: &mut [u8]) {
-        if let Some(elsewhere) = self.engine.send_packet(now, header, packet, &mut self.delivery) {
-            self.pass_on(now, elsewhere, header, packet);
-        }
-    }
-
-    /// The session for a packet of the TUN is on another shard, or nowhere.
-    fn pass_on(
-        &mut self,
-        now: Instant,
-        elsewhere: Elsewhere,
-        header: &[u8; VNET_HEADER_BYTES],
-        packet: &mut [u8],
-    ) {
-        let own = self.neighbours.own();
-        let shard = match &self.role {
-            Role::Server(server) => server.ip.as_ref().and_then(|host| host.shard_for(elsewhere, own)),
-            Role::Client(_) => None,
-        };
-        match shard {
-            None => self.engine.refuse_packet(now, header, packet, &mut self.delivery),
-            Some(shard) => {
-                let parcel = Parcel::Packet {
-                    header: *header,
-                    bytes: (&*packet).into(),
-                };
-                if !self.neighbours.hand_over(shard, parcel) {
-                    self.engine.drop_handed_over(header, packet);
-                }
-            }
-        }
-    }
-
-    /// A packet that another shard read.
-    pub(in crate::driver) fn take_handed_packet(
-        &mut self,
-        now: Instant,
-        header: &[u8; VNET_HEADER_BYTES],
-        packet: &mut [u8],
-    ) {
-        let here = self.engine.send_packet(now, header, packet, &mut self.delivery);
-        if here.is_some() {
-            // The session ended meanwhile; nobody is asked again, or the packet could go round for ever.
-            self.engine.refuse_packet(now, header, packet, &mut self.delivery);
-        }
     }
 
     /// Writes the packets that were collected for the TUN.
@@ -126,30 +79,22 @@ impl Shard {
         }
         let done = if watch {
             tun.queue.attach().and_then(|()| {
-                self.poller
-                    .add(&tun.queue, Token::Tun.encode(), Interest::READABLE)
+                self.io
+                    .poller
+                    .add(&tun.queue, PollToken::Tun.encode(), Interest::READABLE)
             })
         } else {
             // A queue that is taken out reports an error without end.
-            self.poller.remove(&tun.queue).and_then(|()| tun.queue.detach())
+            self.io
+                .poller
+                .remove(&tun.queue)
+                .and_then(|()| tun.queue.detach())
         };
         match done {
             Ok(()) => tun.is_watched = watch,
             Err(error) => {
                 self.failure = Some(Failure::Unavailable(format!("the TUN device fails: {error}")));
             }
-        }
-    }
-
-    /// What the engine asks for IP sessions.
-    pub(in crate::driver) fn carry_out_ip(&mut self, now: Instant, action: Action) {
-        match action {
-            Action::Lease { request, owner } => self.lease(now, request, owner),
-            Action::LeaseOver { owner, addresses } => self.lease_over(owner, &addresses),
-            Action::Assigned { assignment } => self.assigned(now, assignment),
-            Action::IpRefused { status, error } => self.ip_refused(now, status, error),
-            Action::IpLost => self.ip_lost(now),
-            _ => unreachable!("the other actions are carried out elsewhere"),
         }
     }
 }
