@@ -19,8 +19,8 @@ pub use client::{
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
-    Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, Ending,
-    Engine, Exhausted, IpService, Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, Server,
+    Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, End,
+    Ending, Engine, Exhausted, IpService, Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, Server,
     ServerAction, ServerShard, StoredLease, Target, own_address,
 };
 pub use room::Room;

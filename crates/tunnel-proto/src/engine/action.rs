@@ -23,7 +23,7 @@ pub enum Action<A> {
         /// Which request.
         request: RequestId,
     },
-    /// The request is over: close its socket and call [`super::Engine::release`].
+    /// The request is over, and its ID may be used again: close its socket.
     Ended {
         /// Which request.
         request: RequestId,
@@ -37,12 +37,12 @@ pub enum Action<A> {
 /// What a client asks of its driver.
 #[derive(Debug, PartialEq)]
 pub enum ClientAction {
-    /// the server opened the target.
+    /// The server opened the target.
     Established {
         /// Which request.
         request: RequestId,
     },
-    /// the server refused a UDP session; its datagrams are dropped for a while, then it ends.
+    /// The server refused a UDP session; its datagrams are dropped for a while, then it ends.
     Refused {
         /// Which request.
         request: RequestId,
@@ -51,46 +51,46 @@ pub enum ClientAction {
         /// What the proxy said about the cause.
         error: Option<ProxyError>,
     },
-    /// the server took the token.
+    /// The server took the token.
     Up {
         /// Smoothed round-trip time.
         rtt: Duration,
         /// The server's shard that the connection is on, where it says so.
         shard: Option<ServerShard>,
     },
-    /// the server did not take the token.
+    /// The server did not take the token.
     TokenRefused {
         /// 401 or 407.
         status: u16,
     },
-    /// the connection is gone.
+    /// The connection is gone.
     Lost {
         /// Why.
         reason: CloseReason,
     },
-    /// the server takes no new requests; the connection should be replaced.
+    /// The server takes no new requests; the connection should be replaced.
     GoingAway,
-    /// addresses and routes, for the first time in this session or changed.
+    /// Addresses and routes, for the first time in this session or changed.
     Assigned {
         /// What they are.
         assignment: Assignment,
     },
-    /// the server refused the IP session.
+    /// The server refused the IP session.
     IpRefused {
         /// HTTP status.
         status: u16,
         /// What the proxy said about the cause.
         error: Option<ProxyError>,
     },
-    /// the IP session is over.
+    /// The IP session is over.
     IpLost,
 }
 
 /// What a server asks of its driver.
 #[derive(Debug, PartialEq)]
 pub enum ServerAction {
-    /// resolve and open a target for an authorized request, then call [`super::Engine::accept`] or
-    /// [`super::Engine::refuse`].
+    /// Resolve and open a target for an authorized request, then call [`super::Engine::accept`],
+    /// or [`super::Engine::end`] with [`super::End::Refused`].
     Open {
         /// For which request.
         request: RequestId,
@@ -99,15 +99,15 @@ pub enum ServerAction {
         /// What the user asked for.
         target: Target,
     },
-    /// a client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
-    /// [`super::Engine::refuse`].
+    /// A client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
+    /// [`super::Engine::end`] with [`super::End::Refused`].
     Lease {
         /// Which request.
         request: RequestId,
         /// Whose it is.
         owner: Owner,
     },
-    /// an accepted IP session is over; its lease is one holder poorer.
+    /// An accepted IP session is over; its lease is one holder poorer.
     LeaseOver {
         /// Whose it was.
         owner: Owner,

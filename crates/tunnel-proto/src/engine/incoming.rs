@@ -11,8 +11,9 @@ use packet::Ecn;
 use packet::checksum::ChecksumState;
 use quic::{ConnectionKey, Path, Receiver};
 
+use super::life::Life;
 use super::repair::Repair;
-use super::request::{Kind, Phase, RequestId};
+use super::request::{Kind, RequestId};
 use super::{Role, State, WaitingRoom};
 use crate::drops::DropReason;
 
@@ -83,20 +84,19 @@ impl<R: Role> State<R> {
         let request = peer
             .request(quarter)
             .and_then(|id| Some((id, self.requests.get_mut(id.0)?)));
-        let Some((id, request)) = request.filter(|(_, request)| request.phase != Phase::Headers) else {
+        let Some((id, request)) = request.filter(|(_, request)| !matches!(request.life, Life::Headers(_)))
+        else {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         };
         let (split, checksum) = match &request.kind {
-            Kind::Udp {
-                split, split_agreed, ..
-            } => (split.filter(|_| *split_agreed), None),
-            Kind::Ip(session) => (session.split, session.checksum),
+            Kind::Udp { split, .. } => (split.agreed(), None),
+            Kind::Ip(session) => (session.split.agreed(), session.checksum.agreed()),
             Kind::Tcp | Kind::Undecided => return egress.drop(DropReason::UnknownSession, 1),
         };
         let is_ip = matches!(request.kind, Kind::Ip(_));
         let agreed = request.kind.repair().and_then(Repair::agreed);
         let part = agreed.and_then(|repairing| repairing.part(view.context_id));
-        if matches!(request.phase, Phase::Opening | Phase::Sent | Phase::Queued) {
+        if matches!(request.life, Life::Opening(_) | Life::Sent(_) | Life::Queued(_)) {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         }
         request.last_active = now;
@@ -148,12 +148,14 @@ impl<R: Role> State<R> {
         let Some(request) = self.requests.get(id.0) else {
             return;
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(stream) = request.stream() else {
             return;
         };
-        let Some(peer) = self.peer(connection) else { return };
-        for bytes in peer.early.take(super::quarter(stream)) {
-            self.take_datagram(now, connection, &bytes, deliver);
+        let Some(peer) = self.peer(stream.connection) else {
+            return;
+        };
+        for bytes in peer.early.take(stream.quarter()) {
+            self.take_datagram(now, stream.connection, &bytes, deliver);
         }
     }
 }

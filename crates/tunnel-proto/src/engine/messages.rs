@@ -7,8 +7,9 @@ use masque::capsule::{self, Capsule};
 use masque::{Code, Item, MessageError};
 use quic::{ConnectionKey, Direction, Read, StreamError, StreamId};
 
-use super::request::{Kind, Phase, Request, RequestId};
-use super::{Action, Deliver, Ending, Engine, Role, State, masque_code, owned, quarter};
+use super::life::{Cause, Life, RequestStream};
+use super::request::{Kind, Request, RequestId, Sending};
+use super::{Action, Deliver, Engine, Role, State, masque_code, owned, quarter};
 use crate::drops::DropReason;
 use crate::limits;
 
@@ -57,13 +58,13 @@ impl<R: Role> Engine<R> {
                 self.state
                     .requests
                     .get(id.0)
-                    .is_some_and(|request| request.phase != Phase::Closing)
+                    .is_some_and(|request| !matches!(request.life, Life::Closing(_)))
             })
         else {
             return;
         };
         let is_body = self.state.requests.get(id.0).is_some_and(|request| {
-            matches!(request.kind, Kind::Tcp) && matches!(request.phase, Phase::Open | Phase::Opening)
+            matches!(request.kind, Kind::Tcp) && matches!(request.life, Life::Open(_) | Life::Opening(_))
         });
         if is_body {
             self.state.announce_body(id);
@@ -136,7 +137,7 @@ impl<R: Role> Engine<R> {
                 Some(request) if matches!(request.kind, Kind::Tcp) => {
                     return self.state.announce_body(id);
                 }
-                Some(request) if request.phase != Phase::Ended => {}
+                Some(request) if request.life != Life::Ended => {}
                 _ => return,
             }
         }
@@ -147,7 +148,7 @@ impl<R: Role> Engine<R> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return Err(Failure::Gone);
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(stream) = request.stream() else {
             return Err(Failure::Gone);
         };
         if request.peer_finished {
@@ -157,7 +158,10 @@ impl<R: Role> Engine<R> {
             if let Some(item) = request.reader.next(&mut request.input)? {
                 return Ok(Next::Item(item));
             }
-            match self.endpoint.read(connection, stream, limits::STREAM_READ_BYTES) {
+            match self
+                .endpoint
+                .read(stream.connection, stream.id, limits::STREAM_READ_BYTES)
+            {
                 Ok(Read::Data(bytes)) => request.input = bytes,
                 Ok(Read::Blocked) => return Ok(Next::Blocked),
                 Ok(Read::Finished) => {
@@ -175,20 +179,21 @@ impl<R: Role> Engine<R> {
         let Some(request) = self.state.requests.get(id.0) else {
             return;
         };
-        if matches!(request.phase, Phase::Refused { .. }) {
+        if matches!(request.life, Life::Refused { .. }) {
             return;
         }
-        match failure {
-            Failure::Message(MessageError::Stream { code, .. }) => self.reset(id, code),
+        let cause = match failure {
+            Failure::Message(MessageError::Stream { code, .. }) => Cause::Reset(code),
             Failure::Message(MessageError::Connection(error)) => {
-                if let Some(connection) = request.connection {
-                    self.state.broken.push((connection, error));
+                if let Some(stream) = request.stream() {
+                    self.state.broken.push((stream.connection, error));
                 }
+                Cause::StreamGone
             }
-            Failure::Reset => self.reset(id, Code::RequestCancelled),
-            Failure::Gone => {}
-        }
-        self.state.end(id, Ending::Reset);
+            Failure::Reset => Cause::Reset(Code::RequestCancelled),
+            Failure::Gone => Cause::StreamGone,
+        };
+        self.end_for(id, cause);
     }
 
     /// The peer has ended its side of a message that the engine reads itself: the session is over.
@@ -196,7 +201,7 @@ impl<R: Role> Engine<R> {
         let Some(request) = self.state.requests.get(id.0) else {
             return;
         };
-        if matches!(request.phase, Phase::Refused { .. }) {
+        if matches!(request.life, Life::Refused { .. }) {
             return;
         }
         // A capsule that is cut is malformed (RFC 9297 section 3.3).
@@ -208,8 +213,7 @@ impl<R: Role> Engine<R> {
         if let Err(error) = finished {
             return self.fail(id, Failure::Message(error));
         }
-        self.close_stream(id);
-        self.state.end(id, Ending::Finished);
+        self.end_for(id, Cause::Finished);
     }
 
     /// Reads the content of a TCP forward: up to `bytes_max` bytes are appended to `out`, without a copy.
@@ -263,46 +267,15 @@ impl<R: Role> Engine<R> {
     /// Ends our side of a TCP forward after what was written.
     pub fn finish_body(&mut self, id: RequestId) {
         if let Some(request) = self.state.requests.get_mut(id.0) {
-            request.finishing = true;
+            request.sending = Sending::Finishing;
         }
         self.pump(id);
-    }
-
-    /// The local connection of a TCP forward is gone: the stream is reset (RFC 9114 section 4.4) and the ID is free.
-    pub fn abort(&mut self, id: RequestId) {
-        self.reset(id, Code::ConnectError);
-        self.remove(id);
-    }
-
-    /// Both sides of a TCP forward are done: the driver may forget it. It goes on here until the peer has acknowledged
-    /// everything that was written.
-    pub fn forget(&mut self, id: RequestId) {
-        match self.state.requests.get_mut(id.0) {
-            Some(request) if request.phase == Phase::Open && !request.acknowledged => {
-                request.phase = Phase::Closing;
-                request.known_to_driver = false;
-                self.state.closing += 1;
-            }
-            _ => self.remove(id),
-        }
     }
 
     /// TCP forwards that the driver has forgotten and the peer has not acknowledged.
     #[must_use]
     pub fn closing(&self) -> usize {
         self.state.closing
-    }
-
-    pub(super) fn remove(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get_mut(id.0) else {
-            return;
-        };
-        request.known_to_driver = false;
-        if request.phase == Phase::Ended {
-            self.state.requests.remove(id.0);
-        } else {
-            self.state.end(id, Ending::Finished);
-        }
     }
 
     /// The peer has acknowledged everything on a stream of ours, its end included.
@@ -312,16 +285,10 @@ impl<R: Role> Engine<R> {
         let Some((id, request)) = id.and_then(|id| Some((id, self.state.requests.get_mut(id.0)?))) else {
             return;
         };
-        request.acknowledged = true;
-        if request.phase == Phase::Closing {
-            self.state.end(id, Ending::Finished);
+        request.sending = Sending::Acknowledged;
+        if matches!(request.life, Life::Closing(_)) {
+            self.end_for(id, Cause::StreamGone);
         }
-    }
-
-    /// A local session is over: its stream ends and its ID is free.
-    pub fn close(&mut self, id: RequestId) {
-        self.close_stream(id);
-        self.remove(id);
     }
 
     /// Writes what waits for QUIC's credit.
@@ -329,11 +296,11 @@ impl<R: Role> Engine<R> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(stream) = request.stream() else {
             return;
         };
         while let Some(front) = request.output.front_mut() {
-            match self.endpoint.write_bytes(connection, stream, front) {
+            match self.endpoint.write_bytes(stream.connection, stream.id, front) {
                 Ok(_) if front.is_empty() => {
                     request.output.pop_front();
                 }
@@ -346,8 +313,8 @@ impl<R: Role> Engine<R> {
                 }
             }
         }
-        if request.finishing {
-            self.endpoint.finish(connection, stream);
+        if request.sending == Sending::Finishing {
+            self.endpoint.finish(stream.connection, stream.id);
         }
     }
 
@@ -362,7 +329,7 @@ impl<R: Role> Engine<R> {
         self.pump(id);
         if let Some(request) = self.state.requests.get(id.0)
             && matches!(request.kind, Kind::Tcp)
-            && request.phase == Phase::Open
+            && matches!(request.life, Life::Open(_))
             && request.output.is_empty()
         {
             self.state.actions.push_back(Action::BodyWritable { request: id });
@@ -387,37 +354,10 @@ impl<R: Role> Engine<R> {
         let Some(id) = peer.request(quarter(stream)) else {
             return;
         };
-        if self
-            .state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening | Phase::Closing))
-        {
-            self.reset(id, Code::RequestCancelled);
-            self.state.end(id, Ending::Reset);
-        }
-    }
-
-    /// Ends both directions of a request's stream without an error.
-    pub(super) fn close_stream(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get(id.0) else {
-            return;
-        };
-        if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
-            self.endpoint.finish(connection, stream);
-            if !request.peer_finished {
-                self.endpoint.stop(connection, stream, masque_code(Code::NoError));
-            }
-        }
-    }
-
-    pub(super) fn reset(&mut self, id: RequestId, code: Code) {
-        let Some(request) = self.state.requests.get(id.0) else {
-            return;
-        };
-        if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
-            self.endpoint.reset(connection, stream, masque_code(code));
-            self.endpoint.stop(connection, stream, masque_code(code));
+        if self.state.requests.get(id.0).is_some_and(|request| {
+            matches!(request.life, Life::Open(_) | Life::Opening(_) | Life::Closing(_))
+        }) {
+            self.end_for(id, Cause::Reset(Code::RequestCancelled));
         }
     }
 
@@ -461,7 +401,7 @@ impl<R: Role> State<R> {
         if std::mem::replace(&mut request.unread, unread) == unread {
             return;
         }
-        let Some(connection) = request.connection else {
+        let Some(RequestStream { connection, .. }) = request.stream() else {
             return;
         };
         let Some(peer) = self.peer(connection) else { return };
@@ -473,7 +413,7 @@ impl<R: Role> State<R> {
     fn take_content(&mut self, now: Instant, id: RequestId, mut bytes: Bytes, deliver: &mut impl Deliver) {
         while let Some(Request {
             kind: Kind::Udp { capsules, .. },
-            phase,
+            life,
             last_active,
             ..
         }) = self.requests.get_mut(id.0)
@@ -489,7 +429,7 @@ impl<R: Role> State<R> {
             };
             match capsule::split_context(datagram) {
                 None => egress.drop(DropReason::Malformed, 1),
-                Some((0, _)) if *phase != Phase::Open => egress.drop(DropReason::UnknownSession, 1),
+                Some((0, _)) if !matches!(life, Life::Open(_)) => egress.drop(DropReason::UnknownSession, 1),
                 Some((0, payload)) if payload.len() > packet::UDP_PAYLOAD_MAX => {
                     egress.drop(DropReason::TargetTooLarge, 1);
                 }

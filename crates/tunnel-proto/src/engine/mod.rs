@@ -9,7 +9,9 @@ mod client;
 mod delay_control;
 mod incoming;
 mod ip;
+mod life;
 mod messages;
+mod offer;
 mod outgoing;
 mod peer;
 mod queue;
@@ -35,6 +37,7 @@ pub use client::Client;
 pub use client::ip::Assignment;
 pub use incoming::Deliver;
 pub use ip::Owner;
+pub use life::End;
 pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;
 pub use masque::{ServerShard, Target};
@@ -51,8 +54,9 @@ use crate::drops::{DropReason, Ledger};
 use crate::limits;
 use crate::room::Room;
 use crate::snapshot::{PathSnapshot, PeerSnapshot};
+use life::{Cause, Life};
 use peer::Peer;
-use request::{Phase, Request};
+use request::Request;
 use waiting::WaitingRoom;
 
 /// The state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
@@ -70,7 +74,7 @@ pub struct State<R: Role> {
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
     unread_changed: Vec<ConnectionKey>,
-    /// TCP forwards in [`Phase::Closing`].
+    /// TCP forwards in [`Life::Closing`].
     closing: usize,
     /// No new requests are taken.
     draining: bool,
@@ -225,11 +229,15 @@ impl<R: Role> Engine<R> {
             .state
             .requests
             .iter()
-            .filter(|(_, request)| request.connection == Some(connection))
+            .filter(|(_, request)| {
+                request
+                    .stream()
+                    .is_some_and(|stream| stream.connection == connection)
+            })
             .map(|(id, _)| id)
             .collect();
         for id in ids {
-            self.state.end(RequestId(id), Ending::ConnectionLost);
+            self.end_for(RequestId(id), Cause::ConnectionLost);
         }
         if let Some(mut peer) = self
             .state
@@ -264,7 +272,12 @@ impl<R: Role> Engine<R> {
 
     /// The next thing that the driver has to do.
     pub fn poll_action(&mut self) -> Option<Action<R::Action>> {
-        self.state.actions.pop_front()
+        let action = self.state.actions.pop_front()?;
+        if let Action::Ended { request, .. } = action {
+            // The driver takes the news, and the ID may be used again.
+            self.state.requests.remove(request.0);
+        }
+        Some(action)
     }
 
     /// Fills the outbox. Whether there is more to send than fits.
@@ -298,23 +311,20 @@ impl<R: Role> Engine<R> {
     /// Ends idle sessions and forgets what waited too long.
     fn sweep(&mut self, now: Instant) {
         let idle_timeout = self.state.config.udp_idle_timeout;
-        let over: Vec<(usize, Ending)> = self
-            .state
-            .requests
-            .iter()
-            .filter_map(|(id, request)| match request.phase {
-                Phase::Refused { until } if until <= now => Some((id, Ending::Idle)),
-                Phase::Open | Phase::Sent
-                    if request.is_udp() && now.duration_since(request.last_active) >= idle_timeout =>
-                {
-                    Some((id, Ending::Idle))
-                }
-                _ => None,
-            })
+        let is_over = |request: &Request| match request.life {
+            Life::Refused { until, .. } => until <= now,
+            Life::Open(_) | Life::Sent(_) => {
+                request.is_udp() && now.duration_since(request.last_active) >= idle_timeout
+            }
+            _ => false,
+        };
+        let requests = self.state.requests.iter();
+        let over: Vec<usize> = requests
+            .filter(|(_, request)| is_over(request))
+            .map(|(id, _)| id)
             .collect();
-        for (id, ending) in over {
-            self.close_stream(RequestId(id));
-            self.state.end(RequestId(id), ending);
+        for id in over {
+            self.end_for(RequestId(id), Cause::Idle);
         }
         R::sweep(self, now);
         self.state.rest_repair(now);
@@ -467,53 +477,6 @@ impl<R: Role> State<R> {
         }
         RequestId(self.requests.insert(request))
     }
-
-    /// Ends a request for the driver, once: it closes its socket and calls [`Engine::release`].
-    fn end(&mut self, id: RequestId, ending: Ending) {
-        let Some(request) = self.requests.get_mut(id.0) else {
-            return;
-        };
-        if matches!(request.phase, Phase::Ended) {
-            return;
-        }
-        if request.phase == Phase::Closing {
-            self.closing -= 1;
-        }
-        request.phase = Phase::Ended;
-        request.output.clear();
-        let was_unread = std::mem::take(&mut request.unread);
-        request.body.clear();
-        if request.is_udp() {
-            self.udp_sessions -= 1;
-            self.sessions.give_back();
-        }
-        let lost = self.waiting.take(id).len() as u64;
-        self.ledger.ingress.drop(DropReason::SessionClosed, lost);
-        if let (Some(connection), Some(stream)) = (request.connection, request.stream)
-            && let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut)
-        {
-            let quarter = quarter(stream);
-            peer.forget(quarter);
-            if was_unread {
-                peer.unread -= 1;
-                self.unread_changed.push(connection);
-            }
-            let early = peer.early.take(quarter).len() as u64;
-            self.ledger.egress.drop(DropReason::UnknownSession, early);
-            let fragments = peer.reassembler.forget(quarter);
-            self.ledger
-                .egress
-                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
-        }
-        R::ip_session_ended(self, id);
-        self.forget_repair(id);
-        let request = &self.requests[id.0];
-        if request.known_to_driver {
-            self.actions.push_back(Action::Ended { request: id, ending });
-        } else {
-            self.requests.remove(id.0);
-        }
-    }
 }
 
 impl<R: Role> Engine<R> {
@@ -524,25 +487,11 @@ impl<R: Role> Engine<R> {
                 .state
                 .requests
                 .iter()
-                .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
+                .filter(|(_, request)| request.is_udp() && request.life != Life::Ended)
                 .min_by_key(|(_, request)| request.last_active)
                 .map(|(id, _)| RequestId(id))
                 .expect("a shard without sessions finds its guaranteed room");
-            self.close_stream(idlest);
-            self.state.end(idlest, Ending::Idle);
-        }
-    }
-
-    /// The driver has forgotten an ended request; its ID may be used again.
-    pub fn release(&mut self, id: RequestId) {
-        let ended = self
-            .state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| matches!(request.phase, Phase::Ended));
-        debug_assert!(ended, "only ended requests are released");
-        if ended {
-            self.state.requests.remove(id.0);
+            self.end_for(idlest, Cause::Idle);
         }
     }
 }

@@ -6,9 +6,10 @@ use std::time::Instant;
 use masque::datagram;
 use masque::split::Splitter;
 
+use super::life::{Life, RequestStream};
 use super::queue::{FlowId, NoRoom, Queued};
 use super::repair::{Repair, Repairing};
-use super::request::{Kind, Phase, RequestId};
+use super::request::{Kind, Request, RequestId};
 use super::way::{Way, append};
 use super::{Engine, Role, State, quarter};
 use crate::config::Oversize;
@@ -29,8 +30,8 @@ impl<R: Role> Engine<R> {
             return self.refuse_datagrams(payloads.count());
         };
         request.last_active = now;
-        match request.phase {
-            Phase::Queued => {
+        match &request.life {
+            Life::Queued(_) => {
                 for payload in payloads {
                     self.state.ledger.ingress.accepted += 1;
                     if !self.state.waiting.push(id, payload, now) {
@@ -38,10 +39,8 @@ impl<R: Role> Engine<R> {
                     }
                 }
             }
-            Phase::Sent | Phase::Open => {
-                let connection = request
-                    .connection
-                    .expect("a request that was sent has a connection");
+            Life::Sent(stream) | Life::Open(stream) => {
+                let connection = stream.connection;
                 let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
                 if let Some(peer) = self.state.peer(connection) {
                     peer.datagram_max = datagram_max;
@@ -52,7 +51,7 @@ impl<R: Role> Engine<R> {
                 }
                 self.endpoint.mark_ready(connection);
             }
-            Phase::Refused { .. } | Phase::Ended | Phase::Headers | Phase::Opening | Phase::Closing => {
+            Life::Refused { .. } | Life::Ended | Life::Headers(_) | Life::Opening(_) | Life::Closing(_) => {
                 self.refuse_datagrams(payloads.count());
             }
         }
@@ -79,13 +78,9 @@ impl<R: Role> Engine<R> {
         for payload in self.state.waiting.take(id) {
             self.state.enqueue(now, id, &payload);
         }
-        if let Some(connection) = self
-            .state
-            .requests
-            .get(id.0)
-            .and_then(|request| request.connection)
-        {
-            self.endpoint.mark_ready(connection);
+        let request = self.state.requests.get(id.0);
+        if let Some(stream) = request.and_then(Request::stream) {
+            self.endpoint.mark_ready(stream.connection);
         }
     }
 }
@@ -97,7 +92,11 @@ impl<R: Role> State<R> {
         let Some(request) = self.requests.get_mut(id.0) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(RequestStream {
+            connection,
+            id: stream,
+        }) = request.stream()
+        else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let Kind::Udp {
@@ -141,7 +140,7 @@ impl<R: Role> State<R> {
         let mut total = prefix_bytes + payload.len();
         let mut split_plan = None;
         if !whole {
-            let context = match (self.config.oversize, *split) {
+            let context = match (self.config.oversize, split.any()) {
                 (Oversize::Split, Some(context)) => context,
                 _ => return ingress.drop(DropReason::TooLarge, 1),
             };

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use packet_io::{Interest, Ready, ReceiveBatch};
-use tunnel_proto::RequestId;
+use tunnel_proto::{End, RequestId};
 
 use super::relay::{Relay, Step};
 use super::role::Role;
@@ -58,11 +58,11 @@ impl<R: Role> Shard<R> {
             }
             Step::Done => {
                 self.close_inner(id, false);
-                self.engine.forget(id);
+                self.engine.end(id, End::Done);
             }
             Step::Failed => {
                 self.close_inner(id, true);
-                self.engine.abort(id);
+                self.engine.end(id, End::Failed);
             }
             Step::Ended => {}
         }
@@ -89,7 +89,7 @@ impl<R: Role> Shard<R> {
             Some(Some(Inner::Tcp(relay))) => {
                 if event.hangup && !relay.open {
                     self.close_inner(id, false);
-                    self.engine.abort(id);
+                    self.engine.end(id, End::Failed);
                 } else {
                     self.step_relay(id);
                 }

@@ -167,7 +167,6 @@ impl<R: Role> Shard<R> {
             Action::Ended { request, ending } => {
                 R::request_ended(self, request, &ending);
                 self.close_inner(request, ending != Ending::Finished);
-                self.engine.release(request);
             }
             Action::Role(action) => R::carry_out(self, now, action),
         }

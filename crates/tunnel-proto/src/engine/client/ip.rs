@@ -13,7 +13,9 @@ use crate::drops::DropReason;
 use crate::engine::ip::control::push_capsule;
 use crate::engine::ip::is_confined;
 use crate::engine::ip::session::IpSession;
-use crate::engine::request::{Kind, Phase, Request, RequestId};
+use crate::engine::life::{Ask, Life};
+use crate::engine::request::{Kind, Request, RequestId};
+use crate::engine::role::Side;
 use crate::engine::{Action, ClientAction, Deliver, Engine, State};
 
 /// What a client's end was told.
@@ -37,7 +39,7 @@ impl Engine<Client> {
         self.state.ip.flow_seed = flow_seed;
     }
 
-    /// asks for an IP session where none is open or asked for: after [`Engine::stay`], or again.
+    /// Asks for an IP session where none is open or asked for: after [`Engine::stay`], or again.
     pub fn ask_for_ip(&mut self, now: Instant) {
         if let Some(connection) = self.state.role.current {
             self.open_ip(now);
@@ -45,18 +47,18 @@ impl Engine<Client> {
         }
     }
 
-    /// this end has another address: the connection moves to it (RFC 9000 section 9.2).
+    /// This end has another address: the connection moves to it (RFC 9000 section 9.2).
     pub fn local_address_changed(&mut self) {
         if let Some(connection) = self.state.role.current {
             self.endpoint.local_address_changed(connection);
         }
     }
 
-    /// a request for an IP session, sent when the connection takes requests.
+    /// A request for an IP session, sent when the connection takes requests.
     pub(in crate::engine) fn open_ip(&mut self, now: Instant) {
         let is_under_way = |request: &Request| {
             matches!(request.kind, Kind::Ip(_))
-                && matches!(request.phase, Phase::Queued | Phase::Sent | Phase::Open)
+                && matches!(request.life, Life::Queued(_) | Life::Sent(_) | Life::Open(_))
         };
         let mut requests = self.state.requests.iter();
         if self.state.role.ip.is_none() || requests.any(|(_, request)| is_under_way(request)) {
@@ -64,16 +66,12 @@ impl Engine<Client> {
         }
         let split = (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
         let session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID), self.state.repair_offer());
-        let request = Request::new(
-            masque::Role::Client,
-            Kind::Ip(Box::new(session)),
-            Phase::Queued,
-            now,
-        );
+        let life = Life::Queued(Ask::Ip);
+        let request = Request::new(Client::HTTP, Kind::Ip(Box::new(session)), life, now);
         self.state.insert_request(request);
     }
 
-    /// the server has accepted the session.
+    /// The server has accepted the session.
     pub(in crate::engine) fn ip_accepted(&mut self, id: RequestId, list: &HeaderList) {
         let Some(Request {
             kind: Kind::Ip(session),
@@ -83,10 +81,8 @@ impl Engine<Client> {
         else {
             return;
         };
-        let echoed = masque::request::split_context(list);
-        session.split = session.split.filter(|offered| echoed == Some(*offered));
-        let echoed = ip::checksum_context(list);
-        session.checksum = session.checksum.filter(|offered| echoed == Some(*offered));
+        session.split.answered(masque::request::split_context(list));
+        session.checksum.answered(ip::checksum_context(list));
         let own = self.state.role.ip.map(|(name, _)| name);
         session.is_by_name = own.is_some() && ip::client_name(list) == own;
         let any = [
@@ -130,48 +126,38 @@ impl Engine<Client> {
     }
 }
 
-impl State<Client> {
-    /// the headers of the request for a session.
-    pub(in crate::engine) fn ip_request(&self, authority: &str, id: RequestId) -> Option<HeaderList> {
-        let Kind::Ip(session) = &self.requests.get(id.0)?.kind else {
-            return None;
-        };
-        let (client, run) = self.role.ip.unzip();
+impl Client {
+    /// The headers of the request for an IP session.
+    pub(super) fn ip_request(&self, session: &IpSession) -> HeaderList {
+        let (client, run) = self.ip.unzip();
         let extensions = Extensions {
             client,
             run,
-            split: session.split,
-            checksum: session.checksum,
+            split: session.split.any(),
+            checksum: session.checksum.any(),
             repair: session.repair.offer(),
         };
-        Some(ip::connect_ip(
-            authority,
-            &Scope::ANY,
-            &self.role.bearer,
-            &extensions,
-        ))
+        ip::connect_ip(&self.authority, &Scope::ANY, &self.bearer, &extensions)
     }
+}
 
-    /// the driver hears of addresses and routes that are new; of routes that come first only with the addresses,
-    /// which they are of no use without.
+impl State<Client> {
+    /// The driver hears of addresses and routes that are new. Routes are withheld until addresses arrive.
     pub(in crate::engine) fn tell_news(&mut self, id: RequestId) {
         let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
             return;
         };
-        if !session.addresses_known || !std::mem::take(&mut session.has_news) {
+        let Some(addresses) = &session.addresses else {
+            return;
+        };
+        if !std::mem::take(&mut session.has_news) {
             return;
         }
-        let routes = session.routes_known.then(|| {
-            session
-                .routes
-                .prefixes()
-                .take(crate::limits::IP_ROUTES_MAX)
-                .collect()
-        });
+        let routes = session.routes.as_ref();
         let assignment = Assignment {
-            addresses: session.addresses.clone(),
-            routes,
-            can_split: session.split.is_some(),
+            addresses: addresses.clone(),
+            routes: routes.map(|routes| routes.prefixes().take(crate::limits::IP_ROUTES_MAX).collect()),
+            can_split: session.split.agreed().is_some(),
             is_by_name: session.is_by_name,
         };
         let takes_packets = !assignment.addresses.is_empty();

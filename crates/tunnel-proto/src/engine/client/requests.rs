@@ -12,9 +12,10 @@ use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction
 use super::Client;
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
-use crate::engine::request::{Kind, Offers, Phase, Request, RequestId};
+use crate::engine::life::{Ask, Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Offers, Request, RequestId};
 use crate::engine::role::Side;
-use crate::engine::{Action, ClientAction, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
+use crate::engine::{Action, ClientAction, Deliver, Engine, masque_code, payload_unsplit};
 use crate::limits;
 
 /// Context that a client offers for split payloads: clients take even numbers (RFC 9298 section 4).
@@ -26,7 +27,7 @@ const PROBE_HOST: &str = "0.0.0.0";
 const PROBE_PORT: u16 = 9;
 
 impl Engine<Client> {
-    /// Begins a connection; [`Action::Up`], [`Action::TokenRefused`] or [`Action::Lost`] follows.
+    /// Begins a connection; [`ClientAction::Up`], [`ClientAction::TokenRefused`] or [`ClientAction::Lost`] follows.
     ///
     /// # Errors
     /// [`ConnectError`] where the name or the address cannot be used.
@@ -48,7 +49,7 @@ impl Engine<Client> {
         Ok(())
     }
 
-    /// Gives up the present connection, e.g. an attempt that takes too long; [`Action::Lost`] follows.
+    /// Gives up the present connection, e.g. an attempt that takes too long; [`ClientAction::Lost`] follows.
     pub fn disconnect(&mut self, now: Instant) {
         if let Some(connection) = self.state.role.current {
             self.endpoint.close(now, connection, 0x100, b"");
@@ -64,9 +65,8 @@ impl Engine<Client> {
             Protocol::Udp => Kind::udp(self.offers(), false),
             Protocol::Tcp => Kind::Tcp,
         };
-        let mut request = Request::new(Client::HTTP, kind, Phase::Queued, now);
-        request.target = Some(target);
-        request.known_to_driver = true;
+        let life = Life::Queued(Ask::Target(target));
+        let request = Request::new(Client::HTTP, kind, life, now);
         let id = self.state.insert_request(request);
         if let Some(connection) = self
             .state
@@ -86,7 +86,7 @@ impl Engine<Client> {
         }
     }
 
-    /// After [`Action::Up`] of one of several shards: the connection stays, and what waits may go out on it.
+    /// After [`ClientAction::Up`] of one of several shards: the connection stays, and what waits may go out on it.
     pub fn stay(&mut self, now: Instant) {
         self.state.role.holds_requests = false;
         if let Some(connection) = self.state.role.current {
@@ -120,13 +120,9 @@ impl Engine<Client> {
                 .actions
                 .push_back(Action::Role(ClientAction::Lost { reason }));
         }
-        let mut probe = Request::new(
-            Client::HTTP,
-            Kind::udp(Offers::default(), true),
-            Phase::Queued,
-            now,
-        );
-        probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));
+        let target = Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed");
+        let kind = Kind::udp(Offers::default(), true);
+        let probe = Request::new(Client::HTTP, kind, Life::Queued(Ask::Target(target)), now);
         let id = self.state.insert_request(probe);
         self.send_request(now, connection, id);
         // One of several stripes asks when its siblings let it: `ask_for_ip`.
@@ -145,7 +141,7 @@ impl Engine<Client> {
             .state
             .requests
             .iter()
-            .filter(|(_, request)| request.phase == Phase::Queued)
+            .filter(|(_, request)| matches!(request.life, Life::Queued(_)))
             .map(|(id, _)| id)
             .collect();
         for id in queued {
@@ -170,45 +166,45 @@ impl Engine<Client> {
         let Some(takes_connect_udp) = peer.takes_connect_udp() else {
             return false;
         };
-        let ip_request = self.state.ip_request(&self.state.role.authority, id);
+        let role = &self.state.role;
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return true;
         };
-        let target = || request.target.clone().expect("a forward's request has a target");
-        let list = match (&request.kind, ip_request) {
-            (_, Some(list)) => list,
-            (Kind::Udp { .. }, None) if !takes_connect_udp => {
-                self.state.end(
-                    id,
-                    Ending::Refused {
-                        status: 501,
-                        error: None,
-                    },
-                );
+        let Life::Queued(ask) = &request.life else {
+            return true;
+        };
+        let list = match (ask, &request.kind) {
+            (Ask::Ip, Kind::Ip(session)) => role.ip_request(session),
+            (Ask::Target(_), Kind::Udp { .. }) if !takes_connect_udp => {
+                let cause = Cause::Refused {
+                    status: 501,
+                    error: None,
+                };
+                self.end_for(id, cause);
                 return true;
             }
-            (Kind::Udp { split, repair, .. }, None) => {
-                let bearer = &self.state.role.bearer;
+            (Ask::Target(target), Kind::Udp { split, repair, .. }) => {
                 let mut list =
-                    request_headers::connect_udp(&self.state.role.authority, &target(), bearer, *split);
+                    request_headers::connect_udp(&role.authority, target, &role.bearer, split.any());
                 if let Some(offer) = repair.offer() {
                     offer.push_to(&mut list);
                 }
                 list
             }
-            (Kind::Tcp | Kind::Ip(_) | Kind::Undecided, None) => {
-                request_headers::connect(&target(), &self.state.role.bearer)
-            }
+            (Ask::Target(target), _) => request_headers::connect(target, &role.bearer),
+            (Ask::Ip, _) => return true,
         };
         let Some(stream) = self.endpoint.open_stream(connection, Direction::Bidirectional) else {
             return false;
         };
-        request.connection = Some(connection);
-        request.stream = Some(stream);
-        request.phase = Phase::Sent;
+        let stream = RequestStream {
+            connection,
+            id: stream,
+        };
+        request.life = Life::Sent(stream);
         request.last_active = now;
         if let Some(peer) = self.state.peer(connection) {
-            peer.requests.insert(quarter(stream), id);
+            peer.requests.insert(stream.quarter(), id);
         }
         self.send_headers(id, &list);
         self.send_waiting(now, id);
@@ -226,24 +222,20 @@ impl Engine<Client> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        let Some(connection) = request.connection else {
+        let Life::Sent(stream) = request.life else {
             return;
         };
-        if request.phase != Phase::Sent {
-            return;
-        }
         // The reader has checked it already.
         let status = response::status_of(list).unwrap_or(500);
         let is_refused_token = matches!(status, 401 | 407);
         if matches!(request.kind, Kind::Udp { is_probe: true, .. }) {
-            self.close_stream(id);
-            self.state.end(id, Ending::Finished);
+            self.end_for(id, Cause::Finished);
             if is_refused_token {
                 self.state
                     .actions
                     .push_back(Action::Role(ClientAction::TokenRefused { status }));
-            } else if let Some(report) = self.endpoint.report(connection) {
-                if let Some(peer) = self.state.peer(connection) {
+            } else if let Some(report) = self.endpoint.report(stream.connection) {
+                if let Some(peer) = self.state.peer(stream.connection) {
                     peer.authenticated = true;
                 }
                 self.state.actions.push_back(Action::Role(ClientAction::Up {
@@ -254,16 +246,12 @@ impl Engine<Client> {
             return;
         }
         if !(200..300).contains(&status) {
-            return self.refused(now, id, status, response::proxy_error_of(list));
+            return self.refused(now, id, stream, status, response::proxy_error_of(list));
         }
-        request.phase = Phase::Open;
+        request.life = Life::Open(stream);
         request.last_active = now;
-        if let Kind::Udp {
-            split, split_agreed, ..
-        } = &mut request.kind
-        {
-            *split = split.filter(|offered| request_headers::split_context(list) == Some(*offered));
-            *split_agreed = split.is_some();
+        if let Kind::Udp { split, .. } = &mut request.kind {
+            split.answered(request_headers::split_context(list));
         }
         self.state.repair_answered(now, id, list);
         let Some(request) = self.state.requests.get(id.0) else {
@@ -279,27 +267,32 @@ impl Engine<Client> {
         self.state.take_early(now, id, deliver);
     }
 
-    fn refused(&mut self, now: Instant, id: RequestId, status: u16, error: Option<response::ProxyError>) {
+    fn refused(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        stream: RequestStream,
+        status: u16,
+        error: Option<response::ProxyError>,
+    ) {
         if matches!(status, 401 | 407) {
             self.state
                 .actions
                 .push_back(Action::Role(ClientAction::TokenRefused { status }));
         }
-        self.close_stream(id);
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
         if matches!(request.kind, Kind::Ip(_)) {
-            self.state
-                .actions
-                .push_back(Action::Role(ClientAction::IpRefused { status, error }));
+            let refused = ClientAction::IpRefused { status, error };
+            self.state.actions.push_back(Action::Role(refused));
         }
         if !request.is_udp() {
-            return self.state.end(id, Ending::Refused { status, error });
+            return self.end_for(id, Cause::Refused { status, error });
         }
-        request.phase = Phase::Refused {
-            until: now + limits::REFUSED_HOLD,
-        };
+        let until = now + limits::REFUSED_HOLD;
+        request.life = Life::Refused { stream, until };
+        self.close_stream(id);
         self.state.actions.push_back(Action::Role(ClientAction::Refused {
             request: id,
             status,
@@ -322,7 +315,7 @@ impl Engine<Client> {
         self.state
             .requests
             .get(id.0)
-            .is_some_and(|request| request.phase == Phase::Queued)
+            .is_some_and(|request| matches!(request.life, Life::Queued(_)))
     }
 
     /// Smoothed round-trip time; `None` while not connected.

@@ -93,14 +93,14 @@ impl Side for Client {
             IpCapsule::AddressAssign(entries) => {
                 let assigned = entries.iter().filter(|entry| !entry.is_refusal());
                 let addresses: Vec<Prefix> = assigned.map(|entry| entry.prefix).collect();
-                session.has_news |= !session.addresses_known || session.addresses != addresses;
+                let addresses = Some(addresses);
+                session.has_news |= session.addresses != addresses;
                 session.addresses = addresses;
-                session.addresses_known = true;
             }
             IpCapsule::RouteAdvertisement(routes) => {
-                session.has_news |= !session.routes_known || session.routes != routes;
+                let routes = Some(routes);
+                session.has_news |= session.routes != routes;
                 session.routes = routes;
-                session.routes_known = true;
             }
             // A client gives the server no addresses.
             IpCapsule::AddressRequest(_) | IpCapsule::Datagram(_) | IpCapsule::Oversized(_) => {}
@@ -111,14 +111,14 @@ impl Side for Client {
         let Some(Kind::Ip(session)) = requests.get(self.ip_session?.0).map(|request| &request.kind) else {
             return None;
         };
-        let mut addresses = session.addresses.iter().map(Prefix::address);
+        let mut addresses = session.addresses().iter().map(Prefix::address);
         addresses.find(|address| address.is_ipv4() == is_ipv4)
     }
 
     fn may_enter(&self, session: &IpSession, view: &IpView) -> Result<(), DropReason> {
         if !session.is_of_client(view.source) {
             Err(DropReason::SourceSpoofed)
-        } else if !session.routes.allows(view.destination, view.protocol) {
+        } else if !session.has_route(view.destination, view.protocol) {
             Err(DropReason::NoRoute)
         } else {
             Ok(())
@@ -126,7 +126,7 @@ impl Side for Client {
     }
 
     fn may_leave(&self, session: &mut IpSession, view: &IpView, _: &[u8]) -> Result<(), DropReason> {
-        if is_confined(view.source) || !session.routes.allows(view.source, view.protocol) {
+        if is_confined(view.source) || !session.has_route(view.source, view.protocol) {
             Err(DropReason::SourceSpoofed)
         } else if session.is_of_client(view.destination) {
             Ok(())

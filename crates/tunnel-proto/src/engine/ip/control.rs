@@ -8,8 +8,9 @@ use quic::ConnectionKey;
 use std::time::Instant;
 
 use crate::drops::DropReason;
-use crate::engine::request::{Kind, Phase, Request, RequestId};
-use crate::engine::{Deliver, Engine, Role, State, owned, quarter};
+use crate::engine::life::Life;
+use crate::engine::request::{Kind, Request, RequestId};
+use crate::engine::{Deliver, Engine, Role, State, owned};
 
 impl<R: Role> Engine<R> {
     /// The longest packet, in bytes, that sessions take at present: a client's session, the best of a server's; `None`
@@ -19,7 +20,7 @@ impl<R: Role> Engine<R> {
         let ids = self.state.role.ip_sessions();
         let connections: Vec<ConnectionKey> = ids
             .iter()
-            .filter_map(|id| self.state.requests.get(id.0)?.connection)
+            .filter_map(|id| Some(self.state.requests.get(id.0)?.stream()?.connection))
             .collect();
         for connection in connections {
             let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
@@ -33,7 +34,8 @@ impl<R: Role> Engine<R> {
     /// IP sessions that are open here.
     #[must_use]
     pub fn ip_sessions(&self) -> usize {
-        let is_open = |request: &Request| request.phase == Phase::Open && matches!(request.kind, Kind::Ip(_));
+        let is_open =
+            |request: &Request| matches!((&request.life, &request.kind), (Life::Open(_), Kind::Ip(_)));
         self.state
             .requests
             .iter()
@@ -55,7 +57,7 @@ impl<R: Role> Engine<R> {
         loop {
             let Some(Request {
                 kind: Kind::Ip(session),
-                phase: Phase::Open,
+                life: Life::Open(_),
                 ..
             }) = self.state.requests.get_mut(id.0)
             else {
@@ -93,13 +95,13 @@ impl<R: Role> State<R> {
         let Some(request) = self.requests.get(id.0) else {
             return 0;
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(stream) = request.stream() else {
             return 0;
         };
-        let Some(Some(peer)) = self.peers.get(connection.index()) else {
+        let Some(Some(peer)) = self.peers.get(stream.connection.index()) else {
             return 0;
         };
-        let (_, prefix_bytes) = masque::datagram::prefix(quarter(stream), ip::PACKET_CONTEXT_ID);
+        let (_, prefix_bytes) = masque::datagram::prefix(stream.quarter(), ip::PACKET_CONTEXT_ID);
         let room = peer.datagram_max.saturating_sub(prefix_bytes);
         match &request.kind {
             Kind::Ip(session) => session.mtu(room),

@@ -19,11 +19,12 @@ use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
 use super::session::IpSession;
 use super::{asks_for_little_delay, is_confined, is_congestion_controlled, is_syn};
 use crate::drops::DropReason;
+use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
 use crate::engine::repair::Repairing;
-use crate::engine::request::{Kind, Phase, RequestId};
+use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::way::{Way, append};
-use crate::engine::{Deliver, Engine, Role, State, quarter};
+use crate::engine::{Deliver, Engine, Role, State};
 use crate::limits;
 
 /// A packet or super-packet of the TUN that is one by its headers.
@@ -44,12 +45,9 @@ impl<R: Role> Engine<R> {
         packet: &mut [u8],
         deliver: &mut impl Deliver,
     ) {
-        let connection = self
-            .state
-            .requests
-            .get(id.0)
-            .and_then(|request| request.connection);
-        let connection = connection.expect("a session that takes packets has a connection");
+        let request = self.state.requests.get(id.0);
+        let stream = request.and_then(Request::stream);
+        let RequestStream { connection, .. } = stream.expect("a session that takes packets has a stream");
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         if let Some(peer) = self.state.peer(connection) {
             peer.datagram_max = datagram_max;
@@ -182,20 +180,18 @@ impl<R: Role> State<R> {
     ) -> Result<(), Refusal> {
         let request = self.requests.get_mut(id.0).ok_or(Refusal::Closed)?;
         request.last_active = now;
-        let (Phase::Open, Some(connection), Some(stream), Kind::Ip(session)) = (
-            request.phase,
-            request.connection,
-            request.stream,
-            &mut request.kind,
-        ) else {
+        let (Life::Open(stream), Kind::Ip(session)) = (&request.life, &mut request.kind) else {
             return Err(Refusal::Closed);
         };
-        let peer = self.peers.get_mut(connection.index()).and_then(Option::as_mut);
+        let peer = self
+            .peers
+            .get_mut(stream.connection.index())
+            .and_then(Option::as_mut);
         let peer = peer.ok_or(Refusal::Closed)?;
-        let quarter = quarter(stream);
+        let quarter = stream.quarter();
         let (plain, plain_bytes) = datagram::prefix(quarter, PACKET_CONTEXT_ID);
         let (unfinished, unfinished_bytes) =
-            datagram::prefix(quarter, session.checksum.unwrap_or(PACKET_CONTEXT_ID));
+            datagram::prefix(quarter, session.checksum.agreed().unwrap_or(PACKET_CONTEXT_ID));
         let room = peer
             .datagram_max
             .saturating_sub(plain_bytes.max(unfinished_bytes));
@@ -209,7 +205,7 @@ impl<R: Role> State<R> {
             let _ = clamp_mss(packet, mtu, held);
         }
         let is_urgent = asks_for_little_delay(packet);
-        let wanted = if session.checksum.is_some() {
+        let wanted = if session.checksum.agreed().is_some() {
             ChecksumState::Partial
         } else {
             ChecksumState::Full
@@ -312,7 +308,7 @@ impl Way<'_> {
 
     /// A packet that one datagram does not hold.
     fn push_fragments(&mut self, session: &mut IpSession, packet: &[u8]) -> Result<(), ()> {
-        let context = session.split.ok_or(())?;
+        let context = session.split.agreed().ok_or(())?;
         let (prefix, prefix_bytes) = datagram::prefix(self.quarter, context);
         let room = self.peer.datagram_max.saturating_sub(prefix_bytes);
         let count = Splitter::count(packet.len(), room).ok_or(())?;

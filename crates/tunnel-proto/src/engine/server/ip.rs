@@ -8,7 +8,6 @@ use masque::request::PathKind;
 use masque::response::{self, ProxyError};
 use packet::icmp::{self, Unreachable};
 use packet::vnet::{VNET_HEADER_BYTES, VnetHeader};
-use quic::ConnectionKey;
 
 use super::Server;
 use super::ip_service::IpService;
@@ -18,7 +17,8 @@ use crate::drops::DropReason;
 use crate::engine::ip::control::push_capsule;
 use crate::engine::ip::is_confined;
 use crate::engine::ip::session::{IpSession, Owner};
-use crate::engine::request::{Kind, Phase, Request, RequestId};
+use crate::engine::life::{Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::{Action, Deliver, Engine, ServerAction};
 
 /// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
@@ -55,11 +55,11 @@ impl Engine<Server> {
         }
     }
 
-    /// a request for an IP session.
+    /// A request for an IP session.
     pub(in crate::engine) fn judge_connect_ip(
         &mut self,
         now: Instant,
-        connection: ConnectionKey,
+        stream: RequestStream,
         id: RequestId,
         asked: &ConnectIp,
     ) {
@@ -69,11 +69,11 @@ impl Engine<Server> {
             }
             PathKind::WellKnown if !self.holds_token(&asked.credential) => {
                 self.turn_away(id, &response::unauthorized(), 401);
-                return self.count_wrong_token(now, connection, &asked.credential);
+                return self.count_wrong_token(now, stream.connection, &asked.credential);
             }
             PathKind::Segment(_) | PathKind::WellKnown => {}
         }
-        self.recognise(connection);
+        self.recognise(stream.connection);
         let Ok(scope) = &asked.scope else {
             return self.answer_and_end(id, &response::response(400));
         };
@@ -107,15 +107,14 @@ impl Engine<Server> {
         let mut session = IpSession::new(split, asked.extensions.checksum, asked.extensions.repair);
         session.owner = Some(owner);
         request.kind = Kind::Ip(Box::new(session));
-        request.phase = Phase::Opening;
-        request.known_to_driver = true;
+        request.life = Life::Opening(stream);
         request.last_active = now;
         self.state
             .actions
             .push_back(Action::Role(ServerAction::Lease { request: id, owner }));
     }
 
-    /// the driver has a lease for the session. It is given back after [`Action::LeaseOver`].
+    /// The driver has a lease for the session. It is given back after [`ServerAction::LeaseOver`].
     pub fn accept_ip(&mut self, now: Instant, id: RequestId, lease: Lease, deliver: &mut impl Deliver) {
         let Some(service) = &self.state.role.ip_service else {
             return;
@@ -124,15 +123,17 @@ impl Engine<Server> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        let (Phase::Opening, Kind::Ip(session)) = (request.phase, &mut request.kind) else {
+        let (Life::Opening(stream), Kind::Ip(session)) = (&request.life, &mut request.kind) else {
             return;
         };
-        request.phase = Phase::Open;
+        request.life = Life::Open(*stream);
         request.last_active = now;
+        let (split, checksum) = (session.split.accept(), session.checksum.accept());
         // Without the split context a path of less than 1,280 bytes could not carry IPv6 (RFC 9484 section 7.1).
-        let takes = |address: &IpAddr| address.is_ipv4() || session.split.is_some();
-        session.addresses = lease.addresses().filter(takes).map(Prefix::host).collect();
-        session.routes = routes;
+        let takes = |address: &IpAddr| address.is_ipv4() || split.is_some();
+        let addresses: Vec<IpAddr> = lease.addresses().filter(takes).collect();
+        session.addresses = Some(addresses.iter().copied().map(Prefix::host).collect());
+        session.routes = Some(routes);
         let client = session.owner.and_then(|owner| match owner.client {
             ClientIdentity::Named(name) => Some(ClientId(name)),
             ClientIdentity::Nameless(_) => None,
@@ -141,11 +142,10 @@ impl Engine<Server> {
         let accepted = ip::accepted(&Extensions {
             client,
             run: None,
-            split: session.split,
-            checksum: session.checksum,
+            split,
+            checksum,
             repair,
         });
-        let addresses: Vec<IpAddr> = session.addresses.iter().map(Prefix::address).collect();
         for address in addresses {
             self.state.role.ip_by_address.entry(address).or_default().push(id);
         }
@@ -157,7 +157,7 @@ impl Engine<Server> {
         self.state.take_early(now, id, deliver);
     }
 
-    /// ends the sessions of a client's earlier runs; whoever sent this run's request knows of no other.
+    /// Ends the sessions of a client's earlier runs; whoever sent this run's request knows of no other.
     pub fn end_older_runs(&mut self, owner: Owner) {
         let old: Vec<RequestId> = self
             .state
@@ -172,8 +172,7 @@ impl Engine<Server> {
             .map(|(id, _)| RequestId(id))
             .collect();
         for id in old {
-            self.close_stream(id);
-            self.state.end(id, crate::engine::Ending::Finished);
+            self.end_for(id, Cause::Finished);
         }
     }
 
@@ -189,7 +188,7 @@ impl Engine<Server> {
         };
         let mut unanswered: Vec<&AddressEntry> = asked.iter().collect();
         let mut entries: Vec<AddressEntry> = Vec::new();
-        for prefix in &session.addresses {
+        for prefix in session.addresses() {
             // Its first request of this version is the one that this address answers.
             let answered = unanswered
                 .iter()
@@ -202,8 +201,8 @@ impl Engine<Server> {
         }
         entries.extend(unanswered.into_iter().map(AddressEntry::refusing));
         push_capsule(output, ip::address_assign(&entries));
-        if asked.is_empty() {
-            push_capsule(output, ip::route_advertisement(&session.routes));
+        if let (true, Some(routes)) = (asked.is_empty(), &session.routes) {
+            push_capsule(output, ip::route_advertisement(routes));
         }
         self.pump(id);
     }

@@ -6,54 +6,46 @@ use std::time::Instant;
 
 use masque::request::{self as request_headers, ConnectUdp, Credential, PathKind, Request as Asked};
 use masque::response::{self, ProxyError};
-use masque::{Code, HeaderList, MessageError, Target};
+use masque::{HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
 use super::Server;
 use crate::config::{Oversize, Protocol};
-use crate::engine::request::{Kind, Offers, Phase, RequestId};
-use crate::engine::{Action, Deliver, Ending, Engine, ServerAction};
+use crate::engine::life::{Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Offers, RequestId};
+use crate::engine::{Action, Deliver, Engine, ServerAction};
 use crate::limits;
 use crate::secret::Token;
 
 impl Engine<Server> {
     /// The headers of a request have come.
     pub(in crate::engine) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
-        let Some(connection) = self
-            .state
-            .requests
-            .get(id.0)
-            .and_then(|request| request.connection)
-        else {
+        let request = self.state.requests.get(id.0);
+        let Some(Life::Headers(stream)) = request.map(|request| &request.life) else {
             return;
         };
+        let stream = *stream;
+        let connection = stream.connection;
         match request_headers::classify(list) {
             Err(MessageError::Stream { code, .. }) => {
-                self.reset(id, code);
-                self.state.end(id, Ending::Reset);
+                self.end_for(id, Cause::Reset(code));
             }
             Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
             Ok(Asked::Connect { target, credential }) => {
                 if self.holds_token(&credential) {
-                    self.admit(now, connection, id, Protocol::Tcp, target.ok(), Offers::default());
+                    self.admit(now, stream, id, Protocol::Tcp, target.ok(), Offers::default());
                 } else {
                     self.turn_away(id, &response::proxy_authentication_required(), 407);
                     self.count_wrong_token(now, connection, &credential);
                 }
             }
-            Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, connection, id, asked),
-            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, connection, id, &asked),
+            Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, stream, id, asked),
+            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, stream, id, &asked),
         }
     }
 
-    fn judge_connect_udp(
-        &mut self,
-        now: Instant,
-        connection: ConnectionKey,
-        id: RequestId,
-        asked: ConnectUdp,
-    ) {
+    fn judge_connect_udp(&mut self, now: Instant, stream: RequestStream, id: RequestId, asked: ConnectUdp) {
         match &asked.path {
             PathKind::Segment(segment) => {
                 // A wrong segment is any wrong path of a web site.
@@ -64,7 +56,7 @@ impl Engine<Server> {
             PathKind::WellKnown => {
                 if !self.holds_token(&asked.credential) {
                     self.turn_away(id, &response::unauthorized(), 401);
-                    return self.count_wrong_token(now, connection, &asked.credential);
+                    return self.count_wrong_token(now, stream.connection, &asked.credential);
                 }
             }
         }
@@ -74,7 +66,7 @@ impl Engine<Server> {
                 .filter(|_| self.state.config.oversize == Oversize::Split),
             repair: asked.repair,
         };
-        self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), offers);
+        self.admit(now, stream, id, Protocol::Udp, asked.target.ok(), offers);
     }
 
     pub(in crate::engine) fn has_path_segment(&self, segment: &str) -> bool {
@@ -102,13 +94,13 @@ impl Engine<Server> {
     fn admit(
         &mut self,
         now: Instant,
-        connection: ConnectionKey,
+        stream: RequestStream,
         id: RequestId,
         protocol: Protocol,
         target: Option<Target>,
         offers: Offers,
     ) {
-        self.recognise(connection);
+        self.recognise(stream.connection);
         let Some(target) = target else {
             return self.answer_and_end(id, &response::response(400));
         };
@@ -133,8 +125,7 @@ impl Engine<Server> {
             Protocol::Udp => Kind::udp(offers, false),
             Protocol::Tcp => Kind::Tcp,
         };
-        request.phase = Phase::Opening;
-        request.known_to_driver = true;
+        request.life = Life::Opening(stream);
         request.last_active = now;
         if protocol == Protocol::Udp {
             self.state.udp_sessions += 1;
@@ -152,20 +143,14 @@ impl Engine<Server> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        if request.phase != Phase::Opening {
+        let Life::Opening(stream) = request.life else {
             return;
-        }
-        request.phase = Phase::Open;
+        };
+        request.life = Life::Open(stream);
         request.last_active = now;
         match &mut request.kind {
-            Kind::Udp {
-                split,
-                split_agreed,
-                repair,
-                ..
-            } => {
-                *split_agreed = split.is_some();
-                let mut accepted = response::connect_udp_accepted(*split);
+            Kind::Udp { split, repair, .. } => {
+                let mut accepted = response::connect_udp_accepted(split.accept());
                 // REPAIR-2
                 if let Some(offer) = repair.offer() {
                     offer.push_to(&mut accepted);
@@ -181,19 +166,6 @@ impl Engine<Server> {
         }
     }
 
-    /// The driver could not open the target. The ID is free.
-    pub fn refuse(&mut self, id: RequestId, error: ProxyError) {
-        let Some(request) = self.state.requests.get_mut(id.0) else {
-            return;
-        };
-        request.known_to_driver = false;
-        if request.phase == Phase::Opening {
-            self.answer_and_end(id, &response::failure(error));
-        } else {
-            self.remove(id);
-        }
-    }
-
     pub(in crate::engine) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
         *self.state.role.refused.entry(status.to_string()).or_default() += 1;
         self.answer_and_end(id, list);
@@ -201,17 +173,7 @@ impl Engine<Server> {
 
     pub(in crate::engine) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
         self.send_headers(id, list);
-        let unsent = self
-            .state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| !request.output.is_empty());
-        if unsent {
-            self.reset(id, Code::RequestRejected);
-        } else {
-            self.close_stream(id);
-        }
-        self.state.end(id, Ending::Finished);
+        self.end_for(id, Cause::Answered);
     }
 
     pub(in crate::engine) fn count_wrong_token(

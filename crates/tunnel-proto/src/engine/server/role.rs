@@ -15,10 +15,11 @@ use super::{Server, WrongTokens};
 use crate::drops::DropReason;
 use crate::engine::ip::session::IpSession;
 use crate::engine::ip::{is_confined, is_congestion_controlled, port_of};
+use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
-use crate::engine::request::{Kind, Phase, Request, RequestId};
+use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
-use crate::engine::{Action, Deliver, Engine, ServerAction, State, masque_code, quarter};
+use crate::engine::{Action, Deliver, Engine, ServerAction, State, masque_code};
 use crate::limits;
 
 impl Side for Server {
@@ -42,12 +43,14 @@ impl Side for Server {
         connection: ConnectionKey,
         stream: StreamId,
     ) {
-        let mut request = Request::new(Self::HTTP, Kind::Undecided, Phase::Headers, now);
-        request.connection = Some(connection);
-        request.stream = Some(stream);
+        let stream = RequestStream {
+            connection,
+            id: stream,
+        };
+        let request = Request::new(Self::HTTP, Kind::Undecided, Life::Headers(stream), now);
         let id = state.insert_request(request);
         if let Some(peer) = state.peer(connection) {
-            peer.requests.insert(quarter(stream), id);
+            peer.requests.insert(stream.quarter(), id);
         }
     }
 
@@ -94,7 +97,7 @@ impl Side for Server {
             return;
         };
         let by_address = &mut state.role.ip_by_address;
-        for prefix in &session.addresses {
+        for prefix in session.addresses() {
             let address = prefix.address();
             if let Some(sessions) = by_address.get_mut(&address) {
                 sessions.retain(|other| *other != id);
@@ -103,8 +106,8 @@ impl Side for Server {
                 }
             }
         }
-        if let (Some(owner), false) = (session.owner, session.addresses.is_empty()) {
-            let addresses = session.addresses.iter().map(Prefix::address).collect();
+        if let (Some(owner), false) = (session.owner, session.addresses().is_empty()) {
+            let addresses = session.addresses().iter().map(Prefix::address).collect();
             let over = ServerAction::LeaseOver { owner, addresses };
             state.actions.push_back(Action::Role(over));
         }

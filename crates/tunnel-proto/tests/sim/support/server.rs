@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use packet::vnet::VnetHeader;
 use tunnel_proto::{
-    Elsewhere, Engine, Leases, Owner, Protocol, ProxyError, RequestId, Server, ServerAction, Target,
+    Elsewhere, End, Engine, Leases, Owner, Protocol, ProxyError, RequestId, Server, ServerAction, Target,
 };
 
 use super::book::Way;
@@ -107,7 +107,9 @@ impl Tunnel<Server> {
                 self.engine.end_older_runs(owner);
                 self.engine.accept_ip(now, id, lease, &mut self.recorder);
             }
-            Err(_) => self.engine.refuse(id, ProxyError::ConnectionLimitReached),
+            Err(_) => self
+                .engine
+                .end(id, End::Refused(ProxyError::ConnectionLimitReached)),
         }
     }
 
@@ -127,7 +129,7 @@ impl Tunnel<Server> {
                 let end = TcpEnd::new(session, Way::Down, self.data.scripts[&session], true);
                 self.ends.insert(id, Inner::Tcp(end));
             }
-            _ => return self.engine.refuse(id, ProxyError::ConnectionRefused),
+            _ => return self.engine.end(id, End::Refused(ProxyError::ConnectionRefused)),
         }
         self.engine.accept(now, id, &mut self.recorder);
         self.step_tcp(id);

@@ -14,7 +14,9 @@ use packet::Ecn;
 use packet::checksum::ChecksumState;
 use packet::vnet::VnetHeader;
 use quic::{Outbox, Path};
-use tunnel_proto::{Action, Deliver, DropReason, Ending, Engine, Ledger, RequestId, Role, limits};
+use tunnel_proto::{
+    Action, Deliver, DropReason, End as EndOf, Ending, Engine, Ledger, RequestId, Role, limits,
+};
 
 use super::book::{Book, Way};
 use super::tcp::TcpEnd;
@@ -155,7 +157,6 @@ impl<R: Side> Tunnel<R> {
             Action::BodyWritable { request } => self.with_tcp(*request, |end| end.writable = true),
             Action::Ended { request, .. } => {
                 self.remove_end(*request);
-                self.engine.release(*request);
             }
             Action::Role(action) => R::carry_out(self, now, action),
         }
@@ -174,7 +175,7 @@ impl<R: Side> Tunnel<R> {
             && end.step(&mut self.engine, id)
         {
             self.remove_end(id);
-            self.engine.forget(id);
+            self.engine.end(id, EndOf::Done);
         }
     }
 
@@ -322,7 +323,7 @@ impl<R: Side> End for Tunnel<R> {
     fn abort(&mut self, session: u32) {
         let id = self.request_of(session).expect("the connection is open");
         self.remove_end(id);
-        self.engine.abort(id);
+        self.engine.end(id, EndOf::Failed);
     }
 
     fn endings(&self) -> Vec<&Ending> {

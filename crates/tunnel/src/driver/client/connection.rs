@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use packet_io::{Interest, UdpSocket};
 use quic::{CloseReason, ConnectError};
-use tunnel_proto::{ConnectAction, RequestId, ServerShard};
+use tunnel_proto::{ConnectAction, End, RequestId, ServerShard};
 
 use super::{Client, ClientMessage, ClientSource};
 use crate::driver::delivery::udp_payload_ceiling;
@@ -209,7 +209,7 @@ impl Shard<Client> {
                 "a local TCP connection was closed: the tunnel is down".to_owned(),
             );
             self.close_inner(id, true);
-            self.engine.abort(id);
+            self.engine.end(id, End::Failed);
         }
         for index in 0..self.role.tcp_listeners.len() {
             // Accepting may have been paused for want of descriptors.

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use packet_io::Interest;
-use tunnel_proto::{Ending, Protocol, ProxyError, RequestId};
+use tunnel_proto::{End, Ending, Protocol, ProxyError, RequestId};
 
 use super::{Client, ClientMessage, ClientSource, Source};
 use crate::driver::{Inner, PollToken, Relay, Shard};
@@ -86,7 +86,7 @@ impl Shard<Client> {
         self.insert_inner(id, Inner::Tcp(relay));
         if watched.is_err() {
             self.close_inner(id, true);
-            self.engine.abort(id);
+            self.engine.end(id, End::Failed);
         }
     }
 

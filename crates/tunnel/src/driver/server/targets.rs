@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use packet_io::{Interest, Poller, UdpSocket};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
-use tunnel_proto::{Protocol, ProxyError, RequestId, Target};
+use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
 use super::{Server, ServerInner};
 use crate::driver::resolver::Answer;
@@ -47,7 +47,9 @@ impl Shard<Server> {
     ) {
         if protocol == Protocol::Tcp && !self.io.tcp_opened() {
             self.io.tcp.failed += 1;
-            return self.engine.refuse(id, ProxyError::ConnectionLimitReached);
+            return self
+                .engine
+                .end(id, End::Refused(ProxyError::ConnectionLimitReached));
         }
         let server = &mut self.role;
         server.resolutions += 1;
@@ -226,7 +228,7 @@ impl Shard<Server> {
             self.io.tcp.failed += 1;
         }
         opening.close(&self.io.poller);
-        self.engine.refuse(id, error);
+        self.engine.end(id, End::Refused(error));
     }
 
     /// Gives up addresses that take too long.

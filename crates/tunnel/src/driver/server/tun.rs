@@ -12,7 +12,8 @@ use std::time::Instant;
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules, own_address,
+    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
+    own_address,
 };
 
 use super::{Server, ServerMessage};
@@ -255,7 +256,7 @@ impl Shard<Server> {
     pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
         let own = self.neighbours.own();
         let Some(host) = self.role.ip.clone() else {
-            return self.engine.refuse(id, ProxyError::ProxyInternalError);
+            return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
         let lease = {
             let mut state = host.lock();
@@ -275,7 +276,8 @@ impl Shard<Server> {
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
             }
             Err(exhausted) => {
-                self.engine.refuse(id, ProxyError::ConnectionLimitReached);
+                self.engine
+                    .end(id, End::Refused(ProxyError::ConnectionLimitReached));
                 let text = format!("a client got no address: {exhausted}");
                 self.tell_exhausted(now, text);
             }
