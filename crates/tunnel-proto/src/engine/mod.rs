@@ -7,21 +7,21 @@
 mod action;
 mod client;
 mod delay_control;
-mod incoming;
+mod egress;
+mod hold_queue;
+mod ingress;
 mod ip;
 mod life;
 mod messages;
 mod offer;
-mod outgoing;
 mod peer;
 mod queue;
+mod queue_writer;
 mod repair;
 mod request;
 mod role;
 mod server;
 mod source;
-mod waiting;
-mod way;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use slab::Slab;
 pub use action::{Action, ClientAction, Ending, ServerAction};
 pub use client::Client;
 pub use client::ip::Assignment;
-pub use incoming::Deliver;
+pub use egress::Deliver;
 pub use ip::Owner;
 pub use life::End;
 pub use masque::ip::{ClientId, Prefix};
@@ -49,15 +49,15 @@ pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
 pub use server::lease::{ClientIdentity, Exhausted, Lease, Leases, StoredLease, own_address};
 
+use crate::budget::Budget;
 use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
-use crate::room::Room;
 use crate::snapshot::{PathSnapshot, PeerSnapshot};
+use hold_queue::HoldQueue;
 use life::{Cause, Life};
 use peer::Peer;
 use request::Request;
-use waiting::WaitingRoom;
 
 /// The state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
 pub struct State<R: Role> {
@@ -69,7 +69,7 @@ pub struct State<R: Role> {
     actions: VecDeque<Action<R::Action>>,
     arena: BytesMut,
     /// Client: datagrams of sessions whose request has not been sent.
-    waiting: WaitingRoom<RequestId>,
+    waiting: HoldQueue<RequestId>,
     /// Connections whose peer broke a rule that ends them.
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
@@ -81,8 +81,8 @@ pub struct State<R: Role> {
     udp_sessions: u64,
     connections_total: u64,
     sessions_total: u64,
-    /// Room for UDP sessions: every one that has not ended holds a place.
-    sessions: Room,
+    /// Budget for UDP sessions: every one that has not ended holds a place.
+    sessions: Budget,
     ip: ip::IpState,
     repair: repair::RepairState,
 }
@@ -104,7 +104,7 @@ impl<R: Role> Engine<R> {
             ledger: Ledger::default(),
             actions: VecDeque::new(),
             arena: BytesMut::new(),
-            waiting: WaitingRoom::new(limits::WAITING_BYTES_MAX),
+            waiting: HoldQueue::new(limits::WAITING_BYTES_MAX),
             broken: Vec::new(),
             unread_changed: Vec::new(),
             closing: 0,
@@ -112,7 +112,7 @@ impl<R: Role> Engine<R> {
             udp_sessions: 0,
             connections_total: 0,
             sessions_total: 0,
-            sessions: Room::whole(limits::UDP_SESSIONS_MAX),
+            sessions: Budget::whole(limits::UDP_SESSIONS_MAX),
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
         };
@@ -124,9 +124,9 @@ impl<R: Role> Engine<R> {
     }
 
     /// One of several shards: its number, its part of the room for UDP sessions. A client's driver then says with
-    /// [`Engine::stay`] when requests may follow the token check.
+    /// [`Engine::keep_connection`] when requests may follow the token check.
     #[must_use]
-    pub fn sharded(mut self, shard: ServerShard, sessions: Room) -> Self {
+    pub fn sharded(mut self, shard: ServerShard, sessions: Budget) -> Self {
         self.state.role.set_shard(shard);
         self.state.sessions = sessions;
         self
@@ -147,7 +147,7 @@ impl<R: Role> Engine<R> {
         deliver: &mut impl Deliver,
         outbox: &mut Outbox,
     ) {
-        let mut receiver = incoming::Incoming {
+        let mut receiver = egress::Egress {
             now,
             state: &mut self.state,
             deliver,
@@ -172,7 +172,7 @@ impl<R: Role> Engine<R> {
 
     fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
         match event {
-            Event::Connected { connection } => self.greet(now, connection),
+            Event::Connected { connection } => self.connected(now, connection),
             Event::Closed { connection, reason } => self.lose(connection, reason),
             Event::DatagramsDropped { count, .. } => {
                 self.state.ledger.ingress.drop(DropReason::PathChanged, count);
@@ -191,7 +191,7 @@ impl<R: Role> Engine<R> {
     }
 
     /// The handshake is complete: our three unidirectional streams open (RFC 9114 section 6.2).
-    fn greet(&mut self, now: Instant, connection: ConnectionKey) {
+    fn connected(&mut self, now: Instant, connection: ConnectionKey) {
         let mut peer = Peer::new(R::HTTP, connection);
         for bytes in peer.h3.opening_streams() {
             let Some(stream) = self

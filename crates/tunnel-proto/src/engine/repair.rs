@@ -15,8 +15,8 @@ use packet::checksum::ChecksumState;
 use super::offer::Offer;
 use super::peer::Peer;
 use super::queue::FlowId;
+use super::queue_writer::QueueWriter;
 use super::request::{Kind, RequestId};
-use super::way::Way;
 use super::{Deliver, Engine, Role, State};
 use crate::drops::DropReason;
 use crate::limits;
@@ -134,6 +134,11 @@ pub(super) struct RepairState {
 impl RepairState {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         [self.tail_due, self.measure_due].into_iter().flatten().min()
+    }
+
+    /// It is there where any session has agreed on repair.
+    pub(super) fn field_if_made(&mut self) -> Option<&mut Field> {
+        self.field.as_mut()
     }
 
     pub(super) fn field(&mut self) -> &mut Field {
@@ -259,7 +264,7 @@ impl<R: Role> State<R> {
         let repairing = request.kind.repair()?.agreed()?;
         repairing.is_armed = false;
         let peer = self.peers.get_mut(stream.connection.index())?.as_mut()?;
-        let mut way = Way {
+        let mut writer = QueueWriter {
             arena: &mut self.arena,
             peer,
             ingress: &mut self.ledger.ingress,
@@ -271,7 +276,7 @@ impl<R: Role> State<R> {
                 is_controlled: false,
             },
         };
-        way.push_tail(repairing, self.repair.field.get_or_insert_default());
+        writer.push_tail(repairing, self.repair.field.get_or_insert_default());
         self.repair.arm(id, repairing);
         Some(stream.connection)
     }

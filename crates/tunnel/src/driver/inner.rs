@@ -109,7 +109,7 @@ impl<R: Role> Shard<R> {
     }
 }
 
-/// Room for one batch of an inner socket.
+/// Budget for one batch of an inner socket.
 pub(super) fn inner_batch() -> ReceiveBatch {
     ReceiveBatch::new(limits::INNER_RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX)
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use packet_io::{Interest, Poller};
-use tunnel_proto::Room;
+use tunnel_proto::Budget;
 
 use super::PollToken;
 use super::outer::Outer;
@@ -22,8 +22,8 @@ pub(super) struct Io {
     pub(super) resolver: Resolver,
     notices: mpsc::SyncSender<Notice>,
     pub(super) tcp: TcpCounters,
-    /// Room for TCP connections.
-    tcp_room: Room,
+    /// Budget for TCP connections.
+    tcp_budget: Budget,
     /// Counters of inner sockets that are closed.
     pub(super) inner_io_past: IoCounters,
     pub(super) started: Instant,
@@ -35,7 +35,7 @@ impl Io {
         poller: Poller,
         resolver: Resolver,
         notices: mpsc::SyncSender<Notice>,
-        tcp_room: Room,
+        tcp_budget: Budget,
         now: Instant,
     ) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Io {
             resolver,
             notices,
             tcp: TcpCounters::default(),
-            tcp_room,
+            tcp_budget,
             inner_io_past: IoCounters::default(),
             started: now,
         }
@@ -67,7 +67,7 @@ impl Io {
 
     /// A TCP connection takes its place; false where there is none.
     pub(super) fn tcp_opened(&mut self) -> bool {
-        let is_there = self.tcp_room.take();
+        let is_there = self.tcp_budget.take();
         if is_there {
             self.tcp.total += 1;
             self.tcp.open += 1;
@@ -76,7 +76,7 @@ impl Io {
     }
 
     pub(super) fn tcp_closed(&mut self) {
-        self.tcp_room.give_back();
+        self.tcp_budget.give_back();
         self.tcp.open -= 1;
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use packet_io::{Poller, Waker};
 use quic::EndpointParameters;
-use tunnel_proto::{Engine, Room, ServerShard};
+use tunnel_proto::{Budget, Engine, ServerShard};
 
 use super::io::Io;
 use super::neighbours::Neighbours;
@@ -15,7 +15,7 @@ use super::resolver::Resolver;
 use super::role::Role;
 use super::{Delivery, PollToken, Shard, aead, inner_batch};
 use crate::config::CommonConfig;
-use crate::handle::{Controller, Failure, Handle, Line, Notice};
+use crate::handle::{Command, Controller, Failure, Handle, Line, Notice};
 use crate::limits;
 
 pub(super) fn endpoint_parameters(
@@ -78,27 +78,15 @@ pub(super) fn assemble<R: Role>(
 ) -> Result<Group<R>, Failure> {
     let count = parts.len();
     let (notice_sender, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
-    let mut lines = Vec::with_capacity(count);
-    let mut ends = Vec::with_capacity(count);
-    for _ in 0..count {
-        let poller = Poller::new().map_err(|error| unavailable(&error))?;
-        let waker = Waker::new(&poller, PollToken::Waker.encode()).map_err(|error| unavailable(&error))?;
-        let resolver = Resolver::new(&waker).map_err(|error| unavailable(&error))?;
-        let (sender, commands) = mpsc::channel();
-        lines.push(Line {
-            commands: sender,
-            waker,
-        });
-        ends.push((poller, resolver, commands));
-    }
+    let (lines, ends) = ends(count)?;
     let wakers: Vec<_> = lines.iter().map(|line| line.waker.clone()).collect();
     let neighbours = Neighbours::new(&wakers);
-    let sessions = Room::divided(tunnel_proto::limits::UDP_SESSIONS_MAX, count);
-    let tcp = Room::divided(limits::TCP_CONNECTIONS_MAX, count);
-    let rooms = sessions.into_iter().zip(tcp);
+    let sessions = Budget::divided(tunnel_proto::limits::UDP_SESSIONS_MAX, count);
+    let tcp = Budget::divided(limits::TCP_CONNECTIONS_MAX, count);
+    let budgets = sessions.into_iter().zip(tcp);
     let mut shards = Vec::with_capacity(count);
-    for (((part, end), neighbours), (sessions, tcp_room)) in
-        parts.into_iter().zip(ends).zip(neighbours).zip(rooms)
+    for (((part, end), neighbours), (sessions, tcp_budget)) in
+        parts.into_iter().zip(ends).zip(neighbours).zip(budgets)
     {
         let ((engine, role), (poller, resolver, commands)) = (part, end);
         let quic::Shard { index, count } = quic_shard(neighbours.own(), count);
@@ -110,7 +98,7 @@ pub(super) fn assemble<R: Role>(
                 poller,
                 resolver,
                 notice_sender.clone(),
-                tcp_room,
+                tcp_budget,
                 now,
             ),
             ready: Vec::new(),
@@ -132,6 +120,27 @@ pub(super) fn assemble<R: Role>(
         notice_sender,
         notices,
     })
+}
+
+/// What a shard listens to besides sockets.
+type End = (Poller, Resolver, mpsc::Receiver<Command>);
+
+/// The ways to shards that are not there yet, and their ends.
+fn ends(count: usize) -> Result<(Vec<Line>, Vec<End>), Failure> {
+    let mut lines = Vec::with_capacity(count);
+    let mut ends = Vec::with_capacity(count);
+    for _ in 0..count {
+        let poller = Poller::new().map_err(|error| unavailable(&error))?;
+        let waker = Waker::new(&poller, PollToken::Waker.encode()).map_err(|error| unavailable(&error))?;
+        let resolver = Resolver::new(&waker).map_err(|error| unavailable(&error))?;
+        let (sender, commands) = mpsc::channel();
+        lines.push(Line {
+            commands: sender,
+            waker,
+        });
+        ends.push((poller, resolver, commands));
+    }
+    Ok((lines, ends))
 }
 
 impl<R: Role> Group<R> {

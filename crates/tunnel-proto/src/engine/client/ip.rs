@@ -39,7 +39,7 @@ impl Engine<Client> {
         self.state.ip.flow_seed = flow_seed;
     }
 
-    /// Asks for an IP session where none is open or asked for: after [`Engine::stay`], or again.
+    /// Asks for an IP session where none is open or asked for: after [`Engine::keep_connection`], or again.
     pub fn ask_for_ip(&mut self, now: Instant) {
         if let Some(connection) = self.state.role.current {
             self.open_ip(now);
@@ -101,7 +101,7 @@ impl Engine<Client> {
         self.pump(id);
     }
 
-    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
+    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the writer.
     ///
     /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`.
     pub fn send_packet(

@@ -21,7 +21,7 @@ pub struct Client {
     /// The server as requests name it.
     authority: String,
     /// Requests wait after the token check until the driver says that the connection stays.
-    asks_to_stay: bool,
+    asks_to_keep: bool,
     /// Nothing but the token check goes out on the current connection.
     holds_requests: bool,
     /// The name and run that it asks for an IP session with; `None` where it wants none.
@@ -38,7 +38,7 @@ impl Engine<Client> {
             bearer: token.reveal(),
             current: None,
             authority: String::new(),
-            asks_to_stay: false,
+            asks_to_keep: false,
             holds_requests: false,
             ip: None,
             ip_session: None,

@@ -44,7 +44,7 @@ impl Engine<Client> {
             .endpoint
             .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
         self.state.role.current = Some(key);
-        self.state.role.holds_requests = self.state.role.asks_to_stay;
+        self.state.role.holds_requests = self.state.role.asks_to_keep;
         self.state.role.authority = format!("{}:{}", bracketed(server_name), remote.port());
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Engine<Client> {
     }
 
     /// After [`ClientAction::Up`] of one of several shards: the connection stays, and what waits may go out on it.
-    pub fn stay(&mut self, now: Instant) {
+    pub fn keep_connection(&mut self, now: Instant) {
         self.state.role.holds_requests = false;
         if let Some(connection) = self.state.role.current {
             self.send_queued_requests(now, connection);

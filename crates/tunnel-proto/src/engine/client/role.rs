@@ -23,7 +23,7 @@ impl Side for Client {
     const HTTP: masque::Role = masque::Role::Client;
 
     fn set_shard(&mut self, shard: ServerShard) {
-        self.asks_to_stay = shard.count > 1;
+        self.asks_to_keep = shard.count > 1;
     }
 
     fn connecting(&self) -> Option<ConnectionKey> {

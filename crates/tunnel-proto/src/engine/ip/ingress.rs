@@ -8,7 +8,6 @@ use ::repair::Field;
 use bytes::BytesMut;
 use masque::datagram;
 use masque::ip::PACKET_CONTEXT_ID;
-use masque::split::{HEADER_BYTES as SPLIT_HEADER_BYTES, Splitter};
 use packet::checksum::ChecksumState;
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, decrement_hop_limit, flow_key};
@@ -21,9 +20,9 @@ use super::{asks_for_little_delay, is_confined, is_congestion_controlled, is_syn
 use crate::drops::DropReason;
 use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
+use crate::engine::queue_writer::{CannotSplit, QueueWriter};
 use crate::engine::repair::Repairing;
 use crate::engine::request::{Kind, Request, RequestId};
-use crate::engine::way::{Way, append};
 use crate::engine::{Deliver, Engine, Role, State};
 use crate::limits;
 
@@ -188,67 +187,25 @@ impl<R: Role> State<R> {
             .get_mut(stream.connection.index())
             .and_then(Option::as_mut);
         let peer = peer.ok_or(Refusal::Closed)?;
-        let quarter = stream.quarter();
-        let (plain, plain_bytes) = datagram::prefix(quarter, PACKET_CONTEXT_ID);
-        let (unfinished, unfinished_bytes) =
-            datagram::prefix(quarter, session.checksum.agreed().unwrap_or(PACKET_CONTEXT_ID));
-        let room = peer
-            .datagram_max
-            .saturating_sub(plain_bytes.max(unfinished_bytes));
-        let mtu = session.mtu(room);
-        let held = if header.needs_checksum {
-            ChecksumState::Partial
-        } else {
-            ChecksumState::Full
-        };
-        if is_syn(view, packet) {
-            let _ = clamp_mss(packet, mtu, held);
-        }
-        let is_urgent = asks_for_little_delay(packet);
-        let wanted = if session.checksum.agreed().is_some() {
-            ChecksumState::Partial
-        } else {
-            ChecksumState::Full
-        };
-        let mut way = Way {
+        let mut writer = QueueWriter {
             arena: &mut self.arena,
             peer,
             ingress: &mut self.ledger.ingress,
             policy: self.config.queue_policy,
             now,
-            quarter,
+            quarter: stream.quarter(),
             flow,
         };
-        match Segmenter::with_view(header, view, packet, room) {
-            Ok(segmenter) => {
-                if is_urgent
-                    && let Some(repairing) = session.repair.agreed()
-                    && way.peer.plan.is_active()
-                    && Repairing::has_room(way.peer)
-                    && repairing.fits(quarter, segmenter.segment_bytes(), way.peer.datagram_max)
-                {
-                    way.push_repairable(segmenter, repairing, self.repair.field());
+        let field = self.repair.field_if_made();
+        match writer.push_packet(session, field, header, view, packet)? {
+            Pushed::Plainly => {}
+            Pushed::WithRepair => {
+                if let Some(repairing) = session.repair.agreed() {
                     self.repair.arm(id, repairing);
-                    return Ok(());
                 }
-                let prefix = match segmenter.checksum_state(wanted) {
-                    ChecksumState::Partial => &unfinished[..unfinished_bytes],
-                    ChecksumState::Full => &plain[..plain_bytes],
-                };
-                way.push_segments(segmenter, wanted, prefix);
-                Ok(())
             }
-            Err(OffloadError::TooBig { .. }) if header.gso == GsoType::None => {
-                let mut whole = BytesMut::new();
-                Segmenter::with_view(header, view, packet, mtu)
-                    .map_err(|_| Refusal::TooBig { mtu })?
-                    .next_into(&mut whole, ChecksumState::Full);
-                way.push_fragments(session, &whole)
-                    .map_err(|()| Refusal::TooBig { mtu })
-            }
-            Err(OffloadError::TooBig { .. }) => Err(Refusal::TooBig { mtu }),
-            Err(_) => Err(Refusal::Malformed),
         }
+        Ok(())
     }
 }
 
@@ -263,7 +220,77 @@ pub(in crate::engine) enum Refusal {
     Closed,
 }
 
-impl Way<'_> {
+/// How a packet was queued.
+enum Pushed {
+    Plainly,
+    /// Numbered, and with parity where it was due.
+    WithRepair,
+}
+
+impl QueueWriter<'_> {
+    /// Cuts a packet of a session into what fits datagrams.
+    fn push_packet(
+        &mut self,
+        session: &mut IpSession,
+        field: Option<&mut Field>,
+        header: &VnetHeader,
+        view: &IpView,
+        packet: &mut [u8],
+    ) -> Result<Pushed, Refusal> {
+        let unfinished_context = session.checksum.agreed();
+        let (plain, plain_bytes) = datagram::prefix(self.quarter, PACKET_CONTEXT_ID);
+        let (unfinished, unfinished_bytes) =
+            datagram::prefix(self.quarter, unfinished_context.unwrap_or(PACKET_CONTEXT_ID));
+        let datagram_max = self.peer.datagram_max;
+        let room = datagram_max.saturating_sub(plain_bytes.max(unfinished_bytes));
+        let mtu = session.mtu(room);
+        if is_syn(view, packet) {
+            let held = if header.needs_checksum {
+                ChecksumState::Partial
+            } else {
+                ChecksumState::Full
+            };
+            let _ = clamp_mss(packet, mtu, held);
+        }
+        let is_urgent = asks_for_little_delay(packet);
+        match Segmenter::with_view(header, view, packet, room) {
+            Ok(segmenter) => {
+                if is_urgent
+                    && let (Some(repairing), Some(field)) = (session.repair.agreed(), field)
+                    && self.peer.plan.is_active()
+                    && Repairing::has_room(self.peer)
+                    && repairing.fits(self.quarter, segmenter.segment_bytes(), datagram_max)
+                {
+                    self.push_repairable(segmenter, repairing, field);
+                    return Ok(Pushed::WithRepair);
+                }
+                let wanted = if unfinished_context.is_some() {
+                    ChecksumState::Partial
+                } else {
+                    ChecksumState::Full
+                };
+                let prefix = match segmenter.checksum_state(wanted) {
+                    ChecksumState::Partial => &unfinished[..unfinished_bytes],
+                    ChecksumState::Full => &plain[..plain_bytes],
+                };
+                self.push_segments(segmenter, wanted, prefix);
+            }
+            Err(OffloadError::TooBig { .. }) if header.gso == GsoType::None => {
+                let mut whole = BytesMut::new();
+                Segmenter::with_view(header, view, packet, mtu)
+                    .map_err(|_| Refusal::TooBig { mtu })?
+                    .next_into(&mut whole, ChecksumState::Full);
+                let context = session.split.agreed().ok_or(Refusal::TooBig { mtu })?;
+                self.push_fragments(&mut session.splitter, context, &whole)
+                    .map_err(|CannotSplit| Refusal::TooBig { mtu })?;
+                self.ingress.accepted += 1;
+            }
+            Err(OffloadError::TooBig { .. }) => return Err(Refusal::TooBig { mtu }),
+            Err(_) => return Err(Refusal::Malformed),
+        }
+        Ok(Pushed::Plainly)
+    }
+
     fn push_segments(&mut self, mut segmenter: Segmenter<'_>, wanted: ChecksumState, prefix: &[u8]) {
         let count = segmenter.count();
         self.ingress.accepted += count as u64;
@@ -304,31 +331,5 @@ impl Way<'_> {
                 );
             });
         }
-    }
-
-    /// A packet that one datagram does not hold.
-    fn push_fragments(&mut self, session: &mut IpSession, packet: &[u8]) -> Result<(), ()> {
-        let context = session.split.agreed().ok_or(())?;
-        let (prefix, prefix_bytes) = datagram::prefix(self.quarter, context);
-        let room = self.peer.datagram_max.saturating_sub(prefix_bytes);
-        let count = Splitter::count(packet.len(), room).ok_or(())?;
-        let total = packet.len() + count * (prefix_bytes + SPLIT_HEADER_BYTES);
-        self.ingress.accepted += 1;
-        if let Err(reason) = self.make_room(total) {
-            self.ingress.drop(reason, 1);
-            return Ok(());
-        }
-        self.reserve(total);
-        let fragments = session
-            .splitter
-            .fragments(packet.len(), room)
-            .expect("it was counted above");
-        self.ingress.split += fragments.len() as u64 - 1;
-        let time_max = self.peer.fragment_time_max;
-        for (header, range) in fragments {
-            let bytes = append(self.arena, [&prefix[..prefix_bytes], &header, &packet[range]]);
-            self.push(bytes, time_max);
-        }
-        Ok(())
     }
 }

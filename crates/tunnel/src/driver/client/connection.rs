@@ -84,10 +84,14 @@ impl Shard<Client> {
         address: SocketAddr,
         server_name: &str,
     ) -> Result<(), AttemptError> {
-        let way = self.role.ip.as_ref().and_then(|host| host.way_to(address.ip()));
-        let socket = self.outer_socket(address, way.as_ref())?;
+        let binding = self
+            .role
+            .ip
+            .as_ref()
+            .and_then(|host| host.uplink_to(address.ip()));
+        let socket = self.outer_socket(address, binding.as_ref())?;
         let client = &mut self.role;
-        client.way = way;
+        client.uplink = binding;
         client.moved.forget();
         self.io.outer.replace(socket, &self.io.poller)?;
         let pin = self.role.pin;
@@ -107,7 +111,7 @@ impl Shard<Client> {
         let address = client.reconnection.address().expect("an address was tried");
         let shared = client.stripes.clone();
         let mut stripes = shared.lock();
-        if !stripes.may_stay(client.index, shard) {
+        if !stripes.may_keep(client.index, shard) {
             drop(stripes);
             // The same address from another port, once this attempt has ended and the server knows.
             client.reconnection.retry_address();
@@ -138,7 +142,7 @@ impl Shard<Client> {
         if let Some(news) = arrival.news {
             self.io.notify(news.into());
         }
-        self.engine.stay(now);
+        self.engine.keep_connection(now);
     }
 
     /// The sibling that takes this shard's local traffic: only while its own stripe is down and a sibling's is up.

@@ -19,7 +19,7 @@ use super::PollToken;
 use super::neighbours::Cost;
 use listeners::UdpListener;
 use stripes::SharedStripes;
-use tun::{ClientHost, Way};
+use tun::{ClientHost, UplinkBinding};
 
 /// What a client's shard keeps besides.
 pub(in crate::driver) struct Client {
@@ -48,7 +48,7 @@ pub(in crate::driver) struct Client {
     /// News of links, addresses and routes.
     pub(super) monitor: Option<Monitor>,
     /// How the outer socket leaves this machine, where there is a TUN device.
-    pub(super) way: Option<Way>,
+    pub(super) uplink: Option<UplinkBinding>,
     /// The version of the device's routes that was last looked at.
     pub(super) routes_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
@@ -83,7 +83,7 @@ impl Client {
             carries_only_ip: false,
             ip_due: None,
             monitor: None,
-            way: None,
+            uplink: None,
             routes_seen: 0,
             moved: AddressMove::default(),
             next_ip_turn: now,

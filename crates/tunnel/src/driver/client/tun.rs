@@ -21,9 +21,9 @@ use crate::limits;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
 #[derive(Clone)]
-pub(in crate::driver) struct ClientHost(Arc<Mutex<State>>);
+pub(in crate::driver) struct ClientHost(Arc<Mutex<Shared>>);
 
-struct State {
+struct Shared {
     name: String,
     index: u32,
     network: Network,
@@ -42,13 +42,13 @@ struct State {
 
 /// How a shard's outer socket leaves this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct Way {
+pub(in crate::driver) struct UplinkBinding {
     uplink: Uplink,
     /// The socket is bound to the uplink's interface.
     is_bound: bool,
 }
 
-impl Way {
+impl UplinkBinding {
     /// The interface that the socket is to be bound to, where it is.
     pub(in crate::driver) fn interface(&self) -> Option<InterfaceName> {
         self.uplink.name.parse().ok().filter(|_| self.is_bound)
@@ -78,7 +78,7 @@ impl ClientHost {
                 .detach()
                 .map_err(|error| Failure::Unavailable(format!("the TUN device fails: {error}")))?;
         }
-        let state = State {
+        let state = Shared {
             name: device.name,
             index: device.index,
             network: device.network,
@@ -94,7 +94,7 @@ impl ClientHost {
         Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,7 +116,7 @@ impl ClientHost {
     }
 
     /// How packets to the server leave at present; `None` where they cannot.
-    pub(in crate::driver) fn way_to(&self, server: IpAddr) -> Option<Way> {
+    pub(in crate::driver) fn uplink_to(&self, server: IpAddr) -> Option<UplinkBinding> {
         let mut state = self.lock();
         let index = state.index;
         let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
@@ -125,7 +125,7 @@ impl ClientHost {
             // Where it fails the server is not reachable, which is told.
             let _ = state.undo.set_exception_route(server.to_canonical(), &uplink);
         }
-        Some(Way { uplink, is_bound })
+        Some(UplinkBinding { uplink, is_bound })
     }
 
     /// A stripe got addresses and routes: the device follows. What to tell.
@@ -174,7 +174,7 @@ impl ClientHost {
     }
 }
 
-impl State {
+impl Shared {
     /// Gives the device what is new.
     fn apply(&mut self) -> Result<(), host::HostError> {
         self.set_mtu();
@@ -327,21 +327,21 @@ impl Shard<Client> {
             return;
         };
         // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(way) = host.way_to(server.ip()) else {
+        let Some(binding) = host.uplink_to(server.ip()) else {
             return;
         };
-        if client.way.as_ref() == Some(&way) {
+        if client.uplink.as_ref() == Some(&binding) {
             return;
         }
-        let before = client.way.replace(way.clone());
-        if before.is_some_and(|before| before.uplink == way.uplink) {
+        let before = client.uplink.replace(binding.clone());
+        if before.is_some_and(|before| before.uplink == binding.uplink) {
             // Only who decides on the interface is another.
             if let Some(socket) = self.io.outer.socket() {
-                let _ = socket.set_interface(way.interface());
+                let _ = socket.set_interface(binding.interface());
             }
             return;
         }
-        let Ok(socket) = self.outer_socket(server, Some(&way)) else {
+        let Ok(socket) = self.outer_socket(server, Some(&binding)) else {
             return;
         };
         if self.io.outer.replace(socket, &self.io.poller).is_ok() {
@@ -355,10 +355,10 @@ impl Shard<Client> {
     pub(in crate::driver) fn outer_socket(
         &self,
         server: SocketAddr,
-        way: Option<&Way>,
+        binding: Option<&UplinkBinding>,
     ) -> io::Result<UdpSocket> {
         let options = packet_io::SocketOptions {
-            interface: way.and_then(Way::interface),
+            interface: binding.and_then(UplinkBinding::interface),
             ..outer::options(&self.io.common)
         };
         UdpSocket::connect(self.role.bind_address(), server, &options)

@@ -31,9 +31,9 @@ const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 160;
 
 /// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
 #[derive(Clone)]
-pub(in crate::driver) struct ServerHost(Arc<Mutex<State>>);
+pub(in crate::driver) struct ServerHost(Arc<Mutex<Shared>>);
 
-struct State {
+struct Shared {
     name: String,
     index: u32,
     network: Network,
@@ -77,32 +77,8 @@ impl ServerHost {
             ends,
             mut notices,
         } = device;
-        let addresses: Vec<IpAddr> = config.pools.iter().filter_map(own_address).collect();
-        network
-            .set_mtu(index, limits::IPV6_MTU_MIN)
-            .map_err(|error| failure(&error))?;
-        network.set_up(index, true).map_err(|error| failure(&error))?;
-        let on_link: Vec<host::Prefix> = config
-            .pools
-            .iter()
-            .filter_map(|pool| host::Prefix::new(own_address(pool)?, pool.length()))
-            .collect();
-        network
-            .replace_addresses(index, &on_link)
-            .map_err(|error| failure(&error))?;
-        let forwards = config.nat || config.client_to_client || config.routes.is_some();
-        let has = |is_ipv4: bool| {
-            config
-                .pools
-                .iter()
-                .any(|pool| pool.address().is_ipv4() == is_ipv4)
-        };
-        if forwards {
-            undo.enable_forwarding(has(true), has(false))
-                .map_err(|error| failure(&error))?;
-            let blockers = forwarding_blockers();
-            notices.extend(blockers.into_iter().map(|text| Notice::Warning { text }));
-        }
+        give_addresses(config, &mut network, index)?;
+        notices.extend(forward(config, &mut undo)?);
         let nat = if config.nat {
             let pools: Vec<host::Prefix> = config.pools.iter().filter_map(host_prefix).collect();
             Some(Nat::start(index, &pools).map_err(|error| failure(&error))?)
@@ -113,11 +89,11 @@ impl ServerHost {
         leases.restore(stored);
         notices.push(Notice::Tun {
             name: name.clone(),
-            addresses,
+            addresses: config.pools.iter().filter_map(own_address).collect(),
             routes: config.pools.clone(),
             mtu: None,
         });
-        let state = State {
+        let state = Shared {
             name,
             index,
             network,
@@ -134,7 +110,7 @@ impl ServerHost {
         Ok((Self(Arc::new(Mutex::new(state))), ends, notices))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,6 +174,40 @@ impl ServerHost {
             state.mtu = mtu;
         }
     }
+}
+
+/// The device is up, with the server's own address of each pool.
+fn give_addresses(config: &ServerTun, network: &mut Network, index: u32) -> Result<(), Failure> {
+    network
+        .set_mtu(index, limits::IPV6_MTU_MIN)
+        .map_err(|error| failure(&error))?;
+    network.set_up(index, true).map_err(|error| failure(&error))?;
+    let on_link: Vec<host::Prefix> = config
+        .pools
+        .iter()
+        .filter_map(|pool| host::Prefix::new(own_address(pool)?, pool.length()))
+        .collect();
+    network
+        .replace_addresses(index, &on_link)
+        .map_err(|error| failure(&error))
+}
+
+/// The host forwards, where clients reach more than the server itself. What stands in the way is told.
+fn forward(config: &ServerTun, undo: &mut Undo) -> Result<Vec<Notice>, Failure> {
+    if !config.nat && !config.client_to_client && config.routes.is_none() {
+        return Ok(Vec::new());
+    }
+    let has = |is_ipv4: bool| {
+        let mut pools = config.pools.iter();
+        pools.any(|pool| pool.address().is_ipv4() == is_ipv4)
+    };
+    undo.enable_forwarding(has(true), has(false))
+        .map_err(|error| failure(&error))?;
+    let blockers = forwarding_blockers();
+    Ok(blockers
+        .into_iter()
+        .map(|text| Notice::Warning { text })
+        .collect())
 }
 
 /// What the engine of each shard serves.

@@ -4,14 +4,13 @@
 use std::time::Instant;
 
 use masque::datagram;
-use masque::split::Splitter;
 
-use super::life::{Life, RequestStream};
-use super::queue::{FlowId, NoRoom, Queued};
+use super::life::Life;
+use super::queue::FlowId;
+use super::queue_writer::QueueWriter;
 use super::repair::{Repair, Repairing};
 use super::request::{Kind, Request, RequestId};
-use super::way::{Way, append};
-use super::{Engine, Role, State, quarter};
+use super::{Engine, Role, State};
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::limits;
@@ -92,11 +91,7 @@ impl<R: Role> State<R> {
         let Some(request) = self.requests.get_mut(id.0) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let Some(RequestStream {
-            connection,
-            id: stream,
-        }) = request.stream()
-        else {
+        let Some(stream) = request.stream() else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
         let Kind::Udp {
@@ -108,87 +103,43 @@ impl<R: Role> State<R> {
         else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut) else {
+        let peer = self.peers.get_mut(stream.connection.index());
+        let Some(peer) = peer.and_then(Option::as_mut) else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let quarter = quarter(stream);
-        let flow = FlowId {
-            hash: id.0 as u64,
-            is_controlled: false,
+        let quarter = stream.quarter();
+        let mut writer = QueueWriter {
+            arena: &mut self.arena,
+            peer,
+            ingress,
+            policy: self.config.queue_policy,
+            now,
+            quarter,
+            flow: FlowId {
+                hash: id.0 as u64,
+                is_controlled: false,
+            },
         };
+        let datagram_max = writer.peer.datagram_max;
         if let Repair::Agreed(repairing) = repair
-            && peer.plan.is_active()
-            && Repairing::has_room(peer)
-            && repairing.fits(quarter, payload.len(), peer.datagram_max)
+            && writer.peer.plan.is_active()
+            && Repairing::has_room(writer.peer)
+            && repairing.fits(quarter, payload.len(), datagram_max)
         {
-            let mut way = Way {
-                arena: &mut self.arena,
-                peer,
-                ingress,
-                policy: self.config.queue_policy,
-                now,
-                quarter,
-                flow,
-            };
-            way.push_source(repairing, self.repair.field(), payload.len(), |arena| {
+            writer.push_source(repairing, self.repair.field(), payload.len(), |arena| {
                 arena.extend_from_slice(payload);
             });
             return self.repair.arm(id, repairing);
         }
         let (prefix, prefix_bytes) = datagram::prefix(quarter, datagram::UDP_CONTEXT_ID);
-        let whole = prefix_bytes + payload.len() <= peer.datagram_max;
-        let mut total = prefix_bytes + payload.len();
-        let mut split_plan = None;
-        if !whole {
-            let context = match (self.config.oversize, split.any()) {
-                (Oversize::Split, Some(context)) => context,
-                _ => return ingress.drop(DropReason::TooLarge, 1),
-            };
-            let (prefix, prefix_bytes) = datagram::prefix(quarter, context);
-            let room = peer.datagram_max.saturating_sub(prefix_bytes);
-            let Some(count) = Splitter::count(payload.len(), room) else {
-                return ingress.drop(DropReason::TooLarge, 1);
-            };
-            total = payload.len() + count * (prefix_bytes + SPLIT_HEADER_BYTES);
-            split_plan = Some((prefix, prefix_bytes, room));
+        if prefix_bytes + payload.len() <= datagram_max {
+            return writer.push_whole(&prefix[..prefix_bytes], payload);
         }
-        match peer.queue.make_room(flow, total, self.config.queue_policy) {
-            Ok(evicted) => ingress.drop(DropReason::QueueFull, evicted),
-            Err(NoRoom::Flow) => return ingress.drop(DropReason::FlowQuota, 1),
-            Err(NoRoom::Queue) => return ingress.drop(DropReason::QueueFull, 1),
-        }
-        if self.arena.capacity() - self.arena.len() < total {
-            self.arena.reserve(limits::ARENA_BYTES.max(total));
-        }
-        let time_max = if split_plan.is_some() {
-            peer.fragment_time_max
-        } else {
-            limits::QUEUE_TIME_MAX
-        };
-        let mut push = |parts: [&[u8]; 3]| {
-            let bytes = append(&mut self.arena, parts);
-            peer.queue.push(
-                flow,
-                Queued {
-                    bytes,
-                    since: now,
-                    expires: now + time_max,
-                    apart: None,
-                },
-            );
-        };
-        let Some((split_prefix, split_prefix_bytes, room)) = split_plan else {
-            return push([&prefix[..prefix_bytes], payload, &[]]);
-        };
-        let fragments = splitter
-            .fragments(payload.len(), room)
-            .expect("it was counted above");
-        ingress.split += fragments.len() as u64 - 1;
-        for (header, range) in fragments {
-            push([&split_prefix[..split_prefix_bytes], &header, &payload[range]]);
+        let context = split.any().filter(|_| self.config.oversize == Oversize::Split);
+        let is_split =
+            context.is_some_and(|context| writer.push_fragments(splitter, context, payload).is_ok());
+        if !is_split {
+            writer.ingress.drop(DropReason::TooLarge, 1);
         }
     }
 }
-
-/// Bytes of a fragment's header (specs/split.md).
-const SPLIT_HEADER_BYTES: usize = masque::split::HEADER_BYTES;

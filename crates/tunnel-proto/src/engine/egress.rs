@@ -12,9 +12,9 @@ use packet::checksum::ChecksumState;
 use quic::{ConnectionKey, Path, Receiver};
 
 use super::life::Life;
-use super::repair::Repair;
+use super::repair::{Part, Repair};
 use super::request::{Kind, RequestId};
-use super::{Role, State, WaitingRoom};
+use super::{HoldQueue, Role, State};
 use crate::drops::DropReason;
 
 /// The driver's side of the egress path.
@@ -36,13 +36,13 @@ pub trait Deliver {
 }
 
 /// Takes QUIC's datagrams while a batch is handled.
-pub(super) struct Incoming<'a, R: Role, D> {
+pub(super) struct Egress<'a, R: Role, D> {
     pub(super) now: Instant,
     pub(super) state: &'a mut State<R>,
     pub(super) deliver: &'a mut D,
 }
 
-impl<R: Role, D: Deliver> Receiver for Incoming<'_, R, D> {
+impl<R: Role, D: Deliver> Receiver for Egress<'_, R, D> {
     fn datagram(&mut self, connection: ConnectionKey, payload: Bytes) {
         self.state.ledger.egress.accepted += 1;
         self.state
@@ -88,56 +88,56 @@ impl<R: Role> State<R> {
         else {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         };
-        let (split, checksum) = match &request.kind {
-            Kind::Udp { split, .. } => (split.agreed(), None),
-            Kind::Ip(session) => (session.split.agreed(), session.checksum.agreed()),
-            Kind::Tcp | Kind::Undecided => return egress.drop(DropReason::UnknownSession, 1),
-        };
-        let is_ip = matches!(request.kind, Kind::Ip(_));
-        let agreed = request.kind.repair().and_then(Repair::agreed);
-        let part = agreed.and_then(|repairing| repairing.part(view.context_id));
+        if matches!(request.kind, Kind::Tcp | Kind::Undecided) {
+            return egress.drop(DropReason::UnknownSession, 1);
+        }
         if matches!(request.life, Life::Opening(_) | Life::Sent(_) | Life::Queued(_)) {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         }
         request.last_active = now;
-        if is_ip && (view.context_id == PACKET_CONTEXT_ID || checksum == Some(view.context_id)) {
-            let state = if view.context_id == PACKET_CONTEXT_ID {
-                ChecksumState::Full
-            } else {
-                ChecksumState::Partial
-            };
-            return self.take_packet(now, id, view.payload, state, deliver);
-        }
-        if view.context_id == datagram::UDP_CONTEXT_ID {
-            if view.payload.len() > packet::UDP_PAYLOAD_MAX {
-                return egress.drop(DropReason::TargetTooLarge, 1);
+        match content_of(&mut request.kind, view.context_id) {
+            Some(Content::Datagram) if view.payload.len() > packet::UDP_PAYLOAD_MAX => {
+                egress.drop(DropReason::TargetTooLarge, 1);
             }
-            return deliver.deliver(id, view.payload);
+            Some(Content::Datagram) => deliver.deliver(id, view.payload),
+            Some(Content::Packet(checksum)) => self.take_packet(now, id, view.payload, checksum, deliver),
+            Some(Content::Repair(part)) => self.take_repair(now, id, part, view.payload, deliver),
+            Some(Content::Fragment) => self.take_fragment(now, id, connection, &view, deliver),
+            None => egress.drop(DropReason::UnknownContext, 1),
         }
-        if let Some(part) = part {
-            return self.take_repair(now, id, part, view.payload, deliver);
-        }
-        if split != Some(view.context_id) {
-            return egress.drop(DropReason::UnknownContext, 1);
-        }
-        match peer.reassembler.handle(now, quarter, view.payload) {
-            Err(_) => egress.drop(DropReason::Malformed, 1),
-            Ok(handled) => {
-                egress.drop(DropReason::ReassemblyExpired, u64::from(handled.evicted));
-                match handled.joined {
-                    Joined::Waiting => {}
-                    Joined::Duplicate => egress.drop(DropReason::DuplicateFragment, 1),
-                    Joined::Complete { payload, fragments } => {
-                        egress.joined += u64::from(fragments) - 1;
-                        if is_ip {
-                            let packet = payload.to_vec();
-                            self.take_packet(now, id, &packet, ChecksumState::Full, deliver);
-                        } else if payload.len() > packet::UDP_PAYLOAD_MAX {
-                            egress.drop(DropReason::TargetTooLarge, 1);
-                        } else {
-                            deliver.deliver(id, payload);
-                        }
-                    }
+    }
+
+    /// A fragment of a payload, which goes on where it completes it.
+    fn take_fragment(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        connection: ConnectionKey,
+        view: &datagram::View<'_>,
+        deliver: &mut impl Deliver,
+    ) {
+        let egress = &mut self.ledger.egress;
+        let peer = self.peers.get_mut(connection.index()).and_then(Option::as_mut);
+        let (Some(peer), Some(request)) = (peer, self.requests.get(id.0)) else {
+            return egress.drop(DropReason::UnknownSession, 1);
+        };
+        let handled = match peer.reassembler.handle(now, view.quarter_stream_id, view.payload) {
+            Err(_) => return egress.drop(DropReason::Malformed, 1),
+            Ok(handled) => handled,
+        };
+        egress.drop(DropReason::ReassemblyExpired, u64::from(handled.evicted));
+        match handled.joined {
+            Joined::Waiting => {}
+            Joined::Duplicate => egress.drop(DropReason::DuplicateFragment, 1),
+            Joined::Complete { payload, fragments } => {
+                egress.joined += u64::from(fragments) - 1;
+                if matches!(request.kind, Kind::Ip(_)) {
+                    let packet = payload.to_vec();
+                    self.take_packet(now, id, &packet, ChecksumState::Full, deliver);
+                } else if payload.len() > packet::UDP_PAYLOAD_MAX {
+                    egress.drop(DropReason::TargetTooLarge, 1);
+                } else {
+                    deliver.deliver(id, payload);
                 }
             }
         }
@@ -160,8 +160,37 @@ impl<R: Role> State<R> {
     }
 }
 
+/// What an HTTP Datagram of a session holds.
+enum Content {
+    /// The datagram of a UDP session.
+    Datagram,
+    /// The packet of an IP session.
+    Packet(ChecksumState),
+    Repair(Part),
+    Fragment,
+}
+
+/// What the context says; `None` where it was not agreed on.
+fn content_of(kind: &mut Kind, context_id: u64) -> Option<Content> {
+    let split = match kind {
+        Kind::Udp { .. } if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Datagram),
+        Kind::Udp { split, .. } => split.agreed(),
+        Kind::Ip(_) if context_id == PACKET_CONTEXT_ID => return Some(Content::Packet(ChecksumState::Full)),
+        Kind::Ip(session) if session.checksum.agreed() == Some(context_id) => {
+            return Some(Content::Packet(ChecksumState::Partial));
+        }
+        Kind::Ip(session) => session.split.agreed(),
+        Kind::Tcp | Kind::Undecided => return None,
+    };
+    let repairing = kind.repair().and_then(Repair::agreed);
+    if let Some(part) = repairing.and_then(|repairing| repairing.part(context_id)) {
+        return Some(Content::Repair(part));
+    }
+    (split == Some(context_id)).then_some(Content::Fragment)
+}
+
 fn wait(
-    early: &mut WaitingRoom<u64>,
+    early: &mut HoldQueue<u64>,
     quarter: u64,
     bytes: &[u8],
     now: Instant,
