@@ -5,6 +5,7 @@
 //! [`Deliver`], and sends what [`Engine::flush`] puts into the outbox.
 
 mod action;
+mod body;
 mod client;
 mod delay_control;
 mod egress;
@@ -18,14 +19,15 @@ mod peer;
 mod queue;
 mod queue_writer;
 mod repair;
+mod report;
 mod request;
 mod role;
 mod server;
 mod source;
+mod timers;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
@@ -33,6 +35,7 @@ use quic::{CloseReason, ConnectionKey, Event, Outbox, Path};
 use slab::Slab;
 
 pub use action::{Action, ClientAction, Ending, ServerAction};
+pub use body::Body;
 pub use client::Client;
 pub use client::ip::Assignment;
 pub use egress::Deliver;
@@ -41,7 +44,6 @@ pub use life::End;
 pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;
 pub use masque::{ServerShard, Target};
-pub use messages::Body;
 pub use request::RequestId;
 pub use role::Role;
 pub use server::Server;
@@ -53,7 +55,6 @@ use crate::budget::Budget;
 use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
-use crate::snapshot::{PathSnapshot, PeerSnapshot};
 use hold_queue::HoldQueue;
 use life::{Cause, Life};
 use peer::Peer;
@@ -290,107 +291,6 @@ impl<R: Role> Engine<R> {
         self.endpoint.flush(now, &mut source, outbox)
     }
 
-    /// When [`Engine::handle_timeout`] is due.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let transport = self.endpoint.poll_timeout().map(|(due, _)| due);
-        let repair = self.state.repair.poll_timeout();
-        [transport, self.next_sweep, repair].into_iter().flatten().min()
-    }
-
-    /// Runs what is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.endpoint.handle_timeout(now);
-        self.handle_repair_timeout(now);
-        if self.next_sweep.is_some_and(|due| due <= now) {
-            self.sweep(now);
-            self.next_sweep = Some(now + limits::SWEEP_INTERVAL);
-        }
-    }
-
-    /// Ends idle sessions and forgets what waited too long.
-    fn sweep(&mut self, now: Instant) {
-        let idle_timeout = self.state.config.udp_idle_timeout;
-        let is_over = |request: &Request| match request.life {
-            Life::Refused { until, .. } => until <= now,
-            Life::Open(_) | Life::Sent(_) => {
-                request.is_udp() && now.duration_since(request.last_active) >= idle_timeout
-            }
-            _ => false,
-        };
-        let requests = self.state.requests.iter();
-        let over: Vec<usize> = requests
-            .filter(|(_, request)| is_over(request))
-            .map(|(id, _)| id)
-            .collect();
-        for id in over {
-            self.end_for(RequestId(id), Cause::Idle);
-        }
-        R::sweep(self, now);
-        self.state.rest_repair(now);
-        let expired = self.state.waiting.expire(now, |_| limits::WAITING_TIME_MAX);
-        self.state.ledger.ingress.drop(DropReason::NoTunnel, expired);
-        for index in 0..self.state.peers.len() {
-            let Some(peer) = self.state.peers[index].as_mut() else {
-                continue;
-            };
-            let measured = self
-                .endpoint
-                .report(peer.connection)
-                .map_or(Duration::ZERO, |report| report.rtt);
-            peer.measured(measured);
-            peer.datagram_max = self.endpoint.datagram_max(peer.connection).unwrap_or(0);
-            let round_trip = measured.max(limits::EARLY_TIME_MIN);
-            let known = &peer.requests;
-            let early = peer.early.expire(now, |quarter| {
-                if known.contains_key(&quarter) {
-                    limits::OPENING_TIME_MAX
-                } else {
-                    round_trip
-                }
-            });
-            self.state.ledger.egress.drop(DropReason::UnknownSession, early);
-            let fragments = peer.reassembler.handle_timeout(now);
-            self.state
-                .ledger
-                .egress
-                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
-        }
-    }
-
-    /// The account of all datagrams; the driver enters what became of deliveries.
-    pub fn ledger(&mut self) -> &mut Ledger {
-        self.state.ledger.ingress.sent = self.endpoint.totals().datagrams_sent;
-        &mut self.state.ledger
-    }
-
-    /// The egress account alone: what the packet path asks for, without the sums of [`Engine::ledger`].
-    pub fn egress(&mut self) -> &mut crate::drops::Account {
-        &mut self.state.ledger.egress
-    }
-
-    /// Datagrams that wait on the way into QUIC.
-    #[must_use]
-    pub fn ingress_waiting(&self) -> u64 {
-        let queued: usize = self
-            .state
-            .peers
-            .iter()
-            .flatten()
-            .map(|peer| peer.queue.len())
-            .sum();
-        queued as u64 + self.state.waiting.len() as u64 + self.endpoint.datagrams_held()
-    }
-
-    /// DATAGRAM frames that wait for their session, or for the rest of their payload.
-    #[must_use]
-    pub fn egress_waiting(&self) -> u64 {
-        let peers = self.state.peers.iter().flatten();
-        peers
-            .map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()))
-            .sum()
-    }
-
     /// Ends every request and connection at once, with H3_NO_ERROR.
     pub fn close_all(&mut self, now: Instant) {
         let connections: Vec<_> = self
@@ -418,50 +318,6 @@ impl<R: Role> Engine<R> {
                     .write(peer.connection, *control, &peer.h3.goaway_frame(next));
             }
         }
-    }
-
-    /// Sums of QUIC's counters.
-    #[must_use]
-    pub fn quic_totals(&self) -> quic::Counters {
-        self.endpoint.totals()
-    }
-
-    /// The living connections.
-    #[must_use]
-    pub fn peers(&mut self) -> Vec<PeerSnapshot> {
-        let mut snapshots = Vec::new();
-        for peer in self.state.peers.iter().flatten() {
-            let Some(report) = self.endpoint.report(peer.connection) else {
-                continue;
-            };
-            snapshots.push(PeerSnapshot {
-                remote: report.remote,
-                authenticated: peer.authenticated,
-                rtt_ms: report.rtt.as_secs_f64() * 1e3,
-                congestion_window_bytes: report.congestion_window,
-                path: PathSnapshot::new(&report),
-                path_mtu: report.path_mtu,
-                payload_unsplit: payload_unsplit(report.datagram_max.unwrap_or(0)),
-                queue_bytes: peer.queue.bytes(),
-                quic: report.counters,
-            });
-        }
-        snapshots
-    }
-
-    /// Open UDP sessions and those since the start; open connections and those since the start.
-    #[must_use]
-    pub fn gauges(&self) -> [(u64, u64); 2] {
-        let open = self.state.peers.iter().flatten().count() as u64;
-        [
-            (self.state.udp_sessions, self.state.sessions_total),
-            (open, self.state.connections_total),
-        ]
-    }
-
-    /// The remote address of a connection, for tests and logs.
-    pub fn remote(&mut self, connection: ConnectionKey) -> Option<SocketAddr> {
-        self.endpoint.report(connection).map(|report| report.remote)
     }
 }
 

@@ -245,12 +245,7 @@ impl QueueWriter<'_> {
         let room = datagram_max.saturating_sub(plain_bytes.max(unfinished_bytes));
         let mtu = session.mtu(room);
         if is_syn(view, packet) {
-            let held = if header.needs_checksum {
-                ChecksumState::Partial
-            } else {
-                ChecksumState::Full
-            };
-            let _ = clamp_mss(packet, mtu, held);
+            let _ = clamp_mss(packet, mtu, checksum_state(header.needs_checksum));
         }
         let is_urgent = asks_for_little_delay(packet);
         match Segmenter::with_view(header, view, packet, room) {
@@ -264,11 +259,7 @@ impl QueueWriter<'_> {
                     self.push_repairable(segmenter, repairing, field);
                     return Ok(Pushed::WithRepair);
                 }
-                let wanted = if unfinished_context.is_some() {
-                    ChecksumState::Partial
-                } else {
-                    ChecksumState::Full
-                };
+                let wanted = checksum_state(unfinished_context.is_some());
                 let prefix = match segmenter.checksum_state(wanted) {
                     ChecksumState::Partial => &unfinished[..unfinished_bytes],
                     ChecksumState::Full => &plain[..plain_bytes],
@@ -331,5 +322,13 @@ impl QueueWriter<'_> {
                 );
             });
         }
+    }
+}
+
+fn checksum_state(is_partial: bool) -> ChecksumState {
+    if is_partial {
+        ChecksumState::Partial
+    } else {
+        ChecksumState::Full
     }
 }
