@@ -10,11 +10,11 @@ use crate::{Error, Programs, floor, forward, l3};
 /// A benchmark.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// UDP and TCP through the tunnel, beside direct traffic and a plaintext relay
+    /// UDP and TCP through the tunnel, compared with direct traffic and a plaintext relay
     Forward(forward::Options),
-    /// IP packets through the tunnel, beside direct traffic; needs root
+    /// IP packets through the tunnel, compared with direct traffic; needs root
     L3(MatrixOptions),
-    /// What the parts cost: AEAD, one sealed hop, QUIC in memory
+    /// Cost of the parts: AEAD, one encrypted hop, QUIC in memory
     Floor(floor::Options),
 }
 

@@ -17,7 +17,7 @@ pub enum Error {
     /// iperf3 is not there.
     #[error("iperf3 is not installed; install it (Debian, Ubuntu: apt-get install iperf3) or use --only own")]
     IperfMissing,
-    /// What a benchmark stands on failed: a namespace, a program, iperf3.
+    /// Something that a benchmark needs failed: a namespace, a program, iperf3.
     #[error(transparent)]
     Testbed(#[from] testbed::Error),
     /// A program did not start.

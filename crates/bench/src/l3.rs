@@ -2,7 +2,7 @@
 //! names, in the same run.
 //!
 //! A case builds two network namespaces with one wire, starts every contestant on it, and lets them take turns, so
-//! that a change of the machine's mood meets all; the run with the median rate stands for its contestant. The wire is
+//! that a change of the machine's speed affects all; the run with the median rate represents its contestant. The wire is
 //! a cable (veth, MTU 1,500) or the emulator, a link with delay, loss and rate.
 
 mod cases;

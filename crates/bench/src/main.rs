@@ -23,21 +23,21 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     Shared(bench::Command),
-    /// Long and lossy paths, beside direct traffic, Hysteria2 and TUIC (sing-box); needs root
+    /// Long and lossy paths, compared with direct traffic, Hysteria2 and TUIC (sing-box); needs root
     Paths(paths::Options),
-    /// Typed calls over Unix sockets, beside other transports and libraries.
+    /// Typed calls over Unix sockets, compared with other transports and libraries.
     Rpc {
         /// Write results as JSON.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// One short round of everything.
+        /// Run one short round of everything.
         #[arg(long)]
         quick: bool,
-        /// Only what contains this in CASE/CONTESTANT; may be given several times.
+        /// Run only what contains this in CASE/CONTESTANT; may be repeated.
         #[arg(long, value_name = "PATTERN")]
         only: Vec<String>,
     },
-    /// Server, client and load on this machine for ten seconds.
+    /// Run a server and a client on this machine with traffic, for ten seconds.
     Demo,
 }
 

@@ -16,16 +16,16 @@ const RUNS: usize = 5;
 /// Flags of both benchmarks.
 #[derive(Args, Clone, Debug, Default)]
 pub struct MatrixOptions {
-    /// Write the results as JSON too, anew after each case
+    /// Also write the results as JSON, updated after each case
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// One run of each contestant instead of the median of five
     #[arg(long)]
     pub quick: bool,
-    /// Seconds of each run [default: 2; l3: 3]
+    /// Duration of each run in seconds [default: 2; l3: 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub seconds: Option<u32>,
-    /// Only cases whose name contains this; may be repeated
+    /// Run only cases whose name contains this; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
 }

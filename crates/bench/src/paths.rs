@@ -2,7 +2,7 @@
 //! runs them, in the same run.
 //!
 //! A cell is a link of the emulator. Contestants take turns over it, so that a change of the machine's mood meets all;
-//! the median of the rounds counts. What misses its bound is told with what the link did meanwhile.
+//! the median of the rounds counts. A result that misses its bound is printed with the state of the link.
 
 mod cases;
 mod cell;
@@ -53,7 +53,7 @@ pub struct Options {
     /// All 108 cells instead of ten
     #[arg(long)]
     pub all: bool,
-    /// Seconds of each run; UDP takes a quarter [default: 10]
+    /// Duration of each run in seconds; UDP takes a quarter [default: 10]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: Option<u32>,
     /// Runs of each contestant, of which the median counts; UDP and TUIC run once, and of the headlines all but tcp-up
@@ -66,7 +66,7 @@ pub struct Options {
     /// Congestion control of TCP at the ends, with and without a tunnel
     #[arg(long, value_enum, default_value_t)]
     pub inner: Inner,
-    /// Write the results as JSON too, anew after each case
+    /// Also write the results as JSON, updated after each case
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Draw what share of each link TCP reached

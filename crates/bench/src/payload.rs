@@ -1,5 +1,5 @@
 //! The first 24 bytes of a generated datagram: magic (4), flow (4), sequence number (8), time of sending (8), all
-//! big-endian. The rest is padding. The magic keeps strangers' datagrams out of the counts.
+//! big-endian. The rest is padding. The magic keeps foreign datagrams out of the counts.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

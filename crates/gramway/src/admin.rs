@@ -16,7 +16,7 @@ use crate::exit::Problem;
 use crate::limits::{ADMIN_WRITE_LIMIT, SOCKET_PATH_BYTES_MAX};
 use crate::state::StateDirectory;
 
-/// The server's socket; the directory's lock sees to it that there is one.
+/// The server's socket; the directory's lock makes sure that there is only one.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
 
 /// Pause after a failed accept, such as one without a free file descriptor.
@@ -40,7 +40,7 @@ pub(crate) struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Opens the socket in place of a dead one; `answer` gives the JSON, or `None` when the counters cannot be had.
+    /// Opens the socket in place of a dead one; `answer` gives the JSON, or `None` if the counters are not available.
     pub(crate) fn open(
         directory: &StateDirectory,
         name: &str,
@@ -86,7 +86,7 @@ fn serve(listener: &UnixListener, answer: impl Fn() -> Option<String>) {
     }
 }
 
-/// A path to a socket that fits `sun_path`: for a long one, through the open directory, which must be held meanwhile.
+/// A path to a socket that fits `sun_path`. A long one goes through the open directory, which must stay open meanwhile.
 pub(crate) fn socket_path(directory: &Path, name: &OsStr) -> io::Result<(PathBuf, Option<File>)> {
     let path = directory.join(name);
     if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {

@@ -1,13 +1,17 @@
 //! Settings: flag over environment (`GRAMWAY_…`) over file (TOML) over default.
 //!
-//! One table, [`KEYS`], names every key with its kind and meaning; the file's check for unknown keys, the environment
-//! variables and the commented file of a first run all come from it. The layers are applied from the weakest to the
-//! strongest, each through [`Settings::set`], so that a value means the same wherever it comes from. A list that is
-//! given replaces the weaker layer's list.
+//! One table, in `table.rs`, describes every setting: flags, environment, file, the commented file of a first run and
+//! docs/settings.md come from it. The layers are applied from the weakest to the strongest, each through the setting's
+//! `apply`, so that a value means the same wherever it comes from. A list that is given replaces the weaker layer's list.
 
 mod error;
 mod file;
-mod keys;
+mod flags;
+mod names;
+#[cfg(test)]
+mod reference;
+mod setting;
+mod table;
 mod values;
 
 use std::ffi::OsString;
@@ -15,13 +19,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use tunnel::config::{CommonConfig, Forward};
-use tunnel_proto::{AllowedTarget, TunRoutes};
+use tunnel_proto::AllowedTarget;
 
 use crate::exit::Problem;
 use crate::tun::TunSettings;
-use error::SettingError;
 pub(crate) use file::template;
-use keys::{KEYS, Kind};
+use flags::Given;
+pub(crate) use flags::{Connect, Flags, Link, Up};
+use table::SETTINGS;
 use values::Value;
 
 /// All settings of one run.
@@ -39,7 +44,7 @@ pub(crate) struct Settings {
     pub(crate) common: CommonConfig,
 }
 
-/// Where `gramway up` listens when nothing else is said.
+/// Where `gramway up` listens by default.
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 443);
 
 impl Settings {
@@ -48,90 +53,25 @@ impl Settings {
         &mut self,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<(), Problem> {
-        for key in KEYS {
-            let name = format!("GRAMWAY_{}", key.name.to_uppercase());
+        for setting in SETTINGS {
+            let name = setting.variable();
             let Some(text) = variable(&name) else { continue };
-            let wrong =
-                |error: SettingError| Problem::configuration(format!("environment variable {name}: {error}"));
-            let text = text.into_string().map_err(|_| wrong(SettingError::NotUtf8))?;
-            let value = Value::from_text(key.kind, &text).map_err(wrong)?;
-            self.set(key.name, value).map_err(wrong)?;
+            Value::from_text(setting.kind, &text)
+                .and_then(|value| (setting.apply)(self, value))
+                .map_err(|error| Problem::configuration(format!("environment variable {name}: {error}")))?;
         }
         Ok(())
     }
 
-    /// Applies one flag, named as on the command line; nothing where it was not given.
-    pub(crate) fn apply_flag(&mut self, flag: &str, key: &str, texts: &[String]) -> Result<(), Problem> {
-        let Some(last) = texts.last() else { return Ok(()) };
-        let wrong = |error: SettingError| Problem::usage(format!("{flag}: {error}"));
-        let kind = keys::find(key).expect("flags name keys of the table").kind;
-        let value = match kind {
-            Kind::List => Value::List(texts.to_vec()),
-            _ => Value::from_text(kind, last).map_err(wrong)?,
-        };
-        self.set(key, value).map_err(wrong)
-    }
-
-    /// Sets one key; the error completes "KEY: …".
-    fn set(&mut self, key: &str, value: Value) -> Result<(), SettingError> {
-        let (common, tun) = (&mut self.common, &mut self.tun);
-        match key {
-            "tun" => tun.name = Some(value.text()?).filter(|name| !name.is_empty()),
-            "tun_offloads" => tun.offloads = value.boolean()?,
-            "pool" => tun.pools = values::prefixes(&value.list()?)?,
-            "nat" => tun.nat = value.boolean()?,
-            "client_to_client" => tun.client_to_client = value.boolean()?,
-            "advertise" => tun.advertise = Some(values::prefixes(&value.list()?)?),
-            "route" => tun.routes = TunRoutes::These(values::prefixes(&value.list()?)?),
-            "no_routes" => {
-                if value.boolean()? {
-                    tun.routes = TunRoutes::None;
-                }
-            }
-            "default_route" => tun.default_route = value.boolean()?,
-            "dns" => tun.dns = values::addresses(&value.list()?)?,
-            "listen" => self.listen = Some(values::listen(&value.text()?)?),
-            "public" => {
-                let hosts = value.list()?;
-                self.public = hosts
-                    .iter()
-                    .map(|host| crate::endpoint::parse_optional_port(host))
-                    .collect::<Result<_, _>>()?;
-            }
-            "allow_target" => {
-                let targets = value.list()?;
-                self.allow_target = targets
-                    .iter()
-                    .map(|target| target.parse())
-                    .collect::<Result<_, _>>()?;
-            }
-            "forward" => self.forward = crate::forward::parse_all(&value.list()?)?,
-            "link_file" => self.link_file = Some(PathBuf::from(value.text()?)),
-            "bind" => {
-                let text = value.text()?;
-                let address = text
-                    .parse()
-                    .map_err(|_| SettingError::text(&text, "not an IP address"))?;
-                self.bind = Some(address);
-            }
-            "max_udp_payload" => {
-                let bytes = value.integer_in(crate::limits::UDP_PAYLOAD_BYTES, "bytes")?;
-                common.max_udp_payload = Some(u16::try_from(bytes).expect("the range ends below 65,536"));
-            }
-            "connections" => {
-                let count = value.integer_in(crate::limits::CONNECTIONS, "connections")?;
-                common.connections = Some(usize::try_from(count).expect("the range starts above zero"));
-            }
-            "profile" => common.profile = values::profile(&value.text()?)?,
-            "gso" => common.gso = value.boolean()?,
-            "gro" => common.gro = value.boolean()?,
-            "receive_buffer_bytes" => common.receive_buffer_bytes = values::buffer(&value)?,
-            "send_buffer_bytes" => common.send_buffer_bytes = values::buffer(&value)?,
-            "udp_idle_timeout_s" => common.engine.udp_idle_timeout = values::seconds(&value)?,
-            "oversize" => common.engine.oversize = values::oversize(&value.text()?)?,
-            "repair" => common.engine.repair = values::repair(&value.text()?)?,
-            "queue_policy" => common.engine.queue_policy = values::queue_policy(&value.text()?)?,
-            _ => return Err(SettingError::UnknownKey(key.to_owned())),
+    /// Applies the flags of a command line.
+    pub(crate) fn apply_flags<C>(&mut self, flags: &Flags<C>) -> Result<(), Problem> {
+        for Given { setting, texts } in flags.given() {
+            let name = setting
+                .shown_flag()
+                .expect("only settings with a flag are given by one");
+            Value::from_texts(setting.kind, texts)
+                .and_then(|value| (setting.apply)(self, value))
+                .map_err(|error| Problem::usage(format!("{name}: {error}")))?;
         }
         Ok(())
     }
@@ -142,6 +82,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
+    use clap::{Args, FromArgMatches};
     use tunnel::config::Profile;
     use tunnel_proto::Oversize;
 
@@ -152,6 +93,11 @@ mod tests {
         let mut settings = Settings::default();
         settings.apply_environment(|name| variables.get(name).map(OsString::from))?;
         Ok(settings)
+    }
+
+    fn flags<C: flags::CommandWithSettings>(line: &[&str]) -> Flags<C> {
+        let command = Flags::<C>::augment_args(clap::Command::new("command").no_binary_name(true));
+        Flags::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap()
     }
 
     #[test]
@@ -165,12 +111,8 @@ mod tests {
             .apply_environment(|name| variables.get(name).map(OsString::from))
             .unwrap();
         settings
-            .apply_flag("--listen", "listen", &["[::]:3".to_owned()])
+            .apply_flags(&flags::<Up>(&["--listen", "[::]:3", "--public", "c"]))
             .unwrap();
-        settings
-            .apply_flag("--public", "public", &["c".to_owned()])
-            .unwrap();
-        settings.apply_flag("--profile", "profile", &[]).unwrap();
         assert_eq!(settings.listen, Some("[::]:3".parse().unwrap()));
         assert_eq!(settings.common.max_udp_payload, Some(1_400));
         assert_eq!(settings.public, [("c".to_owned(), None)]);
@@ -212,13 +154,26 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_the_table_can_be_set() {
-        for key in KEYS {
-            let mut settings = Settings::default();
-            let value = Value::from_text(key.kind, key.example_text()).unwrap();
-            settings
-                .set(key.name, value)
-                .unwrap_or_else(|error| panic!("{}: {error}", key.name));
-        }
+    fn switches_set_what_they_say_and_lists_keep_their_commas() {
+        let mut settings = Settings::default();
+        let line = ["--no-gso", "--nat", "--public", "a", "--public", "b", "--tun"];
+        settings.apply_flags(&flags::<Up>(&line)).unwrap();
+        assert!(!settings.common.gso && settings.common.gro && settings.tun.nat);
+        assert_eq!(settings.public.len(), 2);
+        assert_eq!(settings.tun.name.as_deref(), Some("auto"));
+        let problem = settings
+            .apply_flags(&flags::<Connect>(&["-L", "udp:1=a:1,udp:2=a:2"]))
+            .unwrap_err();
+        assert!(problem.to_string().starts_with("-L: "), "{problem}");
+        assert_eq!(problem.code() as u8, 64);
+    }
+
+    #[test]
+    fn an_integer_that_is_given_as_text_must_be_one() {
+        let problem = environment(&[("GRAMWAY_CONNECTIONS", "0")]).unwrap_err();
+        assert_eq!(
+            problem.to_string(),
+            "environment variable GRAMWAY_CONNECTIONS: 0 is outside 1 to 16 connections"
+        );
     }
 }

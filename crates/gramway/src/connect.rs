@@ -1,11 +1,11 @@
 //! `gramway connect`: runs a client. The link comes from exactly one place; the disk is touched only once the client runs.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use tunnel::config::ClientConfig;
-use tunnel_proto::TunRoutes;
 
 use crate::admin::{AdminSocket, client_socket};
 use crate::cli::ConnectArguments;
@@ -19,23 +19,10 @@ use crate::{run, startup};
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
-    let (directory, mut settings) = startup::settings_with(&arguments.common)?;
-    settings.apply_flag("-L", "forward", &arguments.forward)?;
-    // `--tun LINK` reads like a name.
-    let (given_link, given_name) = match (&arguments.link, &arguments.tun) {
-        (None, Some(link)) if link.contains("://") => (Some(link), Some(AUTOMATIC.to_owned())),
-        (link, name) => (link.as_ref(), name.clone()),
-    };
-    settings.apply_flag("--tun", "tun", given_name.as_slice())?;
-    settings.apply_flag("--repair", "repair", arguments.repair.as_slice())?;
-    settings.apply_flag("--route", "route", &arguments.route)?;
-    settings.apply_flag("--dns", "dns", &arguments.dns)?;
-    if arguments.no_routes {
-        settings.tun.routes = TunRoutes::None;
-    }
-    settings.tun.default_route |= arguments.default_route;
-    let link = find_link(given_link, arguments, &settings)?;
+pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
+    take_link_from_tun(&mut arguments);
+    let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
+    let link = find_link(&arguments, &settings)?;
     if settings.forward.is_empty() && settings.tun.name.is_none() {
         return Err(Problem::usage(
             "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, or --tun",
@@ -69,16 +56,24 @@ pub(crate) fn run(arguments: &ConnectArguments) -> Result<(), Problem> {
     run::until_end(handle, &settings.forward)
 }
 
-/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the settings' file.
-fn find_link(
-    link: Option<&String>,
-    arguments: &ConnectArguments,
-    settings: &Settings,
-) -> Result<Link, Problem> {
+/// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.
+fn take_link_from_tun(arguments: &mut ConnectArguments) {
+    let name = arguments.flags.value("tun").and_then(OsStr::to_str);
+    if let (None, Some(link)) = (&arguments.link, name)
+        && link.contains("://")
+    {
+        arguments.link = Some(link.to_owned());
+        arguments.flags.replace("tun", AUTOMATIC);
+    }
+}
+
+/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the `link_file` of the
+/// config file or the environment.
+fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, Problem> {
     let variable = std::env::var_os(LINK_VARIABLE).filter(|text| !text.is_empty());
     let given: Vec<_> = [
-        link.map(|_| "as an argument"),
-        arguments.link_file.as_ref().map(|_| "with --link-file"),
+        arguments.link.as_ref().map(|_| "as an argument"),
+        arguments.flags.value("link_file").map(|_| "with --link-file"),
         variable.as_ref().map(|_| "in GRAMWAY_LINK"),
     ]
     .into_iter()
@@ -90,14 +85,14 @@ fn find_link(
             given.join(" and ")
         )));
     }
-    if let Some(text) = link {
+    if let Some(text) = &arguments.link {
         return parse(Code::Usage, "LINK", text);
     }
     if let Some(text) = variable {
         let text = text.to_string_lossy();
         return parse(Code::Configuration, LINK_VARIABLE, &text);
     }
-    match arguments.link_file.as_ref().or(settings.link_file.as_ref()) {
+    match &settings.link_file {
         Some(path) if path == Path::new("-") => {
             let text = read(&mut io::stdin().lock()).map_err(|error| Problem::file("read", path, &error))?;
             parse(Code::Configuration, "standard input", &text)
@@ -118,7 +113,7 @@ fn parse(code: Code, source: &str, text: &str) -> Result<Link, Problem> {
     Link::parse(text).map_err(|error| Problem::new(code, format!("{source}: {error}")))
 }
 
-/// Reads a little more than the longest link, so that a longer one is told as such.
+/// Reads a little more than the longest link, so that a longer one is reported as too long.
 fn read(source: &mut dyn Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     source

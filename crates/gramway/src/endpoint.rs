@@ -112,7 +112,7 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, EndpointError> {
 }
 
 /// Checks the characters and lengths of a name (RFC 1123 section 2.1, and the underscore that practice allows);
-/// whether it resolves is for later. Addresses are spelled canonically.
+/// it is resolved later. Addresses get their canonical spelling.
 fn canonical_host(host: &str) -> Result<String, EndpointError> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(address.to_string());

@@ -13,9 +13,9 @@ use tunnel::handle::Failure;
 pub(crate) enum Code {
     /// The command line is wrong (`EX_USAGE`).
     Usage = 64,
-    /// Something needed is not there or taken by another: an occupied port, no running process (`EX_UNAVAILABLE`).
+    /// Something needed is missing or in use: an occupied port, no running process (`EX_UNAVAILABLE`).
     Unavailable = 69,
-    /// A defect of ours (`EX_SOFTWARE`).
+    /// A bug of ours (`EX_SOFTWARE`).
     Bug = 70,
     /// Refused: file permissions, a privileged port, a refused token, the wrong server (`EX_NOPERM`).
     Permission = 77,
@@ -76,7 +76,7 @@ impl Problem {
     }
 }
 
-/// The error without Rust's "(os error 2)", which says nothing to people.
+/// The error without Rust's "(os error 2)", which does not help people.
 pub(crate) fn sentence(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

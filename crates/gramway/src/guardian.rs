@@ -1,7 +1,6 @@
-//! The hidden subcommand `_guardian`: the child that takes back what a killed `gramway` left in the host's network.
+//! The hidden subcommand `_guardian`: the child process that undoes what a killed `gramway` changed in the host's network.
 //!
-//! `host` starts it and owns what it does. This file sees to it that the signals which end the parent leave it
-//! alone.
+//! `host` starts it and owns what it does. This file makes it ignore the signals that end the parent.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +16,7 @@ pub(crate) fn run(file: &Path) -> Result<(), Problem> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // A flag that nobody reads: the signal does nothing.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(
-            |error: io::Error| Problem::bug(format!("cannot leave signals aside: {}", sentence(&error))),
+            |error: io::Error| Problem::bug(format!("cannot ignore signals: {}", sentence(&error))),
         )?;
     }
     host::guard(file).map_err(|error| {

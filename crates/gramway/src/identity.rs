@@ -15,7 +15,7 @@ pub(crate) struct Identity {
     chain: Vec<Vec<u8>>,
 }
 
-/// Why there is no identity.
+/// Why an identity cannot be loaded or created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     /// The file of the private key is wrong.

@@ -45,7 +45,7 @@ pub(crate) const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a file in the state directory: a certificate chain is the largest.
 pub(crate) const STATE_FILE_BYTES_MAX: u64 = 1 << 16;
 
-/// Edits between an unknown key and the one suggested; more is another word.
+/// Edits between an unknown key and the suggested one; with more edits it is another word.
 pub(crate) const SUGGESTION_EDITS_MAX: usize = 3;
 
 /// Bytes of a Unix socket's path that every system takes (`sun_path` of 104 or 108 with its final zero).
@@ -66,5 +66,5 @@ pub(crate) const LISTENING_LIMIT: Duration = Duration::from_secs(10);
 /// How long running transfers may go on after SIGTERM or SIGINT.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long the goodbye may take after a second signal.
+/// How long closing connections may take after a second signal.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(1);

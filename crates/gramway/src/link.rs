@@ -1,6 +1,6 @@
-//! The link that a server's owner shares: `gramway://TOKEN@HOST:PORT[,HOST:PORT…]?pin=sha256-…[#name]`.
+//! The link that the owner of a server shares: `gramway://TOKEN@HOST:PORT[,HOST:PORT…]?pin=sha256-…[#name]`.
 //!
-//! It carries what is needed to connect and never local settings. The pin is the SHA-256 of the server's
+//! It contains what a client needs to connect, and no local settings. The pin is the SHA-256 of the server's
 //! SubjectPublicKeyInfo in base64url. Names and parameter values are percent-encoded (RFC 3986 section 2.1). Unknown
 //! parameters are ignored, but one whose name starts with `!` must be understood, so an unknown one of these is
 //! refused. Errors name a position and never repeat text of the part that holds the token.
@@ -93,7 +93,7 @@ impl Link {
         })
     }
 
-    /// The text form, which holds the token: for the owner's eyes only.
+    /// The text form. It holds the token: secret; never log.
     pub(crate) fn reveal(&self) -> String {
         let endpoints: Vec<_> = self.endpoints.iter().map(ToString::to_string).collect();
         let mut text = format!(

@@ -1,5 +1,5 @@
 //! The `gramway` program: flags, settings, state directory, admin socket and messages for people around crate
-//! `tunnel`. This file owns the way from the command line to the exit code.
+//! `tunnel`. This file runs the command and turns its result into an exit code.
 
 mod addresses;
 mod admin;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
         let what = info.to_string().replace('\n', " ");
         output::note(&format!(
-            "gramway: a defect of gramway, please report it with what you did: {what}"
+            "gramway: internal error, please report it and what you did: {what}"
         ));
     }));
     let code = match panic::catch_unwind(dispatch) {
@@ -58,7 +58,7 @@ fn dispatch() -> Result<(), Problem> {
     };
     match command {
         cli::Command::Up(arguments) => up::run(&arguments),
-        cli::Command::Connect(arguments) => connect::run(&arguments),
+        cli::Command::Connect(arguments) => connect::run(arguments),
         cli::Command::Demo => bench_command::demo(),
         cli::Command::Link(arguments) => print_link::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),

@@ -1,4 +1,4 @@
-//! Where text goes: data to stdout, everything for people to stderr. A closed stderr never ends the program.
+//! Output: data goes to stdout, messages for people to stderr. A closed stderr never ends the program.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints data, with its final line break; a reader that has seen enough (`| head`) is no error.
+/// Prints data, with its final line break. A closed reader (`| head`) is not an error.
 pub(crate) fn data(text: &str) -> Result<(), Problem> {
     let mut stdout = io::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush()) {

@@ -8,12 +8,10 @@ use crate::{addresses, output, qr, startup};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
-    let (directory, mut settings) =
-        startup::settings(arguments.state.as_deref(), arguments.config.as_deref())?;
-    settings.apply_flag("--public", "public", &arguments.public)?;
+    let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
     let state = ServerState::existing(&directory)?;
     let mut endpoints = state.endpoints()?;
-    if endpoints.is_empty() || !arguments.public.is_empty() {
+    if endpoints.is_empty() || arguments.flags.value("public").is_some() {
         let mut listen = settings.listen.unwrap_or_else(addresses::default_listen);
         if let Some(announced) = endpoints.first() {
             listen.set_port(announced.port);
@@ -35,7 +33,7 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
     }
 }
 
-/// Prints the link and its QR code; a link too long for a code comes alone.
+/// Prints the link and its QR code; a link that is too long for a code is printed alone.
 pub(crate) fn show_with_code(link: &Link) -> Result<(), Problem> {
     let text = link.reveal();
     if let Some(code) = qr::draw(&text) {

@@ -1,6 +1,7 @@
-//! The life of a running server or client: notices become lines, signals end it, the last counters become a summary.
+//! Runs a started server or client to its end: prints notices as lines, handles signals, prints the last counters as a
+//! summary.
 //!
-//! The first SIGTERM or SIGINT drains, a second one ends at once. Both are an ordinary end: exit code 0.
+//! The first SIGTERM or SIGINT drains, a second one stops at once. Both give exit code 0.
 
 use std::process;
 use std::thread;
@@ -17,10 +18,10 @@ use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, STOP_LIMIT};
 use crate::{forward, output, units};
 
-/// Longest wait for a notice; nothing depends on it, every notice and the end interrupt it.
+/// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
 const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
 
-/// How long the end of a shard that has closed its notices is left to it before looking again.
+/// Pause between checks whether a shard that sends no more notices has ended.
 const END_POLL: Duration = Duration::from_millis(5);
 
 /// Runs until the shard ends, then prints the summary.
@@ -48,7 +49,7 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<(), Problem> {
         let mut received = signals.forever();
         if received.next().is_some() {
             output::note(&format!(
-                "ending: running transfers have {}; a second signal ends at once",
+                "stopping: TCP connections have {} to finish; a second signal stops at once",
                 units::span(DRAIN_LIMIT.as_secs_f64())
             ));
             controller.drain(DRAIN_LIMIT);

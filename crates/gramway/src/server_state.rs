@@ -1,9 +1,9 @@
 //! What a server keeps in its state directory: key, certificate, the owner's token, the keys of resets and of address
 //! validation, and the endpoints that its link names.
 //!
-//! [`ServerState::open`] reads what is there and makes the rest in memory; [`ServerState::commit`] writes the rest, once
-//! the server runs. So a start that fails leaves the disk as it was. An existing file is never overwritten, except the
-//! list of endpoints. An advisory lock on the directory keeps a second server out.
+//! [`ServerState::open`] reads existing files and creates the rest in memory; [`ServerState::commit`] writes the rest once
+//! the server runs, so a failed start leaves the disk unchanged. An existing file is never overwritten, except the
+//! list of endpoints. An advisory lock on the directory prevents a second server.
 
 use std::fmt;
 use std::fs::File;
@@ -40,7 +40,7 @@ pub(crate) struct ServerState {
 }
 
 impl ServerState {
-    /// Locks the directory, reads what is there and makes the rest in memory, a certificate for `hosts` included.
+    /// Locks the directory, reads existing files and creates the rest in memory, including a certificate for `hosts`.
     pub(crate) fn open(directory: &StateDirectory, hosts: &[String]) -> Result<Self, Problem> {
         let lock = directory.examine()?;
         if let Some(lock) = &lock {
@@ -197,7 +197,7 @@ fn lock_directory(directory: &StateDirectory, file: &File) -> Result<(), Problem
 
 fn random<const N: usize>() -> Result<[u8; N], Problem> {
     let mut bytes = [0; N];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Problem::bug("the system gives no random bytes"))?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Problem::bug("the system provides no random bytes"))?;
     Ok(bytes)
 }
 

@@ -6,23 +6,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::cli::CommonArguments;
-use crate::config::Settings;
+use crate::cli::Places;
+use crate::config::{Flags, Settings};
 use crate::exit::Problem;
 use crate::limits::CONFIG_FILE_BYTES_MAX;
 use crate::server_state::CONFIG_FILE;
 use crate::state::StateDirectory;
 
-/// Locates and checks the state directory and reads file and environment; nothing is changed on disk.
-pub(crate) fn settings(
-    state: Option<&Path>,
-    config: Option<&Path>,
-) -> Result<(StateDirectory, Settings), Problem> {
-    let directory = StateDirectory::locate(state, |name| std::env::var_os(name))?;
+/// Locates and checks the state directory and reads file, environment and flags; nothing is changed on disk.
+pub(crate) fn settings<C>(places: &Places, flags: &Flags<C>) -> Result<(StateDirectory, Settings), Problem> {
+    let directory = StateDirectory::locate(places.state.as_deref(), |name| std::env::var_os(name))?;
     directory.examine()?;
     let mut settings = Settings::default();
-    let named = config
-        .map(Path::to_path_buf)
+    let named = places
+        .config
+        .clone()
         .or_else(|| std::env::var_os("GRAMWAY_CONFIG").map(PathBuf::from));
     let path = named.clone().unwrap_or_else(|| directory.file(CONFIG_FILE));
     match read_bounded(&path) {
@@ -31,22 +29,7 @@ pub(crate) fn settings(
         Err(error) => return Err(Problem::file("read the config file", &path, &error)),
     }
     settings.apply_environment(|name| std::env::var_os(name))?;
-    Ok((directory, settings))
-}
-
-/// [`settings`], and the flags that all commands with traffic share.
-pub(crate) fn settings_with(common: &CommonArguments) -> Result<(StateDirectory, Settings), Problem> {
-    let (directory, mut settings) = settings(common.state.as_deref(), common.config.as_deref())?;
-    settings.apply_flag("--connections", "connections", common.connections.as_slice())?;
-    settings.apply_flag(
-        "--max-udp-payload",
-        "max_udp_payload",
-        common.max_udp_payload.as_slice(),
-    )?;
-    settings.apply_flag("--profile", "profile", common.profile.as_slice())?;
-    settings.common.gso &= !common.no_gso;
-    settings.common.gro &= !common.no_gro;
-    settings.tun.offloads &= !common.no_tun_offloads;
+    settings.apply_flags(flags)?;
     Ok((directory, settings))
 }
 

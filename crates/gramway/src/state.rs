@@ -2,7 +2,7 @@
 //! are written.
 //!
 //! Default: `/var/lib/gramway` for root, else `$XDG_STATE_HOME/gramway`, else `~/.local/state/gramway`. It is made with
-//! mode 0700, its files with 0600, each whole or not at all (written beside, then renamed). Looking at a directory never
+//! mode 0700, its files with 0600, each written atomically (to a temporary file, then renamed). Reading a directory never
 //! changes it; a directory of a newer version is refused unchanged. Server and clients may share one.
 
 use std::ffi::OsString;
@@ -109,7 +109,7 @@ impl StateDirectory {
         Ok(Some(directory))
     }
 
-    /// Makes what is missing of the directory and its version file.
+    /// Creates the directory and its version file if they are missing.
     pub(crate) fn create(&self) -> Result<File, Problem> {
         DirBuilder::new()
             .recursive(true)
@@ -175,7 +175,7 @@ impl StateDirectory {
         Ok(Some((file, bytes)))
     }
 
-    /// Writes a file with mode 0600, whole or not at all, also over a crash of the machine.
+    /// Writes a file with mode 0600, atomically, also if the machine crashes.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Problem> {
         let path = self.file(name);
         let beside = self.file(&format!(".{name}.{}.new", std::process::id()));

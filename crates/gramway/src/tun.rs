@@ -57,7 +57,7 @@ impl TunSettings {
         self.name.clone().filter(|name| name != AUTOMATIC)
     }
 
-    /// A server's TUN; `None` where none is wanted. `pin` makes the default IPv6 pool this server's own.
+    /// A server's TUN; `None` if it has none. `pin` makes the default IPv6 pool this server's own.
     pub(crate) fn for_server(
         &self,
         directory: &StateDirectory,
@@ -84,7 +84,7 @@ impl TunSettings {
         }))
     }
 
-    /// A client's TUN and the lock on its name; `None` where none is wanted.
+    /// A client's TUN and the lock on its name; `None` if it has none.
     pub(crate) fn for_client(
         &self,
         directory: &StateDirectory,
@@ -120,8 +120,8 @@ fn default_pools(pin: [u8; 32]) -> Vec<Prefix> {
         .collect()
 }
 
-/// The name that this client keeps for good, so that it gets the same addresses again. Processes that run at a time have
-/// different ones: each holds a lock on the file of its own.
+/// The permanent name of this client, by which it gets the same addresses again. Processes that run at the same time have
+/// different names: each locks its own file.
 fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> {
     directory.create()?;
     for number in 1..=CLIENT_NAMES_MAX {
@@ -150,7 +150,7 @@ fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> 
             return Ok((ClientId(name), file));
         }
         let mut name = [0; 16];
-        aws_lc_rs::rand::fill(&mut name).map_err(|_| Problem::bug("the system gives no random bytes"))?;
+        aws_lc_rs::rand::fill(&mut name).map_err(|_| Problem::bug("the system provides no random bytes"))?;
         rustix::io::pwrite(&file, &name, 0)
             .and_then(|_| rustix::fs::ftruncate(&file, name.len() as u64))
             .map_err(|error| Problem::file("write", &path, &error.into()))?;
@@ -166,6 +166,7 @@ fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> 
 mod tests {
     use super::*;
 
+    /// SESSION-2.
     #[test]
     fn a_client_keeps_its_name_and_clients_at_a_time_have_different_ones() {
         let place = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! `gramway up`: runs a server.
 //!
-//! The order keeps the disk unchanged when the start fails: settings, secrets in memory, the server itself, and only
-//! then the files, the admin socket and the link.
+//! The order leaves the disk unchanged if the start fails: settings, secrets in memory, the server itself, and only then
+//! files, admin socket and link.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -20,15 +20,7 @@ use crate::{addresses, output, print_link, run, startup};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
-    let (directory, mut settings) = startup::settings_with(&arguments.common)?;
-    settings.apply_flag("--listen", "listen", arguments.listen.as_slice())?;
-    settings.apply_flag("--public", "public", &arguments.public)?;
-    settings.apply_flag("--allow-target", "allow_target", &arguments.allow_target)?;
-    settings.apply_flag("--tun", "tun", arguments.tun.as_slice())?;
-    settings.apply_flag("--pool", "pool", &arguments.pool)?;
-    settings.apply_flag("--advertise", "advertise", &arguments.advertise)?;
-    settings.tun.nat |= arguments.nat;
-    settings.tun.client_to_client |= arguments.client_to_client;
+    let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
     let listen = settings.listen.unwrap_or_else(addresses::default_listen);
     let hosts: Vec<_> = addresses::announced(listen, &settings.public)
         .into_iter()
@@ -86,7 +78,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     run::until_end(handle, &[])
 }
 
-/// Waits for the server to say where it listens; `None` where it ended before, or the deadline passed.
+/// Waits for the server to say where it listens; `None` if it ends first or the deadline passes.
 fn listening_address(handle: &Handle, deadline: Instant) -> Option<SocketAddr> {
     loop {
         let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;

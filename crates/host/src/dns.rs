@@ -1,4 +1,4 @@
-//! Name servers for one link, where the system knows such a thing: systemd-resolved. They leave with the link.
+//! Name servers for one link, by systemd-resolved. It forgets them when the link disappears.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::IpAddr;

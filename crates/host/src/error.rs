@@ -1,4 +1,4 @@
-//! What the host refused, as one sentence: what could not be done, on what, and the system's reason.
+//! Errors of the host as one sentence: the failed operation, its object, and the system's reason.
 
 use std::fmt;
 use std::io;

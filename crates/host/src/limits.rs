@@ -1,4 +1,4 @@
-//! Bounds of questions to the host and of what takes changes back, with unit and reason.
+//! Bounds of requests to the host and of the guardian, with unit and reason.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) const UNDO_POLL: Duration = Duration::from_millis(5);
 /// A list of changes to the host, in bytes: thousands of interfaces.
 pub(crate) const UNDO_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How long the guardian may take to report for duty.
+/// How long the guardian may take to say that it is ready.
 pub(crate) const GUARDIAN_START_TIME: Duration = Duration::from_secs(10);
 
 /// How long the guardian may take to end after it was sent home, before it is left alone.

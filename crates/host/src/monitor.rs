@@ -1,23 +1,21 @@
-//! News about links, addresses and routes, many of them told as one change.
+//! Watches links, addresses and routes; reports many notifications as one change.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+
 use super::error::{Explain, HostError};
-use super::link::{NEW_ADDRESS, NEW_LINK};
-use super::netlink::{Message, Socket, number};
-use super::route::{NEW_ROUTE, ROUTE_HEADER_BYTES, ROUTE_INTERFACE};
+use super::netlink::Socket;
 use crate::limits::MONITOR_READS_MAX;
 
 /// Links, IPv4 addresses and routes, IPv6 addresses and routes (`RTMGRP_…`).
 const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 
-/// News come in pairs of kinds, new and deleted, that differ in the lowest bit.
-const KIND_MASK: u16 = !1;
-
 /// Listens to the kernel's news of the namespace it was opened in. Readable where there is some.
 #[derive(Debug)]
 pub struct Monitor {
-    socket: Socket,
+    socket: Socket<RouteNetlinkMessage>,
     ignored: Option<u32>,
 }
 
@@ -47,13 +45,13 @@ impl Changes {
 }
 
 impl Monitor {
-    /// Opens it; it never blocks. What concerns the interface `ignoring`, one's own TUN, is not told.
+    /// Opens it; it never blocks. Changes of the interface `ignoring`, the program's own TUN, are not reported.
     ///
     /// # Errors
     /// The system has no more sockets.
     pub fn open(ignoring: Option<u32>) -> Result<Self, HostError> {
         let socket =
-            Socket::listener(GROUPS).explain(|| "listen to changes of the network (netlink)".to_owned())?;
+            Socket::listener(GROUPS).explain(|| "watch changes of the network (netlink)".to_owned())?;
         Ok(Self {
             socket,
             ignored: ignoring,
@@ -61,15 +59,14 @@ impl Monitor {
     }
 
     /// Reads the news that are there, a bounded number of them at once: while the descriptor stays readable there are
-    /// more. Where news were lost, everything counts as changed.
+    /// more. Where news were lost or cannot be decoded, everything counts as changed.
     pub fn drain(&mut self) -> Changes {
         let mut changes = Changes::default();
         let ignored = self.ignored;
         for _ in 0..MONITOR_READS_MAX {
-            let heard = self.socket.hear(|message| {
-                if interface(&message).is_none_or(|index| Some(index) != ignored) {
-                    note(&mut changes, message.kind);
-                }
+            let heard = self.socket.hear(|message| match message {
+                Some(message) => note(&mut changes, &message, ignored),
+                None => changes = Changes::ALL,
             });
             match heard {
                 Ok(true) => {}
@@ -81,25 +78,25 @@ impl Monitor {
     }
 }
 
-fn note(changes: &mut Changes, kind: u16) {
-    match kind & KIND_MASK {
-        NEW_LINK => changes.links = true,
-        NEW_ADDRESS => changes.addresses = true,
-        NEW_ROUTE => changes.routes = true,
-        _ => {}
+fn note(changes: &mut Changes, message: &RouteNetlinkMessage, ignored: Option<u32>) {
+    use RouteNetlinkMessage::{DelAddress, DelLink, DelRoute, NewAddress, NewLink, NewRoute};
+    let (changed, index) = match message {
+        NewLink(link) | DelLink(link) => (&mut changes.links, Some(link.header.index)),
+        NewAddress(address) | DelAddress(address) => (&mut changes.addresses, Some(address.header.index)),
+        NewRoute(route) | DelRoute(route) => (&mut changes.routes, interface(route)),
+        _ => return,
+    };
+    if index.is_none() || index != ignored {
+        *changed = true;
     }
 }
 
-/// The interface that a message is about, where it names one.
-fn interface(message: &Message<'_>) -> Option<u32> {
-    match message.kind & KIND_MASK {
-        // Both headers have it at the same place.
-        NEW_LINK | NEW_ADDRESS => number(message.payload.get(4..8)),
-        NEW_ROUTE => message
-            .attributes(ROUTE_HEADER_BYTES)
-            .find_number(ROUTE_INTERFACE),
+/// The interface of a route, where it names one.
+fn interface(route: &RouteMessage) -> Option<u32> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
         _ => None,
-    }
+    })
 }
 
 impl AsFd for Monitor {

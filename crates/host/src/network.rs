@@ -2,16 +2,17 @@
 
 use std::io;
 
+use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::netdevice;
 
 use super::error::{Explain, HostError};
-use super::netlink::{Family, Socket};
+use super::netlink::Socket;
 use super::parameter;
 
 /// A connection to the kernel's routing subsystem: links, addresses and routes of the namespace it was opened in.
 #[derive(Debug)]
 pub struct Network {
-    pub(super) socket: Socket,
+    pub(super) socket: Socket<RouteNetlinkMessage>,
 }
 
 impl Network {
@@ -20,8 +21,8 @@ impl Network {
     /// # Errors
     /// The system has no more sockets.
     pub fn open() -> Result<Self, HostError> {
-        let socket = Socket::open(Family::Route)
-            .explain(|| "ask the kernel about its network (netlink)".to_owned())?;
+        let socket =
+            Socket::open().explain(|| "query the kernel's network configuration (netlink)".to_owned())?;
         Ok(Self { socket })
     }
 

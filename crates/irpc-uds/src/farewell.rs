@@ -1,4 +1,4 @@
-//! What the socket layer tells QUIC when a peer is gone, and a client that is refused.
+//! What the socket layer reports to QUIC when a peer is gone, and to a client that is refused.
 //!
 //! The end of a socket is known at once, but noq only learns from packets. Since packets are plain, the layer writes the
 //! one that the peer did not: a CONNECTION_CLOSE (RFC 9000 section 19.19) in a packet that continues the last one that

@@ -33,7 +33,7 @@ use crate::transport::{endpoint_config, server_config};
 /// Decides whether a process may connect.
 type Policy = Box<dyn Fn(&PeerCred) -> bool + Send + Sync>;
 
-/// Why a client is not let in; the message is what it is told.
+/// Why a client is refused; the client gets the message.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum Refusal {
     #[error("it serves at most {peers_max} clients at once")]
@@ -340,7 +340,7 @@ impl Acceptor {
         Attention::None
     }
 
-    /// Whether a client may come in, or what it is told instead.
+    /// Whether a client is accepted, or the reason that it gets.
     fn judge(&self, socket: &OwnedFd, clients: usize) -> io::Result<Result<PeerCred, Refusal>> {
         prepare(socket)?;
         let cred = PeerCred::of(socket)?;

@@ -1,4 +1,4 @@
-//! What QUIC is told about a Unix socket: nothing is lost, reordered or congested, peers are near, and memory is
+//! QUIC's settings for a Unix socket: nothing is lost, reordered or congested, peers are near, and memory is
 //! bounded.
 
 use std::any::Any;

@@ -2,7 +2,7 @@
 //! GOAWAY.
 //!
 //! The peer's control stream is read frame by frame, its payloads bounded. The QPACK streams (RFC 9204 section 4.2)
-//! carry nothing of use without a dynamic table; they are checked and dropped. Other streams are not ours: the caller
+//! carry nothing useful without a dynamic table; they are checked and dropped. Other streams are unknown: the caller
 //! stops them.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -8,7 +8,7 @@
 //! - [`Connection`]: control and QPACK streams, SETTINGS, GOAWAY of one connection.
 //! - [`MessageReader`]: the receive half of one request stream; [`headers_frame`] and [`data_frame_header`] make the
 //!   send half.
-//! - [`request`] and [`response`]: building and judging CONNECT and CONNECT-UDP.
+//! - [`request`] and [`response`]: building and parsing CONNECT and CONNECT-UDP.
 //! - [`ip`]: CONNECT-IP: requests, addresses, routes.
 //! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
 //! - [`repair`]: the negotiation of parity for datagrams.

@@ -82,7 +82,7 @@ impl MessageReader {
     /// Consumes from `input` up to the next item; `None` when all of it is consumed and more is needed.
     ///
     /// # Errors
-    /// The stream or the connection fails, as the error says; the reader is of no use then.
+    /// The stream or the connection fails, as the error says; the reader cannot be used any more.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Item>, MessageError> {
         loop {
             match &mut self.state {

@@ -1,8 +1,8 @@
-//! Requests: building CONNECT and CONNECT-UDP, and judging what a client sent, CONNECT-IP among it.
+//! Requests: building CONNECT and CONNECT-UDP, and parsing what a client sent, including CONNECT-IP.
 //!
 //! A request that breaks RFC 9114 sections 4.2 to 4.4 is malformed and costs its stream. One that is well-formed but
-//! not ours is [`Request::Other`]. A target that cannot be is reported inside the request, so that the caller looks
-//! at the credential first and strangers learn nothing.
+//! not ours is [`Request::Other`]. An invalid target is reported inside the request, so that the caller checks the
+//! credential first and strangers learn nothing.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The response field `gramway-shard`: by which of its shards a server answers, so that a client with several
-//! connections can spread them. An Item of RFC 8941 section 3.3: an integer with the parameter `of`, `1;of=2`.
+//! The response field `gramway-shard`: which shard of the server answers, so that a client with several connections can
+//! spread them over shards. An Item of RFC 8941 section 3.3: an integer with the parameter `of`, `1;of=2`.
 
 use crate::HeaderList;
 
@@ -50,6 +50,7 @@ mod tests {
         assert_eq!(ServerShard::of(&list), Some(shard));
     }
 
+    /// SESSION-10.
     #[test]
     fn what_cannot_be_is_no_shard() {
         for value in [

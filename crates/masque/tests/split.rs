@@ -152,6 +152,25 @@ fn a_message_too_long_in_sum_is_refused_in_either_order() {
     }
 }
 
+/// SPLIT-8.
+#[test]
+fn a_duplicate_of_a_kept_fragment_is_dropped_and_a_delivered_message_is_not_remembered() {
+    let now = start();
+    let mut reassembler = Reassembler::new();
+    let pieces = [fragment(1, 0, 1, b"ab"), fragment(1, 1, 1, b"c")];
+    reassembler.handle(now, FLOW, &pieces[0]).unwrap();
+    let repeated = fragment(1, 0, 1, b"xy");
+    assert_eq!(
+        reassembler.handle(now, FLOW, &repeated).unwrap().joined,
+        Joined::Duplicate
+    );
+    assert_eq!(reassembler.waiting(), 1);
+    assert_eq!(complete(&mut reassembler, now, &pieces[1]), Some(b"abc".to_vec()));
+    assert_eq!(reassembler.waiting(), 0);
+    assert_eq!(complete(&mut reassembler, now, &pieces[1]), None);
+    assert_eq!(complete(&mut reassembler, now, &pieces[0]), Some(b"abc".to_vec()));
+}
+
 /// SPLIT-7.
 #[test]
 fn an_incomplete_message_expires_with_all_its_fragments() {

@@ -1,12 +1,12 @@
-//! Socket buffers: as large as asked for where the process may, else as large as the kernel grants, and said so.
+//! Socket buffers: the requested size if the process may set it, else what the kernel grants, which is reported.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::net::sockopt;
 
-/// One buffer: what was asked for and what the kernel gave, in bytes of payload and its overhead. The kernel doubles
-/// what is asked for and reports the double; both figures here are undoubled.
+/// One buffer: the requested size and the granted one, in bytes of payload and its overhead. The kernel doubles what is
+/// requested and reports the double; both figures here are halved again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Asked for; 0 where the system's default was left.
@@ -47,7 +47,7 @@ impl BufferGrants {
         })
     }
 
-    /// One sentence when a buffer is smaller than asked for, with the command that allows more.
+    /// One sentence if a buffer is smaller than requested, with the command that allows more.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let short = |name: &str, sysctl: &str, grant: Grant| {

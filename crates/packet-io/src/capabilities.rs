@@ -1,4 +1,4 @@
-//! What this kernel can do for UDP, and which of it may be used.
+//! UDP offloads that the kernel supports, and which of them may be used.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! A socket that treats datagrams as a bad network does, by a seed: the same calls meet the same faults.
+//! A socket that treats datagrams like a bad network, controlled by a seed: the same calls meet the same faults.
 //!
 //! Faults strike single datagrams, in each direction by its own settings. There is no clock: what is delayed waits for
 //! a number of later calls (sends and receives alike) on the same socket, and what is reordered falls behind some of
@@ -247,7 +247,7 @@ impl<S: DatagramSocket> DatagramSocket for FaultySocket<S> {
         Ok(batch.len())
     }
 
-    /// Reports every datagram as sent that it took, whatever befalls it later. It is `blocked` while the real socket
+    /// Reports every datagram that it took as sent, whatever happens to it later. It is `blocked` while the real socket
     /// is, or while too many are held; then, call again.
     fn send(&mut self, messages: &[Outgoing<'_>]) -> io::Result<SendOutcome> {
         self.calls += 1;

@@ -8,8 +8,7 @@
 //! [`TunDevice`] exchanges IP packets with the kernel; sockets of several threads may share a port, and [`steering`] has
 //! the kernel spread QUIC packets over them.
 //!
-//! Sockets are non-blocking and belong to one thread. This is the only crate with unsafe code, all of it in `sys`;
-//! other platforms replace that module.
+//! Sockets are non-blocking and belong to one thread. This is the only crate with unsafe code, all of it in `sys`.
 //!
 //! ```
 //! use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, SocketOptions, UdpSocket};

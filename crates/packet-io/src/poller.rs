@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::limits::EVENTS_MAX;
 use crate::sys;
 
-/// What to be told about.
+/// Which events to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// That a read would not block.

@@ -1,4 +1,4 @@
-//! Sending: how messages become kernel messages, and what each answer of the kernel means.
+//! Sending: how messages become kernel messages, and how each of the kernel's results is handled.
 //!
 //! A cursor walks over the segments of all messages. What follows it is planned as units, each a lone datagram or a
 //! GSO train, and offered in one call. The kernel takes some leading units and answers with an error only when it

@@ -1,4 +1,4 @@
-//! A real UDP socket: how it is opened and set up, and how batches pass through it.
+//! A real UDP socket: opening it, its options, and receiving and sending batches.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,7 +28,7 @@ pub struct SocketOptions {
     pub send_buffer_bytes: usize,
     /// Offloads to use where the kernel has them.
     pub offloads: Offloads,
-    /// Never fragment, and heed no path MTU that others report (`PMTUDISC_PROBE`), as RFC 8899 asks for.
+    /// Never fragment, and ignore path MTUs that others report (`PMTUDISC_PROBE`), as RFC 8899 requires.
     pub dont_fragment: bool,
     /// Report the ECN codepoint of what is received.
     pub receive_ecn: bool,
@@ -57,7 +57,7 @@ pub struct UdpSocket {
     socket: Socket,
     family: Family,
     remote: Option<SocketAddr>,
-    /// Bound to a wildcard, so that the local address is told and chosen per datagram.
+    /// Bound to a wildcard, so that the local address is reported and chosen per datagram.
     wildcard: bool,
     grants: BufferGrants,
     sender: Sender,
@@ -78,7 +78,7 @@ impl UdpSocket {
     }
 
     /// `count` (at least 1) sockets that share the port of `local`, at which nobody else may be receiving already. The
-    /// kernel spreads senders over them by addresses and ports, until [`crate::steering`] tells it better. Closing one
+    /// kernel spreads senders over them by addresses and ports, until [`crate::steering`] replaces that rule. Closing one
     /// moves the last into its place; a later one joins with [`SocketOptions::reuse_port`].
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl UdpSocket {
         self.grants
     }
 
-    /// One sentence when a buffer is smaller than asked for, with the command that allows more.
+    /// One sentence if a buffer is smaller than requested, with the command that allows more.
     #[must_use]
     pub fn buffer_warning(&self) -> Option<String> {
         self.grants.warning()

@@ -1,4 +1,4 @@
-//! Steering: the kernel hands a datagram to the socket of the shard that its QUIC connection ID names.
+//! Steering: the kernel delivers a datagram to the socket of the shard that its QUIC connection ID names.
 //!
 //! The sockets of a group share one port ([`UdpSocket::bind_group`]). For each received message the kernel runs a
 //! small program of ours over the UDP payload. It deciphers the destination connection ID of the first packet
@@ -21,7 +21,7 @@ pub const STEERING_ROUNDS: usize = 27;
 /// An index that no group has, so that the kernel chooses by addresses and ports.
 const NO_SOCKET: u32 = u32::MAX;
 
-/// Shortest payload that is looked into, in bytes: a long header up to the end of its ID. Every QUIC packet is longer,
+/// Shortest payload that is parsed, in bytes: a long header up to the end of its ID. Every QUIC packet is longer,
 /// and loads beyond the end would answer "socket 0".
 const PAYLOAD_BYTES_MIN: u32 = 14;
 

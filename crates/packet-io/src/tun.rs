@@ -3,7 +3,7 @@
 //! Before each packet stands a `virtio_net_hdr` of ten bytes, little-endian. With offloads, one read may bring a
 //! *super-packet*: one TCP or UDP packet of up to 65,535 bytes that stands for a row of packets of `gso_size` bytes of
 //! payload, and whose checksum is to be completed. One write may hand over the same. The header is not interpreted
-//! here; whoever builds one answers for it, and what the kernel does not believe it refuses
+//! here: its creator is responsible for it, and the kernel refuses a wrong one
 //! ([`TunError::OffloadRefused`]).
 //!
 //! The device has several queues, one for each thread that uses it. The kernel puts a flow's packets on the queue where
@@ -81,7 +81,7 @@ impl TunOffloads {
         .fold(0, |features, feature| features | feature)
     }
 
-    /// What is wanted, without what is of no use by itself; then less and less of it.
+    /// The wanted offloads, without those that are useless alone; then fewer and fewer of them.
     fn steps(self) -> [Self; 4] {
         let tso = self.checksum && (self.tso4 || self.tso6);
         let whole = Self {
@@ -131,14 +131,14 @@ pub enum TunOpenError {
 /// Why a packet could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
-    /// The device was removed; its queues are of no use any more.
+    /// The device was removed; its queues cannot be used any more.
     #[error("the TUN device was removed")]
     Gone,
     /// The interface is down; the packet is lost, and later ones may pass.
     #[error("the TUN device is down")]
     Down,
     /// The kernel does not take this super-packet or unfinished checksum: the caller writes finished segments. A
-    /// malformed packet is refused in the same way, so giving offloads up for good waits until its segments pass.
+    /// malformed packet is refused in the same way, so offloads are disabled permanently only after its segments pass.
     #[error("the kernel does not take this super-packet")]
     OffloadRefused,
     /// Anything else, e.g. a packet that is not IP, or no memory.

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), changed in place (RFC 1624), complete or partial.
 //!
 //! A *partial* checksum is what Linux calls `CHECKSUM_PARTIAL`: the field of a TCP or UDP header holds the folded sum of
-//! the pseudo-header, not complemented, and whoever sends the packet on sums up the rest. A sum is 16 bits wide, of
+//! the pseudo-header, not complemented, and the sender of the packet adds the rest. A sum is 16 bits wide, of
 //! big-endian words; its complement is the checksum.
 
 use std::net::IpAddr;
@@ -201,6 +201,7 @@ mod tests {
         assert_eq!(sum(&[0x12]), 0x1200);
     }
 
+    /// CSUM-6.
     #[test]
     fn completing_a_partial_checksum_makes_it_verify() {
         for version in [Ip::V4, Ip::V6] {
@@ -230,6 +231,7 @@ mod tests {
         }
     }
 
+    /// CSUM-6.
     #[test]
     fn a_udp_checksum_that_computes_to_zero_is_sent_as_all_ones() {
         let mut packet = udp(Ip::V4, 1, 2);

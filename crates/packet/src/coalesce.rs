@@ -1,4 +1,4 @@
-//! Packets that came out of a tunnel, put together to super-packets that a TUN device takes in one write.
+//! Joins packets from a tunnel into super-packets, which a TUN device takes in one write.
 //!
 //! The segments of a TCP flow are joined while each follows the one before: next sequence number, the same headers but
 //! for length, IP ID, checksum and PSH or FIN, equal sizes but a shorter last one. UDP datagrams of a flow are joined while
@@ -12,7 +12,7 @@
 //!
 //! Checksums: those of joined packets must be right (full ones are verified when the second packet comes, partial ones
 //! compared with the pseudo-header), since a super-packet leaves with a partial checksum, which nobody verifies again. A
-//! packet with a wrong one passes as it is, for its receiver to refuse.
+//! packet with a wrong one passes unchanged, and its receiver drops it.
 
 mod entry;
 #[cfg(test)]

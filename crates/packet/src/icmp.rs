@@ -1,8 +1,8 @@
 //! ICMP errors to the sender of a packet that can't be forwarded (RFC 792, RFC 1191, RFC 1812 section 4.3; RFC 4443).
 //!
 //! Each function gives the whole IP packet, or `None` where the RFCs forbid an answer: to ICMP errors, to fragments
-//! other than the first, to multicast and broadcast, to senders that are not one host. How often one may be sent is the
-//! caller's to limit (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f). The original is quoted as it was received, a
+//! other than the first, to multicast and broadcast, to senders that are not one host. The caller limits how
+//! often one is sent (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f). The original is quoted as it was received, a
 //! partial checksum included: hosts look only at its addresses and ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,8 +1,8 @@
 //! Pure building blocks of the packet path: ECN codepoints, QUIC varints, trains of equal-sized datagrams; IP headers,
 //! checksums, ICMP errors, and the kernel's super-packets taken apart and put together.
 //!
-//! This crate does no I/O, reads no clock and holds no lock. Whatever a packet says about its own lengths is checked
-//! before it is believed: hostile input is an error, never a panic.
+//! This crate does no I/O, reads no clock and holds no lock. All lengths in a packet are checked before use: hostile
+//! input is an error, never a panic.
 //!
 //! - [`ip`]: reading a packet, its flow, its hop limit.
 //! - [`checksum`]: the Internet checksum, complete and partial.

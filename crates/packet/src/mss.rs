@@ -122,6 +122,7 @@ mod tests {
         assert!(checksum::verify(&packet));
     }
 
+    /// CSUM-7.
     #[test]
     fn a_partial_checksum_is_left_alone() {
         let mut packet = syn(Ip::V4, &MSS_1460, tcp::SYN);

@@ -1,12 +1,12 @@
-//! Super-packets that a TUN device hands over, taken apart into IP packets of at most the MTU.
+//! Segments super-packets from a TUN device into IP packets of at most the MTU.
 //!
-//! What the kernel would do to a super-packet before sending it, done by us: headers copied, lengths, IP ID, TCP
-//! sequence number, flags and checksums patched. TCP is cut to `gso_size` or, where the MTU asks for less, smaller; UDP
-//! datagrams are what they are. All packets of one super-packet but the last have the same size. With partial checksums
+//! It does what the kernel would do before sending a super-packet: copies headers and patches lengths, IP ID, TCP sequence
+//! number, flags and checksums. TCP is cut to `gso_size`, or smaller if the MTU
+//! requires it; UDP datagrams keep their size. All packets of one super-packet but the last have the same size. With partial checksums
 //! wanted, no payload byte is summed up.
 //!
-//! Nothing in a [`VnetHeader`] is believed before the packet bears it out: offsets must name the checksum field of the
-//! packet's own TCP or UDP header; the length of the headers is found anew; lengths must agree. The exception is a single
+//! A [`VnetHeader`] is checked against the packet: offsets must name the checksum field of the packet's own TCP or UDP
+//! header; the length of the headers is computed from the packet; lengths must agree. The exception is a single
 //! packet with a partial checksum somewhere else (say, of an encapsulated packet): that is completed where the header
 //! says, inside the packet's bytes.
 

@@ -110,7 +110,7 @@ pub struct VnetHeader {
     pub gso: GsoType,
     /// Whether the first segment of a TCP super-packet carries CWR, which the others must not (RFC 3168 section 6.1.2).
     pub ecn: bool,
-    /// Bytes of all headers of a super-packet. A hint that is written and never believed.
+    /// Bytes of all headers of a super-packet. A hint that is written and never trusted.
     pub header_bytes: u16,
     /// Bytes of payload in each segment but the last; zero without super-packet.
     pub gso_size: u16,

@@ -1,7 +1,7 @@
-//! The hard cap of the `fixed` profile: a schedule that no tenth of a second exceeds.
+//! The hard cap of the `fixed` profile: a schedule whose rate holds in every tenth of a second.
 //!
-//! quinn-proto's pacer follows window and round trip, lets ten packets go at once whatever the rate, and does not
-//! hold back acknowledgements; a cap that an operator names must hold for everything.
+//! quinn-proto's pacer follows window and round trip, sends bursts of ten packets at any rate, and does not limit
+//! acknowledgements. A cap that an operator sets must hold for all packets.
 
 use std::time::{Duration, Instant};
 

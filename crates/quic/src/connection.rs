@@ -1,4 +1,4 @@
-//! One connection: its state around the core, which datagrams the core holds, and what a report says of it.
+//! One connection: its state around the core, the datagrams that the core holds, and the connection's report.
 
 mod sending;
 

@@ -1,10 +1,10 @@
-//! Connection IDs that name the shard which issued them, to those who have the key and to nobody else.
+//! Connection IDs that contain the issuing shard, encrypted, so that only holders of the key can read it.
 //!
 //! An ID is one block of Speck64/128 (Beaulieu and others, "The SIMON and SPECK Families of Lightweight Block
-//! Ciphers", 2013). Its clear text is the shard, a tag by which foreign IDs are told from ours, and 48 bits that count
-//! on from a place which the seed chooses: no ID comes twice, and all are uniform to observers (RFC 9000 section 5.1
-//! asks that IDs cannot be linked). The cipher is one that the kernel's packet filter can undo without privileges, so
-//! that a datagram reaches the socket of its shard whatever address it comes from.
+//! Ciphers", 2013). Its plaintext is the shard, a tag that identifies our IDs, and a 48-bit counter that starts at a
+//! number chosen by the seed: no ID is used twice, and all are uniform to observers (RFC 9000 section 5.1 asks that IDs
+//! cannot be linked). The kernel's packet filter can decrypt this cipher without privileges, so that a datagram reaches
+//! the socket of its shard from any address.
 
 use aws_lc_rs::hkdf;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
@@ -17,7 +17,7 @@ pub const STEER_ROUNDS: usize = 27;
 /// Second byte of an ID's clear text; an ID of somebody else has it with a probability of 1 in 256.
 pub const STEER_TAG: u8 = 0x6d;
 
-/// Datagrams shorter than this are not looked into, in bytes: a long header up to the end of an 8-byte ID. Every
+/// Datagrams shorter than this, in bytes, are not parsed: a long header up to the end of an 8-byte ID. Every
 /// QUIC packet is longer.
 const DATAGRAM_BYTES_MIN: usize = 6 + CONNECTION_ID_BYTES;
 

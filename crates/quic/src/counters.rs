@@ -84,7 +84,7 @@ pub struct ConnectionReport {
     pub pacing_bits_per_second: Option<u64>,
     /// How throughput is weighed against delay.
     pub profile: Profile,
-    /// What the congestion controller believes of the path.
+    /// The congestion controller's estimates of the path.
     pub path: PathEstimate,
     /// Path MTU in bytes of UDP payload.
     pub path_mtu: u16,

@@ -606,7 +606,7 @@ impl Endpoint {
         });
     }
 
-    /// Our own address changed under a client's connection: the path is validated anew (RFC 9000 section 9).
+    /// Our own address changed under a client's connection: the path is validated again (RFC 9000 section 9).
     pub fn local_address_changed(&mut self, connection: ConnectionKey) {
         if let Some(entry) = self.live(connection) {
             entry.proto.local_address_changed();

@@ -1,4 +1,4 @@
-//! What a shard's QUIC tells its caller.
+//! Events that a shard's QUIC reports to its caller.
 
 use crate::error::CloseReason;
 use crate::stream::{Direction, StreamId};

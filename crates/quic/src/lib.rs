@@ -3,11 +3,11 @@
 //! Received batches go in, GSO trains come out; streams, datagrams, events and timers beside them. This crate does
 //! no I/O, reads no clock (`now` is a parameter), takes its randomness as a seed and shares nothing between threads.
 //!
-//! quinn-proto is the core, and no public item shows a type of it: `translate` converts what passes the seam.
+//! quinn-proto is the core. No public item exposes its types: `translate` converts them.
 //!
 //! A datagram is handed to the core only when its next packets can take it ([`DatagramSource`]); what waits stays
-//! with the caller, who bounds and counts it. What the core still gives up by itself, because the path MTU fell or
-//! the connection ended, is reported by [`Event::DatagramsDropped`].
+//! with the caller, who bounds and counts it. What the core drops itself, because the path MTU fell or the
+//! connection ended, is reported by [`Event::DatagramsDropped`].
 
 mod admission;
 mod cap;

@@ -38,8 +38,8 @@ pub const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 /// Receive window of an authenticated connection, in bytes, while all its streams are read: what two of them fill.
 pub const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
 
-/// Streams whose reader stands still for which the connection's window has grown at most, by a stream's window each, so that
-/// the others go on. It never shrinks: a peer that has used credit which is taken back would be blocked.
+/// Most streams with a stalled reader for which the connection's window grows, by a stream's window each, so that the others
+/// go on. It never shrinks: a peer that has used credit which is withdrawn would be blocked.
 pub const STANDING_READERS_MAX: u32 = 4;
 
 /// Receive window of a connection at most, in bytes: what its peer can pin.

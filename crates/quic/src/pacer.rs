@@ -1,8 +1,8 @@
 //! Spreads trains over time at the controller's rate.
 //!
-//! quinn-proto's pacer knows window and smoothed round trip only, and lets ten packets go at once however slow the path is.
-//! This one sends what a millisecond carries at once, so that trains are long at high rates and short at low ones, and
-//! makes up for a driver that wakes up late.
+//! quinn-proto's pacer knows only window and smoothed round trip, and sends bursts of ten packets even on slow paths. This
+//! one sends what the rate carries in a millisecond at once, so that trains are long at high rates and short at low ones,
+//! and compensates for a driver that wakes up late.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a stream is called, and what reading it gives.
+//! Stream IDs, and the results of reading a stream.
 
 use bytes::Bytes;
 

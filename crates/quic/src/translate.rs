@@ -1,4 +1,4 @@
-//! The core's values in this crate's types, and back: what passes the seam between quinn-proto and the public API.
+//! Converts values between quinn-proto's types and the types of the public API.
 
 use quinn_proto::{ConnectionStats, Dir, VarInt};
 

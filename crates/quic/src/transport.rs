@@ -1,4 +1,4 @@
-//! The core's settings for one connection: what follows from its profile, its path and whether its peer is known.
+//! The core's settings for one connection, which depend on its profile, its path, and whether its peer is authenticated.
 
 use std::sync::Arc;
 use std::time::Duration;

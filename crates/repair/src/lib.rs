@@ -11,7 +11,7 @@
 //! - [`LossMeter`] and [`Plan`]: how lossy the path is, and how much parity that needs.
 //! - [`Field`]: the arithmetic, on the SIMD engine of a Reed-Solomon crate.
 //!
-//! The crate reads no clock and knows no socket. Input of the decoder is hostile: sizes, memory and work are bounded by
+//! The crate reads no clock and opens no socket. Input of the decoder is hostile: sizes, memory and work are bounded by
 //! [`limits`], and nothing makes it panic.
 
 mod budget;

@@ -1,4 +1,4 @@
-//! How lossy a path is: what QUIC counts as sent and lost, the older the less.
+//! Loss rate of a path: an average of what QUIC counts as sent and lost, which forgets old counts.
 
 use crate::limits::{LOSS_MAX, LOSS_MEMORY, LOSS_PACKETS_MIN};
 

@@ -1,6 +1,6 @@
 //! How much parity a window needs on a path of some loss.
 //!
-//! Reckoned as if the window were a block: of k payloads and r parity datagrams more than r are lost with the
+//! Computed as if the window were a block: of k payloads and r parity datagrams more than r are lost with the
 //! probability of a binomial tail. That is about twice what a sliding window leaves, see [`RESIDUAL_LOSS_MAX`].
 
 use crate::limits::{EXTRA_PERCENT_MAX, LOSS_MIN, RESIDUAL_LOSS_MAX, WINDOW_MAX};

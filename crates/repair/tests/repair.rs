@@ -287,7 +287,7 @@ fn parity_shorter_than_its_payloads_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is lost, repeated and reordered: what is delivered is what was sent, and nothing is delivered twice.
+    /// REPAIR-5: whatever is lost, repeated and reordered: what is delivered is what was sent, and nothing is delivered twice.
     /// Of a window that has as much parity as losses, everything is.
     #[test]
     fn what_is_rebuilt_is_what_was_lost(

@@ -149,6 +149,7 @@ fn sixty_four_sources_spread_over_two_stripes_and_the_status_says_how() {
     state.check();
 }
 
+/// SESSION-10, SESSION-11.
 #[test]
 fn two_stripes_come_to_two_shards_of_the_server() {
     require_root!();

@@ -1,4 +1,4 @@
-//! Rule `architecture`: ARCHITECTURE.md exists, stays short enough to be read, and tells about every crate.
+//! Rule `architecture`: ARCHITECTURE.md exists, stays short enough to be read, and describes every crate.
 
 use super::tree::Tree;
 use super::{Finding, arrows, manifest};

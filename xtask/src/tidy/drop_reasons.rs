@@ -1,4 +1,4 @@
-//! Rule `drop-reasons`: ARCHITECTURE.md tells where every reason for which a datagram may be dropped arises.
+//! Rule `drop-reasons`: ARCHITECTURE.md says where each drop reason arises.
 
 use super::Finding;
 use super::architecture::names;
@@ -25,7 +25,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 .any(|line| spellings.iter().any(|spelling| names(line, spelling)))
         })
         .map(|(line, name)| {
-            let message = format!("{name} is not in ARCHITECTURE.md; tell there at which step it arises");
+            let message =
+                format!("{name} is not in ARCHITECTURE.md; describe there the step at which it arises");
             file.finding(line, "drop-reasons", message)
         })
         .collect()

@@ -14,6 +14,7 @@ mod program_crates;
 mod pure_crates;
 mod rust_code;
 mod seam;
+mod specs;
 mod tree;
 mod unsafe_code;
 
@@ -73,6 +74,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         forbidden_text::check,
         drop_reasons::check,
         dependency_notes::check,
+        specs::check,
     ];
     rules.iter().flat_map(|rule| rule(tree)).collect()
 }

@@ -57,7 +57,7 @@ impl Cell {
         Duration::from_secs_f64(self.round_trip_ms / 1e3)
     }
 
-    /// What the emulator is told, for each direction.
+    /// The emulator's settings, for each direction.
     pub(super) fn link(&self) -> LinkSettings {
         let product_bytes = self.rate_bits_per_second() * self.round_trip().as_secs_f64() / 8.0;
         LinkSettings {

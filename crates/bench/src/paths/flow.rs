@@ -1,7 +1,7 @@
 //! A flow of datagrams between two namespaces, each numbered and stamped with its time, because all namespaces share a
 //! clock. iperf3 is not used: it gives up when the first datagram of a run is lost.
 //!
-//! The client greets until the server answers, so that a session stands before anything counts. Then one side sends at
+//! The client sends probes until the server answers, so that a session exists before anything counts. Then one side sends at
 //! an even rate, and the other keeps what arrives.
 
 use std::net::{SocketAddr, UdpSocket};
@@ -19,11 +19,11 @@ use crate::{Error, limits};
 /// Number and time of a datagram, eight bytes each.
 const STAMP_BYTES: usize = 16;
 
-/// The number of a greeting and of its answer.
-const GREETING: u64 = u64::MAX;
+/// The number of a first probe and of its answer.
+const PROBE: u64 = u64::MAX;
 
-/// Pause between greetings.
-const GREETING_GAP: Duration = Duration::from_millis(50);
+/// Pause between probes.
+const PROBE_GAP: Duration = Duration::from_millis(50);
 
 /// How long a flow listens after its last datagram was sent, beside a round trip: the longest queue of the matrix.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -65,7 +65,7 @@ pub(super) struct FlowReport {
 /// Runs a flow between `client`, through `entrance`, and a socket on `target` in `server`.
 ///
 /// # Errors
-/// When a socket cannot be made, or no greeting comes back.
+/// When a socket cannot be made, or no answer comes back.
 pub(super) fn run(
     [client, server]: [&Namespace; 2],
     entrance: SocketAddr,
@@ -83,7 +83,7 @@ pub(super) fn run(
         // Root may exceed the system's limit; where it may not, the usual buffer is tried.
         let _ = sockopt::set_socket_recv_buffer_size_force(socket, limits::LOAD_BUFFER_BYTES);
     }
-    greet(&socket, &listener, entrance)?;
+    open_session(&socket, &listener, entrance)?;
     let epoch = Instant::now();
     let (from, to) = if plan.is_up {
         (&socket, &listener)
@@ -105,21 +105,21 @@ pub(super) fn run(
 }
 
 /// Both sockets know each other when it returns.
-fn greet(socket: &UdpSocket, listener: &UdpSocket, entrance: SocketAddr) -> Result<(), Error> {
-    let action = || "greet over datagrams".to_owned();
+fn open_session(socket: &UdpSocket, listener: &UdpSocket, entrance: SocketAddr) -> Result<(), Error> {
+    let action = || "open a session over datagrams".to_owned();
     for socket in [socket, listener] {
-        socket.set_read_timeout(Some(GREETING_GAP)).during(action)?;
+        socket.set_read_timeout(Some(PROBE_GAP)).during(action)?;
     }
     let deadline = Instant::now() + limits::READY_TIMEOUT;
-    let greeting = GREETING.to_be_bytes().repeat(2);
+    let probe = PROBE.to_be_bytes().repeat(2);
     let mut buffer = [0; STAMP_BYTES];
     let mut peer = None;
     while Instant::now() < deadline {
         // What is lost on the way is sent again; a tunnel that is not up yet refuses.
-        let _ = socket.send(&greeting);
+        let _ = socket.send(&probe);
         if let Ok((_, from)) = listener.recv_from(&mut buffer) {
             peer = Some(from);
-            let _ = listener.send_to(&greeting, from);
+            let _ = listener.send_to(&probe, from);
         }
         if socket.recv(&mut buffer).is_ok()
             && let Some(peer) = peer

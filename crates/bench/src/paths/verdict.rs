@@ -1,4 +1,4 @@
-//! What a result must reach. A miss is told, not an error.
+//! What a result must reach. A miss is reported; it is not an error.
 
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub(super) enum Bound {
     AtMost(f64),
     /// From the first to the second.
     Within(f64, f64),
-    /// Only told.
+    /// Only reported.
     Free,
 }
 

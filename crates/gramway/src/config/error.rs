@@ -4,16 +4,13 @@ use std::str::FromStr;
 
 use tunnel_proto::{NotATarget, Prefix};
 
-use super::keys;
 use crate::endpoint::EndpointError;
 use crate::forward::ForwardError;
 use crate::limits::REPAIR_MILLISECONDS;
 
-/// Why a key's value, or the key, cannot be used.
+/// Why a key's value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SettingError {
-    #[error("{}", keys::unknown(.0))]
-    UnknownKey(String),
     #[error("it is not UTF-8")]
     NotUtf8,
     /// The file gives it a value of another type.

@@ -1,13 +1,14 @@
-//! The config file: TOML with a flat list of keys; what is wrong is told with its line.
+//! The config file: TOML with a flat list of keys. Errors name the line.
 
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingError;
-use super::keys::KEYS;
+use super::setting::Reader;
+use super::table::SETTINGS;
 use super::values::Value;
-use super::{Settings, keys};
+use super::{Settings, names};
 use crate::exit::Problem;
 
 impl Settings {
@@ -30,11 +31,11 @@ impl Settings {
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
             let name: &str = key.get_ref();
-            if keys::find(name).is_none() {
-                return Err(wrong(key.span().start, &keys::unknown(name)));
-            }
+            let Some(setting) = names::find(name) else {
+                return Err(wrong(key.span().start, &names::unknown(name)));
+            };
             read(value.get_ref())
-                .and_then(|value| self.set(name, value))
+                .and_then(|value| (setting.apply)(self, value))
                 .map_err(|error| wrong(value.span().start, &format!("{name}: {error}")))?;
         }
         Ok(())
@@ -64,11 +65,23 @@ fn read(value: &DeValue<'_>) -> Result<Value, SettingError> {
 /// The file of a first run: every key, commented out.
 pub(crate) fn template() -> String {
     let mut text = String::from(
-        "# Settings of gramway. A flag beats the environment (GRAMWAY_ and the key in capitals), which beats this file.\n\
+        "# Settings of gramway. A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides this file.\n\
          # Remove the # before a key to set it.\n",
     );
-    for key in KEYS {
-        text.push_str(&format!("\n# {}\n#{} = {}\n", key.meaning, key.name, key.example));
+    for setting in SETTINGS {
+        let reader = match setting.reader {
+            Reader::Server | Reader::ServerAndLink => "Server: ",
+            Reader::Client => "Client: ",
+            Reader::Both => "",
+        };
+        text.push_str(&format!(
+            "\n# {reader}{}.\n# Default: {}. Takes effect {}.\n#{} = {}\n",
+            setting.documentation,
+            setting.shown_default(),
+            setting.shown_effect(),
+            setting.key,
+            setting.example()
+        ));
     }
     text
 }
@@ -91,7 +104,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
             .map(|line| format!("{line}\n"))
             .collect();
-        assert_eq!(text.lines().count(), KEYS.len());
+        assert_eq!(text.lines().count(), SETTINGS.len());
         let settings = apply(&text).unwrap();
         let common = tunnel::config::CommonConfig::default();
         assert_eq!(settings.listen, Some(super::super::DEFAULT_LISTEN));

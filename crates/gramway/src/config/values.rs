@@ -1,5 +1,6 @@
 //! What a key's value may be: types, units and ranges.
 
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tunnel::config::Profile;
 use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 
 use super::error::SettingError;
-use super::keys::Kind;
+use super::setting::Kind;
 use crate::limits::{
     FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS,
 };
@@ -17,6 +18,7 @@ use crate::limits::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Text(String),
+    Path(OsString),
     Integer(i64),
     Boolean(bool),
     List(Vec<String>),
@@ -24,9 +26,13 @@ pub(super) enum Value {
 
 impl Value {
     /// Reads what a flag or an environment variable holds.
-    pub(super) fn from_text(kind: Kind, text: &str) -> Result<Self, SettingError> {
+    pub(super) fn from_text(kind: Kind, text: &OsStr) -> Result<Self, SettingError> {
+        if kind == Kind::Path {
+            return Ok(Self::Path(text.to_owned()));
+        }
+        let text = text.to_str().ok_or(SettingError::NotUtf8)?;
         match kind {
-            Kind::Text => Ok(Self::Text(text.to_owned())),
+            Kind::Text | Kind::Path => Ok(Self::Text(text.to_owned())),
             Kind::Integer => match text.parse() {
                 Ok(number) => Ok(Self::Integer(number)),
                 Err(_) => Err(SettingError::text(text, "not a whole number")),
@@ -43,10 +49,26 @@ impl Value {
         }
     }
 
+    /// Reads what a flag holds that was given once or more: a list takes all of its values, others the last.
+    pub(super) fn from_texts(kind: Kind, texts: &[OsString]) -> Result<Self, SettingError> {
+        if kind == Kind::List {
+            let read = |text: &OsString| text.to_str().map(str::to_owned).ok_or(SettingError::NotUtf8);
+            return Ok(Self::List(texts.iter().map(read).collect::<Result<_, _>>()?));
+        }
+        Self::from_text(kind, texts.last().expect("a flag that was given has a value"))
+    }
+
     pub(super) fn text(self) -> Result<String, SettingError> {
         match self {
             Self::Text(text) => Ok(text),
             _ => Err(SettingError::Type("a text in double quotes")),
+        }
+    }
+
+    pub(super) fn path(self) -> Result<OsString, SettingError> {
+        match self {
+            Self::Path(path) => Ok(path),
+            value => value.text().map(OsString::from),
         }
     }
 
@@ -88,7 +110,7 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, SettingError> {
         .map_err(|_| SettingError::text(text, "not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
 }
 
-/// Ranges of addresses; host bits are a likely mistake, so they are told.
+/// Ranges of addresses. Host bits are an error, because they are probably a mistake.
 pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, SettingError> {
     let read = |text: &String| {
         text.parse().map_err(|error| SettingError::Prefix {

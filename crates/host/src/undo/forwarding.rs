@@ -1,7 +1,7 @@
-//! What switching on forwarding changes besides the switch, so that all of it comes back.
+//! Side effects of switching forwarding on, which are undone, too.
 //!
 //! The switch sets the parameter of every interface, too, and resets `accept_redirects` of IPv4; switched off it does
-//! so the other way. What was otherwise before is therefore on the list before the switch, and taken back after it.
+//! so the other way. What was different before is therefore on the list before the switch, and undone after it.
 //! IPv6 with forwarding ignores routers, and forgets those it knows, unless `accept_ra` is 2: set first, where it is 1.
 
 use super::record::Change;

@@ -1,7 +1,7 @@
-//! The guardian: a child that outlives a killed process just long enough to take its changes back.
+//! The guardian: a child process that outlives a killed process and undoes its changes.
 //!
-//! It holds the reading end of a pipe whose other end only the process has. When the pipe ends and the process is
-//! dead, it takes back what the file of changes lists; after an ordinary end there is no such file any more.
+//! It holds the read end of a pipe whose write end only the process has. When the pipe ends and the process is
+//! dead, it undoes what the file of changes lists; after an ordinary end the file does not exist any more.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -89,12 +89,12 @@ impl Guardian {
 /// The guardian's whole life. The caller has seen to it that SIGINT, SIGTERM and SIGHUP do not end the process.
 ///
 /// # Errors
-/// What could not be taken back, or that the process lives although it let go of the pipe.
+/// What could not be undone, or that the process still runs although it closed the pipe.
 pub fn guard(file: &Path) -> Result<(), HostError> {
     // Signals to the terminal's group and its end do not concern it; it fails only for who already leads a session.
     let _ = rustix::process::setsid();
     let told = io::stdout().write_all(b"r").and_then(|()| io::stdout().flush());
-    told.explain(|| "report for duty as guardian; gramway starts it itself".to_owned())?;
+    told.explain(|| "start as guardian; gramway starts it itself".to_owned())?;
     // An error ends the watch as the pipe's end does.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
 

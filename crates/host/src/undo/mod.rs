@@ -34,7 +34,7 @@ pub fn runtime_directory(state: &Path) -> PathBuf {
     }
 }
 
-/// Changes of this process and the way back. Dropping it goes that way.
+/// Changes of this process. Dropping it undoes them.
 #[derive(Debug)]
 pub struct Undo {
     directory: PathBuf,
@@ -152,7 +152,7 @@ impl Undo {
             .unwrap_or_default()
     }
 
-    /// Writes changes down before they are made, and sees to it that the guardian watches.
+    /// Records changes before they are made, and makes sure that the guardian runs.
     fn record(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
@@ -190,7 +190,7 @@ impl Undo {
     /// Takes every change back and sends the guardian home. More changes may follow.
     ///
     /// # Errors
-    /// What could not be taken back; it stays on the list, for the guardian and the next start.
+    /// What could not be undone; it stays on the list, for the guardian and the next start.
     pub fn undo(&mut self) -> Result<(), HostError> {
         let Some(mut watch) = self.watch.take() else {
             return Ok(());
@@ -214,7 +214,7 @@ impl Drop for Undo {
     }
 }
 
-/// Takes back what dead processes left behind in this network, for the start of the next one. Each sentence tells
+/// Undoes what dead processes left behind in this network, for the start of the next one. Each sentence says
 /// what was done, or what could not be.
 #[must_use]
 pub fn recover(directory: &Path) -> Vec<String> {
@@ -252,7 +252,7 @@ fn recover_file(directory: &Directory, file: &Path) -> Result<Option<impl fmt::D
     record.save(file)?;
     undone?;
     Ok(Some(format!(
-        "undone what the killed process {} left behind: {}",
+        "undid the changes that process {} left behind: {}",
         record.holder.id,
         subjects.join(", ")
     )))

@@ -1,4 +1,4 @@
-//! The file of changes: who made them, what they were, and how one is taken back.
+//! The file of changes: the process that made them, the changes, and how each is undone.
 //!
 //! A parameter is only set back while it has the value it was given; an exception route is only removed where it is
 //! marked as ours; and neither where another living process needs the same. So the order in which processes end does
@@ -25,7 +25,7 @@ use crate::route::Route;
 /// The format of the file.
 const VERSION: u32 = 1;
 
-/// A running process, told from a later one with the same number, on this boot of this machine, in its network.
+/// A running process, distinguished from a later one with the same number, on this boot of this machine, in its network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Holder {
     /// Process ID.
@@ -37,7 +37,7 @@ pub(super) struct Holder {
     network: u64,
 }
 
-/// What to take back.
+/// What to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Change {

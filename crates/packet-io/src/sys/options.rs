@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Numbers that `SO_MEMINFO` tells, and which of them counts drops (`linux/sock_diag.h`).
+/// Numbers that `SO_MEMINFO` reports, and which of them counts drops (`linux/sock_diag.h`).
 const MEMINFO_NUMBERS: usize = 9;
 const MEMINFO_DROPS: usize = 8;
 
@@ -56,7 +56,7 @@ pub(crate) fn attach_reuseport_program(
     }
 }
 
-/// What the socket dropped for want of buffer since it exists; wraps. Linux 4.12.
+/// Datagrams that the socket dropped because its buffer was full, since it exists; wraps. Linux 4.12.
 pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut numbers = [0_u32; MEMINFO_NUMBERS];
     let mut len = size_of_val(&numbers) as libc::socklen_t;

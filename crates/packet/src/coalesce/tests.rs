@@ -187,6 +187,7 @@ fn cwr_is_on_the_first_segment_of_a_super_packet_only() {
     assert_eq!([restored[0][33], restored[1][33]], [cwr, tcp::ACK]);
 }
 
+/// CSUM-8: only verified checksums are joined.
 #[test]
 fn a_wrong_checksum_is_not_made_right() {
     for broken in [0, 1, 2] {
@@ -212,6 +213,7 @@ fn a_wrong_checksum_is_not_made_right() {
     assert_eq!(counts(&coalesced(&packets)), [1, 1]);
 }
 
+/// CSUM-6, CSUM-8: the offsets are those of this packet's header.
 #[test]
 fn a_partial_checksum_that_is_not_the_pseudo_header_is_not_joined() {
     let packets = run(Ip::V4, &[tcp::ACK; 2]);

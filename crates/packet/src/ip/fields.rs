@@ -82,7 +82,7 @@ fn patch_v4_word(packet: &mut [u8], offset: usize, change: impl FnOnce(u16) -> u
     put_u16(packet, V4_CHECKSUM, sum);
 }
 
-/// Writes the length fields of a packet of `total` bytes and, for IPv4, the header checksum anew.
+/// Rewrites the length fields of a packet of `total` bytes and, for IPv4, the header checksum.
 pub(crate) fn set_total_bytes(packet: &mut [u8], version: IpVersion, header_bytes: usize, total: usize) {
     match version {
         IpVersion::V4 => {

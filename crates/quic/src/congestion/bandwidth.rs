@@ -1,5 +1,5 @@
-//! What the path delivers at most: the largest delivery rate of the last two probing cycles, and a bound below it for as
-//! long as the path shows that it carries less (draft-ietf-ccwg-bbr: `BBR.max_bw` and `BBR.bw_shortterm`).
+//! The bandwidth of the path: the largest delivery rate of the last two probing cycles, and a lower bound on it while the
+//! path is seen to carry less (draft-ietf-ccwg-bbr: `BBR.max_bw` and `BBR.bw_shortterm`).
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bandwidth {

@@ -1,9 +1,9 @@
-//! How fast the path delivers: samples of the delivery rate, and rounds.
+//! Samples of the delivery rate, and rounds.
 //!
 //! Every acknowledged packet gives a sample: what was delivered between its departure and its acknowledgement, over the
 //! longer of the time in which that was sent and the time in which it was acknowledged (draft-ietf-ccwg-bbr, "Delivery Rate
-//! Samples"). quinn-proto tells of a packet's departure and acknowledgement the instant, not the number, so packets that
-//! left at one instant, a train, share one record; that is what makes it cheap.
+//! Samples"). quinn-proto reports when a packet left and was acknowledged, not its number, so packets that left at one
+//! instant, a train, share one record. This keeps it cheap.
 //!
 //! A round is a round trip counted in packets: it ends with the acknowledgement of a packet that left after the last
 //! round's end.

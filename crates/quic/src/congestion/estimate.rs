@@ -1,4 +1,4 @@
-//! What the controller believes of a path, for people and programs that watch.
+//! The controller's estimates of a path, for `status`.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Phase {
     }
 }
 
-/// What the controller believes of a path.
+/// The controller's estimates of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathEstimate {
     /// What it is doing.

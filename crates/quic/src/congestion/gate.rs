@@ -1,7 +1,7 @@
-//! What the congestion controller inside quinn-proto and the connection around it tell each other.
+//! Shared state of the congestion controller inside quinn-proto and the connection around it.
 //!
-//! quinn-proto owns the controller and asks it one question: how many bytes may be in flight. Its own pacer follows the
-//! answer by rules that do not suit a model of the path. So the controller answers "none" or "any number", as the
+//! quinn-proto owns the controller and asks it only how many bytes may be in flight. Its own pacer derives the rate from the
+//! answer in a way that does not suit a model of the path. So the controller answers "none" or "any number", as the
 //! [`Gate`] stands; the connection opens and closes it for each transmit, by the window and the rate that the controller
 //! publishes here. Acknowledgements and probes pass a closed gate: quinn-proto does not ask for those.
 
@@ -99,7 +99,7 @@ impl Gate {
         }
     }
 
-    /// Says what the controller allows from now on.
+    /// Publishes what the controller allows from here on.
     pub(crate) fn publish(&self, allowance: Allowance) {
         self.0.in_flight.store(allowance.in_flight, Ordering::Relaxed);
         self.0.window.store(allowance.window, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Gate {
             .store(allowance.bytes_per_second, Ordering::Relaxed);
     }
 
-    /// Says what the controller believes of the path.
+    /// Publishes the controller's estimates of the path.
     pub(crate) fn publish_estimate(&self, estimate: &PathEstimate) {
         let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.0

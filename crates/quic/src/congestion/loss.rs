@@ -1,18 +1,17 @@
-//! Which loss is congestion: loss that goes away when less is sent.
+//! Distinguishes congestion from random loss: congestion is loss that disappears when less is sent.
 //!
-//! A radio link, or a congested exchange that others fill, loses a part of the packets however little is sent. That part, the
-//! *floor*, is measured where less is sent than the path carries, and answered by nothing. Loss clearly above it is
-//! congestion. BBRv3 tolerates 2 % and has no floor: at 3 % of random loss it gives the path up.
+//! A radio link, or an exchange that others congest, loses a part of the packets even if little is sent. That part, the
+//! *floor*, is measured while less is sent than the path carries, and ignored. Loss clearly above it is congestion. BBRv3 tolerates 2 % and has no floor: at 3 % of random loss it gives the path up.
 
 /// Rounds of sending less over which the floor is averaged, within these numbers of packets.
 const MEMORY_ROUNDS: f64 = 8.0;
 const MEMORY_PACKETS_MIN: f64 = 200.0;
 const MEMORY_PACKETS_MAX: f64 = 2_000.0;
 
-/// Packets after which the floor is believed.
+/// Packets after which the floor is trusted.
 const FLOOR_PACKETS_MIN: f64 = 16.0;
 
-/// A floor is not believed above this: a path that loses more is congested.
+/// Largest floor: a path that loses more is congested.
 const FLOOR_MAX: f64 = 0.3;
 
 /// Loss above the floor that is not congestion (draft-ietf-ccwg-bbr: `BBR.LossThresh`).

@@ -1,7 +1,7 @@
 //! The round trip without a queue, and the queue that the path has at present.
 //!
-//! The base is the shortest round trip seen. A longer one takes its place only after a search, during which so little is in
-//! flight that a queue could not be ours: then the path has become longer, or others keep a queue there.
+//! The base is the shortest round trip seen. A longer one replaces it only after a search, during which so little is in
+//! flight that a queue cannot be ours: then the path has become longer, or others keep a queue there.
 
 use std::time::{Duration, Instant};
 
@@ -93,8 +93,11 @@ impl RoundTrip {
     }
 
     /// Whether the longest queue of this round and the last is so short that a sender who cuts its window to 0.7 leaves the
-    /// path partly idle.
+    /// path partly idle. Not where a part of the base may be somebody's queue.
     pub(super) fn is_queue_shallow(&self) -> bool {
+        if self.is_longer {
+            return false;
+        }
         let base = self.base.unwrap_or_default();
         let longest = self.last_longest.max(self.round_longest);
         longest.saturating_sub(base) < base / 3

@@ -1,8 +1,8 @@
-//! Who else uses the path, and whether they make room.
+//! Competing traffic, and whether it yields.
 //!
-//! A queue that overflows although nothing of ours probes is filled by others. Where they answer loss, as CUBIC and Reno do,
-//! so do we, and probe seldom. Where the queue overflows again within a few round trips after we made room, they do not
-//! answer (BBRv1, a sender of UDP), and making room is of no use to anybody.
+//! If the queue overflows while we do not probe, others fill it. If they respond to loss, as CUBIC and Reno do, we do so, too,
+//! and probe rarely. If the queue overflows again within a few round trips after a cut of ours, they do not respond (BBRv1, a
+//! sender of UDP), and further cuts would help nobody.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// in small steps.
 const SHARED_MEMORY: Duration = Duration::from_secs(10);
 
-/// Overflows within so many round trips of each other come from somebody who does not answer them: CUBIC with a window of
-/// a hundred packets takes four seconds to come back.
+/// Overflows within this many round trips of each other are caused by traffic that does not respond to loss: CUBIC with a
+/// window of a hundred packets takes four seconds to recover.
 const SOON_ROUND_TRIPS: u32 = 20;
 
-/// Such overflows in a row after which nobody is taken to answer.
+/// Such overflows in a row after which competing traffic is assumed not to respond.
 const SOON_MAX: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,10 +8,10 @@ pub(super) const GAIN_STARTUP: f64 = 2.77;
 /// Rate that empties the queue of a start.
 pub(super) const GAIN_DRAIN: f64 = 0.2;
 
-/// Window of a start, in pipes: as much more than full is what it can put into a queue.
+/// Window of a start, in pipes: the part above one is what it can put into a queue.
 pub(super) const WINDOW_START: f64 = 1.75;
 
-/// Rate while a short queue stands that nobody else makes.
+/// Rate while there is a short queue that nobody else causes.
 pub(super) const GAIN_QUEUED: f64 = 0.95;
 
 /// Rate of a probe for more.
@@ -101,7 +101,7 @@ const LOCAL_FREE: Duration = Duration::from_millis(30);
 const QUEUE_AT_START_MIN: Duration = Duration::from_millis(4);
 const QUEUE_AT_START_MAX: Duration = Duration::from_millis(16);
 
-/// A queue may always be this long: below it timers and batches cannot be told from queues.
+/// A queue may always be this long: below it, timers and batches cannot be distinguished from queues.
 const QUEUE_MIN: Duration = Duration::from_millis(5);
 
 /// What the `latency` profile allows.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quic::Profile;
 
+use crate::bbr::Bbr;
 use crate::cell::Cell;
 use crate::cubic::Cubic;
 use crate::party::{Gramway, Load, Steady};
@@ -79,6 +80,21 @@ fn beside_cubic_neither_starves() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn beside_bbr_nobody_starves() {
+    for (round_trip_ms, queue) in [(20, 0.25), (20, 1.0), (50, 0.25), (50, 1.0)] {
+        let cell = cell(round_trip_ms, queue);
+        let mut world = cell.world(1, Way::Up);
+        add_gramway(&mut world, BULK, 1, 1);
+        let bbr = Bbr::new(1, world.start, Way::Up, Duration::from_secs(6));
+        world.parties.push(Box::new(bbr));
+        let bytes = race(&mut world, 10, 30);
+        let share = bytes[0] / (bytes[0] + bytes[1]);
+        println!("{cell} beside BBR: {share:.2}");
+        assert!((0.1..0.7).contains(&share), "{cell}: {share:.2}");
     }
 }
 

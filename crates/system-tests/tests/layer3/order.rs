@@ -12,6 +12,7 @@ use crate::scene::load;
 const FLOWS: usize = 16;
 const DATAGRAMS: u32 = 4_000;
 
+/// SESSION-7.
 #[test]
 fn datagrams_of_every_flow_arrive_in_order_over_two_stripes() {
     require_root!();

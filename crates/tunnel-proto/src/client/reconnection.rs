@@ -264,10 +264,7 @@ impl Reconnection {
         let until = now + self.pause();
         self.phase = Phase::Pause { until };
         let (host, port) = &self.servers[self.server];
-        let reason = format!(
-            "{host}:{port} cannot be reached ({}); trying on",
-            self.last_reason
-        );
+        let reason = format!("{host}:{port} cannot be reached ({}); retrying", self.last_reason);
         self.actions.push_back(ConnectAction::Unreachable { reason });
     }
 
@@ -333,7 +330,7 @@ mod tests {
         run_out(&mut reconnection);
         assert!(connects_to(&mut reconnection, "192.0.2.9"));
         run_out(&mut reconnection);
-        let reason = "192.0.2.9:443 cannot be reached (no answer); trying on".to_owned();
+        let reason = "192.0.2.9:443 cannot be reached (no answer); retrying".to_owned();
         assert_eq!(
             reconnection.poll_action(),
             Some(ConnectAction::Unreachable { reason })

@@ -254,6 +254,7 @@ mod tests {
         assert!(matches!(stripes.lost(2, "x"), StripeNews::Down { .. }));
     }
 
+    /// SESSION-11.
     #[test]
     fn a_stripe_leaves_a_taken_shard_of_the_server_only_while_another_is_free() {
         let at = |index| Some(ServerShard { index, count: 2 });
@@ -270,6 +271,7 @@ mod tests {
         assert!(!stripes.may_keep(2, at(1)));
     }
 
+    /// SESSION-11: attempts are bounded.
     #[test]
     fn a_stripe_that_never_finds_a_free_shard_stays_after_its_tries() {
         let taken = Some(ServerShard { index: 1, count: 2 });

@@ -157,7 +157,7 @@ impl<R: Role> Engine<R> {
             .handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
     }
 
-    /// Works off what the last inputs caused. To be called after them and before [`Engine::poll_action`].
+    /// Processes pending events. To be called after inputs and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
         self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
         loop {
@@ -336,7 +336,7 @@ impl<R: Role> State<R> {
 }
 
 impl<R: Role> Engine<R> {
-    /// Reserves a place for one more UDP session; evicts the idlest one if none is free.
+    /// Reserves a slot for a UDP session; evicts the idlest session if none is free.
     fn reserve_session(&mut self) {
         while !self.state.sessions.take() {
             let idlest = self

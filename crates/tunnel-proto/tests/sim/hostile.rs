@@ -45,6 +45,7 @@ fn a_datagram_without_a_quarter_stream_id_ends_the_connection() {
     }
 }
 
+/// SPLIT-9: broken fragments among them.
 #[test]
 fn datagrams_that_only_their_session_can_not_use_cost_only_themselves() {
     let cases: [(&[u8], DropReason); 7] = [

@@ -91,6 +91,7 @@ fn packets_pass_both_ways_unchanged_but_for_one_hop() {
     }
 }
 
+/// SESSION-4.
 #[test]
 fn a_client_keeps_its_addresses_over_reconnects_and_the_servers_restart() {
     let mut world = world();
@@ -112,6 +113,7 @@ fn a_client_keeps_its_addresses_over_reconnects_and_the_servers_restart() {
     assert!(world.client().count(|action| *action == ClientAction::IpLost) >= 1);
 }
 
+/// SESSION-6.
 #[test]
 fn a_new_run_of_a_client_ends_the_sessions_of_the_old_one_and_gets_its_packets() {
     let mut world = world();

@@ -12,7 +12,7 @@ use tunnel_proto::{Assignment, ClientAction, Prefix};
 use crate::support::{SECOND, Setup, World};
 
 /// A client whose token a foreign server has taken, and the stream of its request for an IP session.
-fn world() -> (World, StreamId) {
+pub(super) fn world() -> (World, StreamId) {
     let mut world = World::with_server(Setup::default());
     world.replace_server_by_a_foreign_one();
     world.client = world.add_ip_client(1, 7);
@@ -33,16 +33,16 @@ fn say(world: &mut World, stream: StreamId, bytes: &[u8]) {
 }
 
 /// The answer that agrees to the session, and to these extensions.
-fn accept(world: &mut World, stream: StreamId, extensions: &Extensions) {
+pub(super) fn accept(world: &mut World, stream: StreamId, extensions: &Extensions) {
     say(world, stream, &headers_frame(&accepted(extensions)));
 }
 
-fn say_capsule(world: &mut World, stream: StreamId, capsule: &[u8]) {
+pub(super) fn say_capsule(world: &mut World, stream: StreamId, capsule: &[u8]) {
     let (header, used) = data_frame_header(capsule.len() as u64);
     say(world, stream, &[&header[..used], capsule].concat());
 }
 
-fn addresses(texts: &[&str]) -> Vec<u8> {
+pub(super) fn addresses(texts: &[&str]) -> Vec<u8> {
     let entry = |text: &&str| AddressEntry {
         request_id: 0,
         prefix: text.parse().expect("tests name prefixes"),
@@ -50,7 +50,7 @@ fn addresses(texts: &[&str]) -> Vec<u8> {
     address_assign(&texts.iter().map(entry).collect::<Vec<_>>())
 }
 
-fn routes(texts: &[&str]) -> Vec<u8> {
+pub(super) fn routes(texts: &[&str]) -> Vec<u8> {
     let prefixes = texts
         .iter()
         .map(|text| text.parse().expect("tests name prefixes"));

@@ -9,7 +9,7 @@ use crate::support::packets::udp;
 use crate::support::{SECOND, Setup, World, user};
 
 /// A foreign client with an IP session, its first request.
-fn foreigner(world: &mut World, extensions: &Extensions) -> SocketAddr {
+pub(super) fn foreigner(world: &mut World, extensions: &Extensions) -> SocketAddr {
     world.serve_ip(&["10.9.0.0/24", "fd09::/64"], &["0.0.0.0/0"], false);
     let foreigner = world.add_foreign_client();
     world.run_until(20 * SECOND, |world| world.foreign(foreigner).is_connected);
@@ -21,7 +21,7 @@ fn foreigner(world: &mut World, extensions: &Extensions) -> SocketAddr {
     foreigner
 }
 
-fn datagram(context: u8, payload: &[u8]) -> Vec<u8> {
+pub(super) fn datagram(context: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, context], payload].concat()
 }
 
@@ -103,6 +103,7 @@ fn only_a_valid_token_and_the_whole_scope_open_a_session() {
     assert_eq!(world.server().data.leases.as_ref().unwrap().counts(), (0, 0));
 }
 
+/// SESSION-5.
 #[test]
 fn a_broken_capsule_ends_the_session_and_frees_its_lease() {
     let mut world = World::with_server(Setup::default());

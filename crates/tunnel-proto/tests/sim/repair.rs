@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use masque::repair::RepairOffer;
 use masque::{datagram, request, response};
-use packet::checksum;
+use packet::checksum::{self, ChecksumState};
 use packet::ip::decrement_hop_limit;
 use sim::LinkConfig;
 use tunnel_proto::{DropReason, EngineConfig, Target};
 
-use crate::support::packets::udp;
+use crate::support::packets::{udp, unfinished};
 use crate::support::{DELAY, End, MILLISECOND, SECOND, Setup, Way, World, user};
 
 const LATENCY: Duration = Duration::from_millis(40);
@@ -264,7 +264,7 @@ fn a_server_that_does_not_accept_gets_plain_payloads() {
     assert_eq!(world.client().engine.ledger().ingress.parity_sent, 0);
 }
 
-/// REPAIR-4, REPAIR-6, REPAIR-14: a client that says what it likes in the contexts keeps its session.
+/// REPAIR-4 to REPAIR-6, REPAIR-14: a client that says what it likes in the contexts keeps its session.
 #[test]
 fn broken_datagrams_are_counted_and_cost_nothing_else() {
     let mut world = World::with_server(Setup::default());
@@ -337,7 +337,7 @@ fn a_peer_with_many_sessions_gets_its_payloads_without_copies_beyond_the_bound()
     assert_eq!(world.book.total(Way::Up), 120 * 130);
 }
 
-/// REPAIR-15: only packets that ask for little delay.
+/// REPAIR-15: only packets that ask for little delay. REPAIR-3: with finished checksums; others stay in their context.
 #[test]
 fn urgent_ip_packets_are_repaired_and_others_are_not() {
     for (traffic_class, is_urgent) in [(46 << 2, true), (0, false)] {
@@ -353,8 +353,10 @@ fn urgent_ip_packets_are_repaired_and_others_are_not() {
         packet[10..12].fill(0);
         let sum = !checksum::sum(&packet[..20]);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        let (header, partial) = unfinished(packet.clone());
         for _ in 0..6_000 {
-            world.send_packet(client, &packet);
+            let now = world.now();
+            world.tunnel(client).send_packet(now, &header, &partial);
             world.run(10 * MILLISECOND);
         }
         world.run(SECOND);
@@ -364,14 +366,22 @@ fn urgent_ip_packets_are_repaired_and_others_are_not() {
         assert_eq!(sums.parity > 0, is_urgent, "{sums:?}");
         // Until loss is known, some stay lost.
         assert_eq!(arrived > 5_900, is_urgent, "{arrived}");
-        let mut expected = packet.clone();
-        assert!(decrement_hop_limit(&mut expected));
-        assert!(
-            world
-                .server()
-                .packets
-                .iter()
-                .all(|(packet, _)| *packet == expected)
-        );
+        let (mut whole, mut partial) = (packet, partial);
+        assert!(decrement_hop_limit(&mut whole) && decrement_hop_limit(&mut partial));
+        let (mut finished, mut others) = (0, 0);
+        for (packet, state) in &world.server().packets {
+            match state {
+                ChecksumState::Full => {
+                    assert_eq!(*packet, whole);
+                    finished += 1;
+                }
+                ChecksumState::Partial => {
+                    assert_eq!(*packet, partial);
+                    others += 1;
+                }
+            }
+        }
+        assert_eq!(finished > 5_000, is_urgent, "{finished} finished, {others} not");
+        assert_eq!(finished > 0, is_urgent);
     }
 }

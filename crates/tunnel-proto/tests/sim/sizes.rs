@@ -77,6 +77,7 @@ fn a_client_that_does_not_split_drops_and_counts_and_its_server_does_the_same() 
     assert_eq!(world.server().egress_drops(DropReason::UnknownContext), 0);
 }
 
+/// SPLIT-2.
 #[test]
 fn a_server_that_does_not_split_gets_fragments_only_before_it_has_said_so() {
     let mut world = World::connected(Setup {

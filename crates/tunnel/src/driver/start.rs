@@ -52,7 +52,7 @@ pub(super) fn quic_shard(index: usize, count: usize) -> quic::Shard {
 
 pub(super) fn random(bytes: &mut [u8]) -> Result<(), Failure> {
     aws_lc_rs::rand::fill(bytes)
-        .map_err(|_| Failure::Unavailable("the system gives no random numbers".to_owned()))
+        .map_err(|_| Failure::Unavailable("the system provides no random numbers".to_owned()))
 }
 
 pub(super) fn unavailable(error: &io::Error) -> Failure {

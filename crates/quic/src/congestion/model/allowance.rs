@@ -1,4 +1,4 @@
-//! What follows from the model's state: how much may be in flight, and how fast it may go.
+//! Window and rate, as they follow from the model's state.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the model does about loss and marks: nothing where they are random, less where they are congestion.
+//! The model's response to loss and marks: none if they are random, a lower rate if they are congestion.
 
 use std::time::Instant;
 

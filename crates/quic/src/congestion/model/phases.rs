@@ -1,4 +1,4 @@
-//! The phases: when each one ends, and which one follows.
+//! The phases: when each ends, and which one follows.
 
 use std::time::Instant;
 
@@ -111,7 +111,7 @@ impl Model {
         self.enter(now, Phase::Drain);
     }
 
-    /// The path is another one, or was dead: it is learnt anew, from `bandwidth` on.
+    /// The path has changed or was dead: it is measured again, starting at `bandwidth`.
     pub(super) fn restart(&mut self, now: Instant, bandwidth: u64) {
         self.bandwidth.restart(bandwidth);
         self.begin_start(now);

@@ -1,4 +1,4 @@
-//! What the model learns at the end of each round trip, and from the queue between two of them.
+//! Updates of the model at the end of each round, and from the queue within a round.
 
 use std::time::Instant;
 

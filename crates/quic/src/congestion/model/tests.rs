@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order, the model allows something, bounded, and says nothing impossible.
+//! For any order of events, the model's window and rate are above zero, bounded and possible.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -142,7 +142,7 @@ impl Client {
 }
 
 impl State<Client> {
-    /// The driver hears of addresses and routes that are new. Routes are withheld until addresses arrive.
+    /// Reports new addresses and routes to the driver. Routes are withheld until addresses arrive.
     pub(in crate::engine) fn tell_news(&mut self, id: RequestId) {
         let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
             return;

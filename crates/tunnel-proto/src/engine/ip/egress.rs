@@ -24,11 +24,11 @@ impl<R: Role> State<R> {
         let Ok(view) = IpView::parse(packet) else {
             return self.ledger.egress.drop(DropReason::Malformed, 1);
         };
-        // What follows the packet is padding of an inner link (RFC 9484 section 6).
-        let packet = &packet[..view.total_bytes];
         if checksum == ChecksumState::Partial && !can_be_partial(&view, packet) {
             return self.ledger.egress.drop(DropReason::Malformed, 1);
         }
+        // What follows the packet is padding of an inner link (RFC 9484 section 6).
+        let packet = &packet[..view.total_bytes];
         if let Err(reason) = self.may_leave(id, &view, packet) {
             self.ledger.egress.drop(reason, 1);
             return R::packet_refused(self, now, id, packet, reason);
@@ -58,15 +58,19 @@ impl<R: Role> State<R> {
     }
 }
 
-/// Whether a packet can have an unfinished checksum: TCP or UDP, not a fragment, with room for the field (CSUM-3).
-fn can_be_partial(view: &IpView, packet: &[u8]) -> bool {
+/// Whether a payload can have an unfinished checksum: one whole packet and nothing behind it, TCP or UDP, not a fragment,
+/// with room for the field, and UDP of the length that it says (CSUM-5).
+fn can_be_partial(view: &IpView, payload: &[u8]) -> bool {
     const TCP: u8 = 6;
     const UDP: u8 = 17;
-    let bytes = packet.len() - view.transport_offset;
-    !view.fragment
-        && match view.protocol {
-            TCP => bytes >= 20,
-            UDP => bytes >= 8,
+    let transport = view.transport(payload);
+    view.total_bytes == payload.len()
+        && !view.fragment
+        && match (view.protocol, transport) {
+            (TCP, _) => transport.len() >= 20,
+            (UDP, [_, _, _, _, high, low, _, _, ..]) => {
+                usize::from(u16::from_be_bytes([*high, *low])) == transport.len()
+            }
             _ => false,
         }
         && (view.version == IpVersion::V4 || view.transport_offset >= 40)

@@ -417,6 +417,7 @@ mod tests {
         assert_eq!(leases.acquire(client(1)), Ok(first));
     }
 
+    /// SESSION-4.
     #[test]
     fn a_full_pool_gives_the_address_that_was_free_for_longest_and_none_that_is_held() {
         // Five for clients: .2 to .6.
@@ -435,6 +436,7 @@ mod tests {
         assert_eq!(leases.acquire(client(2)), Err(Exhausted));
     }
 
+    /// SESSION-9.
     #[test]
     fn stripes_of_one_client_share_its_lease_until_the_last_one_ends() {
         let mut leases = leases(&["10.9.0.0/30"]);
@@ -446,6 +448,7 @@ mod tests {
         assert_eq!(leases.acquire(client(2)), Ok(lease));
     }
 
+    /// SESSION-5.
     #[test]
     fn a_client_without_a_name_leaves_nothing_behind() {
         let mut leases = leases(&["10.9.0.0/30"]);
@@ -460,6 +463,7 @@ mod tests {
         assert!(leases.stored().is_empty());
     }
 
+    /// SESSION-4.
     #[test]
     fn leases_come_back_after_a_restart_in_the_order_in_which_they_were_freed() {
         let mut before = leases(&["10.9.0.0/29", "fd09::/64"]);

@@ -189,12 +189,17 @@ impl Foreign {
         &self.sink.0
     }
 
-    /// Status of the response on a stream.
-    pub(crate) fn status(&self, stream: StreamId) -> Option<u16> {
+    /// The response on a stream.
+    pub(crate) fn response(&self, stream: StreamId) -> Option<HeaderList> {
         let mut bytes = Bytes::from(self.streams.get(&stream)?.clone());
         match MessageReader::new(Role::Client).next(&mut bytes) {
-            Ok(Some(Item::Headers(list))) => masque::response::status_of(&list).ok(),
+            Ok(Some(Item::Headers(list))) => Some(list),
             _ => None,
         }
+    }
+
+    /// Status of the response on a stream.
+    pub(crate) fn status(&self, stream: StreamId) -> Option<u16> {
+        masque::response::status_of(&self.response(stream)?).ok()
     }
 }

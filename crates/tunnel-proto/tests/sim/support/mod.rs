@@ -24,7 +24,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{Clock, Event, LinkConfig, Network};
 use tunnel_proto::{
-    Client, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Server, TargetRules, Token,
+    Budget, Client, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Server, ServerShard,
+    TargetRules, Token, limits,
 };
 
 pub(crate) use book::{Book, Way};
@@ -153,6 +154,14 @@ impl World {
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
         let endpoint = endpoint(self.setup.seed, reset_key, true);
         let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
+    }
+
+    /// In place of the server one of its shards.
+    pub(crate) fn start_shard(&mut self, shard: ServerShard) {
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
+        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
         self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
     }
 

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use packet::checksum;
 use packet::ip::IpView;
+use packet::vnet::VnetHeader;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -90,6 +91,29 @@ pub(crate) fn ip(source: &str, destination: &str, protocol: u8, hop_limit: u8, s
     packet[header + field..header + field + 2].copy_from_slice(&pseudo.to_be_bytes());
     checksum::complete(&mut packet).expect("it is TCP or UDP, whole");
     packet
+}
+
+/// What a TUN says of a packet whose checksum is not finished, and the packet, made from one with a finished checksum.
+pub(crate) fn unfinished(mut packet: Vec<u8>) -> (VnetHeader, Vec<u8>) {
+    let view = IpView::parse(&packet).expect("tests make whole packets");
+    let offset = if view.protocol == TCP { 16 } else { 6 };
+    let field = view.transport_offset + offset;
+    let sum = pseudo_header(&packet);
+    packet[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    let header = VnetHeader {
+        needs_checksum: true,
+        checksum_start: view.transport_offset as u16,
+        checksum_offset: offset as u16,
+        ..VnetHeader::default()
+    };
+    (header, packet)
+}
+
+/// The sum of a packet's pseudo-header.
+pub(crate) fn pseudo_header(packet: &[u8]) -> u16 {
+    let view = IpView::parse(packet).expect("tests make whole packets");
+    let length = view.transport(packet).len();
+    checksum::pseudo_header(view.source, view.destination, view.protocol, length)
 }
 
 /// What an ICMP error says: type, code, MTU.

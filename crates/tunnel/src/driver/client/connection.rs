@@ -234,7 +234,7 @@ impl Shard<Client> {
         }
     }
 
-    /// ICMP says that nobody listens at the server's port.
+    /// ICMP says that nothing listens on the server's port.
     pub(in crate::driver) fn server_port_is_closed(&mut self, now: Instant) {
         let silent = self
             .io
@@ -242,7 +242,7 @@ impl Shard<Client> {
             .heard
             .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
         if silent || !self.role.is_up() {
-            self.role.set_reason("nobody listens at its port");
+            self.role.set_reason("nothing listens on its port");
             self.engine.disconnect(now);
         }
     }

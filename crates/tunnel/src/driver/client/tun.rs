@@ -261,11 +261,13 @@ impl Shard<Client> {
         let client = &mut self.role;
         let text = match (status, error) {
             (503, Some(ProxyError::ConnectionLimitReached)) => {
-                "the server has no address left for the TUN (its owner can give it a larger --pool); trying on".to_owned()
+                "the server has no address left for the TUN (its owner can give it a larger --pool); retrying"
+                    .to_owned()
             }
-            (503, _) => "the server takes no new TUN at present; trying on".to_owned(),
+            (503, _) => "the server takes no new TUN at present; retrying".to_owned(),
             (404 | 501, _) => {
-                "the server does not carry IP packets: its owner can start it with `gramway up --tun`".to_owned()
+                "the server does not carry IP packets: its owner can start it with `gramway up --tun`"
+                    .to_owned()
             }
             _ => format!("the server refused the TUN (HTTP status {status})"),
         };
@@ -302,7 +304,7 @@ impl Shard<Client> {
         let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
         let client = &mut self.role;
         if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
-            client.set_reason("nothing is heard at the new local address");
+            client.set_reason("no answer at the new local address");
             self.engine.disconnect(now);
         }
     }

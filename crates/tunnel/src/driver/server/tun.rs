@@ -155,7 +155,7 @@ impl ServerHost {
         let path = &state.leases_file;
         let error = write_leases(path, &stored).err()?;
         Some(Notice::Warning {
-            text: format!("the leases cannot be kept in {}: {error}", path.display()),
+            text: format!("cannot save the leases in {}: {error}", path.display()),
         })
     }
 

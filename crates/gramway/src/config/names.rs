@@ -1,0 +1,63 @@
+//! Finds settings by key, and suggests a key for a misspelt one.
+
+use super::setting::Setting;
+use super::table::SETTINGS;
+use crate::limits::SUGGESTION_EDITS_MAX;
+
+/// The setting with this key.
+pub(super) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+/// The sentence about an unknown key, with the likely one.
+pub(super) fn unknown(name: &str) -> String {
+    let keys = || SETTINGS.iter().map(|setting| setting.key);
+    let likely = keys()
+        .map(|key| (edits(name, key), key))
+        .filter(|(edits, _)| *edits <= SUGGESTION_EDITS_MAX)
+        .min_by_key(|(edits, _)| *edits);
+    match likely {
+        Some((_, likely)) => format!("unknown key \"{name}\"; did you mean \"{likely}\"?"),
+        None => {
+            let keys: Vec<_> = keys().collect();
+            format!("unknown key \"{name}\"; the keys are {}", keys.join(", "))
+        }
+    }
+}
+
+/// Insertions, deletions and replacements that turn one word into the other (Levenshtein), `-` counting as `_`.
+fn edits(from: &str, to: &str) -> usize {
+    let from: Vec<char> = from.to_lowercase().replace('-', "_").chars().take(64).collect();
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_gets_the_nearest_one_as_suggestion() {
+        assert!(unknown("lisen").ends_with("did you mean \"listen\"?"));
+        assert!(unknown("max-udp-payload").ends_with("did you mean \"max_udp_payload\"?"));
+        assert!(unknown("forwards").ends_with("did you mean \"forward\"?"));
+        assert!(unknown("colour").contains("the keys are listen, public"));
+    }
+
+    #[test]
+    fn edits_are_counted_as_usual() {
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "gso"), 3);
+        assert_eq!(edits("gso", "gso"), 0);
+    }
+}
