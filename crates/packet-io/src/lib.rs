@@ -51,7 +51,6 @@ pub mod steering;
     reason = "the one place where system calls without a safe wrapper are made"
 )]
 mod sys;
-mod thread;
 mod tun;
 
 pub use batch::{ReceiveBatch, ReceiveMeta, Received};
@@ -69,5 +68,4 @@ pub use network::network_cookie;
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu};
-pub use thread::{pin_thread, raise_fd_limit};
 pub use tun::{TunDevice, TunError, TunOffloads, TunOpenError, TunQueue, TunRead, TunStats};

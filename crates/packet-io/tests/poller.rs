@@ -7,9 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{DEADLINE, address, options, pair};
-use packet_io::{
-    DatagramSocket, Interest, Outgoing, Poller, Ready, UdpSocket, Waker, pin_thread, raise_fd_limit,
-};
+use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, UdpSocket, Waker};
 
 fn wait(poller: &mut Poller, timeout: Duration) -> Vec<Ready> {
     let mut ready = Vec::new();
@@ -99,13 +97,4 @@ fn a_wait_lasts_at_least_its_timeout() {
         assert_eq!(wait(&mut poller, timeout), []);
         assert!(started.elapsed() >= timeout && started.elapsed() < DEADLINE);
     }
-}
-
-#[test]
-fn the_limit_of_files_is_raised_and_a_thread_is_pinned() {
-    assert!(raise_fd_limit().unwrap() >= 256);
-    assert_eq!(raise_fd_limit().unwrap(), raise_fd_limit().unwrap());
-    std::thread::spawn(|| assert!(pin_thread(1_000_000).is_err() && pin_thread(0).is_ok()))
-        .join()
-        .unwrap();
 }

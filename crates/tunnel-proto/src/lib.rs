@@ -3,26 +3,27 @@
 //! Nothing here does I/O, reads a clock or draws randomness of its own: time, bytes and seeds are parameters. So the
 //! same state machines run in the `tunnel` crate's threads and, in virtual time, over `sim`.
 
+mod budget;
 mod client;
 mod config;
 mod drops;
 mod engine;
 pub mod limits;
-mod room;
 mod secret;
 mod snapshot;
 mod target_rules;
 
+pub use budget::Budget;
 pub use client::{
     AddressMove, Arrival, ConnectAction, MoveOutcome, Reconnection, StripeNews, Stripes, TunPlan,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
-    Action, Assignment, Body, Client, ClientId, Deliver, Elsewhere, Ending, Engine, Exhausted, IpService,
-    Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, ServerShard, StoredLease, Target, own_address,
+    Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, End,
+    Ending, Engine, Exhausted, IpService, Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, Server,
+    ServerAction, ServerShard, StoredLease, Target, own_address,
 };
-pub use room::Room;
 pub use secret::{NotAToken, Token};
 pub use snapshot::{Direction, PathSnapshot, PeerSnapshot, add_counts};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Shards of one process: an index of a connection ID names no more, and more cores than this share better elsewhere.
 pub const SHARDS_MAX: usize = 16;
 
-/// Parcels that wait for one shard from the others.
-pub const HANDOVER_PARCELS_MAX: usize = 1_024;
+/// Messages that wait for one shard from the others.
+pub const HANDOVER_MESSAGES_MAX: usize = 1_024;
 
 /// What waits for one shard from the others, in bytes: as much as waits for a peer.
 pub const HANDOVER_BYTES_MAX: usize = tunnel_proto::limits::QUEUE_BYTES_MAX;

@@ -56,7 +56,7 @@ struct Stripe {
     server_shard: Option<ServerShard>,
     /// Largest unsplit payload, where it has settled.
     payload_unsplit: Option<usize>,
-    /// Connections given up for [`Stripes::may_stay`], one after the other.
+    /// Connections given up for [`Stripes::may_keep`], one after the other.
     spread_tries: u32,
 }
 
@@ -98,7 +98,7 @@ impl Stripes {
 
     /// Whether a stripe may stay on the server's shard that it came to: not where a sibling is there and others of
     /// the server's shards have none. Each refusal counts, and the stripe stays after [`limits::SPREAD_TRIES`] of them.
-    pub fn may_stay(&mut self, index: usize, shard: Option<ServerShard>) -> bool {
+    pub fn may_keep(&mut self, index: usize, shard: Option<ServerShard>) -> bool {
         let may = self.stripes[index].spread_tries >= limits::SPREAD_TRIES || !self.crowds(index, shard);
         self.stripes[index].spread_tries += u32::from(!may);
         may
@@ -259,16 +259,16 @@ mod tests {
     fn a_stripe_leaves_a_taken_shard_of_the_server_only_while_another_is_free() {
         let at = |index| Some(ServerShard { index, count: 2 });
         let mut stripes = Stripes::new(3);
-        assert!(stripes.may_stay(0, at(1)));
+        assert!(stripes.may_keep(0, at(1)));
         arrive(&mut stripes, 0, Some(1));
-        assert!(!stripes.may_stay(1, at(1)));
-        assert!(stripes.may_stay(1, at(0)));
-        assert!(stripes.may_stay(1, None));
-        assert!(stripes.may_stay(0, at(1)));
+        assert!(!stripes.may_keep(1, at(1)));
+        assert!(stripes.may_keep(1, at(0)));
+        assert!(stripes.may_keep(1, None));
+        assert!(stripes.may_keep(0, at(1)));
         arrive(&mut stripes, 1, Some(0));
-        assert!(stripes.may_stay(2, at(0)));
+        assert!(stripes.may_keep(2, at(0)));
         stripes.lost(1, "x");
-        assert!(!stripes.may_stay(2, at(1)));
+        assert!(!stripes.may_keep(2, at(1)));
     }
 
     /// SESSION-11: attempts are bounded.
@@ -278,12 +278,12 @@ mod tests {
         let mut stripes = Stripes::new(2);
         arrive(&mut stripes, 0, Some(1));
         for _ in 0..limits::SPREAD_TRIES {
-            assert!(!stripes.may_stay(1, taken));
+            assert!(!stripes.may_keep(1, taken));
         }
-        assert!(stripes.may_stay(1, taken));
+        assert!(stripes.may_keep(1, taken));
         arrive(&mut stripes, 1, Some(1));
         stripes.lost(1, "x");
-        assert!(!stripes.may_stay(1, taken));
+        assert!(!stripes.may_keep(1, taken));
     }
 
     #[test]

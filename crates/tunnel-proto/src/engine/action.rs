@@ -12,22 +12,7 @@ use crate::config::Protocol;
 
 /// One thing to do, in order.
 #[derive(Debug, PartialEq)]
-pub enum Action {
-    /// Server: resolve and open a target for an authorized request, then call [`super::Engine::accept`] or
-    /// [`super::Engine::refuse`].
-    Open {
-        /// For which request.
-        request: RequestId,
-        /// UDP or TCP.
-        protocol: Protocol,
-        /// What the user asked for.
-        target: Target,
-    },
-    /// Client: the server opened the target.
-    Established {
-        /// Which request.
-        request: RequestId,
-    },
+pub enum Action<A> {
     /// TCP: bytes, an end or a reset can be read with [`super::Engine::read_body`].
     BodyReadable {
         /// Which request.
@@ -38,7 +23,26 @@ pub enum Action {
         /// Which request.
         request: RequestId,
     },
-    /// Client: the server refused a UDP session; its datagrams are dropped for a while, then it ends.
+    /// The request is over, and its ID may be used again: close its socket.
+    Ended {
+        /// Which request.
+        request: RequestId,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// What only one role asks for: a [`ClientAction`] or a [`ServerAction`].
+    Role(A),
+}
+
+/// What a client asks of its driver.
+#[derive(Debug, PartialEq)]
+pub enum ClientAction {
+    /// The server opened the target.
+    Established {
+        /// Which request.
+        request: RequestId,
+    },
+    /// The server refused a UDP session; its datagrams are dropped for a while, then it ends.
     Refused {
         /// Which request.
         request: RequestId,
@@ -47,61 +51,69 @@ pub enum Action {
         /// What the proxy said about the cause.
         error: Option<ProxyError>,
     },
-    /// The request is over: close its socket and call [`super::Engine::release`].
-    Ended {
-        /// Which request.
-        request: RequestId,
-        /// How it ended.
-        ending: Ending,
-    },
-    /// Client: the server took the token.
+    /// The server took the token.
     Up {
         /// Smoothed round-trip time.
         rtt: Duration,
         /// The server's shard that the connection is on, where it says so.
         shard: Option<ServerShard>,
     },
-    /// Client: the server did not take the token.
+    /// The server did not take the token.
     TokenRefused {
         /// 401 or 407.
         status: u16,
     },
-    /// Client: the connection is gone.
+    /// The connection is gone.
     Lost {
         /// Why.
         reason: CloseReason,
     },
-    /// Client: the server takes no new requests; the connection should be replaced.
+    /// The server takes no new requests; the connection should be replaced.
     GoingAway,
-    /// Server: a client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
-    /// [`super::Engine::refuse`].
-    Lease {
-        /// Which request.
-        request: RequestId,
-        /// Whose it is.
-        owner: Owner,
-    },
-    /// Server: an accepted IP session is over; its lease is one holder poorer.
-    LeaseOver {
-        /// Whose it was.
-        owner: Owner,
-        /// The addresses of the session.
-        addresses: Vec<IpAddr>,
-    },
-    /// Client: addresses and routes, for the first time in this session or changed.
+    /// Addresses and routes, for the first time in this session or changed.
     Assigned {
         /// What they are.
         assignment: Assignment,
     },
-    /// Client: the server refused the IP session.
+    /// The server refused the IP session.
     IpRefused {
         /// HTTP status.
         status: u16,
         /// What the proxy said about the cause.
         error: Option<ProxyError>,
     },
-    /// Client: the IP session is over.
+    /// The IP session is over.
     IpLost,
+}
+
+/// What a server asks of its driver.
+#[derive(Debug, PartialEq)]
+pub enum ServerAction {
+    /// Resolve and open a target for an authorized request, then call [`super::Engine::accept`],
+    /// or [`super::Engine::end`] with [`super::End::Refused`].
+    Open {
+        /// For which request.
+        request: RequestId,
+        /// UDP or TCP.
+        protocol: Protocol,
+        /// What the user asked for.
+        target: Target,
+    },
+    /// A client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
+    /// [`super::Engine::end`] with [`super::End::Refused`].
+    Lease {
+        /// Which request.
+        request: RequestId,
+        /// Whose it is.
+        owner: Owner,
+    },
+    /// An accepted IP session is over; its lease is one holder poorer.
+    LeaseOver {
+        /// Whose it was.
+        owner: Owner,
+        /// The addresses of the session.
+        addresses: Vec<IpAddr>,
+    },
 }
 
 /// How a request ended.

@@ -1,31 +1,19 @@
-//! Bytes of streams: HTTP/3 control, requests and responses, and the content of TCP forwards, both ways.
+//! Bytes of streams: HTTP/3 control, requests and responses, and the content that the engine reads itself.
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use masque::capsule::{self, Capsule};
-use masque::{Code, Item, MessageError, Role};
+use masque::{Code, Item, MessageError};
 use quic::{ConnectionKey, Direction, Read, StreamError, StreamId};
 
-use super::request::{Kind, Phase, Request, RequestId};
-use super::{Action, Deliver, Ending, Engine, State, masque_code, owned, quarter};
+use super::life::{Cause, Life};
+use super::request::{Kind, Request, RequestId, Sending};
+use super::{Action, Deliver, Engine, Role, State, masque_code, owned, quarter};
 use crate::drops::DropReason;
 use crate::limits;
 
-/// What a TCP forward's content is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// The limit was reached; there may be more.
-    More,
-    /// Nothing more at present; [`Action::BodyReadable`] follows.
-    Blocked,
-    /// The peer has sent everything.
-    Finished,
-    /// The peer broke off.
-    Reset,
-}
-
-impl Engine {
+impl<R: Role> Engine<R> {
     pub(super) fn take_stream(
         &mut self,
         now: Instant,
@@ -33,14 +21,8 @@ impl Engine {
         stream: StreamId,
         deliver: &mut impl Deliver,
     ) {
-        if stream.direction() == Direction::Bidirectional && self.state.role == Role::Server {
-            let mut request = Request::new(Role::Server, Kind::Undecided, Phase::Headers, now);
-            request.connection = Some(connection);
-            request.stream = Some(stream);
-            let id = self.state.insert_request(request);
-            if let Some(peer) = self.state.peer(connection) {
-                peer.requests.insert(quarter(stream), id);
-            }
+        if stream.direction() == Direction::Bidirectional {
+            R::request_stream_opened(&mut self.state, now, connection, stream);
         }
         self.read_stream(now, connection, stream, deliver);
     }
@@ -63,13 +45,13 @@ impl Engine {
                 self.state
                     .requests
                     .get(id.0)
-                    .is_some_and(|request| request.phase != Phase::Closing)
+                    .is_some_and(|request| !matches!(request.life, Life::Closing(_)))
             })
         else {
             return;
         };
         let is_body = self.state.requests.get(id.0).is_some_and(|request| {
-            matches!(request.kind, Kind::Tcp) && matches!(request.phase, Phase::Open | Phase::Opening)
+            matches!(request.kind, Kind::Tcp) && matches!(request.life, Life::Open(_) | Life::Opening(_))
         });
         if is_body {
             self.state.announce_body(id);
@@ -113,13 +95,8 @@ impl Engine {
         }
         while let Some(event) = self.state.peer(connection).and_then(|peer| peer.h3.poll_event()) {
             match event {
-                masque::Event::Settings(_) if self.state.role == Role::Client => {
-                    self.begin_session(now, connection)
-                }
-                masque::Event::Goaway(_) if self.current == Some(connection) => {
-                    self.state.actions.push_back(Action::GoingAway);
-                }
-                masque::Event::Settings(_) | masque::Event::Goaway(_) => {}
+                masque::Event::Settings(_) => R::settings_received(self, now, connection),
+                masque::Event::Goaway(_) => R::goaway_received(&mut self.state, connection),
             }
         }
     }
@@ -128,10 +105,9 @@ impl Engine {
     fn read_message(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
         loop {
             match self.next_item(id) {
-                Ok(Next::Item(Item::Headers(list))) => match self.state.role {
-                    Role::Server => self.judge(now, id, &list),
-                    Role::Client => self.answered(now, id, &list, deliver),
-                },
+                Ok(Next::Item(Item::Headers(list))) => {
+                    R::headers_received(self, now, id, &list, deliver);
+                }
                 Ok(Next::Item(Item::Data(bytes))) => {
                     self.state.take_content(now, id, bytes.clone(), deliver);
                     if let Err(error) = self.take_capsules(now, id, bytes, deliver) {
@@ -139,8 +115,7 @@ impl Engine {
                     }
                 }
                 Ok(Next::Item(Item::Trailers(_))) => {}
-                // Addresses and routes that came together are told together.
-                Ok(Next::Blocked) => return self.state.tell_news(id),
+                Ok(Next::Blocked) => return R::content_read(&mut self.state, id),
                 Ok(Next::Finished) => return self.peer_finished(id),
                 Err(error) => return self.fail(id, error),
             }
@@ -149,18 +124,18 @@ impl Engine {
                 Some(request) if matches!(request.kind, Kind::Tcp) => {
                     return self.state.announce_body(id);
                 }
-                Some(request) if request.phase != Phase::Ended => {}
+                Some(request) if request.life != Life::Ended => {}
                 _ => return,
             }
         }
     }
 
     /// The next item of a request's stream.
-    fn next_item(&mut self, id: RequestId) -> Result<Next, Failure> {
+    pub(super) fn next_item(&mut self, id: RequestId) -> Result<Next, Failure> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return Err(Failure::Gone);
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(stream) = request.stream() else {
             return Err(Failure::Gone);
         };
         if request.peer_finished {
@@ -170,7 +145,10 @@ impl Engine {
             if let Some(item) = request.reader.next(&mut request.input)? {
                 return Ok(Next::Item(item));
             }
-            match self.endpoint.read(connection, stream, limits::STREAM_READ_BYTES) {
+            match self
+                .endpoint
+                .read(stream.connection, stream.id, limits::STREAM_READ_BYTES)
+            {
                 Ok(Read::Data(bytes)) => request.input = bytes,
                 Ok(Read::Blocked) => return Ok(Next::Blocked),
                 Ok(Read::Finished) => {
@@ -184,24 +162,25 @@ impl Engine {
         }
     }
 
-    fn fail(&mut self, id: RequestId, failure: Failure) {
+    pub(super) fn fail(&mut self, id: RequestId, failure: Failure) {
         let Some(request) = self.state.requests.get(id.0) else {
             return;
         };
-        if matches!(request.phase, Phase::Refused { .. }) {
+        if matches!(request.life, Life::Refused { .. }) {
             return;
         }
-        match failure {
-            Failure::Message(MessageError::Stream { code, .. }) => self.reset(id, code),
+        let cause = match failure {
+            Failure::Message(MessageError::Stream { code, .. }) => Cause::Reset(code),
             Failure::Message(MessageError::Connection(error)) => {
-                if let Some(connection) = request.connection {
-                    self.state.broken.push((connection, error));
+                if let Some(stream) = request.stream() {
+                    self.state.broken.push((stream.connection, error));
                 }
+                Cause::StreamGone
             }
-            Failure::Reset => self.reset(id, Code::RequestCancelled),
-            Failure::Gone => {}
-        }
-        self.state.end(id, Ending::Reset);
+            Failure::Reset => Cause::Reset(Code::RequestCancelled),
+            Failure::Gone => Cause::StreamGone,
+        };
+        self.end_for(id, cause);
     }
 
     /// The peer has ended its side of a message that the engine reads itself: the session is over.
@@ -209,7 +188,7 @@ impl Engine {
         let Some(request) = self.state.requests.get(id.0) else {
             return;
         };
-        if matches!(request.phase, Phase::Refused { .. }) {
+        if matches!(request.life, Life::Refused { .. }) {
             return;
         }
         // A capsule that is cut is malformed (RFC 9297 section 3.3).
@@ -221,101 +200,7 @@ impl Engine {
         if let Err(error) = finished {
             return self.fail(id, Failure::Message(error));
         }
-        self.close_stream(id);
-        self.state.end(id, Ending::Finished);
-    }
-
-    /// Reads the content of a TCP forward: up to `bytes_max` bytes are appended to `out`, without a copy.
-    pub fn read_body(
-        &mut self,
-        id: RequestId,
-        out: &mut std::collections::VecDeque<Bytes>,
-        bytes_max: usize,
-    ) -> Body {
-        let mut taken = 0;
-        while taken < bytes_max {
-            match self.next_item(id) {
-                Ok(Next::Item(Item::Data(bytes))) => {
-                    taken += bytes.len();
-                    out.push_back(bytes);
-                }
-                Ok(Next::Item(_)) => {}
-                Ok(Next::Blocked) => {
-                    self.state.set_unread(id, false);
-                    return Body::Blocked;
-                }
-                Ok(Next::Finished) => {
-                    self.state.set_unread(id, false);
-                    return Body::Finished;
-                }
-                Err(failure) => {
-                    self.fail(id, failure);
-                    return Body::Reset;
-                }
-            }
-        }
-        Body::More
-    }
-
-    /// Sends content of a TCP forward as one DATA frame. Whether QUIC has taken all of it; else the caller waits for
-    /// [`Action::BodyWritable`] before it gives more.
-    pub fn write_body(&mut self, id: RequestId, content: Bytes) -> bool {
-        let Some(request) = self.state.requests.get_mut(id.0) else {
-            return false;
-        };
-        let (header, used) = masque::data_frame_header(content.len() as u64);
-        request.output.push_back(Bytes::copy_from_slice(&header[..used]));
-        request.output.push_back(content);
-        self.pump(id);
-        self.state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| request.output.is_empty())
-    }
-
-    /// Ends our side of a TCP forward after what was written.
-    pub fn finish_body(&mut self, id: RequestId) {
-        if let Some(request) = self.state.requests.get_mut(id.0) {
-            request.finishing = true;
-        }
-        self.pump(id);
-    }
-
-    /// The local connection of a TCP forward is gone: the stream is reset (RFC 9114 section 4.4) and the ID is free.
-    pub fn abort(&mut self, id: RequestId) {
-        self.reset(id, Code::ConnectError);
-        self.remove(id);
-    }
-
-    /// Both sides of a TCP forward are done: the driver may forget it. It goes on here until the peer has acknowledged
-    /// everything that was written.
-    pub fn forget(&mut self, id: RequestId) {
-        match self.state.requests.get_mut(id.0) {
-            Some(request) if request.phase == Phase::Open && !request.acknowledged => {
-                request.phase = Phase::Closing;
-                request.known_to_driver = false;
-                self.state.closing += 1;
-            }
-            _ => self.remove(id),
-        }
-    }
-
-    /// TCP forwards that the driver has forgotten and the peer has not acknowledged.
-    #[must_use]
-    pub fn closing(&self) -> usize {
-        self.state.closing
-    }
-
-    pub(super) fn remove(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get_mut(id.0) else {
-            return;
-        };
-        request.known_to_driver = false;
-        if request.phase == Phase::Ended {
-            self.state.requests.remove(id.0);
-        } else {
-            self.state.end(id, Ending::Finished);
-        }
+        self.end_for(id, Cause::Finished);
     }
 
     /// The peer has acknowledged everything on a stream of ours, its end included.
@@ -325,16 +210,10 @@ impl Engine {
         let Some((id, request)) = id.and_then(|id| Some((id, self.state.requests.get_mut(id.0)?))) else {
             return;
         };
-        request.acknowledged = true;
-        if request.phase == Phase::Closing {
-            self.state.end(id, Ending::Finished);
+        request.sending = Sending::Acknowledged;
+        if matches!(request.life, Life::Closing(_)) {
+            self.end_for(id, Cause::StreamGone);
         }
-    }
-
-    /// A local session is over: its stream ends and its ID is free.
-    pub fn close(&mut self, id: RequestId) {
-        self.close_stream(id);
-        self.remove(id);
     }
 
     /// Writes what waits for QUIC's credit.
@@ -342,11 +221,11 @@ impl Engine {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        let (Some(connection), Some(stream)) = (request.connection, request.stream) else {
+        let Some(stream) = request.stream() else {
             return;
         };
         while let Some(front) = request.output.front_mut() {
-            match self.endpoint.write_bytes(connection, stream, front) {
+            match self.endpoint.write_bytes(stream.connection, stream.id, front) {
                 Ok(_) if front.is_empty() => {
                     request.output.pop_front();
                 }
@@ -359,8 +238,8 @@ impl Engine {
                 }
             }
         }
-        if request.finishing {
-            self.endpoint.finish(connection, stream);
+        if request.sending == Sending::Finishing {
+            self.endpoint.finish(stream.connection, stream.id);
         }
     }
 
@@ -375,7 +254,7 @@ impl Engine {
         self.pump(id);
         if let Some(request) = self.state.requests.get(id.0)
             && matches!(request.kind, Kind::Tcp)
-            && request.phase == Phase::Open
+            && matches!(request.life, Life::Open(_))
             && request.output.is_empty()
         {
             self.state.actions.push_back(Action::BodyWritable { request: id });
@@ -400,37 +279,10 @@ impl Engine {
         let Some(id) = peer.request(quarter(stream)) else {
             return;
         };
-        if self
-            .state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| matches!(request.phase, Phase::Open | Phase::Opening | Phase::Closing))
-        {
-            self.reset(id, Code::RequestCancelled);
-            self.state.end(id, Ending::Reset);
-        }
-    }
-
-    /// Ends both directions of a request's stream without an error.
-    pub(super) fn close_stream(&mut self, id: RequestId) {
-        let Some(request) = self.state.requests.get(id.0) else {
-            return;
-        };
-        if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
-            self.endpoint.finish(connection, stream);
-            if !request.peer_finished {
-                self.endpoint.stop(connection, stream, masque_code(Code::NoError));
-            }
-        }
-    }
-
-    pub(super) fn reset(&mut self, id: RequestId, code: Code) {
-        let Some(request) = self.state.requests.get(id.0) else {
-            return;
-        };
-        if let (Some(connection), Some(stream)) = (request.connection, request.stream) {
-            self.endpoint.reset(connection, stream, masque_code(code));
-            self.endpoint.stop(connection, stream, masque_code(code));
+        if self.state.requests.get(id.0).is_some_and(|request| {
+            matches!(request.life, Life::Open(_) | Life::Opening(_) | Life::Closing(_))
+        }) {
+            self.end_for(id, Cause::Reset(Code::RequestCancelled));
         }
     }
 
@@ -442,13 +294,13 @@ impl Engine {
     }
 }
 
-enum Next {
+pub(super) enum Next {
     Item(Item),
     Blocked,
     Finished,
 }
 
-enum Failure {
+pub(super) enum Failure {
     Message(MessageError),
     Reset,
     Gone,
@@ -460,33 +312,12 @@ impl From<MessageError> for Failure {
     }
 }
 
-impl State {
-    /// The driver shall read a TCP forward's content; until it has read all, its reader counts as standing.
-    pub(super) fn announce_body(&mut self, id: RequestId) {
-        self.set_unread(id, true);
-        self.actions.push_back(Action::BodyReadable { request: id });
-    }
-
-    fn set_unread(&mut self, id: RequestId, unread: bool) {
-        let Some(request) = self.requests.get_mut(id.0) else {
-            return;
-        };
-        if std::mem::replace(&mut request.unread, unread) == unread {
-            return;
-        }
-        let Some(connection) = request.connection else {
-            return;
-        };
-        let Some(peer) = self.peer(connection) else { return };
-        peer.unread = if unread { peer.unread + 1 } else { peer.unread - 1 };
-        self.unread_changed.push(connection);
-    }
-
+impl<R: Role> State<R> {
     /// Content of a UDP session's stream: datagrams in capsules (RFC 9297 section 3.5), others skipped.
     fn take_content(&mut self, now: Instant, id: RequestId, mut bytes: Bytes, deliver: &mut impl Deliver) {
         while let Some(Request {
             kind: Kind::Udp { capsules, .. },
-            phase,
+            life,
             last_active,
             ..
         }) = self.requests.get_mut(id.0)
@@ -502,7 +333,7 @@ impl State {
             };
             match capsule::split_context(datagram) {
                 None => egress.drop(DropReason::Malformed, 1),
-                Some((0, _)) if *phase != Phase::Open => egress.drop(DropReason::UnknownSession, 1),
+                Some((0, _)) if !matches!(life, Life::Open(_)) => egress.drop(DropReason::UnknownSession, 1),
                 Some((0, payload)) if payload.len() > packet::UDP_PAYLOAD_MAX => {
                     egress.drop(DropReason::TargetTooLarge, 1);
                 }

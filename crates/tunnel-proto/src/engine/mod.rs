@@ -5,168 +5,131 @@
 //! [`Deliver`], and sends what [`Engine::flush`] puts into the outbox.
 
 mod action;
+mod body;
 mod client;
 mod delay_control;
-mod incoming;
+mod egress;
+mod hold_queue;
+mod ingress;
 mod ip;
+mod life;
 mod messages;
-mod outgoing;
+mod offer;
 mod peer;
 mod queue;
+mod queue_writer;
 mod repair;
+mod report;
 mod request;
+mod role;
 mod server;
 mod source;
-mod waiting;
-mod way;
-mod wrong_tokens;
+mod timers;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quic::{CloseReason, ConnectionKey, Event, Outbox, Path};
 use slab::Slab;
 
-pub use action::{Action, Ending};
-pub use incoming::Deliver;
-pub use ip::{
-    Assignment, Client, Elsewhere, Exhausted, IpService, Lease, Leases, Owner, StoredLease, own_address,
-};
+pub use action::{Action, ClientAction, Ending, ServerAction};
+pub use body::Body;
+pub use client::Client;
+pub use client::ip::Assignment;
+pub use egress::Deliver;
+pub use ip::Owner;
+pub use life::End;
 pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;
-pub use masque::{Role, ServerShard, Target};
-pub use messages::Body;
+pub use masque::{ServerShard, Target};
 pub use request::RequestId;
+pub use role::Role;
+pub use server::Server;
+pub use server::ip::Elsewhere;
+pub use server::ip_service::IpService;
+pub use server::lease::{ClientIdentity, Exhausted, Lease, Leases, StoredLease, own_address};
 
-use crate::config::{EngineConfig, Protocol};
+use crate::budget::Budget;
+use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
-use crate::room::Room;
-use crate::secret::Token;
-use crate::snapshot::{PathSnapshot, PeerSnapshot};
+use hold_queue::HoldQueue;
+use life::{Cause, Life};
 use peer::Peer;
-use request::{Kind, Phase, Request};
-use waiting::WaitingRoom;
-use wrong_tokens::WrongTokens;
+use request::Request;
 
-/// Both roles' state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
-struct State {
-    role: Role,
+/// The state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
+pub struct State<R: Role> {
+    role: R,
     config: EngineConfig,
-    /// Server: what opens it.
-    tokens: Vec<Token>,
-    /// Client: what we show.
-    bearer: String,
     peers: Vec<Option<Peer>>,
     requests: Slab<Request>,
     ledger: Ledger,
-    actions: VecDeque<Action>,
+    actions: VecDeque<Action<R::Action>>,
     arena: BytesMut,
     /// Client: datagrams of sessions whose request has not been sent.
-    waiting: WaitingRoom<RequestId>,
-    wrong_tokens: WrongTokens,
+    waiting: HoldQueue<RequestId>,
     /// Connections whose peer broke a rule that ends them.
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
     unread_changed: Vec<ConnectionKey>,
-    /// TCP forwards in [`Phase::Closing`].
+    /// TCP forwards in [`Life::Closing`].
     closing: usize,
     /// No new requests are taken.
     draining: bool,
-    refused: std::collections::BTreeMap<String, u64>,
     udp_sessions: u64,
     connections_total: u64,
     sessions_total: u64,
-    /// Room for UDP sessions: every one that has not ended holds a place.
-    sessions: Room,
-    /// Server: which shard of how many this is.
-    shard: ServerShard,
+    /// Budget for UDP sessions: every one that has not ended holds a place.
+    sessions: Budget,
     ip: ip::IpState,
     repair: repair::RepairState,
 }
 
 /// One shard's tunnel.
-pub struct Engine {
+pub struct Engine<R: Role> {
     endpoint: quic::Endpoint,
-    state: State,
-    /// Client: the connection that requests go out on.
-    current: Option<ConnectionKey>,
-    /// Client: the server as requests name it.
-    authority: String,
-    /// Client: requests wait after the token check until the driver says that the connection stays.
-    asks_to_stay: bool,
-    /// Client: nothing but the token check goes out on the current connection.
-    holds_requests: bool,
+    state: State<R>,
     next_sweep: Option<Instant>,
 }
 
-impl Engine {
-    /// A server's engine that `tokens` open.
-    #[must_use]
-    pub fn server(endpoint: quic::Endpoint, tokens: Vec<Token>, config: EngineConfig) -> Self {
-        Self::new(endpoint, Role::Server, tokens, String::new(), config)
-    }
-
-    /// A client's engine that shows `token`.
-    #[must_use]
-    pub fn client(endpoint: quic::Endpoint, token: &Token, config: EngineConfig) -> Self {
-        Self::new(endpoint, Role::Client, Vec::new(), token.reveal(), config)
-    }
-
-    fn new(
-        endpoint: quic::Endpoint,
-        role: Role,
-        tokens: Vec<Token>,
-        bearer: String,
-        config: EngineConfig,
-    ) -> Self {
+impl<R: Role> Engine<R> {
+    fn new(endpoint: quic::Endpoint, role: R, config: EngineConfig) -> Self {
         let state = State {
             role,
             config,
-            tokens,
-            bearer,
             peers: Vec::new(),
             requests: Slab::new(),
             ledger: Ledger::default(),
             actions: VecDeque::new(),
             arena: BytesMut::new(),
-            waiting: WaitingRoom::new(limits::WAITING_BYTES_MAX),
-            wrong_tokens: WrongTokens::new(1),
+            waiting: HoldQueue::new(limits::WAITING_BYTES_MAX),
             broken: Vec::new(),
             unread_changed: Vec::new(),
             closing: 0,
             draining: false,
-            refused: std::collections::BTreeMap::new(),
             udp_sessions: 0,
             connections_total: 0,
             sessions_total: 0,
-            sessions: Room::whole(limits::UDP_SESSIONS_MAX),
-            shard: ServerShard { index: 0, count: 1 },
+            sessions: Budget::whole(limits::UDP_SESSIONS_MAX),
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
         };
         Self {
             endpoint,
             state,
-            current: None,
-            authority: String::new(),
-            asks_to_stay: false,
-            holds_requests: false,
             next_sweep: None,
         }
     }
 
     /// One of several shards: its number, its part of the room for UDP sessions. A client's driver then says with
-    /// [`Engine::stay`] when requests may follow the token check.
+    /// [`Engine::keep_connection`] when requests may follow the token check.
     #[must_use]
-    pub fn sharded(mut self, shard: ServerShard, sessions: Room) -> Self {
-        self.asks_to_stay = shard.count > 1;
-        self.state.shard = shard;
+    pub fn sharded(mut self, shard: ServerShard, sessions: Budget) -> Self {
+        self.state.role.set_shard(shard);
         self.state.sessions = sessions;
-        self.state.wrong_tokens = WrongTokens::new(shard.count);
         self
     }
 
@@ -185,7 +148,7 @@ impl Engine {
         deliver: &mut impl Deliver,
         outbox: &mut Outbox,
     ) {
-        let mut receiver = incoming::Incoming {
+        let mut receiver = egress::Egress {
             now,
             state: &mut self.state,
             deliver,
@@ -210,7 +173,7 @@ impl Engine {
 
     fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
         match event {
-            Event::Connected { connection } => self.greet(now, connection),
+            Event::Connected { connection } => self.connected(now, connection),
             Event::Closed { connection, reason } => self.lose(connection, reason),
             Event::DatagramsDropped { count, .. } => {
                 self.state.ledger.ingress.drop(DropReason::PathChanged, count);
@@ -224,13 +187,13 @@ impl Engine {
                 connection, stream, ..
             } => self.stopped_stream(connection, stream),
             Event::StreamFinished { connection, stream } => self.stream_acknowledged(connection, stream),
-            Event::StreamsAvailable { connection, .. } => self.send_queued_requests(now, connection),
+            Event::StreamsAvailable { connection, .. } => R::streams_available(self, now, connection),
         }
     }
 
     /// The handshake is complete: our three unidirectional streams open (RFC 9114 section 6.2).
-    fn greet(&mut self, now: Instant, connection: ConnectionKey) {
-        let mut peer = Peer::new(self.state.role, connection);
+    fn connected(&mut self, now: Instant, connection: ConnectionKey) {
+        let mut peer = Peer::new(R::HTTP, connection);
         for bytes in peer.h3.opening_streams() {
             let Some(stream) = self
                 .endpoint
@@ -267,11 +230,15 @@ impl Engine {
             .state
             .requests
             .iter()
-            .filter(|(_, request)| request.connection == Some(connection))
+            .filter(|(_, request)| {
+                request
+                    .stream()
+                    .is_some_and(|stream| stream.connection == connection)
+            })
             .map(|(id, _)| id)
             .collect();
         for id in ids {
-            self.state.end(RequestId(id), Ending::ConnectionLost);
+            self.end_for(RequestId(id), Cause::ConnectionLost);
         }
         if let Some(mut peer) = self
             .state
@@ -293,10 +260,7 @@ impl Engine {
                 u64::from(peer.reassembler.waiting()),
             );
         }
-        if self.current == Some(connection) {
-            self.current = None;
-            self.state.actions.push_back(Action::Lost { reason });
-        }
+        R::connection_lost(&mut self.state, connection, reason);
     }
 
     /// Closes the connections whose peer broke a rule of HTTP/3.
@@ -308,8 +272,13 @@ impl Engine {
     }
 
     /// The next thing that the driver has to do.
-    pub fn poll_action(&mut self) -> Option<Action> {
-        self.state.actions.pop_front()
+    pub fn poll_action(&mut self) -> Option<Action<R::Action>> {
+        let action = self.state.actions.pop_front()?;
+        if let Action::Ended { request, .. } = action {
+            // The driver takes the news, and the ID may be used again.
+            self.state.requests.remove(request.0);
+        }
+        Some(action)
     }
 
     /// Fills the outbox. Whether there is more to send than fits.
@@ -322,113 +291,6 @@ impl Engine {
         self.endpoint.flush(now, &mut source, outbox)
     }
 
-    /// When [`Engine::handle_timeout`] is due.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let transport = self.endpoint.poll_timeout().map(|(due, _)| due);
-        let repair = self.state.repair.poll_timeout();
-        [transport, self.next_sweep, repair].into_iter().flatten().min()
-    }
-
-    /// Runs what is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.endpoint.handle_timeout(now);
-        self.handle_repair_timeout(now);
-        if self.next_sweep.is_some_and(|due| due <= now) {
-            self.sweep(now);
-            self.next_sweep = Some(now + limits::SWEEP_INTERVAL);
-        }
-    }
-
-    /// Ends idle sessions and forgets what waited too long.
-    fn sweep(&mut self, now: Instant) {
-        let idle_timeout = self.state.config.udp_idle_timeout;
-        let over: Vec<(usize, Ending)> = self
-            .state
-            .requests
-            .iter()
-            .filter_map(|(id, request)| match request.phase {
-                Phase::Refused { until } if until <= now => Some((id, Ending::Idle)),
-                Phase::Open | Phase::Sent
-                    if request.is_udp() && now.duration_since(request.last_active) >= idle_timeout =>
-                {
-                    Some((id, Ending::Idle))
-                }
-                _ => None,
-            })
-            .collect();
-        for (id, ending) in over {
-            self.close_stream(RequestId(id));
-            self.state.end(RequestId(id), ending);
-        }
-        self.state.rest_repair(now);
-        let expired = self.state.waiting.expire(now, |_| limits::WAITING_TIME_MAX);
-        self.state.ledger.ingress.drop(DropReason::NoTunnel, expired);
-        for index in 0..self.state.peers.len() {
-            let Some(peer) = self.state.peers[index].as_mut() else {
-                continue;
-            };
-            if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
-                self.endpoint
-                    .close(now, peer.connection, masque_code(masque::Code::NoError), b"");
-            }
-            let measured = self
-                .endpoint
-                .report(peer.connection)
-                .map_or(Duration::ZERO, |report| report.rtt);
-            peer.measured(measured);
-            peer.datagram_max = self.endpoint.datagram_max(peer.connection).unwrap_or(0);
-            let round_trip = measured.max(limits::EARLY_TIME_MIN);
-            let known = &peer.requests;
-            let early = peer.early.expire(now, |quarter| {
-                if known.contains_key(&quarter) {
-                    limits::OPENING_TIME_MAX
-                } else {
-                    round_trip
-                }
-            });
-            self.state.ledger.egress.drop(DropReason::UnknownSession, early);
-            let fragments = peer.reassembler.handle_timeout(now);
-            self.state
-                .ledger
-                .egress
-                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
-        }
-    }
-
-    /// The account of all datagrams; the driver enters what became of deliveries.
-    pub fn ledger(&mut self) -> &mut Ledger {
-        self.state.ledger.ingress.sent = self.endpoint.totals().datagrams_sent;
-        &mut self.state.ledger
-    }
-
-    /// The egress account alone: what the packet path asks for, without the sums of [`Engine::ledger`].
-    pub fn egress(&mut self) -> &mut crate::drops::Account {
-        &mut self.state.ledger.egress
-    }
-
-    /// Datagrams that wait on the way into QUIC.
-    #[must_use]
-    pub fn ingress_waiting(&self) -> u64 {
-        let queued: usize = self
-            .state
-            .peers
-            .iter()
-            .flatten()
-            .map(|peer| peer.queue.len())
-            .sum();
-        queued as u64 + self.state.waiting.len() as u64 + self.endpoint.datagrams_held()
-    }
-
-    /// DATAGRAM frames that wait for their session, or for the rest of their payload.
-    #[must_use]
-    pub fn egress_waiting(&self) -> u64 {
-        let peers = self.state.peers.iter().flatten();
-        peers
-            .map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()))
-            .sum()
-    }
-
     /// Ends every request and connection at once, with H3_NO_ERROR.
     pub fn close_all(&mut self, now: Instant) {
         let connections: Vec<_> = self
@@ -438,64 +300,28 @@ impl Engine {
             .flatten()
             .map(|peer| peer.connection)
             .collect();
-        for connection in connections.into_iter().chain(self.current) {
+        for connection in connections.into_iter().chain(self.state.role.connecting()) {
             self.endpoint
                 .close(now, connection, masque_code(masque::Code::NoError), b"");
         }
     }
 
-    /// Sums of QUIC's counters.
-    #[must_use]
-    pub fn quic_totals(&self) -> quic::Counters {
-        self.endpoint.totals()
-    }
-
-    /// The living connections.
-    #[must_use]
-    pub fn peers(&mut self) -> Vec<PeerSnapshot> {
-        let mut snapshots = Vec::new();
+    /// Refuses new requests from here on, and tells the peers so (RFC 9114 section 5.2).
+    pub fn start_drain(&mut self) {
+        self.state.draining = true;
         for peer in self.state.peers.iter().flatten() {
-            let Some(report) = self.endpoint.report(peer.connection) else {
-                continue;
-            };
-            snapshots.push(PeerSnapshot {
-                remote: report.remote,
-                authenticated: peer.authenticated,
-                rtt_ms: report.rtt.as_secs_f64() * 1e3,
-                congestion_window_bytes: report.congestion_window,
-                path: PathSnapshot::new(&report),
-                path_mtu: report.path_mtu,
-                payload_unsplit: payload_unsplit(report.datagram_max.unwrap_or(0)),
-                queue_bytes: peer.queue.bytes(),
-                quic: report.counters,
-            });
+            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
+            if let Some(control) = peer.own_streams.first() {
+                // Where even a few bytes find no credit, the peer learns it from the refusals.
+                let _ = self
+                    .endpoint
+                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
+            }
         }
-        snapshots
-    }
-
-    /// Open UDP sessions and those since the start; open connections and those since the start.
-    #[must_use]
-    pub fn gauges(&self) -> [(u64, u64); 2] {
-        let open = self.state.peers.iter().flatten().count() as u64;
-        [
-            (self.state.udp_sessions, self.state.sessions_total),
-            (open, self.state.connections_total),
-        ]
-    }
-
-    /// Requests refused before a valid token, by status.
-    #[must_use]
-    pub fn refused_requests(&self) -> std::collections::BTreeMap<String, u64> {
-        self.state.refused.clone()
-    }
-
-    /// The remote address of a connection, for tests and logs.
-    pub fn remote(&mut self, connection: ConnectionKey) -> Option<SocketAddr> {
-        self.endpoint.report(connection).map(|report| report.remote)
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     fn peer(&mut self, connection: ConnectionKey) -> Option<&mut Peer> {
         self.peers.get_mut(connection.index())?.as_mut()
     }
@@ -507,76 +333,22 @@ impl State {
         }
         RequestId(self.requests.insert(request))
     }
-
-    /// Ends a request for the driver, once: it closes its socket and calls [`Engine::release`].
-    fn end(&mut self, id: RequestId, ending: Ending) {
-        let Some(request) = self.requests.get_mut(id.0) else {
-            return;
-        };
-        if matches!(request.phase, Phase::Ended) {
-            return;
-        }
-        if request.phase == Phase::Closing {
-            self.closing -= 1;
-        }
-        request.phase = Phase::Ended;
-        request.output.clear();
-        let was_unread = std::mem::take(&mut request.unread);
-        request.body.clear();
-        if request.is_udp() {
-            self.udp_sessions -= 1;
-            self.sessions.give_back();
-        }
-        let lost = self.waiting.take(id).len() as u64;
-        self.ledger.ingress.drop(DropReason::SessionClosed, lost);
-        if let (Some(connection), Some(stream)) = (request.connection, request.stream)
-            && let Some(peer) = self.peers.get_mut(connection.index()).and_then(Option::as_mut)
-        {
-            let quarter = quarter(stream);
-            peer.forget(quarter);
-            if was_unread {
-                peer.unread -= 1;
-                self.unread_changed.push(connection);
-            }
-            let early = peer.early.take(quarter).len() as u64;
-            self.ledger.egress.drop(DropReason::UnknownSession, early);
-            let fragments = peer.reassembler.forget(quarter);
-            self.ledger
-                .egress
-                .drop(DropReason::ReassemblyExpired, u64::from(fragments));
-        }
-        self.forget_ip(id);
-        self.forget_repair(id);
-        let request = &self.requests[id.0];
-        if request.known_to_driver {
-            self.actions.push_back(Action::Ended { request: id, ending });
-        } else {
-            self.requests.remove(id.0);
-        }
-    }
 }
 
-impl Engine {
-    /// The driver has forgotten an ended request; its ID may be used again.
-    pub fn release(&mut self, id: RequestId) {
-        let ended = self
-            .state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| matches!(request.phase, Phase::Ended));
-        debug_assert!(ended, "only ended requests are released");
-        if ended {
-            self.state.requests.remove(id.0);
+impl<R: Role> Engine<R> {
+    /// Reserves a slot for a UDP session; evicts the idlest session if none is free.
+    fn reserve_session(&mut self) {
+        while !self.state.sessions.take() {
+            let idlest = self
+                .state
+                .requests
+                .iter()
+                .filter(|(_, request)| request.is_udp() && request.life != Life::Ended)
+                .min_by_key(|(_, request)| request.last_active)
+                .map(|(id, _)| RequestId(id))
+                .expect("a shard without sessions finds its guaranteed room");
+            self.end_for(idlest, Cause::Idle);
         }
-    }
-
-    /// Which protocol a request is for.
-    #[must_use]
-    pub fn protocol(&self, id: RequestId) -> Option<Protocol> {
-        self.state.requests.get(id.0).map(|request| match request.kind {
-            Kind::Udp { .. } => Protocol::Udp,
-            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => Protocol::Tcp,
-        })
     }
 }
 

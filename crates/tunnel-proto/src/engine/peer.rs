@@ -7,9 +7,9 @@ use masque::split::Reassembler;
 use quic::{ConnectionKey, StreamId};
 use repair::{LossMeter, Plan};
 
+use super::hold_queue::HoldQueue;
 use super::queue::FairQueue;
 use super::request::RequestId;
-use super::waiting::WaitingRoom;
 use crate::limits;
 
 pub(crate) struct Peer {
@@ -22,7 +22,7 @@ pub(crate) struct Peer {
     /// The session of the last datagram: most often the next one's, too.
     last: Option<(u64, RequestId)>,
     pub(crate) queue: FairQueue,
-    pub(crate) early: WaitingRoom<u64>,
+    pub(crate) early: HoldQueue<u64>,
     pub(crate) reassembler: Reassembler,
     /// Largest DATAGRAM frame payload at present, in bytes.
     pub(crate) datagram_max: usize,
@@ -51,7 +51,7 @@ impl Peer {
             requests: HashMap::new(),
             last: None,
             queue: FairQueue::default(),
-            early: WaitingRoom::new(limits::EARLY_BYTES_MAX),
+            early: HoldQueue::new(limits::EARLY_BYTES_MAX),
             reassembler: Reassembler::new(),
             datagram_max: 0,
             fragment_time_max: limits::QUEUE_TIME_MAX,

@@ -12,25 +12,17 @@ use masque::repair::RepairOffer;
 use masque::{HeaderList, datagram};
 use packet::checksum::ChecksumState;
 
+use super::offer::Offer;
 use super::peer::Peer;
 use super::queue::FlowId;
+use super::queue_writer::QueueWriter;
 use super::request::{Kind, RequestId};
-use super::way::Way;
-use super::{Deliver, Engine, State, quarter};
+use super::{Deliver, Engine, Role, State};
 use crate::drops::DropReason;
 use crate::limits;
 
 /// Repair of one request.
-#[derive(Debug, Default)]
-pub(crate) enum Repair {
-    /// Neither offered nor agreed on.
-    #[default]
-    None,
-    /// Offered by the client, not answered.
-    Offered(RepairOffer),
-    /// Agreed on by both sides.
-    Agreed(Box<Repairing>),
-}
+pub(crate) type Repair = Offer<RepairOffer, Box<Repairing>>;
 
 /// Both directions of a request with repair.
 #[derive(Debug)]
@@ -54,10 +46,6 @@ pub(super) enum Part {
 }
 
 impl Repair {
-    pub(crate) fn offered(offer: Option<RepairOffer>) -> Self {
-        offer.map_or(Self::None, Self::Offered)
-    }
-
     /// What was offered or agreed on.
     pub(crate) fn offer(&self) -> Option<RepairOffer> {
         match self {
@@ -148,6 +136,11 @@ impl RepairState {
         [self.tail_due, self.measure_due].into_iter().flatten().min()
     }
 
+    /// It is there where any session has agreed on repair.
+    pub(super) fn field_if_made(&mut self) -> Option<&mut Field> {
+        self.field.as_mut()
+    }
+
     pub(super) fn field(&mut self) -> &mut Field {
         self.field.get_or_insert_default()
     }
@@ -164,7 +157,7 @@ impl RepairState {
     }
 }
 
-impl Engine {
+impl<R: Role> Engine<R> {
     /// Runs what is due of repair.
     pub(super) fn handle_repair_timeout(&mut self, now: Instant) {
         let state = &mut self.state.repair;
@@ -203,7 +196,7 @@ impl Engine {
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
     /// Client: what its requests offer (REPAIR-1).
     pub(super) fn repair_offer(&self) -> Option<RepairOffer> {
         let latency_ms = u16::try_from(self.config.repair?.as_millis()).unwrap_or(u16::MAX);
@@ -219,7 +212,7 @@ impl State {
         let Some(repair) = request.and_then(|request| request.kind.repair()) else {
             return;
         };
-        let Some(offer) = std::mem::take(repair).offer() else {
+        let Some(offer) = std::mem::replace(repair, Repair::None).offer() else {
             return;
         };
         if let Some(accepted) = RepairOffer::of(list).filter(|accepted| accepted.accepts(&offer)) {
@@ -232,7 +225,7 @@ impl State {
         let Some(request) = self.requests.get_mut(id.0) else {
             return;
         };
-        let connection = request.connection;
+        let connection = request.stream().map(|stream| stream.connection);
         let Some(repair) = request.kind.repair() else {
             return;
         };
@@ -252,8 +245,10 @@ impl State {
         let Some(request) = self.requests.get_mut(id.0) else {
             return;
         };
-        let connection = request.connection;
-        let Some(Repair::Agreed(repairing)) = request.kind.repair().map(std::mem::take) else {
+        let connection = request.stream().map(|stream| stream.connection);
+        let repair = request.kind.repair();
+        let Some(Repair::Agreed(repairing)) = repair.map(|repair| std::mem::replace(repair, Repair::None))
+        else {
             return;
         };
         if let Some(peer) = connection.and_then(|connection| self.peer(connection)) {
@@ -265,25 +260,25 @@ impl State {
     /// The connection that got parity, if any.
     fn send_tail(&mut self, now: Instant, id: RequestId) -> Option<quic::ConnectionKey> {
         let request = self.requests.get_mut(id.0)?;
-        let (connection, stream) = (request.connection?, request.stream?);
+        let stream = request.stream()?;
         let repairing = request.kind.repair()?.agreed()?;
         repairing.is_armed = false;
-        let peer = self.peers.get_mut(connection.index())?.as_mut()?;
-        let mut way = Way {
+        let peer = self.peers.get_mut(stream.connection.index())?.as_mut()?;
+        let mut writer = QueueWriter {
             arena: &mut self.arena,
             peer,
             ingress: &mut self.ledger.ingress,
             policy: self.config.queue_policy,
             now,
-            quarter: quarter(stream),
+            quarter: stream.quarter(),
             flow: FlowId {
                 hash: id.0 as u64,
                 is_controlled: false,
             },
         };
-        way.push_tail(repairing, self.repair.field.get_or_insert_default());
+        writer.push_tail(repairing, self.repair.field.get_or_insert_default());
         self.repair.arm(id, repairing);
-        Some(connection)
+        Some(stream.connection)
     }
 
     /// A datagram of a request's repair contexts; it is counted as accepted already.
@@ -325,8 +320,8 @@ impl State {
             return;
         };
         let peer = request
-            .connection
-            .and_then(|key| self.peers.get_mut(key.index())?.as_mut());
+            .stream()
+            .and_then(|stream| self.peers.get_mut(stream.connection.index())?.as_mut());
         if let (Some(repairing), Some(peer)) = (request.kind.repair().and_then(Repair::agreed), peer) {
             repairing.count_bytes(peer);
         }
@@ -357,7 +352,7 @@ impl State {
     pub(super) fn rest_repair(&mut self, now: Instant) {
         let is_over = |since: Instant| now.saturating_duration_since(since) >= limits::REPAIR_REST;
         for (_, request) in &mut self.requests {
-            let connection = request.connection;
+            let connection = request.stream().map(|stream| stream.connection);
             let Some(repairing) = request.kind.repair().and_then(Repair::agreed) else {
                 continue;
             };

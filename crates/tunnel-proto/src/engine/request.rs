@@ -7,13 +7,14 @@ use bytes::Bytes;
 use masque::capsule::CapsuleReader;
 use masque::repair::RepairOffer;
 use masque::split::Splitter;
-use masque::{MessageReader, Role, Target};
-use quic::{ConnectionKey, StreamId};
+use masque::{MessageReader, Role};
 
 use super::ip::session::IpSession;
+use super::life::{Life, RequestStream};
+use super::offer::{ContextOffer, Offer};
 use super::repair::Repair;
 
-/// Names a request between engine and driver, until it is released.
+/// Names a request between engine and driver, until it has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub(crate) usize);
 
@@ -31,27 +32,6 @@ impl RequestId {
     }
 }
 
-/// Where a request stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Server: its headers have not come.
-    Headers,
-    /// Client: no stream for it yet.
-    Queued,
-    /// Client: sent, not answered.
-    Sent,
-    /// Server: the driver opens the target.
-    Opening,
-    /// Answered with success.
-    Open,
-    /// Client: answered with a failure; its source is not asked for again before `until`.
-    Refused { until: Instant },
-    /// The driver is done with it; the peer has not acknowledged everything.
-    Closing,
-    /// Over; the driver has been told.
-    Ended,
-}
-
 /// What a request carries.
 #[derive(Debug)]
 pub(crate) enum Kind {
@@ -59,10 +39,8 @@ pub(crate) enum Kind {
     Udp {
         capsules: CapsuleReader,
         splitter: Splitter,
-        /// The context of split payloads: offered while the request is not answered, then agreed on or `None`.
-        split: Option<u64>,
-        /// Agreed on by both sides.
-        split_agreed: bool,
+        /// The context of split payloads.
+        split: ContextOffer,
         repair: Repair,
         /// The client's token check: no datagrams, no session.
         is_probe: bool,
@@ -76,10 +54,19 @@ impl Kind {
         Self::Udp {
             capsules: CapsuleReader::new(),
             splitter: Splitter::new(),
-            split: offers.split,
-            split_agreed: false,
+            split: Offer::offered(offers.split),
             repair: Repair::offered(offers.repair),
             is_probe,
+        }
+    }
+
+    /// Whether the driver knows of it and hears of its end. Of a client's own IP session it hears in other words.
+    pub(crate) fn is_of_driver(&self) -> bool {
+        match self {
+            Self::Udp { is_probe, .. } => !is_probe,
+            Self::Tcp => true,
+            Self::Ip(session) => session.owner.is_some(),
+            Self::Undecided => false,
         }
     }
 
@@ -93,6 +80,17 @@ impl Kind {
     }
 }
 
+/// Our side of a request's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sending {
+    /// More may follow.
+    Open,
+    /// It ends after what waits for credit.
+    Finishing,
+    /// The peer has acknowledged everything, the end included.
+    Acknowledged,
+}
+
 /// Extensions that a client offers with a UDP session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offers {
@@ -102,52 +100,40 @@ pub(crate) struct Offers {
 }
 
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) connection: Option<ConnectionKey>,
-    pub(crate) stream: Option<StreamId>,
+pub struct Request {
+    pub(crate) life: Life,
     pub(crate) kind: Kind,
-    pub(crate) phase: Phase,
-    /// Client: where to.
-    pub(crate) target: Option<Target>,
     pub(crate) reader: MessageReader,
     /// Received and not yet parsed.
     pub(crate) input: Bytes,
-    /// Parsed content that the driver has not taken.
-    pub(crate) body: VecDeque<Bytes>,
     /// Framed and not yet taken by QUIC.
     pub(crate) output: VecDeque<Bytes>,
-    /// The stream ends after `output`.
-    pub(crate) finishing: bool,
-    /// The peer has acknowledged our side, its end included.
-    pub(crate) acknowledged: bool,
+    pub(crate) sending: Sending,
     /// Content waits in QUIC that the driver has not read.
     pub(crate) unread: bool,
     /// The peer's side has ended.
     pub(crate) peer_finished: bool,
     pub(crate) last_active: Instant,
-    /// The driver has heard of it, and has to release it.
-    pub(crate) known_to_driver: bool,
 }
 
 impl Request {
-    pub(crate) fn new(role: Role, kind: Kind, phase: Phase, now: Instant) -> Self {
+    pub(crate) fn new(role: Role, kind: Kind, life: Life, now: Instant) -> Self {
         Self {
-            connection: None,
-            stream: None,
+            life,
             kind,
-            phase,
-            target: None,
             reader: MessageReader::new(role),
             input: Bytes::new(),
-            body: VecDeque::new(),
             output: VecDeque::new(),
-            finishing: false,
-            acknowledged: false,
+            sending: Sending::Open,
             unread: false,
             peer_finished: false,
             last_active: now,
-            known_to_driver: false,
         }
+    }
+
+    /// Its stream, where it has one that has not ended.
+    pub(crate) fn stream(&self) -> Option<RequestStream> {
+        self.life.stream()
     }
 
     /// Whether it is a UDP session of a user.

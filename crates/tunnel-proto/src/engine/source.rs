@@ -8,7 +8,7 @@ use bytes::Bytes;
 use packet::varint;
 use quic::{ConnectionKey, DatagramSource};
 
-use super::State;
+use super::{Role, State};
 use crate::drops::DropReason;
 
 /// Bytes of a DATAGRAM frame besides its payload, as QUIC bounds them when it plans a packet.
@@ -17,9 +17,9 @@ const FRAME_BOUND: usize = 9;
 /// Groups in one packet that are told apart; with more of them it takes no further one.
 const GROUPS_MAX: usize = 16;
 
-pub(super) struct Source<'a> {
+pub(super) struct Source<'a, R: Role> {
     now: Instant,
-    state: &'a mut State,
+    state: &'a mut State<R>,
     /// QUIC asked whether something waits: it begins a packet.
     begins: Cell<bool>,
     packet: Packet,
@@ -56,8 +56,8 @@ impl Packet {
     }
 }
 
-impl<'a> Source<'a> {
-    pub(super) fn new(now: Instant, state: &'a mut State) -> Self {
+impl<'a, R: Role> Source<'a, R> {
+    pub(super) fn new(now: Instant, state: &'a mut State<R>) -> Self {
         Self {
             now,
             state,
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     }
 }
 
-impl DatagramSource for Source<'_> {
+impl<R: Role> DatagramSource for Source<'_, R> {
     fn waits(&self, connection: ConnectionKey) -> bool {
         self.begins.set(true);
         self.state

@@ -2,14 +2,14 @@
 
 use masque::{HeaderList, datagram, request};
 use quic::{CloseReason, Direction, limits as quic_limits};
-use tunnel_proto::{Action, DropReason, Ending, ProxyError, Target, limits};
+use tunnel_proto::{ClientAction, DropReason, Ending, ProxyError, ServerAction, Target, limits};
 
-use crate::support::{DELAY, MILLISECOND, SECOND, Script, Setup, Way, World, stranger, user};
+use crate::support::{DELAY, End, MILLISECOND, SECOND, Script, Setup, Way, World, stranger, user};
 
 fn opened(world: &mut World) -> usize {
     world
         .server()
-        .count(|action| matches!(action, Action::Open { .. }))
+        .count(|action| matches!(action, ServerAction::Open { .. }))
 }
 
 fn target() -> Target {
@@ -23,14 +23,14 @@ fn a_wrong_token_is_refused_and_opens_nothing() {
     let session = world.book.session();
     world.send("echo", session, &[100]);
     world.run(SECOND);
-    let refused = |action: &Action| *action == Action::TokenRefused { status: 401 };
+    let refused = |action: &ClientAction| *action == ClientAction::TokenRefused { status: 401 };
     assert!(world.client().count(refused) >= 1);
-    assert!(!world.client().up);
+    assert!(!world.client().data.up);
     assert_eq!(opened(&mut world), 0);
     assert_eq!(world.book.count(session, Way::Up), 0);
     let lost = world
         .client()
-        .count(|action| matches!(action, Action::Lost { .. }));
+        .count(|action| matches!(action, ClientAction::Lost { .. }));
     assert_eq!(lost, 0);
 }
 
@@ -46,13 +46,13 @@ fn the_third_wrong_token_closes_the_connection() {
     assert!(
         world
             .client()
-            .count(|action| matches!(action, Action::TokenRefused { .. }))
+            .count(|action| matches!(action, ClientAction::TokenRefused { .. }))
             >= 1
     );
     let lost = world.client().count(|action| {
         matches!(
             action,
-            Action::Lost {
+            ClientAction::Lost {
                 reason: CloseReason::ApplicationClosed { code: 0x100, .. }
             }
         )
@@ -153,9 +153,9 @@ fn a_refused_target_is_asked_for_again_only_after_a_while() {
     let session = world.book.session();
     world.send("refused", session, &[100]);
     world.run(SECOND);
-    let refused = |action: &Action| {
+    let refused = |action: &ClientAction| {
         let expected = Some(ProxyError::ConnectionRefused);
-        matches!(action, Action::Refused { status: 502, error, .. } if *error == expected)
+        matches!(action, ClientAction::Refused { status: 502, error, .. } if *error == expected)
     };
     assert_eq!(world.client().count(refused), 1);
     for _ in 0..30 {

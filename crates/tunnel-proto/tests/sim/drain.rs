@@ -1,8 +1,8 @@
 //! A server that goes: GOAWAY, no new requests, what runs goes on.
 
-use tunnel_proto::{Action, Ending, ProxyError};
+use tunnel_proto::{ClientAction, Ending, ProxyError};
 
-use crate::support::{SECOND, Script, Setup, Way, World};
+use crate::support::{End, SECOND, Script, Setup, Way, World};
 
 #[test]
 fn a_draining_server_finishes_what_runs_and_refuses_what_is_new() {
@@ -19,7 +19,10 @@ fn a_draining_server_finishes_what_runs_and_refuses_what_is_new() {
     world.run(SECOND);
     world.server().engine.start_drain();
     world.run(SECOND);
-    assert_eq!(world.client().count(|action| *action == Action::GoingAway), 1);
+    assert_eq!(
+        world.client().count(|action| *action == ClientAction::GoingAway),
+        1
+    );
 
     world.send("echo", running, &[100]);
     world.client().tcp(connection).script = Script::sending(2_000);
@@ -33,7 +36,7 @@ fn a_draining_server_finishes_what_runs_and_refuses_what_is_new() {
     world.send("echo", late, &[100]);
     world.open_tcp(Script::sending(10), Script::sending(10));
     world.run(SECOND);
-    let refused = |action: &Action| matches!(action, Action::Refused { status: 503, .. });
+    let refused = |action: &ClientAction| matches!(action, ClientAction::Refused { status: 503, .. });
     assert_eq!(world.client().count(refused), 1);
     let refusal = Ending::Refused {
         status: 503,
@@ -51,6 +54,6 @@ fn a_server_that_closes_is_known_to_be_gone_at_once() {
     world.run(SECOND);
     let now = world.now();
     world.server().engine.close_all(now);
-    world.run_until(SECOND, |world| !world.client().up);
+    world.run_until(SECOND, |world| !world.client().data.up);
     assert!(world.client().endings().contains(&&Ending::ConnectionLost));
 }

@@ -22,9 +22,9 @@ fn exchange(world: &mut World, count: usize) -> Vec<u32> {
 /// At rest nothing waits, and what has arrived is what was sent, less what the path lost.
 fn assert_at_rest(world: &mut World, is_lossless: bool) {
     let [server, client] = [world.server, world.client].map(|end| {
-        let engine = &mut world.tunnel(end).engine;
-        assert_eq!((engine.ingress_waiting(), engine.egress_waiting()), (0, 0));
-        *engine.ledger()
+        let end = world.tunnel(end);
+        assert_eq!(end.waiting(), (0, 0));
+        end.ledger()
     });
     for (from, to) in [(client, server), (server, client)] {
         assert!(to.egress.accepted <= from.ingress.sent);
@@ -47,7 +47,7 @@ fn a_clean_path_loses_nothing() {
     }
     assert_at_rest(&mut world, true);
     for end in [world.server, world.client] {
-        let ledger = *world.tunnel(end).engine.ledger();
+        let ledger = world.tunnel(end).ledger();
         assert_eq!(
             (ledger.ingress.dropped_total(), ledger.egress.dropped_total()),
             (0, 0)
@@ -139,7 +139,7 @@ fn a_handshake_survives_a_bad_path() {
         });
         world.damage.corrupt = 0.05;
         let client = world.client;
-        world.run_until(60 * SECOND, |world| world.tunnel(client).up);
+        world.run_until(60 * SECOND, |world| world.client_at(client).data.up);
     });
 }
 
@@ -153,7 +153,7 @@ fn equal_seeds_give_equal_runs() {
     };
     let run = || {
         let (mut world, arrived) = exchange_over(link, Damage::default(), 11);
-        let ledgers = [world.server, world.client].map(|end| *world.tunnel(end).engine.ledger());
+        let ledgers = [world.server, world.client].map(|end| world.tunnel(end).ledger());
         (arrived, ledgers)
     };
     assert_eq!(run(), run());

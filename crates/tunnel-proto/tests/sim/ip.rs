@@ -4,10 +4,10 @@ use packet::checksum::ChecksumState;
 use packet::ip::IpView;
 use packet::vnet::{GsoType, VnetHeader};
 use sim::LinkConfig;
-use tunnel_proto::{Action, DropReason, Prefix};
+use tunnel_proto::{ClientAction, DropReason, Prefix};
 
 use crate::support::packets::{icmp_error, ip, syn, tcp, udp};
-use crate::support::{DELAY, SECOND, Setup, World};
+use crate::support::{DELAY, End, SECOND, Setup, World};
 
 const POOLS: [&str; 2] = ["10.9.0.0/24", "fd09::/64"];
 
@@ -27,7 +27,9 @@ fn world() -> World {
 
 fn wait_for_lease(world: &mut World) {
     let client = world.client;
-    world.run_until(20 * SECOND, |world| world.tunnel(client).assignment().is_some());
+    world.run_until(20 * SECOND, |world| {
+        world.client_at(client).assignment().is_some()
+    });
 }
 
 fn addresses(world: &mut World) -> Vec<String> {
@@ -37,8 +39,12 @@ fn addresses(world: &mut World) -> Vec<String> {
 
 /// Packets that an end's TUN got since this was last asked.
 fn taken(world: &mut World, at_server: bool) -> Vec<Vec<u8>> {
-    let end = if at_server { world.server() } else { world.client() };
-    std::mem::take(&mut end.packets)
+    let packets = if at_server {
+        &mut world.server().packets
+    } else {
+        &mut world.client().packets
+    };
+    std::mem::take(packets)
         .into_iter()
         .map(|(packet, _)| packet)
         .collect()
@@ -57,7 +63,7 @@ fn a_client_gets_an_address_of_each_pool_and_the_routes() {
         .collect();
     assert_eq!(routes, ["0.0.0.0/0", "::/0"]);
     assert!(assignment.is_by_name);
-    let told = |action: &Action| matches!(action, Action::Assigned { .. });
+    let told = |action: &ClientAction| matches!(action, ClientAction::Assigned { .. });
     assert_eq!(world.client().count(told), 1, "told once");
 }
 
@@ -90,21 +96,21 @@ fn packets_pass_both_ways_unchanged_but_for_one_hop() {
 fn a_client_keeps_its_addresses_over_reconnects_and_the_servers_restart() {
     let mut world = world();
     let before = addresses(&mut world);
-    let stored = world.server().leases.as_ref().unwrap().stored();
+    let stored = world.server().data.leases.as_ref().unwrap().stored();
     world.start_server(crate::support::RESET_KEY);
     world.serve_ip(&POOLS, &["0.0.0.0/0"], false);
     // Somebody else comes first.
     let other = world.add_ip_client(2, 1);
-    world.server().leases.as_mut().unwrap().restore(stored);
-    world.run_until(60 * SECOND, |world| world.tunnel(other).assignment().is_some());
+    world.server().data.leases.as_mut().unwrap().restore(stored);
+    world.run_until(60 * SECOND, |world| world.client_at(other).assignment().is_some());
     world.run_until(60 * SECOND, |world| {
         world
             .client()
-            .count(|action| matches!(action, Action::Assigned { .. }))
+            .count(|action| matches!(action, ClientAction::Assigned { .. }))
             == 2
     });
     assert_eq!(addresses(&mut world), before);
-    assert!(world.client().count(|action| *action == Action::IpLost) >= 1);
+    assert!(world.client().count(|action| *action == ClientAction::IpLost) >= 1);
 }
 
 /// SESSION-6.
@@ -116,12 +122,17 @@ fn a_new_run_of_a_client_ends_the_sessions_of_the_old_one_and_gets_its_packets()
     wait_for_lease(&mut world);
     world.run(SECOND);
     assert_eq!(addresses(&mut world), ["10.9.0.2/32", "fd09::2/128"]);
-    assert_eq!(world.tunnel(old).count(|action| *action == Action::IpLost), 1);
+    assert_eq!(
+        world
+            .client_at(old)
+            .count(|action| *action == ClientAction::IpLost),
+        1
+    );
     let server = world.server;
     world.send_packet(server, &udp("198.51.100.9", "10.9.0.2", 100));
     world.run(SECOND);
     assert_eq!(taken(&mut world, false).len(), 1);
-    assert_eq!(world.server().leases.as_ref().unwrap().counts(), (1, 1));
+    assert_eq!(world.server().data.leases.as_ref().unwrap().counts(), (1, 1));
 }
 
 #[test]
@@ -129,12 +140,12 @@ fn a_pool_without_addresses_refuses_until_one_is_free() {
     let mut world = World::with_server(Setup::default());
     world.serve_ip(&["10.9.0.0/30"], &[], false);
     let first = world.add_ip_client(1, 1);
-    world.run_until(20 * SECOND, |world| world.tunnel(first).assignment().is_some());
+    world.run_until(20 * SECOND, |world| world.client_at(first).assignment().is_some());
     world.client = world.add_ip_client(2, 1);
-    let refused = |action: &Action| matches!(action, Action::IpRefused { status: 503, .. });
+    let refused = |action: &ClientAction| matches!(action, ClientAction::IpRefused { status: 503, .. });
     world.run_until(20 * SECOND, |world| world.client().count(refused) == 1);
     let now = world.now();
-    world.tunnel(first).engine.disconnect(now);
+    world.client_at(first).engine.disconnect(now);
     world.run(SECOND / 20);
     let now = world.now();
     world.client().engine.ask_for_ip(now);
@@ -214,10 +225,12 @@ fn each_client_of_a_server_has_an_mtu_of_its_own() {
     let best = world.server().engine.packet_max_at_most().unwrap();
     world.setup.link.mtu = 1_360;
     let narrow = world.add_ip_client(2, 1);
-    world.run_until(20 * SECOND, |world| world.tunnel(narrow).assignment().is_some());
+    world.run_until(20 * SECOND, |world| {
+        world.client_at(narrow).assignment().is_some()
+    });
     world.run(2 * SECOND);
     assert_eq!(world.server().engine.packet_max_at_most(), Some(best));
-    let least = world.tunnel(narrow).engine.packet_max_at_most().unwrap();
+    let least = world.client_at(narrow).engine.packet_max_at_most().unwrap();
     assert!(least < best);
     let server = world.server;
     for (own, far) in [("10.9.0.2", "10.9.0.3"), ("fd09::2", "fd09::3")] {
@@ -234,7 +247,7 @@ fn each_client_of_a_server_has_an_mtu_of_its_own() {
         assert_eq!(answers.len(), 1, "one packet was too big for its client");
         assert_eq!(icmp_error(&answers[0]).map(|(_, _, mtu)| mtu), Some(least as u32));
         assert_eq!(taken(&mut world, false).len(), 1);
-        assert_eq!(std::mem::take(&mut world.tunnel(narrow).packets).len(), 1);
+        assert_eq!(std::mem::take(&mut world.client_at(narrow).packets).len(), 1);
     }
 }
 
@@ -284,7 +297,7 @@ fn clients_reach_each_other_only_where_the_server_lets_them() {
         let mut world = World::with_server(Setup::default());
         world.serve_ip(&POOLS, &[], allowed);
         let other = world.add_ip_client(2, 1);
-        world.run_until(20 * SECOND, |world| world.tunnel(other).assignment().is_some());
+        world.run_until(20 * SECOND, |world| world.client_at(other).assignment().is_some());
         world.client = world.add_ip_client(1, 1);
         wait_for_lease(&mut world);
         let client = world.client;
@@ -339,7 +352,9 @@ fn what_is_not_routed_or_means_one_link_only_goes_nowhere() {
     // At the server: nobody has this address, and a source that was never advertised.
     let now = world.now();
     let packet = udp("198.51.100.1", "10.9.0.200", 100);
-    let elsewhere = world.server().send_packet(now, &VnetHeader::default(), &packet);
+    let elsewhere = world
+        .server()
+        .send_packet_if_here(now, &VnetHeader::default(), &packet);
     assert!(elsewhere.is_some());
     let server = world.server;
     world.send_packet(server, &udp("203.0.113.1", "10.9.0.2", 100));

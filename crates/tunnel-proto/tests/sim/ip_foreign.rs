@@ -7,7 +7,7 @@ use masque::ip::{
 use masque::response::response;
 use masque::{data_frame_header, headers_frame};
 use quic::StreamId;
-use tunnel_proto::{Action, Assignment, Prefix};
+use tunnel_proto::{Assignment, ClientAction, Prefix};
 
 use crate::support::{SECOND, Setup, World};
 
@@ -59,8 +59,8 @@ pub(super) fn routes(texts: &[&str]) -> Vec<u8> {
 }
 
 fn assignments(world: &mut World) -> Vec<Assignment> {
-    let told = world.client().log.iter().filter_map(|(_, action)| match action {
-        Action::Assigned { assignment } => Some(assignment.clone()),
+    let told = world.client().actions().filter_map(|(_, action)| match action {
+        ClientAction::Assigned { assignment } => Some(assignment.clone()),
         _ => None,
     });
     told.collect()

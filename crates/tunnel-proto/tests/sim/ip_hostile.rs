@@ -100,7 +100,7 @@ fn only_a_valid_token_and_the_whole_scope_open_a_session() {
         streams.into_iter().map(status).collect::<Vec<_>>(),
         [Some(401), Some(501)]
     );
-    assert_eq!(world.server().leases.as_ref().unwrap().counts(), (0, 0));
+    assert_eq!(world.server().data.leases.as_ref().unwrap().counts(), (0, 0));
 }
 
 /// SESSION-5.
@@ -108,12 +108,12 @@ fn only_a_valid_token_and_the_whole_scope_open_a_session() {
 fn a_broken_capsule_ends_the_session_and_frees_its_lease() {
     let mut world = World::with_server(Setup::default());
     let foreigner = foreigner(&mut world, &Extensions::default());
-    assert_eq!(world.server().leases.as_ref().unwrap().counts(), (1, 1));
+    assert_eq!(world.server().data.leases.as_ref().unwrap().counts(), (1, 1));
     let stream = world.foreign(foreigner).requests()[0];
     // An ADDRESS_REQUEST that asks for nothing, in a DATA frame.
     world.foreign(foreigner).write(stream, &[0x00, 0x02, 0x02, 0x00]);
     world.run(SECOND);
-    assert_eq!(world.server().leases.as_ref().unwrap().counts(), (0, 0));
+    assert_eq!(world.server().data.leases.as_ref().unwrap().counts(), (0, 0));
     let now = world.now();
     world.foreign(foreigner).close(now, 0x100);
     world.run(SECOND);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use masque::ip::{ClientId, Extensions, Scope, connect_ip};
 use masque::{ServerShard, Target, request};
-use tunnel_proto::{Action, DropReason};
+use tunnel_proto::{ClientAction, DropReason};
 
 use crate::ip_hostile::{datagram, foreigner};
 use crate::support::packets::udp;
@@ -18,7 +18,9 @@ fn two_stripes() -> (World, [SocketAddr; 2]) {
     world.serve_ip(&["10.9.0.0/24", "fd09::/64"], &["0.0.0.0/0"], false);
     let stripes = [(), ()].map(|()| {
         let stripe = world.add_ip_client(1, 7);
-        world.run_until(20 * SECOND, |world| world.tunnel(stripe).assignment().is_some());
+        world.run_until(20 * SECOND, |world| {
+            world.client_at(stripe).assignment().is_some()
+        });
         stripe
     });
     world.run(2 * SECOND);
@@ -26,19 +28,25 @@ fn two_stripes() -> (World, [SocketAddr; 2]) {
 }
 
 fn packet_sizes(world: &mut World, stripe: SocketAddr) -> Vec<usize> {
-    let packets = std::mem::take(&mut world.tunnel(stripe).packets);
+    let packets = std::mem::take(&mut world.client_at(stripe).packets);
     packets.iter().map(|(packet, _)| packet.len()).collect()
 }
 
 fn lease_counts(world: &mut World) -> (usize, usize) {
-    world.server().leases.as_ref().expect("it serves IP").counts()
+    world
+        .server()
+        .data
+        .leases
+        .as_ref()
+        .expect("it serves IP")
+        .counts()
 }
 
 /// SESSION-7, SESSION-8: one lease, one list of routes; sources are checked against the lease.
 #[test]
 fn requests_of_one_client_are_told_the_same_and_carry_packets_of_the_same_address() {
     let (mut world, stripes) = two_stripes();
-    let [first, second] = stripes.map(|stripe| world.tunnel(stripe).assignment().cloned());
+    let [first, second] = stripes.map(|stripe| world.client_at(stripe).assignment().cloned());
     assert_eq!(first, second);
     assert_eq!(lease_counts(&mut world), (1, 1));
     for stripe in stripes {
@@ -70,15 +78,20 @@ fn the_end_of_one_request_leaves_the_lease_and_the_packets_to_the_others() {
     let (mut world, [other, last]) = two_stripes();
     let server = world.server;
     let now = world.now();
-    world.tunnel(last).engine.disconnect(now);
+    world.client_at(last).engine.disconnect(now);
     world.run(SECOND / 20);
     assert_eq!(lease_counts(&mut world), (1, 1));
     world.send_packet(server, &udp(FAR, "10.9.0.2", 300));
     world.run(SECOND / 40);
     assert_eq!(packet_sizes(&mut world, other), [300]);
-    assert_eq!(world.tunnel(other).count(|action| *action == Action::IpLost), 0);
+    assert_eq!(
+        world
+            .client_at(other)
+            .count(|action| *action == ClientAction::IpLost),
+        0
+    );
     let now = world.now();
-    world.tunnel(other).engine.disconnect(now);
+    world.client_at(other).engine.disconnect(now);
     world.run_until(SECOND, |world| lease_counts(world) == (0, 1));
 }
 
@@ -101,7 +114,12 @@ fn a_name_is_not_looked_at_without_a_valid_token() {
     }
     assert_eq!(lease_counts(&mut world), (1, 1));
     for stripe in stripes {
-        assert_eq!(world.tunnel(stripe).count(|action| *action == Action::IpLost), 0);
+        assert_eq!(
+            world
+                .client_at(stripe)
+                .count(|action| *action == ClientAction::IpLost),
+            0
+        );
     }
 }
 

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use quic::CloseReason;
 use sim::LinkConfig;
-use tunnel_proto::{Action, DropReason, Ending, limits};
+use tunnel_proto::{ClientAction, DropReason, Ending, ServerAction, limits};
 
-use crate::support::{MILLISECOND, RESET_KEY, SECOND, Script, Setup, Way, World, user};
+use crate::support::{End, MILLISECOND, RESET_KEY, SECOND, Script, Setup, Way, World, user};
 
 /// When the client lost its connection, and why.
 fn losses(world: &mut World) -> Vec<(Duration, CloseReason)> {
     let start = world.network.clock().elapsed();
     let now = world.now();
-    let losses = world.client().log.iter().filter_map(|(at, action)| match action {
-        Action::Lost { reason } => Some((start - (now - *at), reason.clone())),
+    let losses = world.client().actions().filter_map(|(at, action)| match action {
+        ClientAction::Lost { reason } => Some((start - (now - at), reason.clone())),
         _ => None,
     });
     losses.collect()
@@ -22,13 +22,12 @@ fn losses(world: &mut World) -> Vec<(Duration, CloseReason)> {
 fn opened(world: &mut World) -> usize {
     world
         .server()
-        .count(|action| matches!(action, Action::Open { .. }))
+        .count(|action| matches!(action, ServerAction::Open { .. }))
 }
 
-fn sessions(world: &World) -> Vec<u64> {
+fn sessions(world: &mut World) -> Vec<u64> {
     let ends = [world.server, world.client];
-    ends.map(|end| world.tunnel_ref(end).engine.gauges()[0].0)
-        .to_vec()
+    ends.map(|end| world.tunnel(end).sessions_open()).to_vec()
 }
 
 #[test]
@@ -72,7 +71,7 @@ fn a_server_that_restarts_without_its_keys_is_given_up_after_the_idle_timeout() 
     assert_eq!(losses.len(), 1);
     assert_eq!(losses[0].1, CloseReason::TimedOut);
     assert!(losses[0].0 - restart > 15 * SECOND, "{losses:?}");
-    assert!(world.client().up);
+    assert!(world.client().data.up);
     world.send("echo", session, &[100]);
     world.run(SECOND);
     assert_eq!(world.book.count(session, Way::Down), 2);
@@ -108,7 +107,7 @@ fn what_came_during_an_outage_is_sent_with_the_new_connection() {
     world.run(SECOND);
     world.start_server(RESET_KEY);
     world.send("echo", session, &[100]);
-    world.run_until(SECOND, |world| !world.client().up);
+    world.run_until(SECOND, |world| !world.client().data.up);
     world.send("echo", session, &[100; 10]);
     world.run(SECOND);
     assert_eq!(world.book.count(session, Way::Down), 11);
@@ -120,10 +119,10 @@ fn an_idle_session_expires_at_both_ends_after_two_minutes() {
     let session = world.book.session();
     world.send("echo", session, &[100]);
     world.run(119 * SECOND);
-    assert_eq!(sessions(&world), [1, 1]);
+    assert_eq!(sessions(&mut world), [1, 1]);
     world.run(4 * SECOND);
-    assert_eq!(sessions(&world), [0, 0]);
-    assert!(world.client().up);
+    assert_eq!(sessions(&mut world), [0, 0]);
+    assert!(world.client().data.up);
     world.send("echo", session, &[100]);
     world.run(SECOND);
     assert_eq!(world.book.count(session, Way::Down), 2);
@@ -143,7 +142,7 @@ fn traffic_of_either_side_keeps_a_session() {
         world.answer(answering, &[100]);
         world.run(60 * SECOND);
     }
-    assert_eq!(sessions(&world), [2, 2]);
+    assert_eq!(sessions(&mut world), [2, 2]);
     assert_eq!(opened(&mut world), 2);
 }
 
@@ -187,7 +186,7 @@ fn a_full_table_gives_up_its_idlest_session_at_the_client() {
     assert_eq!(world.client().endings(), [&Ending::Idle]);
     assert_eq!(world.client().request_of(first), None);
     assert_eq!(world.client().ingress_drops(DropReason::SessionClosed), 1);
-    assert_eq!(sessions(&world)[1], limits::UDP_SESSIONS_MAX as u64);
+    assert_eq!(sessions(&mut world)[1], limits::UDP_SESSIONS_MAX as u64);
 }
 
 #[test]
@@ -207,7 +206,7 @@ fn a_full_table_gives_up_its_idlest_session_at_the_server() {
         }
     }
     world.run(SECOND);
-    assert_eq!(sessions(&world)[0], limits::UDP_SESSIONS_MAX as u64);
+    assert_eq!(sessions(&mut world)[0], limits::UDP_SESSIONS_MAX as u64);
     assert_eq!(world.server().request_of(idlest), None);
     assert_eq!(world.client().request_of(idlest), None);
     assert_eq!(world.server().endings(), [&Ending::Idle]);

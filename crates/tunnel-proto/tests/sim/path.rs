@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use sim::LinkConfig;
-use tunnel_proto::{Action, DropReason};
+use tunnel_proto::{ClientAction, DropReason, ServerAction};
 
 use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World};
 
@@ -22,7 +22,7 @@ fn link() -> LinkConfig {
 fn lost(world: &mut World) -> usize {
     world
         .client()
-        .count(|action| matches!(action, Action::Lost { .. }))
+        .count(|action| matches!(action, ClientAction::Lost { .. }))
 }
 
 /// Sends a payload every two milliseconds.
@@ -105,6 +105,6 @@ fn sessions_move_with_their_client_to_another_address() {
     assert!(lost_on_the_way <= 20, "{lost_on_the_way} lost");
     assert_eq!(world.server().engine.peers()[0].remote, outside);
     assert_eq!(lost(&mut world), 0);
-    let opened = |action: &Action| matches!(action, Action::Open { .. });
+    let opened = |action: &ServerAction| matches!(action, ServerAction::Open { .. });
     assert_eq!(world.server().count(opened), 1);
 }

@@ -12,7 +12,7 @@ use sim::LinkConfig;
 use tunnel_proto::{DropReason, EngineConfig, Target};
 
 use crate::support::packets::{udp, unfinished};
-use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World, user};
+use crate::support::{DELAY, End, MILLISECOND, SECOND, Setup, Way, World, user};
 
 const LATENCY: Duration = Duration::from_millis(40);
 
@@ -345,7 +345,9 @@ fn urgent_ip_packets_are_repaired_and_others_are_not() {
         world.serve_ip(&["10.9.0.0/24"], &["0.0.0.0/0"], false);
         world.client = world.add_ip_client(1, 7);
         let client = world.client;
-        world.run_until(20 * SECOND, |world| world.tunnel(client).assignment().is_some());
+        world.run_until(20 * SECOND, |world| {
+            world.client_at(client).assignment().is_some()
+        });
         let mut packet = udp("10.9.0.2", "198.51.100.9", 200);
         packet[1] = traffic_class;
         packet[10..12].fill(0);

@@ -1,7 +1,7 @@
 //! Payloads of every size: whole, split, or dropped and counted where the peer or the settings do not split.
 
 use sim::LinkConfig;
-use tunnel_proto::{Action, DropReason, EngineConfig, Oversize};
+use tunnel_proto::{ClientAction, DropReason, EngineConfig, Oversize};
 
 use crate::support::{MILLISECOND, SECOND, Setup, Way, World};
 
@@ -88,7 +88,7 @@ fn a_server_that_does_not_split_gets_fragments_only_before_it_has_said_so() {
     world.send("echo", session, &[1_500, 100]);
     world.run(SECOND);
     assert_eq!(world.server().egress_drops(DropReason::UnknownContext), 2);
-    let established = |action: &Action| matches!(action, Action::Established { .. });
+    let established = |action: &ClientAction| matches!(action, ClientAction::Established { .. });
     assert_eq!(world.client().count(established), 1);
     world.send("echo", session, &[1_500, 100]);
     world.run(SECOND);

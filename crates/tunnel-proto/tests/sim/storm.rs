@@ -89,7 +89,7 @@ fn the_laws_hold_through_random_trouble_and_it_passes() {
         world.damage.corrupt = 0.0;
         // Longer than the idle timeout of QUIC: whatever is dead has been found so.
         world.run(60 * SECOND);
-        assert!(world.client().up);
+        assert!(world.client().data.up);
         for session in sessions.into_iter().filter(|session| session % 4 == 0) {
             let before = world.book.count(session, Way::Down);
             world.send("echo", session, &[1_400; 5]);
@@ -97,8 +97,7 @@ fn the_laws_hold_through_random_trouble_and_it_passes() {
             assert_eq!(world.book.count(session, Way::Down) - before, 5);
         }
         for end in [world.server, world.client] {
-            let engine = &world.tunnel_ref(end).engine;
-            assert_eq!((engine.ingress_waiting(), engine.egress_waiting()), (0, 0));
+            assert_eq!(world.tunnel(end).waiting(), (0, 0));
         }
     });
 }

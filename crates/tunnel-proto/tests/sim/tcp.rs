@@ -4,7 +4,7 @@ use quic::limits as quic_limits;
 use sim::{LinkConfig, for_each_seed};
 use tunnel_proto::{Ending, ProxyError};
 
-use crate::support::{DELAY, MILLISECOND, RESET_KEY, SECOND, Script, Setup, Way, World};
+use crate::support::{DELAY, End, MILLISECOND, RESET_KEY, SECOND, Script, Setup, Way, World};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -205,7 +205,7 @@ fn connections_wait_for_the_tunnel_and_end_with_it() {
     world.send("echo", poke, &[100]);
     world.run(SECOND);
     assert!(world.client().endings().contains(&&Ending::ConnectionLost));
-    assert!(world.client().up);
+    assert!(world.client().data.up);
 }
 
 #[test]

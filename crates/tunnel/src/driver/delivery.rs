@@ -11,8 +11,8 @@ use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, route_mtu};
 use quic::Path;
 use tunnel_proto::{Account, Deliver, DropReason, RequestId};
 
-use super::Parcel;
-use super::ip::end::TunEnd;
+use super::neighbours::Segment;
+use super::tun::end::TunEnd;
 use crate::limits;
 
 /// IP and UDP headers, in bytes.
@@ -41,7 +41,7 @@ pub(super) struct Delivery {
     /// Where packets of IP sessions go.
     pub(super) tun: Option<TunEnd>,
     /// Received segments that belong to other shards.
-    pub(super) foreign: Vec<(u8, Parcel)>,
+    pub(super) foreign: Vec<(u8, Segment)>,
 }
 
 impl Deliver for Delivery {
@@ -82,7 +82,7 @@ impl Deliver for Delivery {
 
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
         let bytes = BytesMut::from(segment);
-        self.foreign.push((shard, Parcel::Segment { path, ecn, bytes }));
+        self.foreign.push((shard, Segment { path, ecn, bytes }));
     }
 }
 

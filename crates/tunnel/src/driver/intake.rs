@@ -11,16 +11,19 @@ use bytes::BytesMut;
 use packet_io::DatagramSocket;
 use tunnel_proto::{DropReason, RequestId};
 
-use super::{Inner, Parcel, Shard};
+use super::client::{Client, ClientMessage};
+use super::role::Role;
+use super::server::{Server, ServerInner};
+use super::{Inner, Shard};
 use crate::limits;
 
-impl Shard {
+impl Shard<Client> {
     /// One batch of a UDP listener: every run of one source goes to its session.
     pub(super) fn receive_at_listener(&mut self, now: Instant, index: usize) {
         if self.intake_should_wait() {
             return;
         }
-        let Some(listener) = self.udp_listeners.get_mut(index) else {
+        let Some(listener) = self.role.udp_listeners.get_mut(index) else {
             return;
         };
         let Ok(count) = listener.socket.receive(&mut self.inner_batch) else {
@@ -36,7 +39,7 @@ impl Shard {
             while end < count && self.inner_batch.get(end).meta.source == source {
                 end += 1;
             }
-            let id = match self.udp_listeners[index].sessions.get(&source) {
+            let id = match self.role.udp_listeners[index].sessions.get(&source) {
                 Some(id) => *id,
                 None => self.new_session(now, index, source),
             };
@@ -51,13 +54,13 @@ impl Shard {
             if received.meta.truncated {
                 continue;
             }
-            let parcel = Parcel::Datagrams {
+            let message = ClientMessage::Datagrams {
                 listener: index,
                 source: received.meta.source,
                 bytes: BytesMut::from(received.payload),
                 segment_size: received.meta.segment_size,
             };
-            if !self.neighbours.hand_over(sibling, parcel) {
+            if !self.neighbours.hand_over(sibling, message) {
                 let datagrams = received.meta.segments() as u64;
                 let ingress = &mut self.engine.ledger().ingress;
                 ingress.accepted += datagrams;
@@ -75,7 +78,7 @@ impl Shard {
         bytes: &[u8],
         segment_size: usize,
     ) {
-        let Some(listener) = self.udp_listeners.get(index) else {
+        let Some(listener) = self.role.udp_listeners.get(index) else {
             return;
         };
         let id = match listener.sessions.get(&source) {
@@ -85,13 +88,15 @@ impl Shard {
         self.engine
             .send_datagrams(now, id, packet::segments(bytes, segment_size));
     }
+}
 
+impl Shard<Server> {
     /// One batch of a target's answers.
     pub(super) fn receive_upstream(&mut self, now: Instant, id: RequestId) {
         if self.intake_should_wait() {
             return;
         }
-        let Some(Some(Inner::Upstream(socket))) = self.inner.get_mut(id.index()) else {
+        let Some(Some(Inner::Role(ServerInner::Upstream(socket)))) = self.inner.get_mut(id.index()) else {
             return;
         };
         // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
@@ -99,7 +104,9 @@ impl Shard {
             self.take_in(now, id, 0..count);
         }
     }
+}
 
+impl<R: Role> Shard<R> {
     /// Whether what has come already should leave first.
     pub(super) fn intake_should_wait(&self) -> bool {
         self.more_to_send && self.engine.queue_is_long()

@@ -3,97 +3,94 @@
 //! It is the exception on every path: a shard that gets what belongs to another gives it away here, and drops it where
 //! the other one does not keep up. With one shard there is nobody, and nothing costs anything.
 
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use bytes::BytesMut;
 use packet::Ecn;
-use packet_io::{VNET_HEADER_BYTES, Waker};
+use packet_io::Waker;
 use quic::Path;
-use tunnel_proto::Owner;
 
 use crate::limits;
 use crate::snapshot::HandoverCounters;
 
-/// One thing that is handed over.
-pub(super) enum Parcel {
-    /// A received segment whose connection ID names the other shard.
-    Segment { path: Path, ecn: Ecn, bytes: BytesMut },
-    /// Datagrams of one source at a client's listener, from a shard whose stripe is down: all of `segment_size` bytes
-    /// but the last.
-    Datagrams {
-        listener: usize,
-        source: SocketAddr,
-        bytes: BytesMut,
-        segment_size: usize,
-    },
-    /// A packet of the TUN device for a client whose session is on the other shard.
-    Packet {
-        header: [u8; VNET_HEADER_BYTES],
-        bytes: BytesMut,
-    },
-    /// A client has started anew: sessions of its earlier runs are dead.
-    OlderRuns { owner: Owner },
-    /// A connection to a client's TCP listener, from a shard whose stripe is down.
-    Connection { listener: usize, stream: TcpStream },
-    /// A sibling's connection is lost, so perhaps all are.
-    Doubt,
+/// What it holds in the queue, in bytes.
+pub(super) trait Cost {
+    fn bytes(&self) -> usize;
 }
 
-impl Parcel {
-    /// What it holds in the queue, in bytes.
-    fn cost(&self) -> usize {
+/// A received segment whose connection ID names another shard.
+pub(super) struct Segment {
+    pub(super) path: Path,
+    pub(super) ecn: Ecn,
+    pub(super) bytes: BytesMut,
+}
+
+/// One thing that is handed over; `M` is what only shards of one role do.
+pub(super) enum Message<M> {
+    Segment(Segment),
+    Role(M),
+}
+
+impl<M: Cost> Cost for Message<M> {
+    fn bytes(&self) -> usize {
         match self {
-            Self::Segment { bytes, .. } | Self::Datagrams { bytes, .. } | Self::Packet { bytes, .. } => {
-                bytes.len()
-            }
-            Self::Connection { .. } | Self::OlderRuns { .. } | Self::Doubt => 0,
+            Self::Segment(segment) => segment.bytes.len(),
+            Self::Role(message) => message.bytes(),
         }
     }
 }
 
 /// The way to one shard.
-#[derive(Clone)]
-struct Door {
-    parcels: SyncSender<Parcel>,
+struct Inbox<M> {
+    messages: SyncSender<Message<M>>,
     waiting_bytes: Arc<AtomicUsize>,
     waker: Waker,
 }
 
-/// One shard's queue, and the doors of all.
-pub(super) struct Neighbours {
+impl<M> Clone for Inbox<M> {
+    fn clone(&self) -> Self {
+        Self {
+            messages: self.messages.clone(),
+            waiting_bytes: Arc::clone(&self.waiting_bytes),
+            waker: self.waker.clone(),
+        }
+    }
+}
+
+/// One shard's queue, and the ways to all.
+pub(super) struct Neighbours<M> {
     own: usize,
-    parcels: Receiver<Parcel>,
-    doors: Vec<Door>,
+    messages: Receiver<Message<M>>,
+    inboxes: Vec<Inbox<M>>,
     /// Shards that have been given something and not been woken, one bit each.
-    unrung: u32,
+    unwoken: u32,
     /// Shards that are not ready to end, one bit each, shared by all.
     busy: Arc<AtomicU32>,
     counters: HandoverCounters,
 }
 
-impl Neighbours {
+impl<M: Cost> Neighbours<M> {
     /// The queues of a process whose shards are woken by these, in their order.
     pub(super) fn new(wakers: &[Waker]) -> Vec<Self> {
-        let mut doors = Vec::with_capacity(wakers.len());
+        let mut inboxes = Vec::with_capacity(wakers.len());
         let mut receivers = Vec::with_capacity(wakers.len());
         for waker in wakers {
-            let (parcels, receiver) = mpsc::sync_channel(limits::HANDOVER_PARCELS_MAX);
+            let (messages, receiver) = mpsc::sync_channel(limits::HANDOVER_MESSAGES_MAX);
             receivers.push(receiver);
-            doors.push(Door {
-                parcels,
+            inboxes.push(Inbox {
+                messages,
                 waiting_bytes: Arc::default(),
                 waker: waker.clone(),
             });
         }
         let busy = Arc::new(AtomicU32::new(u32::MAX >> (u32::BITS as usize - wakers.len())));
-        let neighbours = receivers.into_iter().enumerate().map(|(own, parcels)| Self {
+        let neighbours = receivers.into_iter().enumerate().map(|(own, messages)| Self {
             own,
-            parcels,
-            doors: doors.clone(),
-            unrung: 0,
+            messages,
+            inboxes: inboxes.clone(),
+            unwoken: 0,
             busy: Arc::clone(&busy),
             counters: HandoverCounters::default(),
         });
@@ -105,20 +102,30 @@ impl Neighbours {
         self.own
     }
 
-    /// Gives a parcel to a shard, which [`Neighbours::ring`] wakes. Whether there was room; else it is gone.
-    pub(super) fn hand_over(&mut self, shard: usize, parcel: Parcel) -> bool {
-        let Some(door) = self.doors.get(shard).filter(|_| shard != self.own) else {
+    /// Gives what only this role knows to a shard, which [`Neighbours::wake_others`] wakes. Whether there was room; else it
+    /// is gone.
+    pub(super) fn hand_over(&mut self, shard: usize, message: M) -> bool {
+        self.give(shard, Message::Role(message))
+    }
+
+    /// Gives a received segment to its shard; it is gone where there is no room.
+    pub(super) fn hand_over_segment(&mut self, shard: usize, segment: Segment) {
+        self.give(shard, Message::Segment(segment));
+    }
+
+    fn give(&mut self, shard: usize, message: Message<M>) -> bool {
+        let Some(inbox) = self.inboxes.get(shard).filter(|_| shard != self.own) else {
             self.counters.dropped += 1;
             return false;
         };
-        let cost = parcel.cost();
-        let before = door.waiting_bytes.fetch_add(cost, Ordering::Relaxed);
-        if before + cost <= limits::HANDOVER_BYTES_MAX && door.parcels.try_send(parcel).is_ok() {
-            self.unrung |= 1 << shard;
+        let cost = message.bytes();
+        let before = inbox.waiting_bytes.fetch_add(cost, Ordering::Relaxed);
+        if before + cost <= limits::HANDOVER_BYTES_MAX && inbox.messages.try_send(message).is_ok() {
+            self.unwoken |= 1 << shard;
             self.counters.given += 1;
             return true;
         }
-        door.waiting_bytes.fetch_sub(cost, Ordering::Relaxed);
+        inbox.waiting_bytes.fetch_sub(cost, Ordering::Relaxed);
         self.counters.dropped += 1;
         false
     }
@@ -130,45 +137,37 @@ impl Neighbours {
         let before = self.busy.fetch_and(!own, Ordering::Relaxed);
         if before == own {
             // It was the last one, for which the others wait.
-            self.unrung = (u32::MAX >> (u32::BITS as usize - self.doors.len())) & !own;
-            self.ring();
+            self.unwoken = (u32::MAX >> (u32::BITS as usize - self.inboxes.len())) & !own;
+            self.wake_others();
         }
         before & !own == 0
     }
 
-    /// Tells all other shards that their connections may be forgotten.
-    pub(super) fn raise_doubt(&mut self) {
+    /// Gives every other shard a message.
+    pub(super) fn tell_all(&mut self, message: impl Fn() -> M) {
         let own = self.own;
-        for shard in (0..self.doors.len()).filter(|shard| *shard != own) {
-            self.hand_over(shard, Parcel::Doubt);
-        }
-    }
-
-    /// Gives every other shard a parcel.
-    pub(super) fn tell_all(&mut self, parcel: impl Fn() -> Parcel) {
-        let own = self.own;
-        for shard in (0..self.doors.len()).filter(|shard| *shard != own) {
-            self.hand_over(shard, parcel());
+        for shard in (0..self.inboxes.len()).filter(|shard| *shard != own) {
+            self.hand_over(shard, message());
         }
     }
 
     /// Wakes the shards that were given something.
-    pub(super) fn ring(&mut self) {
-        while self.unrung != 0 {
-            let shard = self.unrung.trailing_zeros() as usize;
-            self.unrung &= self.unrung - 1;
-            self.doors[shard].waker.wake();
+    pub(super) fn wake_others(&mut self) {
+        while self.unwoken != 0 {
+            let shard = self.unwoken.trailing_zeros() as usize;
+            self.unwoken &= self.unwoken - 1;
+            self.inboxes[shard].waker.wake();
         }
     }
 
-    /// The next parcel from others.
-    pub(super) fn take(&mut self) -> Option<Parcel> {
-        let parcel = self.parcels.try_recv().ok()?;
-        self.doors[self.own]
+    /// The next message from others.
+    pub(super) fn take(&mut self) -> Option<Message<M>> {
+        let message = self.messages.try_recv().ok()?;
+        self.inboxes[self.own]
             .waiting_bytes
-            .fetch_sub(parcel.cost(), Ordering::Relaxed);
+            .fetch_sub(message.bytes(), Ordering::Relaxed);
         self.counters.taken += 1;
-        Some(parcel)
+        Some(message)
     }
 
     pub(super) fn counters(&self) -> HandoverCounters {
@@ -184,26 +183,26 @@ mod tests {
 
     use super::*;
 
-    fn neighbours(count: usize) -> Vec<Neighbours> {
+    /// Bytes that somebody else may use.
+    struct Blob(usize);
+
+    impl Cost for Blob {
+        fn bytes(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn neighbours(count: usize) -> Vec<Neighbours<Blob>> {
         let poller = Poller::new().unwrap();
         let wakers: Vec<_> = (0..count).map(|_| Waker::new(&poller, 0).unwrap()).collect();
         Neighbours::new(&wakers)
     }
 
-    fn datagrams(length: usize) -> Parcel {
-        Parcel::Datagrams {
-            listener: 0,
-            source: SocketAddr::from(([127, 0, 0, 1], 1)),
-            bytes: BytesMut::zeroed(length),
-            segment_size: length,
-        }
-    }
-
     #[test]
     fn what_one_shard_gives_another_one_takes_once() {
         let mut shards = neighbours(2);
-        assert!(shards[0].hand_over(1, datagrams(10)));
-        shards[0].ring();
+        assert!(shards[0].hand_over(1, Blob(10)));
+        shards[0].wake_others();
         assert!(shards[0].take().is_none());
         assert!(shards[1].take().is_some());
         assert!(shards[1].take().is_none());
@@ -214,14 +213,14 @@ mod tests {
     fn a_shard_that_does_not_keep_up_is_given_no_more_than_its_bounds() {
         let mut shards = neighbours(2);
         let half = limits::HANDOVER_BYTES_MAX / 2;
-        assert!(shards[0].hand_over(1, datagrams(half)));
-        assert!(shards[0].hand_over(1, datagrams(half)));
-        assert!(!shards[0].hand_over(1, datagrams(1)));
+        assert!(shards[0].hand_over(1, Blob(half)));
+        assert!(shards[0].hand_over(1, Blob(half)));
+        assert!(!shards[0].hand_over(1, Blob(1)));
         assert!(shards[1].take().is_some());
-        for _ in 1..limits::HANDOVER_PARCELS_MAX {
-            assert!(shards[0].hand_over(1, datagrams(0)));
+        for _ in 1..limits::HANDOVER_MESSAGES_MAX {
+            assert!(shards[0].hand_over(1, Blob(0)));
         }
-        assert!(!shards[0].hand_over(1, datagrams(0)));
+        assert!(!shards[0].hand_over(1, Blob(0)));
         assert_eq!(shards[0].counters().dropped, 2);
     }
 
@@ -239,8 +238,8 @@ mod tests {
     #[test]
     fn nothing_is_given_to_oneself_or_to_a_shard_that_does_not_exist() {
         let mut shards = neighbours(1);
-        assert!(!shards[0].hand_over(0, datagrams(1)));
-        assert!(!shards[0].hand_over(1, datagrams(1)));
+        assert!(!shards[0].hand_over(0, Blob(1)));
+        assert!(!shards[0].hand_over(1, Blob(1)));
         assert_eq!(shards[0].counters().dropped, 2);
     }
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Instant;
 
-use bytes::BytesMut;
-use packet::Ecn;
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, ReceiveBatch, SocketOptions, UdpSocket};
 use quic::{Outbox, Path};
 
-use super::{Role, Shard, Token, report};
+use super::neighbours::Segment;
+use super::role::Role;
+use super::{PollToken, Shard, report};
 use crate::config::CommonConfig;
 use crate::limits;
 use crate::snapshot::IoCounters;
@@ -54,7 +54,7 @@ impl Outer {
     /// Puts a socket in place of the present one, whose unsent trains are of no use any more.
     pub(super) fn replace(&mut self, socket: UdpSocket, poller: &Poller) -> io::Result<()> {
         self.close();
-        poller.add(&socket, Token::Outer.encode(), Interest::READABLE)?;
+        poller.add(&socket, PollToken::Outer.encode(), Interest::READABLE)?;
         self.socket = Some(socket);
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Outer {
         if outcome.blocked {
             self.blocked = true;
             // It is watched since it was put in place.
-            let _ = poller.modify(socket, Token::Outer.encode(), Interest::BOTH);
+            let _ = poller.modify(socket, PollToken::Outer.encode(), Interest::BOTH);
         } else {
             // Whatever is left then can never be sent.
             self.outbox.release(usize::MAX);
@@ -127,37 +127,37 @@ impl Outer {
     fn unblock(&mut self, poller: &Poller) {
         if let Some(socket) = self.socket.as_ref().filter(|_| self.blocked) {
             self.blocked = false;
-            let _ = poller.modify(socket, Token::Outer.encode(), Interest::READABLE);
+            let _ = poller.modify(socket, PollToken::Outer.encode(), Interest::READABLE);
         }
     }
 }
 
-impl Shard {
+impl<R: Role> Shard<R> {
     pub(super) fn outer_ready(&mut self, now: Instant, event: Ready) {
         if event.writable {
-            self.outer.unblock(&self.poller);
-            self.outer.send(&self.poller);
+            self.io.outer.unblock(&self.io.poller);
+            self.io.outer.send(&self.io.poller);
         }
         if !event.readable {
             return;
         }
-        let Some(socket) = &mut self.outer.socket else {
+        let Some(socket) = &mut self.io.outer.socket else {
             return;
         };
-        match socket.receive(&mut self.outer.batch) {
+        match socket.receive(&mut self.io.outer.batch) {
             Ok(0) => {}
             Ok(count) => {
-                self.outer.heard = Some(now);
+                self.io.outer.heard = Some(now);
                 (0..count).for_each(|index| self.take_outer(now, index));
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => self.server_port_is_closed(now),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => R::port_is_closed(self, now),
             Err(_) => {}
         }
     }
 
     /// One message of the outer batch; what it holds for inner sockets leaves in bursts that receivers can take.
     fn take_outer(&mut self, now: Instant, index: usize) {
-        let outer = &mut self.outer;
+        let outer = &mut self.io.outer;
         let (meta, data) = outer.batch.take(index);
         if meta.truncated {
             return;
@@ -185,15 +185,16 @@ impl Shard {
 
     /// Segments whose connection ID names another shard go there.
     fn hand_over_segments(&mut self) {
-        for (shard, parcel) in self.delivery.foreign.drain(..) {
-            self.neighbours.hand_over(usize::from(shard), parcel);
+        for (shard, segment) in self.delivery.foreign.drain(..) {
+            self.neighbours.hand_over_segment(usize::from(shard), segment);
         }
     }
 
     /// A segment of a connection of this shard that another one received.
-    pub(super) fn take_segment(&mut self, now: Instant, path: Path, ecn: Ecn, bytes: BytesMut) {
-        self.outer.heard = Some(now);
-        let (delivery, outbox) = (&mut self.delivery, &mut self.outer.outbox);
+    pub(super) fn take_segment(&mut self, now: Instant, segment: Segment) {
+        let Segment { path, ecn, bytes } = segment;
+        self.io.outer.heard = Some(now);
+        let (delivery, outbox) = (&mut self.delivery, &mut self.io.outer.outbox);
         self.engine
             .handle_outer(now, path, ecn, bytes, 0, delivery, outbox);
         if self.delivery.is_full() {
@@ -203,31 +204,17 @@ impl Shard {
 
     /// Sends what QUIC has; whether there is more than one turn should send.
     pub(super) fn flush_outer(&mut self, now: Instant) -> bool {
-        if self.outer.is_blocked() {
-            self.outer.send(&self.poller);
+        if self.io.outer.is_blocked() {
+            self.io.outer.send(&self.io.poller);
             return false;
         }
         for _ in 0..limits::FLUSHES_PER_TURN {
-            let more = self.engine.flush(now, &mut self.outer.outbox);
-            self.outer.send(&self.poller);
-            if !more || self.outer.is_blocked() {
+            let more = self.engine.flush(now, &mut self.io.outer.outbox);
+            self.io.outer.send(&self.io.poller);
+            if !more || self.io.outer.is_blocked() {
                 return false;
             }
         }
         true
-    }
-
-    /// ICMP says that nobody listens at the server's port.
-    fn server_port_is_closed(&mut self, now: Instant) {
-        let silent = self
-            .outer
-            .heard
-            .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
-        if let Role::Client(client) = &mut self.role
-            && (silent || !client.is_up())
-        {
-            client.set_reason("nothing listens on its port");
-            self.engine.disconnect(now);
-        }
     }
 }

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use packet_io::Interest;
 use rustix::buffer::spare_capacity;
 use rustix::net::sockopt;
-use tunnel_proto::{Body, Engine, RequestId};
+use tunnel_proto::{Body, Engine, RequestId, Role};
 
 use crate::limits;
 use crate::snapshot::TcpCounters;
@@ -88,7 +88,12 @@ impl Relay {
     }
 
     /// Moves what can be moved, both ways.
-    pub(super) fn step(&mut self, id: RequestId, engine: &mut Engine, counters: &mut TcpCounters) -> Step {
+    pub(super) fn step(
+        &mut self,
+        id: RequestId,
+        engine: &mut Engine<impl Role>,
+        counters: &mut TcpCounters,
+    ) -> Step {
         if !self.open {
             return Step::Wait;
         }
@@ -111,7 +116,12 @@ impl Relay {
     }
 
     /// From the tunnel to the local connection.
-    fn step_out(&mut self, id: RequestId, engine: &mut Engine, counters: &mut TcpCounters) -> Step {
+    fn step_out(
+        &mut self,
+        id: RequestId,
+        engine: &mut Engine<impl Role>,
+        counters: &mut TcpCounters,
+    ) -> Step {
         let mut moved = 0;
         while moved < limits::TCP_WRITE_BYTES {
             if self.outbound.is_empty() {
@@ -184,7 +194,7 @@ impl Relay {
     }
 
     /// From the local connection to the tunnel.
-    fn step_in(&mut self, id: RequestId, engine: &mut Engine, counters: &mut TcpCounters) -> Step {
+    fn step_in(&mut self, id: RequestId, engine: &mut Engine<impl Role>, counters: &mut TcpCounters) -> Step {
         let mut moved = 0;
         while self.body_writable && !self.read_closed {
             if moved >= limits::TCP_WRITE_BYTES {

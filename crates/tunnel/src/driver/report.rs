@@ -2,8 +2,9 @@
 
 use packet_io::{DatagramSocket, IoStats};
 
-use super::{Inner, Role, Shard};
-use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, StripeSnapshot, TunSnapshot};
+use super::Shard;
+use super::role::Role;
+use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, TunSnapshot};
 
 pub(super) fn io_counters(stats: &IoStats) -> IoCounters {
     IoCounters {
@@ -25,21 +26,9 @@ pub(super) fn io_counters(stats: &IoStats) -> IoCounters {
     }
 }
 
-impl Shard {
+impl<R: Role> Shard<R> {
     pub(super) fn snapshot(&mut self) -> Snapshot {
-        let mut inner_io = self.inner_io_past;
-        let upstreams = self.inner.iter_mut().flatten().filter_map(|inner| match inner {
-            Inner::Upstream(socket) => Some(socket.as_mut()),
-            _ => None,
-        });
-        for socket in upstreams.chain(self.udp_listeners.iter_mut().map(|listener| &mut listener.socket)) {
-            // A number that is a little old is better than none.
-            let _ = socket.refresh_kernel_drops();
-            let mut counters = io_counters(socket.stats());
-            counters.receive_buffer_wanted = socket.grants().receive.wanted;
-            counters.receive_buffer_obtained = socket.grants().receive.obtained;
-            inner_io += counters;
-        }
+        let inner_io = self.inner_io();
         let [sessions, connections] = self.engine.gauges();
         let (ingress_waiting, egress_waiting) = (self.engine.ingress_waiting(), self.engine.egress_waiting());
         let ledger = *self.engine.ledger();
@@ -47,80 +36,71 @@ impl Shard {
         let quic = self.engine.quic_totals();
         let peers = self.engine.peers();
         let state = self.state_name().to_owned();
-        let local = self.outer.socket().and_then(|socket| socket.local_addr().ok());
-        let (role, stripe, (server_shard, stripe_reconnects)) = match &self.role {
-            Role::Server(_) => ("server", None, (None, 0)),
-            Role::Client(client) => {
-                let peer = peers.first().filter(|_| client.is_up());
-                let stripe = peer.map(|peer| StripeSnapshot {
-                    rtt_ms: peer.rtt_ms,
-                    congestion_window_bytes: peer.congestion_window_bytes,
-                    path_mtu: peer.path_mtu,
-                });
-                ("client", stripe, client.whereabouts())
-            }
-        };
-        let shard = ShardSnapshot {
+        let local = self.io.outer.socket().and_then(|socket| socket.local_addr().ok());
+        let mut own = ShardSnapshot {
             index: self.neighbours.own(),
             state: state.clone(),
             local,
-            server_shard,
-            stripe,
-            reconnects: stripe_reconnects,
             connections: gauge(connections),
             udp_sessions: gauge(sessions),
-            tcp_connections: gauge((self.tcp.open, self.tcp.total)),
+            tcp_connections: gauge((self.io.tcp.open, self.io.tcp.total)),
             datagrams_sent: quic.datagrams_sent,
             datagrams_received: quic.datagrams_received,
             handover: self.neighbours.counters(),
+            ..ShardSnapshot::default()
         };
-        Snapshot {
-            role: role.to_owned(),
+        let mut snapshot = Snapshot {
+            role: R::NAME.to_owned(),
             pid: std::process::id(),
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            uptime_seconds: self.io.started.elapsed().as_secs_f64(),
             state,
             local,
             ingress: ledger.ingress.snapshot(ingress_waiting),
             egress: ledger.egress.snapshot(egress_waiting),
             quic,
             tun: self.tun_snapshot(),
-            outer_io: self.outer.counters(),
+            outer_io: self.io.outer.counters(),
             inner_io,
-            tcp: self.tcp,
+            tcp: self.io.tcp,
             udp_sessions: gauge(sessions),
             connections: gauge(connections),
-            refused_requests: self.engine.refused_requests(),
-            reconnects: self.reconnects,
             peers,
-            shards: vec![shard],
-        }
+            ..Snapshot::default()
+        };
+        R::complete(self, &mut snapshot, &mut own);
+        snapshot.shards.push(own);
+        snapshot
     }
 
+    /// All inner UDP sockets together, those that are closed included.
+    fn inner_io(&mut self) -> IoCounters {
+        let mut sum = self.io.inner_io_past;
+        R::for_each_inner_socket(self, |socket| {
+            // A number that is a little old is better than none.
+            let _ = socket.refresh_kernel_drops();
+            let mut counters = io_counters(socket.stats());
+            counters.receive_buffer_wanted = socket.grants().receive.wanted;
+            counters.receive_buffer_obtained = socket.grants().receive.obtained;
+            sum += counters;
+        });
+        sum
+    }
+
+    /// What the engine and the device's queue say; name, MTU and leases are the role's to enter.
     fn tun_snapshot(&self) -> Option<TunSnapshot> {
         let end = self.delivery.tun.as_ref()?;
-        let (name, mtu) = match &self.role {
-            Role::Server(server) => server.ip.as_ref()?.device(),
-            Role::Client(client) => client.ip.as_ref()?.device(),
-        };
-        let (leases, leases_kept) = match &self.role {
-            Role::Server(server) => server.ip.as_ref()?.leases(),
-            Role::Client(_) => (Gauge::default(), 0),
-        };
         Some(TunSnapshot {
-            name,
-            mtu,
             sessions: self.engine.ip_sessions() as u64,
-            leases,
-            leases_kept,
             io: end.counters(),
+            ..TunSnapshot::default()
         })
     }
 
     fn state_name(&self) -> &'static str {
-        match &self.role {
-            _ if self.drain_until.is_some() => "draining",
-            Role::Server(_) => "listening",
-            Role::Client(client) => client.state_name(),
+        if self.drain_until.is_some() {
+            "draining"
+        } else {
+            self.role.state_name()
         }
     }
 }

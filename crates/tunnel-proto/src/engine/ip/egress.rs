@@ -3,18 +3,15 @@
 use std::time::Instant;
 
 use packet::checksum::ChecksumState;
-use packet::icmp::{self, Unreachable};
-use packet::ip::{IpVersion, IpView, flow_key};
+use packet::ip::{IpVersion, IpView};
 use packet::mss::clamp_mss;
-use packet::vnet::VnetHeader;
 
-use super::{is_confined, is_congestion_controlled, is_syn, port_of};
+use super::{is_confined, is_syn};
 use crate::drops::DropReason;
-use crate::engine::queue::FlowId;
 use crate::engine::request::{Kind, RequestId};
-use crate::engine::{Deliver, State};
+use crate::engine::{Deliver, Role, State};
 
-impl State {
+impl<R: Role> State<R> {
     /// One packet of the session `id`; it is counted as accepted already.
     pub(in crate::engine) fn take_packet(
         &mut self,
@@ -34,7 +31,7 @@ impl State {
         let packet = &packet[..view.total_bytes];
         if let Err(reason) = self.may_leave(id, &view, packet) {
             self.ledger.egress.drop(reason, 1);
-            return self.refuse_at_peer(now, id, packet, reason);
+            return R::packet_refused(self, now, id, packet, reason);
         }
         if is_syn(&view, packet) {
             let mtu = self.packet_max(id);
@@ -57,56 +54,7 @@ impl State {
         if is_confined(view.destination) || view.source_routed {
             return Err(DropReason::PolicyDenied);
         }
-        let Some(service) = &self.ip.service else {
-            if is_confined(view.source) || !session.routes.allows(view.source, view.protocol) {
-                return Err(DropReason::SourceSpoofed);
-            }
-            return if session.is_of_client(view.destination) {
-                Ok(())
-            } else {
-                Err(DropReason::NoRoute)
-            };
-        };
-        if !session.is_of_client(view.source) {
-            return Err(DropReason::SourceSpoofed);
-        }
-        let to = (view.destination, port_of(view, packet).unwrap_or(0));
-        if session.allowed_last != Some(to) {
-            service.admits(to.0, to.1, view.protocol)?;
-            session.allowed_last = Some(to);
-        }
-        Ok(())
-    }
-
-    /// A server tells a client why its packet goes no further.
-    fn refuse_at_peer(&mut self, now: Instant, id: RequestId, packet: &[u8], reason: DropReason) {
-        let (why, Some(service)) = (reason, &self.ip.service) else {
-            return;
-        };
-        let why = match why {
-            DropReason::NoRoute => Unreachable::NoRoute,
-            DropReason::PolicyDenied => Unreachable::Prohibited,
-            _ => return,
-        };
-        let is_ipv4 = packet[0] >> 4 == 4;
-        let Some(from) = service.own_address(is_ipv4) else {
-            return;
-        };
-        if !self.ip.bucket.take(now) {
-            return;
-        }
-        let Some(mut answer) = icmp::unreachable(packet, why, from) else {
-            return;
-        };
-        let Ok(view) = IpView::parse(&answer) else {
-            return;
-        };
-        let flow = FlowId {
-            hash: flow_key(&view, &answer).hash(self.ip.flow_seed),
-            is_controlled: is_congestion_controlled(view.protocol),
-        };
-        // It is only an answer: where it does not fit, the packet was dropped in silence.
-        let _ = self.enqueue_packet(now, id, flow, &VnetHeader::default(), &view, &mut answer);
+        self.role.may_leave(session, view, packet)
     }
 }
 

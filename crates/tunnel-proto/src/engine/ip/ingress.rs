@@ -8,7 +8,6 @@ use ::repair::Field;
 use bytes::BytesMut;
 use masque::datagram;
 use masque::ip::PACKET_CONTEXT_ID;
-use masque::split::{HEADER_BYTES as SPLIT_HEADER_BYTES, Splitter};
 use packet::checksum::ChecksumState;
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, decrement_hop_limit, flow_key};
@@ -19,98 +18,68 @@ use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
 use super::session::IpSession;
 use super::{asks_for_little_delay, is_confined, is_congestion_controlled, is_syn};
 use crate::drops::DropReason;
+use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
+use crate::engine::queue_writer::{CannotSplit, QueueWriter};
 use crate::engine::repair::Repairing;
-use crate::engine::request::{Kind, Phase, RequestId};
-use crate::engine::way::{Way, append};
-use crate::engine::{Deliver, Engine, State, quarter};
+use crate::engine::request::{Kind, Request, RequestId};
+use crate::engine::{Deliver, Engine, Role, State};
 use crate::limits;
 
-/// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
-/// goes back to [`Engine::refuse_packet`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
-    /// Whose it is.
-    pub destination: IpAddr,
+/// A packet or super-packet of the TUN that is one by its headers.
+pub(in crate::engine) struct ParsedPacket {
+    pub(in crate::engine) header: VnetHeader,
+    pub(in crate::engine) view: IpView,
     /// The same for all packets of a flow.
-    pub flow: u64,
+    pub(in crate::engine) flow: u64,
 }
 
-impl Engine {
-    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
-    ///
-    /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`. A server without a
-    /// session for the destination gives it back untouched and uncounted.
-    pub fn send_packet(
+impl<R: Role> Engine<R> {
+    /// A packet whose session is here.
+    pub(in crate::engine) fn send_packet_of(
         &mut self,
         now: Instant,
-        header: &[u8; VNET_HEADER_BYTES],
+        id: RequestId,
+        parsed: &ParsedPacket,
         packet: &mut [u8],
         deliver: &mut impl Deliver,
-    ) -> Option<Elsewhere> {
-        let (Ok(header), Ok(view)) = (VnetHeader::decode(header), IpView::parse(packet)) else {
-            let ingress = &mut self.state.ledger.ingress;
-            ingress.accepted += 1;
-            ingress.drop(DropReason::Malformed, 1);
-            return None;
-        };
-        let flow = flow_key(&view, packet).hash(self.state.ip.flow_seed);
-        let Some(id) = self.state.ip.session_for(view.destination) else {
-            if self.state.ip.service.is_some() && !is_confined(view.destination) {
-                return Some(Elsewhere {
-                    destination: view.destination,
-                    flow,
-                });
-            }
-            let reason = if is_confined(view.destination) {
-                DropReason::PolicyDenied
-            } else {
-                DropReason::NoTunnel
-            };
-            self.state.drop_super_packet(&header, packet, reason);
-            return None;
-        };
-        let connection = self
-            .state
-            .requests
-            .get(id.0)
-            .and_then(|request| request.connection);
-        let connection = connection.expect("a session that takes packets has a connection");
+    ) {
+        let request = self.state.requests.get(id.0);
+        let stream = request.and_then(Request::stream);
+        let RequestStream { connection, .. } = stream.expect("a session that takes packets has a stream");
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         if let Some(peer) = self.state.peer(connection) {
             peer.datagram_max = datagram_max;
         }
-        self.state.forward(now, id, flow, &header, &view, packet, deliver);
+        self.state.forward(now, id, parsed, packet, deliver);
         self.endpoint.mark_ready(connection);
-        None
-    }
-
-    /// Nobody in the process has a session for this packet's destination: its sender is told.
-    pub fn refuse_packet(
-        &mut self,
-        now: Instant,
-        header: &[u8; VNET_HEADER_BYTES],
-        packet: &[u8],
-        deliver: &mut impl Deliver,
-    ) {
-        let header = VnetHeader::decode(header).unwrap_or_default();
-        self.state.drop_super_packet(&header, packet, DropReason::NoRoute);
-        self.state.answer(now, packet, deliver, |packet, from| {
-            icmp::unreachable(packet, Unreachable::Address, from)
-        });
-    }
-
-    /// A packet could not be given to the shard that has its destination's session.
-    pub fn drop_handed_over(&mut self, header: &[u8; VNET_HEADER_BYTES], packet: &[u8]) {
-        let header = VnetHeader::decode(header).unwrap_or_default();
-        self.state
-            .drop_super_packet(&header, packet, DropReason::QueueFull);
     }
 }
 
-impl State {
+impl<R: Role> State<R> {
+    /// Reads the headers of a packet of the TUN; without sense it is dropped and counted.
+    pub(in crate::engine) fn parse_packet(
+        &mut self,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &[u8],
+    ) -> Option<ParsedPacket> {
+        let (Ok(header), Ok(view)) = (VnetHeader::decode(header), IpView::parse(packet)) else {
+            let ingress = &mut self.ledger.ingress;
+            ingress.accepted += 1;
+            ingress.drop(DropReason::Malformed, 1);
+            return None;
+        };
+        let flow = flow_key(&view, packet).hash(self.ip.flow_seed);
+        Some(ParsedPacket { header, view, flow })
+    }
+
     /// Counts a super-packet that is given up before it is cut, as so many packets as it would have become.
-    fn drop_super_packet(&mut self, header: &VnetHeader, packet: &[u8], reason: DropReason) {
+    pub(in crate::engine) fn drop_super_packet(
+        &mut self,
+        header: &VnetHeader,
+        packet: &[u8],
+        reason: DropReason,
+    ) {
         let count = match header.gso {
             GsoType::None => 1,
             _ => packet
@@ -124,7 +93,7 @@ impl State {
     }
 
     /// Makes an ICMP answer to a packet of the TUN and gives it to the TUN, where the rate allows it.
-    fn answer(
+    pub(in crate::engine) fn answer(
         &mut self,
         now: Instant,
         packet: &[u8],
@@ -132,7 +101,7 @@ impl State {
         make: impl FnOnce(&[u8], IpAddr) -> Option<Vec<u8>>,
     ) {
         let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
-        let Some(from) = self.ip.own_address(is_ipv4, &self.requests) else {
+        let Some(from) = self.role.tun_address(is_ipv4, &self.requests) else {
             return;
         };
         if !self.ip.bucket.take(now) {
@@ -145,20 +114,15 @@ impl State {
     }
 
     /// A packet whose session is here.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what is known of one packet, and the way back"
-    )]
     fn forward(
         &mut self,
         now: Instant,
         id: RequestId,
-        flow: u64,
-        header: &VnetHeader,
-        view: &IpView,
+        parsed: &ParsedPacket,
         packet: &mut [u8],
         deliver: &mut impl Deliver,
     ) {
+        let ParsedPacket { header, view, flow } = parsed;
         if let Err(reason) = self.may_enter(id, view) {
             self.drop_super_packet(header, packet, reason);
             let why = match reason {
@@ -176,7 +140,7 @@ impl State {
             return self.answer(now, packet, deliver, icmp::time_exceeded);
         }
         let flow = FlowId {
-            hash: flow,
+            hash: *flow,
             is_controlled: is_congestion_controlled(view.protocol),
         };
         match self.enqueue_packet(now, id, flow, header, view, packet) {
@@ -200,20 +164,11 @@ impl State {
         if is_confined(view.destination) || view.source_routed {
             return Err(DropReason::PolicyDenied);
         }
-        match &self.ip.service {
-            // The destination is the client's, or the session had not been found.
-            Some(service) if is_confined(view.source) || !service.may_answer(view.source, view.protocol) => {
-                Err(DropReason::SourceSpoofed)
-            }
-            Some(_) => Ok(()),
-            None if !session.is_of_client(view.source) => Err(DropReason::SourceSpoofed),
-            None if !session.routes.allows(view.destination, view.protocol) => Err(DropReason::NoRoute),
-            None => Ok(()),
-        }
+        self.role.may_enter(session, view)
     }
 
     /// Cuts a packet of a session, which `view` is of, and queues its pieces. Nothing is counted where it is refused.
-    pub(super) fn enqueue_packet(
+    pub(in crate::engine) fn enqueue_packet(
         &mut self,
         now: Instant,
         id: RequestId,
@@ -224,83 +179,39 @@ impl State {
     ) -> Result<(), Refusal> {
         let request = self.requests.get_mut(id.0).ok_or(Refusal::Closed)?;
         request.last_active = now;
-        let (Phase::Open, Some(connection), Some(stream), Kind::Ip(session)) = (
-            request.phase,
-            request.connection,
-            request.stream,
-            &mut request.kind,
-        ) else {
+        let (Life::Open(stream), Kind::Ip(session)) = (&request.life, &mut request.kind) else {
             return Err(Refusal::Closed);
         };
-        let peer = self.peers.get_mut(connection.index()).and_then(Option::as_mut);
+        let peer = self
+            .peers
+            .get_mut(stream.connection.index())
+            .and_then(Option::as_mut);
         let peer = peer.ok_or(Refusal::Closed)?;
-        let quarter = quarter(stream);
-        let (plain, plain_bytes) = datagram::prefix(quarter, PACKET_CONTEXT_ID);
-        let (unfinished, unfinished_bytes) =
-            datagram::prefix(quarter, session.checksum.unwrap_or(PACKET_CONTEXT_ID));
-        let room = peer
-            .datagram_max
-            .saturating_sub(plain_bytes.max(unfinished_bytes));
-        let mtu = session.mtu(room);
-        let held = if header.needs_checksum {
-            ChecksumState::Partial
-        } else {
-            ChecksumState::Full
-        };
-        if is_syn(view, packet) {
-            let _ = clamp_mss(packet, mtu, held);
-        }
-        let is_urgent = asks_for_little_delay(packet);
-        let wanted = if session.checksum.is_some() {
-            ChecksumState::Partial
-        } else {
-            ChecksumState::Full
-        };
-        let mut way = Way {
+        let mut writer = QueueWriter {
             arena: &mut self.arena,
             peer,
             ingress: &mut self.ledger.ingress,
             policy: self.config.queue_policy,
             now,
-            quarter,
+            quarter: stream.quarter(),
             flow,
         };
-        match Segmenter::with_view(header, view, packet, room) {
-            Ok(segmenter) => {
-                if is_urgent
-                    && let Some(repairing) = session.repair.agreed()
-                    && way.peer.plan.is_active()
-                    && Repairing::has_room(way.peer)
-                    && repairing.fits(quarter, segmenter.segment_bytes(), way.peer.datagram_max)
-                {
-                    way.push_repairable(segmenter, repairing, self.repair.field());
+        let field = self.repair.field_if_made();
+        match writer.push_packet(session, field, header, view, packet)? {
+            Pushed::Plainly => {}
+            Pushed::WithRepair => {
+                if let Some(repairing) = session.repair.agreed() {
                     self.repair.arm(id, repairing);
-                    return Ok(());
                 }
-                let prefix = match segmenter.checksum_state(wanted) {
-                    ChecksumState::Partial => &unfinished[..unfinished_bytes],
-                    ChecksumState::Full => &plain[..plain_bytes],
-                };
-                way.push_segments(segmenter, wanted, prefix);
-                Ok(())
             }
-            Err(OffloadError::TooBig { .. }) if header.gso == GsoType::None => {
-                let mut whole = BytesMut::new();
-                Segmenter::with_view(header, view, packet, mtu)
-                    .map_err(|_| Refusal::TooBig { mtu })?
-                    .next_into(&mut whole, ChecksumState::Full);
-                way.push_fragments(session, &whole)
-                    .map_err(|()| Refusal::TooBig { mtu })
-            }
-            Err(OffloadError::TooBig { .. }) => Err(Refusal::TooBig { mtu }),
-            Err(_) => Err(Refusal::Malformed),
         }
+        Ok(())
     }
 }
 
 /// Why a packet was not cut and queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::engine) enum Refusal {
     /// It is larger than this, in bytes, and nothing but its sender can cut it.
     TooBig { mtu: usize },
     /// It is not what its headers say.
@@ -309,7 +220,68 @@ pub(super) enum Refusal {
     Closed,
 }
 
-impl Way<'_> {
+/// How a packet was queued.
+enum Pushed {
+    Plainly,
+    /// Numbered, and with parity where it was due.
+    WithRepair,
+}
+
+impl QueueWriter<'_> {
+    /// Cuts a packet of a session into what fits datagrams.
+    fn push_packet(
+        &mut self,
+        session: &mut IpSession,
+        field: Option<&mut Field>,
+        header: &VnetHeader,
+        view: &IpView,
+        packet: &mut [u8],
+    ) -> Result<Pushed, Refusal> {
+        let unfinished_context = session.checksum.agreed();
+        let (plain, plain_bytes) = datagram::prefix(self.quarter, PACKET_CONTEXT_ID);
+        let (unfinished, unfinished_bytes) =
+            datagram::prefix(self.quarter, unfinished_context.unwrap_or(PACKET_CONTEXT_ID));
+        let datagram_max = self.peer.datagram_max;
+        let room = datagram_max.saturating_sub(plain_bytes.max(unfinished_bytes));
+        let mtu = session.mtu(room);
+        if is_syn(view, packet) {
+            let _ = clamp_mss(packet, mtu, checksum_state(header.needs_checksum));
+        }
+        let is_urgent = asks_for_little_delay(packet);
+        match Segmenter::with_view(header, view, packet, room) {
+            Ok(segmenter) => {
+                if is_urgent
+                    && let (Some(repairing), Some(field)) = (session.repair.agreed(), field)
+                    && self.peer.plan.is_active()
+                    && Repairing::has_room(self.peer)
+                    && repairing.fits(self.quarter, segmenter.segment_bytes(), datagram_max)
+                {
+                    self.push_repairable(segmenter, repairing, field);
+                    return Ok(Pushed::WithRepair);
+                }
+                let wanted = checksum_state(unfinished_context.is_some());
+                let prefix = match segmenter.checksum_state(wanted) {
+                    ChecksumState::Partial => &unfinished[..unfinished_bytes],
+                    ChecksumState::Full => &plain[..plain_bytes],
+                };
+                self.push_segments(segmenter, wanted, prefix);
+            }
+            Err(OffloadError::TooBig { .. }) if header.gso == GsoType::None => {
+                let mut whole = BytesMut::new();
+                Segmenter::with_view(header, view, packet, mtu)
+                    .map_err(|_| Refusal::TooBig { mtu })?
+                    .next_into(&mut whole, ChecksumState::Full);
+                let context = session.split.agreed().ok_or(Refusal::TooBig { mtu })?;
+                self.push_fragments(&mut session.splitter, context, &whole)
+                    .map_err(|CannotSplit| Refusal::TooBig { mtu })?;
+                self.ingress.accepted += 1;
+            }
+            Err(OffloadError::TooBig { .. }) => return Err(Refusal::TooBig { mtu }),
+            Err(_) => return Err(Refusal::Malformed),
+        }
+        Ok(Pushed::Plainly)
+    }
+
     fn push_segments(&mut self, mut segmenter: Segmenter<'_>, wanted: ChecksumState, prefix: &[u8]) {
         let count = segmenter.count();
         self.ingress.accepted += count as u64;
@@ -351,30 +323,12 @@ impl Way<'_> {
             });
         }
     }
+}
 
-    /// A packet that one datagram does not hold.
-    fn push_fragments(&mut self, session: &mut IpSession, packet: &[u8]) -> Result<(), ()> {
-        let context = session.split.ok_or(())?;
-        let (prefix, prefix_bytes) = datagram::prefix(self.quarter, context);
-        let room = self.peer.datagram_max.saturating_sub(prefix_bytes);
-        let count = Splitter::count(packet.len(), room).ok_or(())?;
-        let total = packet.len() + count * (prefix_bytes + SPLIT_HEADER_BYTES);
-        self.ingress.accepted += 1;
-        if let Err(reason) = self.make_room(total) {
-            self.ingress.drop(reason, 1);
-            return Ok(());
-        }
-        self.reserve(total);
-        let fragments = session
-            .splitter
-            .fragments(packet.len(), room)
-            .expect("it was counted above");
-        self.ingress.split += fragments.len() as u64 - 1;
-        let time_max = self.peer.fragment_time_max;
-        for (header, range) in fragments {
-            let bytes = append(self.arena, [&prefix[..prefix_bytes], &header, &packet[range]]);
-            self.push(bytes, time_max);
-        }
-        Ok(())
+fn checksum_state(is_partial: bool) -> ChecksumState {
+    if is_partial {
+        ChecksumState::Partial
+    } else {
+        ChecksumState::Full
     }
 }

@@ -5,29 +5,18 @@
 //! against what was leased and advertised.
 
 mod bucket;
-mod control;
+pub(super) mod control;
 mod egress;
 mod ingress;
-pub(super) mod lease;
-mod service;
 pub(super) mod session;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
-use masque::ip::ClientId;
 use packet::ip::{IpView, dscp};
-use slab::Slab;
 
-pub use control::Assignment;
-pub use ingress::Elsewhere;
-pub use lease::{Client, Exhausted, Lease, Leases, StoredLease, own_address};
-pub use service::IpService;
 pub use session::Owner;
 
-use super::request::{Kind, Request, RequestId};
 use bucket::Bucket;
-use service::is_confined;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -37,42 +26,12 @@ const SCTP: u8 = 132;
 /// What an engine keeps of all IP sessions.
 #[derive(Default)]
 pub(super) struct IpState {
-    /// Server: what it offers; `None` where it offers nothing.
-    pub(super) service: Option<IpService>,
-    /// Client: the name and run that it asks for a session with; `None` where it wants none.
-    pub(super) client: Option<(ClientId, u32)>,
-    /// Client: the session that takes packets.
-    pub(super) current: Option<RequestId>,
-    /// Server: the sessions of each client's address, the newest last.
-    by_address: HashMap<IpAddr, Vec<RequestId>>,
-    /// Server: numbers clients without a name.
-    nameless: u64,
-    bucket: Bucket,
-    flow_seed: u64,
+    /// Bounds ICMP answers.
+    pub(super) bucket: Bucket,
+    /// Spreads flows.
+    pub(super) flow_seed: u64,
     /// A packet that has to be changed on its way to the TUN.
     scratch: Vec<u8>,
-}
-
-impl IpState {
-    /// The session that packets to `destination` go to.
-    fn session_for(&self, destination: IpAddr) -> Option<RequestId> {
-        if self.service.is_none() {
-            return self.current;
-        }
-        self.by_address.get(&destination)?.last().copied()
-    }
-
-    /// The address that ICMP answers to the TUN come from.
-    fn own_address(&self, is_ipv4: bool, requests: &Slab<Request>) -> Option<IpAddr> {
-        if let Some(service) = &self.service {
-            return service.own_address(is_ipv4);
-        }
-        let Some(Kind::Ip(session)) = requests.get(self.current?.0).map(|request| &request.kind) else {
-            return None;
-        };
-        let addresses = session.addresses.iter().map(|prefix| prefix.address());
-        addresses.into_iter().find(|address| address.is_ipv4() == is_ipv4)
-    }
 }
 
 /// Whether the packet asks for little delay and not for throughput, by its codepoint: EF, VOICE-ADMIT, CS5, CS4, AF41, AF42,
@@ -82,18 +41,35 @@ fn asks_for_little_delay(packet: &[u8]) -> bool {
 }
 
 /// Whether the protocol's senders answer loss by sending less.
-fn is_congestion_controlled(protocol: u8) -> bool {
+pub(super) fn is_congestion_controlled(protocol: u8) -> bool {
     matches!(protocol, TCP | DCCP | SCTP)
 }
 
 /// The destination port of TCP, UDP, DCCP and SCTP; `None` for others and where it is not in this packet.
-fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
+pub(super) fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
     if !matches!(view.protocol, TCP | UDP | DCCP | SCTP) || !view.has_transport_header() {
         return None;
     }
     match view.transport(packet) {
         [_, _, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
         _ => None,
+    }
+}
+
+/// Whether a packet with this address is never carried: multicast, broadcast, link-local, loopback and unspecified
+/// addresses mean something on one link or one machine only.
+pub(super) fn is_confined(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            v4.is_multicast()
+                || v4.is_broadcast()
+                || v4.is_link_local()
+                || v4.is_loopback()
+                || v4.octets()[0] == 0
+        }
+        IpAddr::V6(v6) => {
+            v6.is_multicast() || v6.is_unicast_link_local() || v6.is_loopback() || v6.is_unspecified()
+        }
     }
 }
 

@@ -4,9 +4,11 @@
 //! end its laws are checked, see [`Tunnel::check`].
 
 mod book;
+mod client;
 mod foreign;
 mod identity;
 pub(crate) mod packets;
+mod server;
 mod tcp;
 mod tunnel;
 
@@ -22,15 +24,17 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{Clock, Event, LinkConfig, Network};
 use tunnel_proto::{
-    ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Room, ServerShard, TargetRules, Token, limits,
+    Budget, Client, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Server, ServerShard,
+    TargetRules, Token, limits,
 };
 
 pub(crate) use book::{Book, Way};
+use client::Remote;
 use foreign::Foreign;
 use identity::identity;
+pub(crate) use server::SLOW_OPENING;
 pub(crate) use tcp::Script;
-use tunnel::Server;
-pub(crate) use tunnel::{SLOW_OPENING, Tunnel};
+pub(crate) use tunnel::{End, Tunnel};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MILLISECOND: Duration = Duration::from_millis(1);
@@ -97,7 +101,9 @@ pub(crate) struct World {
     pub(crate) server: SocketAddr,
     /// The first client.
     pub(crate) client: SocketAddr,
-    tunnels: BTreeMap<SocketAddr, Tunnel>,
+    /// The server; `None` where one of another make is in its place.
+    server_end: Option<Tunnel<Server>>,
+    clients: BTreeMap<SocketAddr, Tunnel<Client>>,
     foreigners: BTreeMap<SocketAddr, Foreign>,
     random: StdRng,
     touched: BTreeSet<SocketAddr>,
@@ -115,7 +121,8 @@ impl World {
             damage: Damage::default(),
             server,
             client: SocketAddr::from(([192, 0, 2, 1], 40_000)),
-            tunnels: BTreeMap::new(),
+            server_end: None,
+            clients: BTreeMap::new(),
             foreigners: BTreeMap::new(),
             random: StdRng::seed_from_u64(setup.seed),
             touched: BTreeSet::new(),
@@ -147,17 +154,15 @@ impl World {
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
         let endpoint = endpoint(self.setup.seed, reset_key, true);
         let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
-        self.tunnels
-            .insert(self.server, Tunnel::new(engine, self.setup.ceiling, None));
+        self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
     }
 
     /// In place of the server one of its shards.
     pub(crate) fn start_shard(&mut self, shard: ServerShard) {
         let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
         let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
-        let engine = engine.sharded(shard, Room::whole(limits::UDP_SESSIONS_MAX));
-        self.tunnels
-            .insert(self.server, Tunnel::new(engine, self.setup.ceiling, None));
+        let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
+        self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
     }
 
     /// A client with `token` that begins to connect.
@@ -165,13 +170,13 @@ impl World {
         let address = self.next_address();
         let endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], false);
         let engine = Engine::client(endpoint, token, self.setup.client.clone());
-        let server = Server {
+        let server = Remote {
             address: self.server,
             pin: identity().pin,
         };
-        let mut client = Tunnel::new(engine, self.setup.ceiling, Some(server));
+        let mut client = Tunnel::client(engine, self.setup.ceiling, server);
         client.connect(self.network.now());
-        self.tunnels.insert(address, client);
+        self.clients.insert(address, client);
         self.touched.insert(address);
         address
     }
@@ -210,21 +215,22 @@ impl World {
         let service = IpService::new(pools.clone(), &routes, client_to_client, TargetRules::default());
         let server = self.server();
         server.engine.serve_ip(service, 1);
-        server.leases = Some(Leases::new(&pools));
+        server.data.leases = Some(Leases::new(&pools));
     }
 
     /// A client that asks for an IP session under this name and run, and begins to connect.
     pub(crate) fn add_ip_client(&mut self, name: u8, run: u32) -> SocketAddr {
         let address = self.add_client(&user());
-        self.tunnel(address).engine.use_ip(ClientId([name; 16]), run, 2);
+        self.client_at(address)
+            .engine
+            .use_ip(ClientId([name; 16]), run, 2);
         address
     }
 
     /// Lets a client's TUN give a single packet without partial checksum.
     pub(crate) fn send_packet(&mut self, from: SocketAddr, packet: &[u8]) {
         let now = self.now();
-        let elsewhere = self.tunnel(from).send_packet(now, &VnetHeader::default(), packet);
-        assert_eq!(elsewhere, None);
+        self.tunnel(from).send_packet(now, &VnetHeader::default(), packet);
     }
 
     /// In place of the server one of another make, which says what the test has it say.
@@ -238,7 +244,7 @@ impl World {
     }
 
     fn replace_server(&mut self, greets: Option<Role>) {
-        self.tunnels.remove(&self.server);
+        self.server_end = None;
         let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
         self.foreigners
             .insert(self.server, Foreign::new(endpoint, None, greets));
@@ -254,7 +260,7 @@ impl World {
     /// Changes what is between the server and everybody else.
     pub(crate) fn set_link(&mut self, link: LinkConfig) {
         let others: Vec<_> = self
-            .tunnels
+            .clients
             .keys()
             .chain(self.foreigners.keys())
             .copied()
@@ -268,27 +274,35 @@ impl World {
         self.network.now()
     }
 
-    /// A tunnel end, which gets a turn afterwards.
-    pub(crate) fn tunnel(&mut self, address: SocketAddr) -> &mut Tunnel {
-        self.touched.insert(address);
-        self.tunnels
-            .get_mut(&address)
-            .expect("a tunnel end has this address")
+    fn end(&mut self, address: SocketAddr) -> Option<&mut dyn End> {
+        if address == self.server {
+            self.server_end.as_mut().map(|end| end as &mut dyn End)
+        } else {
+            self.clients.get_mut(&address).map(|end| end as &mut dyn End)
+        }
     }
 
-    /// A tunnel end, to look at.
-    pub(crate) fn tunnel_ref(&self, address: SocketAddr) -> &Tunnel {
-        &self.tunnels[&address]
+    /// A tunnel end of either role, which gets a turn afterwards.
+    pub(crate) fn tunnel(&mut self, address: SocketAddr) -> &mut dyn End {
+        self.touched.insert(address);
+        self.end(address).expect("a tunnel end has this address")
     }
 
     /// The server's end.
-    pub(crate) fn server(&mut self) -> &mut Tunnel {
-        self.tunnel(self.server)
+    pub(crate) fn server(&mut self) -> &mut Tunnel<Server> {
+        self.touched.insert(self.server);
+        self.server_end.as_mut().expect("the server is ours")
+    }
+
+    /// A client's end.
+    pub(crate) fn client_at(&mut self, address: SocketAddr) -> &mut Tunnel<Client> {
+        self.touched.insert(address);
+        self.clients.get_mut(&address).expect("a client has this address")
     }
 
     /// The first client's end.
-    pub(crate) fn client(&mut self) -> &mut Tunnel {
-        self.tunnel(self.client)
+    pub(crate) fn client(&mut self) -> &mut Tunnel<Client> {
+        self.client_at(self.client)
     }
 
     /// A peer of another make, which gets a turn afterwards.
@@ -325,7 +339,7 @@ impl World {
         let session = self.book.session();
         let now = self.now();
         if let Some(script) = target.into() {
-            self.server().scripts.insert(session, script);
+            self.server().data.scripts.insert(session, script);
         }
         self.client().open_tcp(now, session, local);
         session
@@ -333,7 +347,7 @@ impl World {
 
     /// Runs until the client's token was taken.
     pub(crate) fn wait_until_up(&mut self, client: SocketAddr) {
-        self.run_until(20 * SECOND, |world| world.tunnel(client).up);
+        self.run_until(20 * SECOND, |world| world.client_at(client).data.up);
     }
 
     /// Lets time pass.
@@ -373,8 +387,8 @@ impl World {
             Event::Timer(address) => address,
             Event::Delivery(arrived) => {
                 let (source, bytes, ecn) = (arrived.source, &arrived.packet.bytes, arrived.packet.meta);
-                if let Some(tunnel) = self.tunnels.get_mut(&arrived.node) {
-                    tunnel.receive(now, source, ecn, bytes);
+                if let Some(end) = self.end(arrived.node) {
+                    end.receive(now, source, ecn, bytes);
                 } else if let Some(foreign) = self.foreigners.get_mut(&arrived.node) {
                     foreign.receive(now, source, ecn, bytes);
                 }
@@ -393,18 +407,23 @@ impl World {
             } else {
                 (Some(now), 0)
             };
-            let due = if let Some(tunnel) = self.tunnels.get_mut(&address) {
-                tunnel.work(now, &mut self.book);
+            let end = if address == self.server {
+                self.server_end.as_mut().map(|end| end as &mut dyn End)
+            } else {
+                self.clients.get_mut(&address).map(|end| end as &mut dyn End)
+            };
+            let due = if let Some(end) = end {
+                end.work(now, &mut self.book);
                 loop {
-                    let more = tunnel.engine.flush(now, &mut tunnel.outbox);
+                    let more = end.flush(now);
                     let (network, random) = (&mut self.network, &mut self.random);
-                    post(network, random, self.damage, address, &mut tunnel.outbox);
+                    post(network, random, self.damage, address, end.outbox());
                     if !more {
                         break;
                     }
                 }
-                tunnel.check();
-                tunnel.poll_timeout()
+                end.check();
+                end.poll_timeout()
             } else if let Some(foreign) = self.foreigners.get_mut(&address) {
                 foreign.work(now);
                 while foreign.flush(now) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tunnel_proto::{Body, Engine, RequestId};
+use tunnel_proto::{Body, Engine, RequestId, Role};
 
 use super::book::Way;
 
@@ -86,7 +86,7 @@ impl TcpEnd {
     }
 
     /// Moves what can be moved. Whether both sides have ended.
-    pub(crate) fn step(&mut self, engine: &mut Engine, id: RequestId) -> bool {
+    pub(crate) fn step(&mut self, engine: &mut Engine<impl Role>, id: RequestId) -> bool {
         if !self.open {
             return false;
         }
@@ -111,7 +111,7 @@ impl TcpEnd {
         self.sent_end && self.read_end
     }
 
-    fn take(&mut self, engine: &mut Engine, id: RequestId) {
+    fn take(&mut self, engine: &mut Engine<impl Role>, id: RequestId) {
         let comes = if self.sends == Way::Up { Way::Down } else { Way::Up };
         let mut pieces = VecDeque::new();
         loop {

@@ -4,26 +4,30 @@ use tunnel_proto::RequestId;
 
 /// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum PollToken {
     /// The outer UDP socket.
     Outer,
     /// Another thread has something.
     Waker,
-    /// A client's UDP listener.
-    UdpListener(usize),
-    /// A client's TCP listener.
-    TcpListener(usize),
     /// This shard's queue of the TUN device.
     Tun,
-    /// News of the host's network.
-    Monitor,
     /// The inner socket of a request.
     Request(usize),
+    /// A descriptor that only one of the roles has, see [`Role::source_ready`](super::role::Role::source_ready).
+    Role {
+        /// Which kind, as the role counts them.
+        kind: u8,
+        /// Which of this kind.
+        index: usize,
+    },
 }
 
 const KIND_SHIFT: u32 = 56;
 
-impl Token {
+/// Kinds from here on are the roles'.
+const ROLE_KINDS: u64 = 16;
+
+impl PollToken {
     pub(super) fn of(request: RequestId) -> Self {
         Self::Request(request.index())
     }
@@ -32,11 +36,9 @@ impl Token {
         let (kind, index) = match self {
             Self::Outer => (0, 0),
             Self::Waker => (1, 0),
-            Self::UdpListener(index) => (2, index),
-            Self::TcpListener(index) => (3, index),
-            Self::Request(index) => (4, index),
-            Self::Tun => (5, 0),
-            Self::Monitor => (6, 0),
+            Self::Tun => (2, 0),
+            Self::Request(index) => (3, index),
+            Self::Role { kind, index } => (ROLE_KINDS + u64::from(kind), index),
         };
         kind << KIND_SHIFT | index as u64
     }
@@ -46,10 +48,11 @@ impl Token {
         match number >> KIND_SHIFT {
             0 => Self::Outer,
             1 => Self::Waker,
-            2 => Self::UdpListener(index),
-            3 => Self::TcpListener(index),
-            5 => Self::Tun,
-            6 => Self::Monitor,
+            2 => Self::Tun,
+            kind @ ROLE_KINDS.. => Self::Role {
+                kind: (kind - ROLE_KINDS) as u8,
+                index,
+            },
             _ => Self::Request(index),
         }
     }
@@ -62,16 +65,15 @@ mod tests {
     #[test]
     fn every_token_survives_its_number() {
         let tokens = [
-            Token::Outer,
-            Token::Waker,
-            Token::UdpListener(3),
-            Token::TcpListener(0),
-            Token::Request(1 << 40),
-            Token::Tun,
-            Token::Monitor,
+            PollToken::Outer,
+            PollToken::Waker,
+            PollToken::Tun,
+            PollToken::Request(1 << 40),
+            PollToken::Role { kind: 0, index: 3 },
+            PollToken::Role { kind: 2, index: 0 },
         ];
         for token in tokens {
-            assert_eq!(Token::decode(token.encode()), token);
+            assert_eq!(PollToken::decode(token.encode()), token);
         }
     }
 }

@@ -11,9 +11,9 @@ struct Waiting<K> {
     since: Instant,
 }
 
-/// A waiting room; `K` names what a datagram waits for.
+/// A queue of what waits for something else; `K` names what a datagram waits for.
 #[derive(Debug)]
-pub(crate) struct WaitingRoom<K> {
+pub(crate) struct HoldQueue<K> {
     entries: VecDeque<Waiting<K>>,
     bytes: usize,
     bytes_max: usize,
@@ -22,7 +22,7 @@ pub(crate) struct WaitingRoom<K> {
 /// Bookkeeping of one entry besides its payload, in bytes, so that empty datagrams are bounded, too.
 const ENTRY_BYTES: usize = 64;
 
-impl<K: Copy + PartialEq> WaitingRoom<K> {
+impl<K: Copy + PartialEq> HoldQueue<K> {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             entries: VecDeque::new(),
@@ -35,7 +35,7 @@ impl<K: Copy + PartialEq> WaitingRoom<K> {
         self.entries.len()
     }
 
-    /// Lets a datagram wait. Whether there was room.
+    /// Lets a datagram wait. Whether there was queue.
     #[must_use]
     pub(crate) fn push(&mut self, key: K, payload: &[u8], now: Instant) -> bool {
         let bytes = payload.len() + ENTRY_BYTES;
@@ -85,32 +85,32 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_comes_out_in_order_by_key() {
-        let mut room = WaitingRoom::new(3 * (10 + ENTRY_BYTES));
+        let mut queue = HoldQueue::new(3 * (10 + ENTRY_BYTES));
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
-        assert!(room.push(1, &[1; 10], now));
-        assert!(room.push(2, &[2; 10], now));
-        assert!(room.push(1, &[3; 10], now));
-        assert!(!room.push(1, &[], now));
-        assert_eq!(room.take(1), [vec![1; 10], vec![3; 10]]);
-        assert_eq!(room.len(), 1);
-        assert!(room.push(1, &[], now));
+        assert!(queue.push(1, &[1; 10], now));
+        assert!(queue.push(2, &[2; 10], now));
+        assert!(queue.push(1, &[3; 10], now));
+        assert!(!queue.push(1, &[], now));
+        assert_eq!(queue.take(1), [vec![1; 10], vec![3; 10]]);
+        assert_eq!(queue.len(), 1);
+        assert!(queue.push(1, &[], now));
     }
 
     #[test]
     fn what_waited_too_long_is_forgotten_and_its_room_is_free_again() {
-        let mut room = WaitingRoom::new(10 + ENTRY_BYTES);
+        let mut queue = HoldQueue::new(10 + ENTRY_BYTES);
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
-        assert!(room.push(1, &[1; 10], now));
+        assert!(queue.push(1, &[1; 10], now));
         assert_eq!(
-            room.expire(now + Duration::from_secs(1), |_| Duration::from_secs(1)),
+            queue.expire(now + Duration::from_secs(1), |_| Duration::from_secs(1)),
             0
         );
         assert_eq!(
-            room.expire(now + Duration::from_secs(2), |_| Duration::from_secs(1)),
+            queue.expire(now + Duration::from_secs(2), |_| Duration::from_secs(1)),
             1
         );
-        assert!(room.push(1, &[1; 10], now));
+        assert!(queue.push(1, &[1; 10], now));
     }
 }

@@ -10,14 +10,14 @@ use crate::handle::Notice;
 
 /// All stripes, shared by the shards of a client.
 #[derive(Clone)]
-pub(super) struct SharedStripes(Arc<Mutex<Stripes>>);
+pub(in crate::driver) struct SharedStripes(Arc<Mutex<Stripes>>);
 
 impl SharedStripes {
-    pub(super) fn new(count: usize) -> Self {
+    pub(in crate::driver) fn new(count: usize) -> Self {
         Self(Arc::new(Mutex::new(Stripes::new(count))))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Stripes> {
+    pub(in crate::driver) fn lock(&self) -> MutexGuard<'_, Stripes> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

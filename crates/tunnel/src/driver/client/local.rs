@@ -4,35 +4,41 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use packet_io::Interest;
-use tunnel_proto::{Ending, Protocol, ProxyError, RequestId};
+use tunnel_proto::{End, Ending, Protocol, ProxyError, RequestId};
 
-use super::{Inner, Parcel, Relay, Role, Shard, Token};
+use super::{Client, ClientMessage, ClientSource, Source};
+use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::handle::Notice;
 use crate::limits;
 
 /// Connections taken from one listener in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
 
-impl Shard {
+impl Shard<Client> {
     /// A source that was not heard before.
-    pub(super) fn new_session(&mut self, now: Instant, index: usize, source: SocketAddr) -> RequestId {
-        let target = self.udp_listeners[index].target.clone();
+    pub(in crate::driver) fn new_session(
+        &mut self,
+        now: Instant,
+        index: usize,
+        source: SocketAddr,
+    ) -> RequestId {
+        let target = self.role.udp_listeners[index].target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
         self.insert_inner(
             id,
-            Inner::Source {
+            Inner::Role(Source {
                 listener: index,
                 address: source,
-            },
+            }),
         );
-        self.udp_listeners[index].sessions.insert(source, id);
+        self.role.udp_listeners[index].sessions.insert(source, id);
         id
     }
 
-    pub(super) fn accept_tcp(&mut self, now: Instant, index: usize) {
+    pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, index: usize) {
         let sibling = self.stand_in(now);
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some((listener, _)) = self.client().tcp_listeners.get(index) else {
+            let Some((listener, _)) = self.role.tcp_listeners.get(index) else {
                 return;
             };
             let stream = match listener.accept() {
@@ -42,22 +48,22 @@ impl Shard {
                 Err(error) => {
                     // Out of descriptors: watching on would spin. The next tick tries again.
                     if let Ok(listener) = listener.try_clone() {
-                        let token = Token::TcpListener(index).encode();
-                        let _ = self.poller.modify(&listener, token, Interest::NONE);
+                        let token = ClientSource::TcpListener(index).token().encode();
+                        let _ = self.io.poller.modify(&listener, token, Interest::NONE);
                     }
                     return self
                         .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
             };
             match sibling {
-                None => self.adopt(now, index, stream),
+                None => self.take_over(now, index, stream),
                 Some(sibling) => {
                     let listener = index;
                     if !self
                         .neighbours
-                        .hand_over(sibling, Parcel::Connection { listener, stream })
+                        .hand_over(sibling, ClientMessage::Connection { listener, stream })
                     {
-                        self.tcp.failed += 1;
+                        self.io.tcp.failed += 1;
                     }
                 }
             }
@@ -65,27 +71,27 @@ impl Shard {
     }
 
     /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
-    pub(super) fn adopt(&mut self, now: Instant, index: usize, stream: TcpStream) {
-        let Some((_, target)) = self.client().tcp_listeners.get(index) else {
+    pub(in crate::driver) fn take_over(&mut self, now: Instant, index: usize, stream: TcpStream) {
+        let Some((_, target)) = self.role.tcp_listeners.get(index) else {
             return;
         };
         let target = target.clone();
-        if stream.set_nonblocking(true).is_err() || !self.tcp_opened() {
-            self.tcp.failed += 1;
+        if stream.set_nonblocking(true).is_err() || !self.io.tcp_opened() {
+            self.io.tcp.failed += 1;
             return;
         }
         let id = self.engine.open(now, Protocol::Tcp, target);
         let relay = Relay::new(stream, now + limits::TCP_WAIT_FOR_TUNNEL);
-        let watched = self.watch(&relay.stream, Token::of(id), Interest::NONE);
+        let watched = self.io.watch(&relay.stream, PollToken::of(id), Interest::NONE);
         self.insert_inner(id, Inner::Tcp(relay));
         if watched.is_err() {
             self.close_inner(id, true);
-            self.engine.abort(id);
+            self.engine.end(id, End::Failed);
         }
     }
 
     /// The server has opened the target.
-    pub(super) fn established(&mut self, id: RequestId) {
+    pub(in crate::driver) fn established(&mut self, id: RequestId) {
         if let Some(relay) = self.relay(id) {
             relay.open = true;
             relay.body_is_readable();
@@ -93,25 +99,25 @@ impl Shard {
         }
     }
 
-    pub(super) fn session_refused(
+    pub(in crate::driver) fn session_refused(
         &mut self,
         now: Instant,
         id: RequestId,
         status: u16,
         error: Option<ProxyError>,
     ) {
-        if let Some(Some(Inner::Source { listener, .. })) = self.inner.get(id.index()) {
-            let target = &self.udp_listeners[*listener].target;
+        if let Some(Some(Inner::Role(Source { listener, .. }))) = self.inner.get(id.index()) {
+            let target = &self.role.udp_listeners[*listener].target;
             let text = format!("the server refused UDP to {target}: {}", explain(status, error));
             self.tell_refused(now, text);
         }
     }
 
-    pub(super) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
+    pub(in crate::driver) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
         if let Ending::Refused { status, error } = ending
             && matches!(self.inner.get(id.index()), Some(Some(Inner::Tcp(_))))
         {
-            self.tcp.failed += 1;
+            self.io.tcp.failed += 1;
             let text = format!(
                 "the server refused a TCP connection: {}",
                 explain(*status, *error)
@@ -121,24 +127,22 @@ impl Shard {
     }
 
     /// Warns, not more often than every few seconds.
-    pub(super) fn tell_refused(&mut self, now: Instant, text: String) {
-        let client = self.client();
+    pub(in crate::driver) fn tell_refused(&mut self, now: Instant, text: String) {
+        let client = &mut self.role;
         if client
             .refusal_told
             .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
         {
             client.refusal_told = Some(now);
-            self.notify(Notice::Warning { text });
+            self.io.notify(Notice::Warning { text });
         }
     }
 
     /// No new local connections; what runs goes on.
-    pub(super) fn stop_accepting(&mut self) {
-        if let Role::Client(client) = &self.role {
-            for (listener, _) in &client.tcp_listeners {
-                // Its last descriptor is closed soon.
-                let _ = self.poller.remove(listener);
-            }
+    pub(in crate::driver) fn stop_accepting(&mut self) {
+        for (listener, _) in &self.role.tcp_listeners {
+            // Its last descriptor is closed soon.
+            let _ = self.io.poller.remove(listener);
         }
     }
 }

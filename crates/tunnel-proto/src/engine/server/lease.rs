@@ -15,7 +15,7 @@ use crate::limits;
 
 /// Names a client over sessions: what it said of itself, or a number for a client that says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Client {
+pub enum ClientIdentity {
     /// The client's own name.
     Named([u8; 16]),
     /// A client without a name; its lease ends with its session.
@@ -57,9 +57,9 @@ struct Entry {
 pub struct Leases {
     v4: Pool<Ipv4Addr>,
     v6: Pool<Ipv6Addr>,
-    entries: HashMap<Client, Entry>,
+    entries: HashMap<ClientIdentity, Entry>,
     /// Leases that nobody holds, longest free first.
-    free: BTreeSet<(u64, Client)>,
+    free: BTreeSet<(u64, ClientIdentity)>,
     order: u64,
     changed: bool,
 }
@@ -68,7 +68,7 @@ pub struct Leases {
 #[derive(Debug)]
 struct Pool<A> {
     networks: Vec<Prefix>,
-    used: BTreeMap<A, Client>,
+    used: BTreeMap<A, ClientIdentity>,
     returned: BTreeSet<A>,
     /// The next address that nobody had: network and index.
     next: (usize, u64),
@@ -133,7 +133,7 @@ impl<A: Address> Pool<A> {
         })
     }
 
-    fn take(&mut self, client: Client) -> Option<A> {
+    fn take(&mut self, client: ClientIdentity) -> Option<A> {
         let address = match self.returned.pop_first() {
             Some(address) => address,
             None => self.never_used()?,
@@ -159,7 +159,7 @@ impl<A: Address> Pool<A> {
     }
 
     /// Takes an address that a client had before.
-    fn take_this(&mut self, address: A, client: Client) -> bool {
+    fn take_this(&mut self, address: A, client: ClientIdentity) -> bool {
         if !self.offers(address) || self.used.contains_key(&address) {
             return false;
         }
@@ -233,7 +233,7 @@ impl Leases {
             let Some(client) = data_encoding::HEXLOWER_PERMISSIVE
                 .decode(one.client.as_bytes())
                 .ok()
-                .and_then(|bytes| Some(Client::Named(bytes.try_into().ok()?)))
+                .and_then(|bytes| Some(ClientIdentity::Named(bytes.try_into().ok()?)))
                 .filter(|client| !self.entries.contains_key(client))
             else {
                 continue;
@@ -263,8 +263,8 @@ impl Leases {
             .entries
             .iter()
             .filter_map(|(client, entry)| match client {
-                Client::Named(name) => Some((entry.holders > 0, entry.freed, *name, entry.lease)),
-                Client::Nameless(_) => None,
+                ClientIdentity::Named(name) => Some((entry.holders > 0, entry.freed, *name, entry.lease)),
+                ClientIdentity::Nameless(_) => None,
             })
             .collect();
         named.sort_unstable_by_key(|(is_held, freed, name, _)| (*is_held, *freed, *name));
@@ -288,7 +288,7 @@ impl Leases {
     ///
     /// # Errors
     /// [`Exhausted`].
-    pub fn acquire(&mut self, client: Client) -> Result<Lease, Exhausted> {
+    pub fn acquire(&mut self, client: ClientIdentity) -> Result<Lease, Exhausted> {
         if let Some(entry) = self.entries.get_mut(&client) {
             if entry.holders == 0 {
                 self.free.remove(&(entry.freed, client));
@@ -332,7 +332,7 @@ impl Leases {
     }
 
     /// A session of `client` is over.
-    pub fn release(&mut self, client: Client) {
+    pub fn release(&mut self, client: ClientIdentity) {
         let Some(entry) = self.entries.get_mut(&client) else {
             return;
         };
@@ -340,7 +340,7 @@ impl Leases {
         if entry.holders > 0 {
             return;
         }
-        if matches!(client, Client::Nameless(_)) {
+        if matches!(client, ClientIdentity::Nameless(_)) {
             let lease = entry.lease;
             self.entries.remove(&client);
             return self.return_addresses(lease);
@@ -379,8 +379,8 @@ impl Leases {
 mod tests {
     use super::*;
 
-    fn client(number: u8) -> Client {
-        Client::Named([number; 16])
+    fn client(number: u8) -> ClientIdentity {
+        ClientIdentity::Named([number; 16])
     }
 
     fn leases(pools: &[&str]) -> Leases {
@@ -453,7 +453,7 @@ mod tests {
     fn a_client_without_a_name_leaves_nothing_behind() {
         let mut leases = leases(&["10.9.0.0/30"]);
         for number in 0..10 {
-            let nameless = Client::Nameless(number);
+            let nameless = ClientIdentity::Nameless(number);
             assert_eq!(
                 leases.acquire(nameless).unwrap().v4,
                 Some("10.9.0.2".parse().unwrap())

@@ -10,19 +10,20 @@ use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter,
 use packet_io::{InterfaceName, UdpSocket};
 use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
 
-use super::device::{Device, failure};
-use super::end::TunEnd;
-use super::host_prefix;
+use super::Client;
 use crate::config::ClientTun;
-use crate::driver::{Role, Shard, outer};
+use crate::driver::tun::device::{Device, failure};
+use crate::driver::tun::end::TunEnd;
+use crate::driver::tun::host_prefix;
+use crate::driver::{Shard, outer};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
 #[derive(Clone)]
-pub(in crate::driver) struct ClientHost(Arc<Mutex<State>>);
+pub(in crate::driver) struct ClientHost(Arc<Mutex<Shared>>);
 
-struct State {
+struct Shared {
     name: String,
     index: u32,
     network: Network,
@@ -41,13 +42,13 @@ struct State {
 
 /// How a shard's outer socket leaves this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct Way {
+pub(in crate::driver) struct UplinkBinding {
     uplink: Uplink,
     /// The socket is bound to the uplink's interface.
     is_bound: bool,
 }
 
-impl Way {
+impl UplinkBinding {
     /// The interface that the socket is to be bound to, where it is.
     pub(in crate::driver) fn interface(&self) -> Option<InterfaceName> {
         self.uplink.name.parse().ok().filter(|_| self.is_bound)
@@ -77,7 +78,7 @@ impl ClientHost {
                 .detach()
                 .map_err(|error| Failure::Unavailable(format!("the TUN device fails: {error}")))?;
         }
-        let state = State {
+        let state = Shared {
             name: device.name,
             index: device.index,
             network: device.network,
@@ -93,7 +94,7 @@ impl ClientHost {
         Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,7 +116,7 @@ impl ClientHost {
     }
 
     /// How packets to the server leave at present; `None` where they cannot.
-    pub(in crate::driver) fn way_to(&self, server: IpAddr) -> Option<Way> {
+    pub(in crate::driver) fn uplink_to(&self, server: IpAddr) -> Option<UplinkBinding> {
         let mut state = self.lock();
         let index = state.index;
         let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
@@ -124,7 +125,7 @@ impl ClientHost {
             // Where it fails the server is not reachable, which is told.
             let _ = state.undo.set_exception_route(server.to_canonical(), &uplink);
         }
-        Some(Way { uplink, is_bound })
+        Some(UplinkBinding { uplink, is_bound })
     }
 
     /// A stripe got addresses and routes: the device follows. What to tell.
@@ -173,7 +174,7 @@ impl ClientHost {
     }
 }
 
-impl State {
+impl Shared {
     /// Gives the device what is new.
     fn apply(&mut self) -> Result<(), host::HostError> {
         self.set_mtu();
@@ -229,20 +230,13 @@ impl State {
     }
 }
 
-impl Shard {
-    fn client_host(&self) -> Option<ClientHost> {
-        match &self.role {
-            Role::Client(client) => client.ip.clone(),
-            Role::Server(_) => None,
-        }
-    }
-
+impl Shard<Client> {
     /// The server told addresses and routes.
-    pub(super) fn assigned(&mut self, now: Instant, assignment: Assignment) {
-        let Some(host) = self.client_host() else { return };
+    pub(in crate::driver) fn assigned(&mut self, now: Instant, assignment: Assignment) {
+        let Some(host) = self.role.ip.clone() else { return };
         let packet_max = self.engine.packet_max_at_most();
         match host.assigned(now, self.neighbours.own(), &assignment, packet_max) {
-            Ok(notices) => notices.into_iter().for_each(|notice| self.notify(notice)),
+            Ok(notices) => notices.into_iter().for_each(|notice| self.io.notify(notice)),
             Err(error) => {
                 self.failure.get_or_insert(error);
                 return;
@@ -254,21 +248,17 @@ impl Shard {
     }
 
     /// The session is over. Where the connection has not ended with it, it is asked for again.
-    pub(super) fn ip_lost(&mut self, now: Instant) {
-        if let Role::Client(client) = &mut self.role {
-            client.ip_due = Some(now + limits::IP_RETRY);
-        }
-        if let Some(host) = self.client_host() {
+    pub(in crate::driver) fn ip_lost(&mut self, now: Instant) {
+        self.role.ip_due = Some(now + limits::IP_RETRY);
+        if let Some(host) = self.role.ip.clone() {
             host.lost(self.neighbours.own());
             self.watch_tun(false);
         }
     }
 
     /// The server refused the session: for now, or for good.
-    pub(super) fn ip_refused(&mut self, now: Instant, status: u16, error: Option<ProxyError>) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+    pub(in crate::driver) fn ip_refused(&mut self, now: Instant, status: u16, error: Option<ProxyError>) {
+        let client = &mut self.role;
         let text = match (status, error) {
             (503, Some(ProxyError::ConnectionLimitReached)) => {
                 "the server has no address left for the TUN (its owner can give it a larger --pool); retrying"
@@ -287,38 +277,32 @@ impl Shard {
             self.failure.get_or_insert(Failure::Unavailable(text));
             return;
         }
-        self.notify(Notice::Warning { text });
+        self.io.notify(Notice::Warning { text });
     }
 
     /// What a client with a TUN does every now and then.
     pub(in crate::driver) fn client_ip_turn(&mut self, now: Instant) {
-        let Some(host) = self.client_host() else { return };
-        if let Role::Client(client) = &mut self.role
-            && client.ip_due.is_some_and(|due| due <= now)
-            && host.may_ask(self.neighbours.own())
-        {
-            client.ip_due = None;
+        let Some(host) = self.role.ip.clone() else { return };
+        let is_due = self.role.ip_due.is_some_and(|due| due <= now);
+        if is_due && host.may_ask(self.neighbours.own()) {
+            self.role.ip_due = None;
             self.engine.ask_for_ip(now);
         }
         self.judge_move(now);
         let version = host.routes_version();
-        if let Role::Client(client) = &mut self.role
-            && std::mem::replace(&mut client.routes_seen, version) != version
-        {
+        if std::mem::replace(&mut self.role.routes_seen, version) != version {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();
         if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
-            self.notify(notice);
+            self.io.notify(notice);
         }
     }
 
     /// After a move to another address: where nothing was heard there in time, the connection is made anew.
     fn judge_move(&mut self, now: Instant) {
-        let (heard, round_trip) = (self.outer.heard, self.engine.round_trip());
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
+        let client = &mut self.role;
         if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
             client.set_reason("no answer at the new local address");
             self.engine.disconnect(now);
@@ -327,9 +311,7 @@ impl Shard {
 
     /// News of links, addresses and routes.
     pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let client = &mut self.role;
         let Some(monitor) = &mut client.monitor else {
             return;
         };
@@ -341,37 +323,33 @@ impl Shard {
     /// Puts the outer socket where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
     /// where nothing is heard on the new path soon, it is made anew.
     fn follow_uplink(&mut self, now: Instant) {
-        let Some(host) = self.client_host() else { return };
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
+        let Some(host) = self.role.ip.clone() else { return };
+        let client = &mut self.role;
         let Some(server) = client.server_address() else {
             return;
         };
         // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(way) = host.way_to(server.ip()) else {
+        let Some(binding) = host.uplink_to(server.ip()) else {
             return;
         };
-        if client.way.as_ref() == Some(&way) {
+        if client.uplink.as_ref() == Some(&binding) {
             return;
         }
-        let before = client.way.replace(way.clone());
-        if before.is_some_and(|before| before.uplink == way.uplink) {
+        let before = client.uplink.replace(binding.clone());
+        if before.is_some_and(|before| before.uplink == binding.uplink) {
             // Only who decides on the interface is another.
-            if let Some(socket) = self.outer.socket() {
-                let _ = socket.set_interface(way.interface());
+            if let Some(socket) = self.io.outer.socket() {
+                let _ = socket.set_interface(binding.interface());
             }
             return;
         }
-        let Ok(socket) = self.outer_socket(server, Some(&way)) else {
+        let Ok(socket) = self.outer_socket(server, Some(&binding)) else {
             return;
         };
-        if self.outer.replace(socket, &self.poller).is_ok() {
+        if self.io.outer.replace(socket, &self.io.poller).is_ok() {
             self.engine.local_address_changed();
             self.more_to_send = self.flush_outer(now);
-            if let Role::Client(client) = &mut self.role {
-                client.moved.begin(now);
-            }
+            self.role.moved.begin(now);
         }
     }
 
@@ -379,16 +357,12 @@ impl Shard {
     pub(in crate::driver) fn outer_socket(
         &self,
         server: SocketAddr,
-        way: Option<&Way>,
+        binding: Option<&UplinkBinding>,
     ) -> io::Result<UdpSocket> {
         let options = packet_io::SocketOptions {
-            interface: way.and_then(Way::interface),
-            ..outer::options(&self.common)
+            interface: binding.and_then(UplinkBinding::interface),
+            ..outer::options(&self.io.common)
         };
-        let bind = match &self.role {
-            Role::Client(client) => client.bind_address(),
-            Role::Server(_) => None,
-        };
-        UdpSocket::connect(bind, server, &options)
+        UdpSocket::connect(self.role.bind_address(), server, &options)
     }
 }

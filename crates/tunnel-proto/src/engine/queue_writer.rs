@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ::repair::{Field, PARITY_HEADER_BYTES, Parity, SOURCE_HEADER_BYTES};
 use bytes::{Bytes, BytesMut};
 use masque::datagram::{self, PREFIX_BYTES_MAX};
+use masque::split::{self, Splitter};
 
 use super::peer::Peer;
 use super::queue::{FlowId, NoRoom, Queued};
@@ -14,8 +15,12 @@ use crate::config::QueuePolicy;
 use crate::drops::{Account, DropReason};
 use crate::limits;
 
-/// What stands between one payload and the queue.
-pub(super) struct Way<'a> {
+/// A payload is longer than the most pieces hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CannotSplit;
+
+/// The one way of payloads, of UDP sessions and of IP sessions, into their peer's queue.
+pub(super) struct QueueWriter<'a> {
     pub(super) arena: &'a mut BytesMut,
     pub(super) peer: &'a mut Peer,
     pub(super) ingress: &'a mut Account,
@@ -25,7 +30,7 @@ pub(super) struct Way<'a> {
     pub(super) flow: FlowId,
 }
 
-impl Way<'_> {
+impl QueueWriter<'_> {
     pub(super) fn reserve(&mut self, bytes: usize) {
         if self.arena.capacity() - self.arena.len() < bytes {
             self.arena.reserve(limits::ARENA_BYTES.max(bytes));
@@ -55,6 +60,48 @@ impl Way<'_> {
             apart,
         };
         self.peer.queue.push(self.flow, entry);
+    }
+
+    /// Queues a payload that one datagram holds, behind its prefix.
+    pub(super) fn push_whole(&mut self, prefix: &[u8], payload: &[u8]) {
+        let total = prefix.len() + payload.len();
+        if let Err(reason) = self.make_room(total) {
+            return self.ingress.drop(reason, 1);
+        }
+        self.reserve(total);
+        let bytes = append(self.arena, [prefix, payload, &[]]);
+        self.push(bytes, limits::QUEUE_TIME_MAX);
+    }
+
+    /// Queues a payload that one datagram does not hold, in pieces in the split context.
+    ///
+    /// # Errors
+    /// No number of pieces holds it; nothing was counted.
+    pub(super) fn push_fragments(
+        &mut self,
+        splitter: &mut Splitter,
+        context: u64,
+        payload: &[u8],
+    ) -> Result<(), CannotSplit> {
+        let (prefix, prefix_bytes) = datagram::prefix(self.quarter, context);
+        let room = self.peer.datagram_max.saturating_sub(prefix_bytes);
+        let count = Splitter::count(payload.len(), room).ok_or(CannotSplit)?;
+        let total = payload.len() + count * (prefix_bytes + split::HEADER_BYTES);
+        if let Err(reason) = self.make_room(total) {
+            self.ingress.drop(reason, 1);
+            return Ok(());
+        }
+        self.reserve(total);
+        let fragments = splitter
+            .fragments(payload.len(), room)
+            .expect("it was counted above");
+        self.ingress.split += fragments.len() as u64 - 1;
+        let time_max = self.peer.fragment_time_max;
+        for (header, range) in fragments {
+            let bytes = append(self.arena, [&prefix[..prefix_bytes], &header, &payload[range]]);
+            self.push(bytes, time_max);
+        }
+        Ok(())
     }
 
     /// Queues a payload that `append` writes, numbered, and parity where it is due; it is counted as accepted already.
@@ -127,7 +174,7 @@ impl Way<'_> {
     }
 }
 
-pub(super) fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
+fn append(arena: &mut BytesMut, parts: [&[u8]; 3]) -> Bytes {
     for part in parts {
         arena.extend_from_slice(part);
     }

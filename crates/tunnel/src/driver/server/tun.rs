@@ -10,16 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use host::{Nat, Network, Undo, forwarding_blockers};
+use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, Engine, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
+    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
     own_address,
 };
 
-use super::device::{Device, failure};
-use super::end::TunEnd;
-use super::host_prefix;
+use super::{Server, ServerMessage};
 use crate::config::ServerTun;
-use crate::driver::{Parcel, Role, Shard};
+use crate::driver::Shard;
+use crate::driver::tun::device::{Device, failure};
+use crate::driver::tun::end::TunEnd;
+use crate::driver::tun::host_prefix;
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
@@ -29,9 +31,9 @@ const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 160;
 
 /// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
 #[derive(Clone)]
-pub(in crate::driver) struct ServerHost(Arc<Mutex<State>>);
+pub(in crate::driver) struct ServerHost(Arc<Mutex<Shared>>);
 
-struct State {
+struct Shared {
     name: String,
     index: u32,
     network: Network,
@@ -75,32 +77,8 @@ impl ServerHost {
             ends,
             mut notices,
         } = device;
-        let addresses: Vec<IpAddr> = config.pools.iter().filter_map(own_address).collect();
-        network
-            .set_mtu(index, limits::IPV6_MTU_MIN)
-            .map_err(|error| failure(&error))?;
-        network.set_up(index, true).map_err(|error| failure(&error))?;
-        let on_link: Vec<host::Prefix> = config
-            .pools
-            .iter()
-            .filter_map(|pool| host::Prefix::new(own_address(pool)?, pool.length()))
-            .collect();
-        network
-            .replace_addresses(index, &on_link)
-            .map_err(|error| failure(&error))?;
-        let forwards = config.nat || config.client_to_client || config.routes.is_some();
-        let has = |is_ipv4: bool| {
-            config
-                .pools
-                .iter()
-                .any(|pool| pool.address().is_ipv4() == is_ipv4)
-        };
-        if forwards {
-            undo.enable_forwarding(has(true), has(false))
-                .map_err(|error| failure(&error))?;
-            let blockers = forwarding_blockers();
-            notices.extend(blockers.into_iter().map(|text| Notice::Warning { text }));
-        }
+        give_addresses(config, &mut network, index)?;
+        notices.extend(forward(config, &mut undo)?);
         let nat = if config.nat {
             let pools: Vec<host::Prefix> = config.pools.iter().filter_map(host_prefix).collect();
             Some(Nat::start(index, &pools).map_err(|error| failure(&error))?)
@@ -111,11 +89,11 @@ impl ServerHost {
         leases.restore(stored);
         notices.push(Notice::Tun {
             name: name.clone(),
-            addresses,
+            addresses: config.pools.iter().filter_map(own_address).collect(),
             routes: config.pools.clone(),
             mtu: None,
         });
-        let state = State {
+        let state = Shared {
             name,
             index,
             network,
@@ -132,13 +110,13 @@ impl ServerHost {
         Ok((Self(Arc::new(Mutex::new(state))), ends, notices))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which other shard takes the packets of a flow to this destination: the same one as long as its sessions live.
-    pub(super) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
+    pub(in crate::driver) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
         let state = self.lock();
         let shards = state.whereabouts.get(&elsewhere.destination)?;
         let others: Vec<usize> = shards.iter().copied().filter(|shard| *shard != own).collect();
@@ -198,6 +176,40 @@ impl ServerHost {
     }
 }
 
+/// The device is up, with the server's own address of each pool.
+fn give_addresses(config: &ServerTun, network: &mut Network, index: u32) -> Result<(), Failure> {
+    network
+        .set_mtu(index, limits::IPV6_MTU_MIN)
+        .map_err(|error| failure(&error))?;
+    network.set_up(index, true).map_err(|error| failure(&error))?;
+    let on_link: Vec<host::Prefix> = config
+        .pools
+        .iter()
+        .filter_map(|pool| host::Prefix::new(own_address(pool)?, pool.length()))
+        .collect();
+    network
+        .replace_addresses(index, &on_link)
+        .map_err(|error| failure(&error))
+}
+
+/// The host forwards, where clients reach more than the server itself. What stands in the way is told.
+fn forward(config: &ServerTun, undo: &mut Undo) -> Result<Vec<Notice>, Failure> {
+    if !config.nat && !config.client_to_client && config.routes.is_none() {
+        return Ok(Vec::new());
+    }
+    let has = |is_ipv4: bool| {
+        let mut pools = config.pools.iter();
+        pools.any(|pool| pool.address().is_ipv4() == is_ipv4)
+    };
+    undo.enable_forwarding(has(true), has(false))
+        .map_err(|error| failure(&error))?;
+    let blockers = forwarding_blockers();
+    Ok(blockers
+        .into_iter()
+        .map(|text| Notice::Warning { text })
+        .collect())
+}
+
 /// What the engine of each shard serves.
 pub(in crate::driver) fn service(config: &ServerTun, rules: TargetRules) -> IpService {
     let routes = match &config.routes {
@@ -249,19 +261,12 @@ fn write_leases(path: &Path, leases: &[StoredLease]) -> io::Result<()> {
     std::fs::rename(&beside, path)
 }
 
-impl Shard {
-    fn server_host(&self) -> Option<ServerHost> {
-        match &self.role {
-            Role::Server(server) => server.ip.clone(),
-            Role::Client(_) => None,
-        }
-    }
-
+impl Shard<Server> {
     /// A client wants an IP session.
-    pub(super) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+    pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
         let own = self.neighbours.own();
-        let Some(host) = self.server_host() else {
-            return self.engine.refuse(id, ProxyError::ProxyInternalError);
+        let Some(host) = self.role.ip.clone() else {
+            return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
         let lease = {
             let mut state = host.lock();
@@ -277,11 +282,12 @@ impl Shard {
         match lease {
             Ok(lease) => {
                 self.engine.end_older_runs(owner);
-                self.neighbours.tell_all(|| Parcel::OlderRuns { owner });
+                self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
             }
             Err(exhausted) => {
-                self.engine.refuse(id, ProxyError::ConnectionLimitReached);
+                self.engine
+                    .end(id, End::Refused(ProxyError::ConnectionLimitReached));
                 let text = format!("a client got no address: {exhausted}");
                 self.tell_exhausted(now, text);
             }
@@ -289,20 +295,54 @@ impl Shard {
     }
 
     fn tell_exhausted(&mut self, now: Instant, text: String) {
-        if let Role::Server(server) = &mut self.role
-            && server
-                .exhaustion_told
-                .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
-        {
+        let server = &mut self.role;
+        let is_due = |told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD;
+        if server.exhaustion_told.is_none_or(is_due) {
             server.exhaustion_told = Some(now);
-            self.notify(Notice::Warning { text });
+            self.io.notify(Notice::Warning { text });
+        }
+    }
+
+    /// The session for a packet of the TUN is on another shard, or nowhere.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Instant,
+        elsewhere: Elsewhere,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        let own = self.neighbours.own();
+        let host = self.role.ip.as_ref();
+        let Some(shard) = host.and_then(|host| host.shard_for(elsewhere, own)) else {
+            return self.engine.refuse_packet(now, header, packet, &mut self.delivery);
+        };
+        let message = ServerMessage::Packet {
+            header: *header,
+            bytes: (&*packet).into(),
+        };
+        if !self.neighbours.hand_over(shard, message) {
+            self.engine.drop_handed_over(header, packet);
+        }
+    }
+
+    /// A packet that another shard read.
+    pub(super) fn take_handed_packet(
+        &mut self,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        let here = self.engine.send_packet(now, header, packet, &mut self.delivery);
+        if here.is_some() {
+            // The session ended meanwhile; nobody is asked again, or the packet could go round for ever.
+            self.engine.refuse_packet(now, header, packet, &mut self.delivery);
         }
     }
 
     /// A session is over.
-    pub(super) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
+    pub(in crate::driver) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
         let own = self.neighbours.own();
-        let Some(host) = self.server_host() else { return };
+        let Some(host) = self.role.ip.clone() else { return };
         let mut state = host.lock();
         state.leases.release(owner.client);
         for address in addresses {
@@ -319,25 +359,20 @@ impl Shard {
 
     /// What a server with a TUN does every now and then.
     pub(in crate::driver) fn server_ip_turn(&mut self, now: Instant) {
-        let Some(host) = self.server_host() else { return };
+        let Some(host) = self.role.ip.clone() else { return };
         let shard = self.neighbours.own();
         let packet_max = self.engine.packet_max_at_most();
         host.follow_mtu(shard, packet_max);
         if let Some(notice) = host.save(now, false) {
-            self.notify(notice);
+            self.io.notify(notice);
         }
     }
 
     /// The end is near: leases are written down.
     pub(in crate::driver) fn save_leases(&self, now: Instant) {
-        if let Some(host) = self.server_host() {
+        if let Some(host) = self.role.ip.clone() {
             // There is nobody left to tell.
             let _ = host.save(now, true);
         }
     }
-}
-
-/// Gives an engine of a server its service.
-pub(in crate::driver) fn serve(engine: &mut Engine, config: &ServerTun, rules: TargetRules, seed: u64) {
-    engine.serve_ip(service(config, rules), seed);
 }

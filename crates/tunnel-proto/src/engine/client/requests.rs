@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use masque::request as request_headers;
 use masque::response;
-use masque::{Code, HeaderList, Role, ServerShard, Target};
+use masque::{Code, HeaderList, ServerShard, Target};
 use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
 
-use super::request::{Kind, Offers, Phase, Request, RequestId};
-use super::{Action, Deliver, Ending, Engine, masque_code, payload_unsplit, quarter};
+use super::Client;
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
+use crate::engine::life::{Ask, Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Offers, Request, RequestId};
+use crate::engine::role::Side;
+use crate::engine::{Action, ClientAction, Deliver, Engine, masque_code, payload_unsplit};
 use crate::limits;
 
 /// Context that a client offers for split payloads: clients take even numbers (RFC 9298 section 4).
@@ -23,8 +26,8 @@ const SPLIT_CONTEXT: u64 = 2;
 const PROBE_HOST: &str = "0.0.0.0";
 const PROBE_PORT: u16 = 9;
 
-impl Engine {
-    /// Begins a connection; [`Action::Up`], [`Action::TokenRefused`] or [`Action::Lost`] follows.
+impl Engine<Client> {
+    /// Begins a connection; [`ClientAction::Up`], [`ClientAction::TokenRefused`] or [`ClientAction::Lost`] follows.
     ///
     /// # Errors
     /// [`ConnectError`] where the name or the address cannot be used.
@@ -40,15 +43,15 @@ impl Engine {
         let key = self
             .endpoint
             .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
-        self.current = Some(key);
-        self.holds_requests = self.asks_to_stay;
-        self.authority = format!("{}:{}", bracketed(server_name), remote.port());
+        self.state.role.current = Some(key);
+        self.state.role.holds_requests = self.state.role.asks_to_keep;
+        self.state.role.authority = format!("{}:{}", bracketed(server_name), remote.port());
         Ok(())
     }
 
-    /// Gives up the present connection, e.g. an attempt that takes too long; [`Action::Lost`] follows.
+    /// Gives up the present connection, e.g. an attempt that takes too long; [`ClientAction::Lost`] follows.
     pub fn disconnect(&mut self, now: Instant) {
-        if let Some(connection) = self.current {
+        if let Some(connection) = self.state.role.current {
             self.endpoint.close(now, connection, 0x100, b"");
         }
     }
@@ -62,27 +65,31 @@ impl Engine {
             Protocol::Udp => Kind::udp(self.offers(), false),
             Protocol::Tcp => Kind::Tcp,
         };
-        let mut request = Request::new(Role::Client, kind, Phase::Queued, now);
-        request.target = Some(target);
-        request.known_to_driver = true;
+        let life = Life::Queued(Ask::Target(target));
+        let request = Request::new(Client::HTTP, kind, life, now);
         let id = self.state.insert_request(request);
-        if let Some(connection) = self.current.filter(|_| !self.holds_requests) {
+        if let Some(connection) = self
+            .state
+            .role
+            .current
+            .filter(|_| !self.state.role.holds_requests)
+        {
             self.send_request(now, connection, id);
         }
         id
     }
 
     /// The server may have forgotten the connection: asks it for a sign of life, to which it answers with a reset then.
-    pub fn doubt(&mut self) {
-        if let Some(connection) = self.current {
+    pub fn probe(&mut self) {
+        if let Some(connection) = self.state.role.current {
             self.endpoint.local_address_changed(connection);
         }
     }
 
-    /// After [`Action::Up`] of one of several shards: the connection stays, and what waits may go out on it.
-    pub fn stay(&mut self, now: Instant) {
-        self.holds_requests = false;
-        if let Some(connection) = self.current {
+    /// After [`ClientAction::Up`] of one of several shards: the connection stays, and what waits may go out on it.
+    pub fn keep_connection(&mut self, now: Instant) {
+        self.state.role.holds_requests = false;
+        if let Some(connection) = self.state.role.current {
             self.send_queued_requests(now, connection);
         }
     }
@@ -95,8 +102,8 @@ impl Engine {
     }
 
     /// The server's SETTINGS have come: the token check goes first, then everything that waits.
-    pub(super) fn begin_session(&mut self, now: Instant, connection: ConnectionKey) {
-        if self.current != Some(connection) {
+    pub(in crate::engine) fn begin_session(&mut self, now: Instant, connection: ConnectionKey) {
+        if self.state.role.current != Some(connection) {
             return;
         }
         let takes_connect_udp = self
@@ -106,36 +113,35 @@ impl Engine {
         if takes_connect_udp == Some(false) {
             self.endpoint
                 .close(now, connection, masque_code(Code::NoError), b"");
-            self.current = None;
+            self.state.role.current = None;
             let reason = CloseReason::Protocol("it does not offer CONNECT-UDP with datagrams".to_owned());
-            return self.state.actions.push_back(Action::Lost { reason });
+            return self
+                .state
+                .actions
+                .push_back(Action::Role(ClientAction::Lost { reason }));
         }
-        let mut probe = Request::new(
-            Role::Client,
-            Kind::udp(Offers::default(), true),
-            Phase::Queued,
-            now,
-        );
-        probe.target = Some(Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed"));
+        let target = Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed");
+        let kind = Kind::udp(Offers::default(), true);
+        let probe = Request::new(Client::HTTP, kind, Life::Queued(Ask::Target(target)), now);
         let id = self.state.insert_request(probe);
         self.send_request(now, connection, id);
         // One of several stripes asks when its siblings let it: `ask_for_ip`.
-        if !self.holds_requests {
+        if !self.state.role.holds_requests {
             self.open_ip(now);
         }
         self.send_queued_requests(now, connection);
     }
 
     /// Sends what waits, while the server allows more streams.
-    pub(super) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
-        if self.state.role != Role::Client || self.current != Some(connection) || self.holds_requests {
+    pub(in crate::engine) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
+        if self.state.role.current != Some(connection) || self.state.role.holds_requests {
             return;
         }
         let queued: Vec<usize> = self
             .state
             .requests
             .iter()
-            .filter(|(_, request)| request.phase == Phase::Queued)
+            .filter(|(_, request)| matches!(request.life, Life::Queued(_)))
             .map(|(id, _)| id)
             .collect();
         for id in queued {
@@ -146,7 +152,12 @@ impl Engine {
     }
 
     /// Whether the request has left, or was refused for good.
-    pub(super) fn send_request(&mut self, now: Instant, connection: ConnectionKey, id: RequestId) -> bool {
+    pub(in crate::engine) fn send_request(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        id: RequestId,
+    ) -> bool {
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         let Some(peer) = self.state.peer(connection) else {
             return false;
@@ -155,44 +166,45 @@ impl Engine {
         let Some(takes_connect_udp) = peer.takes_connect_udp() else {
             return false;
         };
-        let ip_request = self.state.ip_request(&self.authority, id);
+        let role = &self.state.role;
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return true;
         };
-        let target = || request.target.clone().expect("a forward's request has a target");
-        let list = match (&request.kind, ip_request) {
-            (_, Some(list)) => list,
-            (Kind::Udp { .. }, None) if !takes_connect_udp => {
-                self.state.end(
-                    id,
-                    Ending::Refused {
-                        status: 501,
-                        error: None,
-                    },
-                );
+        let Life::Queued(ask) = &request.life else {
+            return true;
+        };
+        let list = match (ask, &request.kind) {
+            (Ask::Ip, Kind::Ip(session)) => role.ip_request(session),
+            (Ask::Target(_), Kind::Udp { .. }) if !takes_connect_udp => {
+                let cause = Cause::Refused {
+                    status: 501,
+                    error: None,
+                };
+                self.end_for(id, cause);
                 return true;
             }
-            (Kind::Udp { split, repair, .. }, None) => {
-                let bearer = &self.state.bearer;
-                let mut list = request_headers::connect_udp(&self.authority, &target(), bearer, *split);
+            (Ask::Target(target), Kind::Udp { split, repair, .. }) => {
+                let mut list =
+                    request_headers::connect_udp(&role.authority, target, &role.bearer, split.any());
                 if let Some(offer) = repair.offer() {
                     offer.push_to(&mut list);
                 }
                 list
             }
-            (Kind::Tcp | Kind::Ip(_) | Kind::Undecided, None) => {
-                request_headers::connect(&target(), &self.state.bearer)
-            }
+            (Ask::Target(target), _) => request_headers::connect(target, &role.bearer),
+            (Ask::Ip, _) => return true,
         };
         let Some(stream) = self.endpoint.open_stream(connection, Direction::Bidirectional) else {
             return false;
         };
-        request.connection = Some(connection);
-        request.stream = Some(stream);
-        request.phase = Phase::Sent;
+        let stream = RequestStream {
+            connection,
+            id: stream,
+        };
+        request.life = Life::Sent(stream);
         request.last_active = now;
         if let Some(peer) = self.state.peer(connection) {
-            peer.requests.insert(quarter(stream), id);
+            peer.requests.insert(stream.quarter(), id);
         }
         self.send_headers(id, &list);
         self.send_waiting(now, id);
@@ -200,7 +212,7 @@ impl Engine {
     }
 
     /// The response to a request has come.
-    pub(super) fn answered(
+    pub(in crate::engine) fn answered(
         &mut self,
         now: Instant,
         id: RequestId,
@@ -210,42 +222,36 @@ impl Engine {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        let Some(connection) = request.connection else {
+        let Life::Sent(stream) = request.life else {
             return;
         };
-        if request.phase != Phase::Sent {
-            return;
-        }
         // The reader has checked it already.
         let status = response::status_of(list).unwrap_or(500);
         let is_refused_token = matches!(status, 401 | 407);
         if matches!(request.kind, Kind::Udp { is_probe: true, .. }) {
-            self.close_stream(id);
-            self.state.end(id, Ending::Finished);
+            self.end_for(id, Cause::Finished);
             if is_refused_token {
-                self.state.actions.push_back(Action::TokenRefused { status });
-            } else if let Some(report) = self.endpoint.report(connection) {
-                if let Some(peer) = self.state.peer(connection) {
+                self.state
+                    .actions
+                    .push_back(Action::Role(ClientAction::TokenRefused { status }));
+            } else if let Some(report) = self.endpoint.report(stream.connection) {
+                if let Some(peer) = self.state.peer(stream.connection) {
                     peer.authenticated = true;
                 }
-                self.state.actions.push_back(Action::Up {
+                self.state.actions.push_back(Action::Role(ClientAction::Up {
                     rtt: report.rtt,
                     shard: ServerShard::of(list),
-                });
+                }));
             }
             return;
         }
         if !(200..300).contains(&status) {
-            return self.refused(now, id, status, response::proxy_error_of(list));
+            return self.refused(now, id, stream, status, response::proxy_error_of(list));
         }
-        request.phase = Phase::Open;
+        request.life = Life::Open(stream);
         request.last_active = now;
-        if let Kind::Udp {
-            split, split_agreed, ..
-        } = &mut request.kind
-        {
-            *split = split.filter(|offered| request_headers::split_context(list) == Some(*offered));
-            *split_agreed = split.is_some();
+        if let Kind::Udp { split, .. } = &mut request.kind {
+            split.answered(request_headers::split_context(list));
         }
         self.state.repair_answered(now, id, list);
         let Some(request) = self.state.requests.get(id.0) else {
@@ -254,40 +260,53 @@ impl Engine {
         if matches!(request.kind, Kind::Ip(_)) {
             self.ip_accepted(id, list);
         } else {
-            self.state.actions.push_back(Action::Established { request: id });
+            self.state
+                .actions
+                .push_back(Action::Role(ClientAction::Established { request: id }));
         }
         self.state.take_early(now, id, deliver);
     }
 
-    fn refused(&mut self, now: Instant, id: RequestId, status: u16, error: Option<response::ProxyError>) {
+    fn refused(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        stream: RequestStream,
+        status: u16,
+        error: Option<response::ProxyError>,
+    ) {
         if matches!(status, 401 | 407) {
-            self.state.actions.push_back(Action::TokenRefused { status });
+            self.state
+                .actions
+                .push_back(Action::Role(ClientAction::TokenRefused { status }));
         }
-        self.close_stream(id);
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
         if matches!(request.kind, Kind::Ip(_)) {
-            self.state.actions.push_back(Action::IpRefused { status, error });
+            let refused = ClientAction::IpRefused { status, error };
+            self.state.actions.push_back(Action::Role(refused));
         }
         if !request.is_udp() {
-            return self.state.end(id, Ending::Refused { status, error });
+            return self.end_for(id, Cause::Refused { status, error });
         }
-        request.phase = Phase::Refused {
-            until: now + limits::REFUSED_HOLD,
-        };
-        self.state.actions.push_back(Action::Refused {
+        let until = now + limits::REFUSED_HOLD;
+        request.life = Life::Refused { stream, until };
+        self.close_stream(id);
+        self.state.actions.push_back(Action::Role(ClientAction::Refused {
             request: id,
             status,
             error,
-        });
+        }));
         let lost = self.state.waiting.take(id).len() as u64;
         self.state.ledger.ingress.drop(DropReason::SessionClosed, lost);
     }
 
     /// Largest UDP payload that travels in one datagram at present; `None` while not connected.
     pub fn payload_unsplit(&mut self) -> Option<usize> {
-        self.endpoint.datagram_max(self.current?).map(payload_unsplit)
+        self.endpoint
+            .datagram_max(self.state.role.current?)
+            .map(payload_unsplit)
     }
 
     /// Whether a request waits for the tunnel.
@@ -296,12 +315,14 @@ impl Engine {
         self.state
             .requests
             .get(id.0)
-            .is_some_and(|request| request.phase == Phase::Queued)
+            .is_some_and(|request| matches!(request.life, Life::Queued(_)))
     }
 
     /// Smoothed round-trip time; `None` while not connected.
     pub fn round_trip(&mut self) -> Option<Duration> {
-        self.endpoint.report(self.current?).map(|report| report.rtt)
+        self.endpoint
+            .report(self.state.role.current?)
+            .map(|report| report.rtt)
     }
 }
 

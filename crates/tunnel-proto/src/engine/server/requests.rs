@@ -6,53 +6,46 @@ use std::time::Instant;
 
 use masque::request::{self as request_headers, ConnectUdp, Credential, PathKind, Request as Asked};
 use masque::response::{self, ProxyError};
-use masque::{Code, HeaderList, MessageError, Target};
+use masque::{HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
-use super::request::{Kind, Offers, Phase, RequestId};
-use super::{Action, Deliver, Ending, Engine};
+use super::Server;
 use crate::config::{Oversize, Protocol};
+use crate::engine::life::{Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Offers, RequestId};
+use crate::engine::{Action, Deliver, Engine, ServerAction};
 use crate::limits;
 use crate::secret::Token;
 
-impl Engine {
+impl Engine<Server> {
     /// The headers of a request have come.
-    pub(super) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
-        let Some(connection) = self
-            .state
-            .requests
-            .get(id.0)
-            .and_then(|request| request.connection)
-        else {
+    pub(in crate::engine) fn judge(&mut self, now: Instant, id: RequestId, list: &HeaderList) {
+        let request = self.state.requests.get(id.0);
+        let Some(Life::Headers(stream)) = request.map(|request| &request.life) else {
             return;
         };
+        let stream = *stream;
+        let connection = stream.connection;
         match request_headers::classify(list) {
             Err(MessageError::Stream { code, .. }) => {
-                self.reset(id, code);
-                self.state.end(id, Ending::Reset);
+                self.end_for(id, Cause::Reset(code));
             }
             Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
             Ok(Asked::Connect { target, credential }) => {
                 if self.holds_token(&credential) {
-                    self.admit(now, connection, id, Protocol::Tcp, target.ok(), Offers::default());
+                    self.admit(now, stream, id, Protocol::Tcp, target.ok(), Offers::default());
                 } else {
                     self.turn_away(id, &response::proxy_authentication_required(), 407);
                     self.count_wrong_token(now, connection, &credential);
                 }
             }
-            Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, connection, id, asked),
-            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, connection, id, &asked),
+            Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, stream, id, asked),
+            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, stream, id, &asked),
         }
     }
 
-    fn judge_connect_udp(
-        &mut self,
-        now: Instant,
-        connection: ConnectionKey,
-        id: RequestId,
-        asked: ConnectUdp,
-    ) {
+    fn judge_connect_udp(&mut self, now: Instant, stream: RequestStream, id: RequestId, asked: ConnectUdp) {
         match &asked.path {
             PathKind::Segment(segment) => {
                 // A wrong segment is any wrong path of a web site.
@@ -63,7 +56,7 @@ impl Engine {
             PathKind::WellKnown => {
                 if !self.holds_token(&asked.credential) {
                     self.turn_away(id, &response::unauthorized(), 401);
-                    return self.count_wrong_token(now, connection, &asked.credential);
+                    return self.count_wrong_token(now, stream.connection, &asked.credential);
                 }
             }
         }
@@ -73,22 +66,24 @@ impl Engine {
                 .filter(|_| self.state.config.oversize == Oversize::Split),
             repair: asked.repair,
         };
-        self.admit(now, connection, id, Protocol::Udp, asked.target.ok(), offers);
+        self.admit(now, stream, id, Protocol::Udp, asked.target.ok(), offers);
     }
 
-    pub(super) fn has_path_segment(&self, segment: &str) -> bool {
-        any(&self.state.tokens, |token| token.matches_path_segment(segment))
+    pub(in crate::engine) fn has_path_segment(&self, segment: &str) -> bool {
+        any(&self.state.role.tokens, |token| {
+            token.matches_path_segment(segment)
+        })
     }
 
-    pub(super) fn holds_token(&self, credential: &Credential) -> bool {
+    pub(in crate::engine) fn holds_token(&self, credential: &Credential) -> bool {
         match credential {
-            Credential::Bearer(text) => any(&self.state.tokens, |token| token.matches(text)),
+            Credential::Bearer(text) => any(&self.state.role.tokens, |token| token.matches(text)),
             Credential::None | Credential::Malformed => false,
         }
     }
 
     /// A valid token has come over this connection: it gets a user's credit.
-    pub(super) fn recognise(&mut self, connection: ConnectionKey) {
+    pub(in crate::engine) fn recognise(&mut self, connection: ConnectionKey) {
         self.endpoint.authenticate(connection);
         if let Some(peer) = self.state.peer(connection) {
             peer.authenticated = true;
@@ -99,21 +94,21 @@ impl Engine {
     fn admit(
         &mut self,
         now: Instant,
-        connection: ConnectionKey,
+        stream: RequestStream,
         id: RequestId,
         protocol: Protocol,
         target: Option<Target>,
         offers: Offers,
     ) {
-        self.recognise(connection);
+        self.recognise(stream.connection);
         let Some(target) = target else {
             return self.answer_and_end(id, &response::response(400));
         };
         if target.address().is_some_and(|address| address.is_unspecified()) {
             let mut answer = response::failure(ProxyError::DestinationIpProhibited);
             // It is the token check of a client, who may want another shard.
-            if self.state.shard.count > 1 {
-                self.state.shard.push_to(&mut answer);
+            if self.state.role.shard.count > 1 {
+                self.state.role.shard.push_to(&mut answer);
             }
             return self.answer_and_end(id, &answer);
         }
@@ -130,18 +125,17 @@ impl Engine {
             Protocol::Udp => Kind::udp(offers, false),
             Protocol::Tcp => Kind::Tcp,
         };
-        request.phase = Phase::Opening;
-        request.known_to_driver = true;
+        request.life = Life::Opening(stream);
         request.last_active = now;
         if protocol == Protocol::Udp {
             self.state.udp_sessions += 1;
             self.state.sessions_total += 1;
         }
-        self.state.actions.push_back(Action::Open {
+        self.state.actions.push_back(Action::Role(ServerAction::Open {
             request: id,
             protocol,
             target,
-        });
+        }));
     }
 
     /// The driver has opened the target.
@@ -149,20 +143,14 @@ impl Engine {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        if request.phase != Phase::Opening {
+        let Life::Opening(stream) = request.life else {
             return;
-        }
-        request.phase = Phase::Open;
+        };
+        request.life = Life::Open(stream);
         request.last_active = now;
         match &mut request.kind {
-            Kind::Udp {
-                split,
-                split_agreed,
-                repair,
-                ..
-            } => {
-                *split_agreed = split.is_some();
-                let mut accepted = response::connect_udp_accepted(*split);
+            Kind::Udp { split, repair, .. } => {
+                let mut accepted = response::connect_udp_accepted(split.accept());
                 // REPAIR-2
                 if let Some(offer) = repair.offer() {
                     offer.push_to(&mut accepted);
@@ -178,54 +166,17 @@ impl Engine {
         }
     }
 
-    /// The driver could not open the target. The ID is free.
-    pub fn refuse(&mut self, id: RequestId, error: ProxyError) {
-        let Some(request) = self.state.requests.get_mut(id.0) else {
-            return;
-        };
-        request.known_to_driver = false;
-        if request.phase == Phase::Opening {
-            self.answer_and_end(id, &response::failure(error));
-        } else {
-            self.remove(id);
-        }
-    }
-
-    /// Refuses new requests from here on, and tells clients so (RFC 9114 section 5.2).
-    pub fn start_drain(&mut self) {
-        self.state.draining = true;
-        for peer in self.state.peers.iter().flatten() {
-            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
-            if let Some(control) = peer.own_streams.first() {
-                // Where even a few bytes find no credit, the client learns it from the refusals.
-                let _ = self
-                    .endpoint
-                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
-            }
-        }
-    }
-
-    pub(super) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
-        *self.state.refused.entry(status.to_string()).or_default() += 1;
+    pub(in crate::engine) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {
+        *self.state.role.refused.entry(status.to_string()).or_default() += 1;
         self.answer_and_end(id, list);
     }
 
-    pub(super) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
+    pub(in crate::engine) fn answer_and_end(&mut self, id: RequestId, list: &HeaderList) {
         self.send_headers(id, list);
-        let unsent = self
-            .state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| !request.output.is_empty());
-        if unsent {
-            self.reset(id, Code::RequestRejected);
-        } else {
-            self.close_stream(id);
-        }
-        self.state.end(id, Ending::Finished);
+        self.end_for(id, Cause::Answered);
     }
 
-    pub(super) fn count_wrong_token(
+    pub(in crate::engine) fn count_wrong_token(
         &mut self,
         now: Instant,
         connection: ConnectionKey,
@@ -237,7 +188,7 @@ impl Engine {
         let Some(remote) = self.remote(connection) else {
             return;
         };
-        let prefix_is_out = self.state.wrong_tokens.count(now, remote.ip());
+        let prefix_is_out = self.state.role.wrong_tokens.count(now, remote.ip());
         let Some(peer) = self.state.peer(connection) else {
             return;
         };
@@ -247,22 +198,6 @@ impl Engine {
         } else {
             peer.wrong_tokens.saturating_add(1)
         };
-    }
-
-    /// Reserves a slot for a UDP session; evicts the idlest session if none is free.
-    pub(super) fn reserve_session(&mut self) {
-        while !self.state.sessions.take() {
-            let idlest = self
-                .state
-                .requests
-                .iter()
-                .filter(|(_, request)| request.is_udp() && request.phase != Phase::Ended)
-                .min_by_key(|(_, request)| request.last_active)
-                .map(|(id, _)| RequestId(id))
-                .expect("a shard without sessions finds its guaranteed room");
-            self.close_stream(idlest);
-            self.state.end(idlest, Ending::Idle);
-        }
     }
 }
 

@@ -87,23 +87,6 @@ impl IpService {
     }
 }
 
-/// Whether a packet with this address is never carried: multicast, broadcast, link-local, loopback and unspecified
-/// addresses mean something on one link or one machine only.
-pub(crate) fn is_confined(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            v4.is_multicast()
-                || v4.is_broadcast()
-                || v4.is_link_local()
-                || v4.is_loopback()
-                || v4.octets()[0] == 0
-        }
-        IpAddr::V6(v6) => {
-            v6.is_multicast() || v6.is_unicast_link_local() || v6.is_loopback() || v6.is_unspecified()
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One shard's part of a bound.
 #[derive(Debug)]
-pub struct Room {
+pub struct Budget {
     taken: usize,
     guaranteed: usize,
     shared: Arc<AtomicUsize>,
 }
 
-impl Room {
+impl Budget {
     /// A bound of `total` for one shard alone.
     #[must_use]
     pub fn whole(total: usize) -> Self {
@@ -58,28 +58,28 @@ impl Room {
 mod tests {
     use super::*;
 
-    fn fill(room: &mut Room) -> usize {
-        (0..).take_while(|_| room.take()).count()
+    fn fill(budget: &mut Budget) -> usize {
+        (0..).take_while(|_| budget.take()).count()
     }
 
     #[test]
     fn one_shard_has_the_whole() {
-        let mut room = Room::whole(101);
-        assert_eq!(fill(&mut room), 101);
-        room.give_back();
-        assert_eq!(fill(&mut room), 1);
+        let mut budget = Budget::whole(101);
+        assert_eq!(fill(&mut budget), 101);
+        budget.give_back();
+        assert_eq!(fill(&mut budget), 1);
     }
 
     #[test]
     fn the_total_holds_whoever_comes_first_and_nobody_is_starved() {
-        let mut rooms = Room::divided(100, 4);
-        assert_eq!(fill(&mut rooms[0]), 12 + 52);
-        assert_eq!(fill(&mut rooms[1]), 12);
+        let mut budgets = Budget::divided(100, 4);
+        assert_eq!(fill(&mut budgets[0]), 12 + 52);
+        assert_eq!(fill(&mut budgets[1]), 12);
         for _ in 0..64 {
-            rooms[0].give_back();
+            budgets[0].give_back();
         }
-        assert_eq!(fill(&mut rooms[1]), 52);
-        let others: usize = [0, 2, 3].into_iter().map(|index| fill(&mut rooms[index])).sum();
+        assert_eq!(fill(&mut budgets[1]), 52);
+        let others: usize = [0, 2, 3].into_iter().map(|index| fill(&mut budgets[index])).sum();
         assert_eq!(others, 36);
     }
 }

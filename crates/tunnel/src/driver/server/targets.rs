@@ -6,52 +6,17 @@ use std::time::Instant;
 
 use packet_io::{Interest, Poller, UdpSocket};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
-use tunnel_proto::{Ending, Protocol, ProxyError, RequestId, Target, TargetRules};
+use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
-use super::ip::MTU_INTERVAL;
-use super::ip::server::ServerHost;
-use super::resolver::Answer;
-use super::{Inner, Relay, Role, Shard, Token, outer};
+use super::{Server, ServerInner};
+use crate::driver::resolver::Answer;
+use crate::driver::tun::MTU_INTERVAL;
+use crate::driver::{Inner, PollToken, Relay, Shard, outer};
 use crate::limits;
 
-/// What a server's driver knows besides.
-pub(super) struct Server {
-    rules: TargetRules,
-    own_addresses: Option<(Instant, Vec<IpAddr>)>,
-    next_sweep: Instant,
-    /// Numbers the resolutions, so that a late answer never meets a reused request.
-    resolutions: u64,
-    /// The TUN device; `None` where there is none.
-    pub(super) ip: Option<ServerHost>,
-    /// When it was last told that the pools are exhausted.
-    pub(super) exhaustion_told: Option<Instant>,
-    next_ip_turn: Instant,
-}
-
-impl Server {
-    pub(super) fn new(rules: TargetRules, now: Instant) -> Self {
-        Self {
-            rules,
-            own_addresses: None,
-            next_sweep: now,
-            resolutions: 0,
-            ip: None,
-            exhaustion_told: None,
-            next_ip_turn: now,
-        }
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        Some(match self.ip {
-            Some(_) => self.next_sweep.min(self.next_ip_turn),
-            None => self.next_sweep,
-        })
-    }
-}
-
 /// A target on its way: resolving, then its addresses tried one after the other.
-pub(super) struct Opening {
-    protocol: Protocol,
+pub(in crate::driver) struct Opening {
+    pub(super) protocol: Protocol,
     port: u16,
     resolution: u64,
     addresses: std::vec::IntoIter<SocketAddr>,
@@ -63,7 +28,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub(super) fn close(self, poller: &Poller) {
+    pub(in crate::driver) fn close(self, poller: &Poller) {
         if let Some(socket) = self.connecting {
             // Closing it does the same.
             let _ = poller.remove(&socket);
@@ -71,16 +36,22 @@ impl Opening {
     }
 }
 
-impl Shard {
+impl Shard<Server> {
     /// An authorized request wants a target.
-    pub(super) fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
-        if protocol == Protocol::Tcp && !self.tcp_opened() {
-            self.tcp.failed += 1;
-            return self.engine.refuse(id, ProxyError::ConnectionLimitReached);
+    pub(in crate::driver) fn open_target(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        protocol: Protocol,
+        target: &Target,
+    ) {
+        if protocol == Protocol::Tcp && !self.io.tcp_opened() {
+            self.io.tcp.failed += 1;
+            return self
+                .engine
+                .end(id, End::Refused(ProxyError::ConnectionLimitReached));
         }
-        let Role::Server(server) = &mut self.role else {
-            return;
-        };
+        let server = &mut self.role;
         server.resolutions += 1;
         let resolution = server.resolutions;
         let literal = target
@@ -96,10 +67,11 @@ impl Shard {
             deadline: now + limits::TCP_CONNECT_TIMEOUT,
             error: ProxyError::DnsError,
         };
-        self.insert_inner(id, Inner::Opening(opening));
+        self.insert_inner(id, Inner::Role(ServerInner::Opening(opening)));
         if is_literal {
             self.try_next_address(now, id);
         } else if !self
+            .io
             .resolver
             .ask(purpose(id, resolution), target.host(), target.port())
         {
@@ -107,9 +79,9 @@ impl Shard {
         }
     }
 
-    pub(super) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
+    pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
-        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
+        let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
             return;
         };
         if opening.resolution & PURPOSE_MASK != answer.purpose & PURPOSE_MASK {
@@ -129,11 +101,12 @@ impl Shard {
     /// Tries addresses until one opens or begins to connect.
     fn try_next_address(&mut self, now: Instant, id: RequestId) {
         loop {
-            let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
+            let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index())
+            else {
                 return;
             };
             if let Some(socket) = opening.connecting.take() {
-                let _ = self.poller.remove(&socket);
+                let _ = self.io.poller.remove(&socket);
             }
             let (protocol, error) = (opening.protocol, opening.error);
             let Some(address) = opening.addresses.next() else {
@@ -156,25 +129,21 @@ impl Shard {
     }
 
     fn set_error(&mut self, id: RequestId, error: ProxyError) {
-        if let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) {
+        if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) {
             opening.error = error;
         }
     }
 
     fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
         self.refresh_own_addresses(now);
-        let Role::Server(server) = &self.role else {
-            return false;
-        };
+        let server = &self.role;
         let own = server.own_addresses.as_ref().map_or(&[][..], |(_, own)| own);
         server.rules.check(address, own).is_ok()
     }
 
     /// Sees to it that the addresses of this machine that the rules go by are not old.
     fn refresh_own_addresses(&mut self, now: Instant) {
-        let Role::Server(server) = &mut self.role else {
-            return;
-        };
+        let server = &mut self.role;
         let is_fresh = |since: &Instant| now.duration_since(*since) < limits::OWN_ADDRESSES_AGE;
         if !server
             .own_addresses
@@ -193,11 +162,11 @@ impl Shard {
     fn open_udp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
         let options = packet_io::SocketOptions {
             receive_ecn: false,
-            ..outer::options(&self.common)
+            ..outer::options(&self.io.common)
         };
         let socket = UdpSocket::connect(None, address, &options)?;
-        self.watch(&socket, Token::of(id), Interest::READABLE)?;
-        self.insert_inner(id, Inner::Upstream(Box::new(socket)));
+        self.io.watch(&socket, PollToken::of(id), Interest::READABLE)?;
+        self.insert_inner(id, Inner::Role(ServerInner::Upstream(Box::new(socket))));
         self.engine.accept(now, id, &mut self.delivery);
         Ok(())
     }
@@ -214,8 +183,8 @@ impl Shard {
             }
             _ => {}
         }
-        self.watch(&socket, Token::of(id), Interest::WRITABLE)?;
-        if let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) {
+        self.io.watch(&socket, PollToken::of(id), Interest::WRITABLE)?;
+        if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) {
             opening.connecting = Some(socket);
             opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
         }
@@ -223,8 +192,8 @@ impl Shard {
     }
 
     /// A connecting TCP socket has a result.
-    pub(super) fn target_ready(&mut self, now: Instant, id: RequestId) {
-        let Some(Some(Inner::Opening(opening))) = self.inner.get_mut(id.index()) else {
+    pub(in crate::driver) fn target_ready(&mut self, now: Instant, id: RequestId) {
+        let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
             return;
         };
         let Some(socket) = opening.connecting.take() else {
@@ -235,7 +204,7 @@ impl Shard {
             Ok(Some(error)) | Err(error) => Some(error),
         };
         if let Some(error) = failure {
-            let _ = self.poller.remove(&socket);
+            let _ = self.io.poller.remove(&socket);
             opening.error = proxy_error(&error);
             return self.try_next_address(now, id);
         }
@@ -249,30 +218,28 @@ impl Shard {
     }
 
     fn give_up(&mut self, id: RequestId, error: ProxyError) {
-        let Some(Inner::Opening(opening)) = self.inner.get_mut(id.index()).and_then(Option::take) else {
+        let Some(Inner::Role(ServerInner::Opening(opening))) =
+            self.inner.get_mut(id.index()).and_then(Option::take)
+        else {
             return;
         };
         if opening.protocol == Protocol::Tcp {
-            self.tcp_closed();
-            self.tcp.failed += 1;
+            self.io.tcp_closed();
+            self.io.tcp.failed += 1;
         }
-        opening.close(&self.poller);
-        self.engine.refuse(id, error);
+        opening.close(&self.io.poller);
+        self.engine.end(id, End::Refused(error));
     }
 
     /// Gives up addresses that take too long.
-    pub(super) fn server_turn(&mut self, now: Instant) {
-        let Role::Server(server) = &mut self.role else {
-            return;
-        };
+    pub(in crate::driver) fn server_turn(&mut self, now: Instant) {
+        let server = &mut self.role;
         if server.ip.is_some() && server.next_ip_turn <= now {
             server.next_ip_turn = now + MTU_INTERVAL;
             self.refresh_own_addresses(now);
             self.server_ip_turn(now);
         }
-        let Role::Server(server) = &mut self.role else {
-            return;
-        };
+        let server = &mut self.role;
         if now < server.next_sweep {
             return;
         }
@@ -281,13 +248,12 @@ impl Shard {
             .inner
             .iter()
             .enumerate()
-            .filter(|(_, inner)| matches!(inner, Some(Inner::Opening(opening)) if opening.deadline <= now))
+            .filter(|(_, inner)| matches!(inner, Some(Inner::Role(ServerInner::Opening(opening))) if opening.deadline <= now))
             .map(|(index, _)| index)
             .collect();
         for index in overdue {
             let id = RequestId::from_index(index);
-            let is_connecting =
-                matches!(&self.inner[index], Some(Inner::Opening(opening)) if opening.connecting.is_some());
+            let is_connecting = matches!(&self.inner[index], Some(Inner::Role(ServerInner::Opening(opening))) if opening.connecting.is_some());
             self.set_error(
                 id,
                 if is_connecting {
@@ -298,17 +264,6 @@ impl Shard {
             );
             self.try_next_address(now, id);
         }
-    }
-
-    /// The engine has ended a request.
-    pub(super) fn request_ended(&mut self, id: RequestId, ending: &Ending) {
-        if let Some(Some(Inner::Opening(opening))) = self.inner.get(id.index())
-            && opening.protocol == Protocol::Tcp
-        {
-            self.tcp_closed();
-        }
-        self.tell_refusal(id, ending);
-        self.close_inner(id, *ending != Ending::Finished);
     }
 }
 

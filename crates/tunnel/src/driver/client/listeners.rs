@@ -11,28 +11,28 @@ use std::net::{SocketAddr, TcpListener};
 use packet_io::{SocketOptions, UdpSocket, listen_tcp_group};
 use tunnel_proto::{Protocol, RequestId, Target};
 
-use super::outer;
-use super::start::unavailable;
 use crate::config::{CommonConfig, Forward};
+use crate::driver::outer;
+use crate::driver::start::unavailable;
 use crate::handle::Failure;
 
 /// A UDP listener and the sessions behind it.
-pub(super) struct UdpListener {
-    pub(super) socket: UdpSocket,
-    pub(super) sessions: HashMap<SocketAddr, RequestId>,
-    pub(super) target: Target,
+pub(in crate::driver) struct UdpListener {
+    pub(in crate::driver) socket: UdpSocket,
+    pub(in crate::driver) sessions: HashMap<SocketAddr, RequestId>,
+    pub(in crate::driver) target: Target,
 }
 
 /// The listeners of one shard.
 #[derive(Default)]
-pub(super) struct Listeners {
-    pub(super) udp: Vec<UdpListener>,
-    pub(super) tcp: Vec<(TcpListener, Target)>,
+pub(in crate::driver) struct Listeners {
+    pub(in crate::driver) udp: Vec<UdpListener>,
+    pub(in crate::driver) tcp: Vec<(TcpListener, Target)>,
 }
 
 impl Listeners {
     /// Opens every forward for every shard.
-    pub(super) fn open(
+    pub(in crate::driver) fn open(
         forwards: &[Forward],
         common: &CommonConfig,
         shards: usize,

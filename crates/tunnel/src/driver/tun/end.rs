@@ -12,11 +12,11 @@ use crate::snapshot::TunCounters;
 
 /// A shard's end of the TUN device.
 pub(in crate::driver) struct TunEnd {
-    pub(super) queue: TunQueue,
+    pub(in crate::driver) queue: TunQueue,
     /// Where packets are read to.
-    pub(super) buffer: Vec<u8>,
+    pub(in crate::driver) buffer: Vec<u8>,
     /// The poller looks at it.
-    pub(super) is_watched: bool,
+    pub(in crate::driver) is_watched: bool,
     coalescer: Coalescer,
     rules: MergeRules,
     outcome: Outcome,
@@ -37,7 +37,7 @@ struct Outcome {
 }
 
 impl TunEnd {
-    pub(super) fn new(queue: TunQueue) -> Self {
+    pub(in crate::driver) fn new(queue: TunQueue) -> Self {
         Self {
             queue,
             buffer: vec![0; TUN_READ_BYTES_MAX],
@@ -94,7 +94,7 @@ impl TunEnd {
         !outcome.is_gone
     }
 
-    pub(super) fn has_failed(&mut self, error: &TunError) {
+    pub(in crate::driver) fn has_failed(&mut self, error: &TunError) {
         self.outcome.is_gone |= matches!(error, TunError::Gone);
     }
 

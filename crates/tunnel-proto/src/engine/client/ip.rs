@@ -1,0 +1,168 @@
+//! A client's IP session: asked for, told to the driver, and the packets of its TUN.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
+
+use masque::HeaderList;
+use masque::ip::{self, AddressEntry, CHECKSUM_CONTEXT_ID, ClientId, Extensions, Prefix, Scope};
+use packet::vnet::VNET_HEADER_BYTES;
+
+use super::Client;
+use crate::config::Oversize;
+use crate::drops::DropReason;
+use crate::engine::ip::control::push_capsule;
+use crate::engine::ip::is_confined;
+use crate::engine::ip::session::IpSession;
+use crate::engine::life::{Ask, Life};
+use crate::engine::request::{Kind, Request, RequestId};
+use crate::engine::role::Side;
+use crate::engine::{Action, ClientAction, Deliver, Engine, State};
+
+/// What a client's end was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Our addresses, possibly none.
+    pub addresses: Vec<Prefix>,
+    /// What is reachable through the tunnel; `None` where the server has not said it yet.
+    pub routes: Option<Vec<Prefix>>,
+    /// The server gives the same addresses to all sessions under our name; else each has its own (SESSION-12).
+    pub is_by_name: bool,
+    /// Packets larger than one datagram can be split, so that IPv6's least MTU holds on every path.
+    pub can_split: bool,
+}
+
+impl Engine<Client> {
+    /// A client asks for an IP session on every connection, under this name and the number of this run; `flow_seed`
+    /// spreads flows.
+    pub fn use_ip(&mut self, name: ClientId, run: u32, flow_seed: u64) {
+        self.state.role.ip = Some((name, run));
+        self.state.ip.flow_seed = flow_seed;
+    }
+
+    /// Asks for an IP session where none is open or asked for: after [`Engine::keep_connection`], or again.
+    pub fn ask_for_ip(&mut self, now: Instant) {
+        if let Some(connection) = self.state.role.current {
+            self.open_ip(now);
+            self.send_queued_requests(now, connection);
+        }
+    }
+
+    /// This end has another address: the connection moves to it (RFC 9000 section 9.2).
+    pub fn local_address_changed(&mut self) {
+        if let Some(connection) = self.state.role.current {
+            self.endpoint.local_address_changed(connection);
+        }
+    }
+
+    /// A request for an IP session, sent when the connection takes requests.
+    pub(in crate::engine) fn open_ip(&mut self, now: Instant) {
+        let is_under_way = |request: &Request| {
+            matches!(request.kind, Kind::Ip(_))
+                && matches!(request.life, Life::Queued(_) | Life::Sent(_) | Life::Open(_))
+        };
+        let mut requests = self.state.requests.iter();
+        if self.state.role.ip.is_none() || requests.any(|(_, request)| is_under_way(request)) {
+            return;
+        }
+        let split = (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
+        let session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID), self.state.repair_offer());
+        let life = Life::Queued(Ask::Ip);
+        let request = Request::new(Client::HTTP, Kind::Ip(Box::new(session)), life, now);
+        self.state.insert_request(request);
+    }
+
+    /// The server has accepted the session.
+    pub(in crate::engine) fn ip_accepted(&mut self, id: RequestId, list: &HeaderList) {
+        let Some(Request {
+            kind: Kind::Ip(session),
+            output,
+            ..
+        }) = self.state.requests.get_mut(id.0)
+        else {
+            return;
+        };
+        session.split.answered(masque::request::split_context(list));
+        session.checksum.answered(ip::checksum_context(list));
+        let own = self.state.role.ip.map(|(name, _)| name);
+        session.is_by_name = own.is_some() && ip::client_name(list) == own;
+        let any = [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ];
+        let wanted: Vec<AddressEntry> = any
+            .into_iter()
+            .zip(1..)
+            .map(|(address, request_id)| AddressEntry {
+                request_id,
+                prefix: Prefix::host(address),
+            })
+            .collect();
+        push_capsule(output, ip::address_request(&wanted));
+        self.pump(id);
+    }
+
+    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the writer.
+    ///
+    /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`.
+    pub fn send_packet(
+        &mut self,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+        deliver: &mut impl Deliver,
+    ) {
+        let Some(parsed) = self.state.parse_packet(header, packet) else {
+            return;
+        };
+        if let Some(id) = self.state.role.ip_session {
+            return self.send_packet_of(now, id, &parsed, packet, deliver);
+        }
+        let reason = if is_confined(parsed.view.destination) {
+            DropReason::PolicyDenied
+        } else {
+            DropReason::NoTunnel
+        };
+        self.state.drop_super_packet(&parsed.header, packet, reason);
+    }
+}
+
+impl Client {
+    /// The headers of the request for an IP session.
+    pub(super) fn ip_request(&self, session: &IpSession) -> HeaderList {
+        let (client, run) = self.ip.unzip();
+        let extensions = Extensions {
+            client,
+            run,
+            split: session.split.any(),
+            checksum: session.checksum.any(),
+            repair: session.repair.offer(),
+        };
+        ip::connect_ip(&self.authority, &Scope::ANY, &self.bearer, &extensions)
+    }
+}
+
+impl State<Client> {
+    /// Reports new addresses and routes to the driver. Routes are withheld until addresses arrive.
+    pub(in crate::engine) fn tell_news(&mut self, id: RequestId) {
+        let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
+            return;
+        };
+        let Some(addresses) = &session.addresses else {
+            return;
+        };
+        if !std::mem::take(&mut session.has_news) {
+            return;
+        }
+        let routes = session.routes.as_ref();
+        let assignment = Assignment {
+            addresses: addresses.clone(),
+            routes: routes.map(|routes| routes.prefixes().take(crate::limits::IP_ROUTES_MAX).collect()),
+            can_split: session.split.agreed().is_some(),
+            is_by_name: session.is_by_name,
+        };
+        let takes_packets = !assignment.addresses.is_empty();
+        self.role.ip_session = takes_packets.then_some(id);
+        self.actions
+            .push_back(Action::Role(ClientAction::Assigned { assignment }));
+    }
+}

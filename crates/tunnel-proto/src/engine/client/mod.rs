@@ -1,0 +1,48 @@
+//! What only a client's engine does: connections that it makes, the requests that it sends on them, the IP session that
+//! it asks for.
+
+pub(super) mod ip;
+mod requests;
+mod role;
+
+use masque::ip::ClientId;
+use quic::ConnectionKey;
+
+use super::{Engine, RequestId};
+use crate::config::EngineConfig;
+use crate::secret::Token;
+
+/// What a client's engine keeps besides.
+pub struct Client {
+    /// What we show.
+    bearer: String,
+    /// The connection that requests go out on.
+    current: Option<ConnectionKey>,
+    /// The server as requests name it.
+    authority: String,
+    /// Requests wait after the token check until the driver says that the connection stays.
+    asks_to_keep: bool,
+    /// Nothing but the token check goes out on the current connection.
+    holds_requests: bool,
+    /// The name and run that it asks for an IP session with; `None` where it wants none.
+    ip: Option<(ClientId, u32)>,
+    /// The IP session that takes packets.
+    ip_session: Option<RequestId>,
+}
+
+impl Engine<Client> {
+    /// A client's engine that shows `token`.
+    #[must_use]
+    pub fn client(endpoint: quic::Endpoint, token: &Token, config: EngineConfig) -> Self {
+        let client = Client {
+            bearer: token.reveal(),
+            current: None,
+            authority: String::new(),
+            asks_to_keep: false,
+            holds_requests: false,
+            ip: None,
+            ip_session: None,
+        };
+        Self::new(endpoint, client, config)
+    }
+}

@@ -1,0 +1,88 @@
+//! What an engine counts, as its driver reads it.
+
+use std::net::SocketAddr;
+
+use quic::ConnectionKey;
+
+use super::{Engine, Role, payload_unsplit};
+use crate::drops::{Account, Ledger};
+use crate::snapshot::{PathSnapshot, PeerSnapshot};
+
+impl<R: Role> Engine<R> {
+    /// The account of all datagrams; the driver enters what became of deliveries.
+    pub fn ledger(&mut self) -> &mut Ledger {
+        self.state.ledger.ingress.sent = self.endpoint.totals().datagrams_sent;
+        &mut self.state.ledger
+    }
+
+    /// The egress account alone: what the packet path asks for, without the sums of [`Engine::ledger`].
+    pub fn egress(&mut self) -> &mut Account {
+        &mut self.state.ledger.egress
+    }
+
+    /// Datagrams that wait on the way into QUIC.
+    #[must_use]
+    pub fn ingress_waiting(&self) -> u64 {
+        let queued: usize = self
+            .state
+            .peers
+            .iter()
+            .flatten()
+            .map(|peer| peer.queue.len())
+            .sum();
+        queued as u64 + self.state.waiting.len() as u64 + self.endpoint.datagrams_held()
+    }
+
+    /// DATAGRAM frames that wait for their session, or for the rest of their payload.
+    #[must_use]
+    pub fn egress_waiting(&self) -> u64 {
+        let peers = self.state.peers.iter().flatten();
+        peers
+            .map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()))
+            .sum()
+    }
+
+    /// Sums of QUIC's counters.
+    #[must_use]
+    pub fn quic_totals(&self) -> quic::Counters {
+        self.endpoint.totals()
+    }
+
+    /// The living connections.
+    #[must_use]
+    pub fn peers(&mut self) -> Vec<PeerSnapshot> {
+        let mut snapshots = Vec::new();
+        for peer in self.state.peers.iter().flatten() {
+            let Some(report) = self.endpoint.report(peer.connection) else {
+                continue;
+            };
+            snapshots.push(PeerSnapshot {
+                remote: report.remote,
+                authenticated: peer.authenticated,
+                rtt_ms: report.rtt.as_secs_f64() * 1e3,
+                congestion_window_bytes: report.congestion_window,
+                path: PathSnapshot::new(&report),
+                path_mtu: report.path_mtu,
+                payload_unsplit: payload_unsplit(report.datagram_max.unwrap_or(0)),
+                queue_bytes: peer.queue.bytes(),
+                quic: report.counters,
+            });
+        }
+        snapshots
+    }
+
+    /// Open UDP sessions and those since the start; open connections and those since the start.
+    #[must_use]
+    pub fn gauges(&self) -> [(u64, u64); 2] {
+        let open = self.state.peers.iter().flatten().count() as u64;
+        [
+            (self.state.udp_sessions, self.state.sessions_total),
+            (open, self.state.connections_total),
+        ]
+    }
+
+    /// The remote address of a connection, for tests and logs.
+    pub fn remote(&mut self, connection: ConnectionKey) -> Option<SocketAddr> {
+        self.endpoint.report(connection).map(|report| report.remote)
+    }
+}

@@ -1,0 +1,100 @@
+//! Where the two ends of a tunnel differ: the events and packets that a client and a server treat each in its own writer.
+//!
+//! Everything else of the engine is the same at both ends and knows of the role only what stands here.
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use masque::ip::IpCapsule;
+use masque::{HeaderList, ServerShard};
+use packet::ip::IpView;
+use quic::{CloseReason, ConnectionKey, StreamId};
+use slab::Slab;
+
+use super::ip::session::IpSession;
+use super::request::{Request, RequestId};
+use super::{Deliver, Engine, State};
+use crate::drops::DropReason;
+
+/// The role of an end: [`Client`](super::Client) or [`Server`](super::Server).
+pub trait Role: Side {}
+
+impl<S: Side> Role for S {}
+
+/// What the engine asks its role.
+pub trait Side: Sized {
+    /// What only this role asks of its driver.
+    type Action: Debug + PartialEq;
+
+    /// As the HTTP/3 layer calls it.
+    const HTTP: masque::Role;
+
+    /// It is one of several shards.
+    fn set_shard(&mut self, shard: ServerShard);
+
+    /// A connection that is not among the peers, because its handshake is not complete.
+    fn connecting(&self) -> Option<ConnectionKey>;
+
+    /// The peer has opened a bidirectional stream.
+    fn request_stream_opened(
+        state: &mut State<Self>,
+        now: Instant,
+        connection: ConnectionKey,
+        stream: StreamId,
+    );
+
+    /// The peer's SETTINGS have come.
+    fn settings_received(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);
+
+    /// The peer takes no new requests.
+    fn goaway_received(state: &mut State<Self>, connection: ConnectionKey);
+
+    /// The peer allows more streams.
+    fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);
+
+    /// A connection is gone, and its requests have ended.
+    fn connection_lost(state: &mut State<Self>, connection: ConnectionKey, reason: CloseReason);
+
+    /// Headers of a request, or the answer to one, have come.
+    fn headers_received(
+        engine: &mut Engine<Self>,
+        now: Instant,
+        id: RequestId,
+        list: &HeaderList,
+        deliver: &mut impl Deliver,
+    );
+
+    /// What came at once of a request's content has been read.
+    fn content_read(state: &mut State<Self>, id: RequestId);
+
+    /// What is due every second.
+    fn sweep(engine: &mut Engine<Self>, now: Instant);
+
+    /// IP sessions that take packets.
+    fn ip_sessions(&self) -> Vec<RequestId>;
+
+    /// An IP session has ended: nothing finds it any more.
+    fn ip_session_ended(state: &mut State<Self>, id: RequestId);
+
+    /// A capsule of addresses or routes.
+    fn ip_capsule(engine: &mut Engine<Self>, id: RequestId, capsule: IpCapsule);
+
+    /// The address of this version that ICMP answers to the TUN come from.
+    fn tun_address(&self, is_ipv4: bool, requests: &Slab<Request>) -> Option<IpAddr>;
+
+    /// Whether a packet of the TUN may go to the peer: at both ends both addresses are looked at.
+    fn may_enter(&self, session: &IpSession, view: &IpView) -> Result<(), DropReason>;
+
+    /// Whether a packet of the peer may go on: at both ends both addresses are looked at.
+    fn may_leave(&self, session: &mut IpSession, view: &IpView, packet: &[u8]) -> Result<(), DropReason>;
+
+    /// A packet of the peer was refused for `reason`.
+    fn packet_refused(
+        state: &mut State<Self>,
+        now: Instant,
+        id: RequestId,
+        packet: &[u8],
+        reason: DropReason,
+    );
+}

@@ -1,0 +1,268 @@
+//! A server's IP sessions: judged, leased, accepted, and the packets that its TUN has for them.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use masque::ip::{self, AddressEntry, ClientId, ConnectIp, Extensions, Prefix, Scope};
+use masque::request::PathKind;
+use masque::response::{self, ProxyError};
+use packet::icmp::{self, Unreachable};
+use packet::vnet::{VNET_HEADER_BYTES, VnetHeader};
+
+use super::Server;
+use super::ip_service::IpService;
+use super::lease::{ClientIdentity, Lease};
+use crate::config::Oversize;
+use crate::drops::DropReason;
+use crate::engine::ip::control::push_capsule;
+use crate::engine::ip::is_confined;
+use crate::engine::ip::session::{IpSession, Owner};
+use crate::engine::life::{Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Request, RequestId};
+use crate::engine::{Action, Deliver, Engine, ServerAction};
+
+/// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
+/// goes back to [`Engine::refuse_packet`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Whose it is.
+    pub destination: IpAddr,
+    /// The same for all packets of a flow.
+    pub flow: u64,
+}
+
+impl Engine<Server> {
+    /// A server offers IP sessions from here on; `flow_seed` spreads flows.
+    pub fn serve_ip(&mut self, service: IpService, flow_seed: u64) {
+        self.state.role.ip_service = Some(service);
+        self.state.ip.flow_seed = flow_seed;
+    }
+
+    /// Every address of this machine at present, for the rules of a server.
+    pub fn set_host_addresses(&mut self, addresses: Vec<IpAddr>) {
+        let is_new = self
+            .state
+            .role
+            .ip_service
+            .as_mut()
+            .is_some_and(|service| service.set_host_addresses(addresses));
+        if is_new {
+            for (_, request) in &mut self.state.requests {
+                if let Kind::Ip(session) = &mut request.kind {
+                    session.allowed_last = None;
+                }
+            }
+        }
+    }
+
+    /// A request for an IP session.
+    pub(in crate::engine) fn judge_connect_ip(
+        &mut self,
+        now: Instant,
+        stream: RequestStream,
+        id: RequestId,
+        asked: &ConnectIp,
+    ) {
+        match &asked.path {
+            PathKind::Segment(segment) if !self.has_path_segment(segment) => {
+                return self.turn_away(id, &response::response(404), 404);
+            }
+            PathKind::WellKnown if !self.holds_token(&asked.credential) => {
+                self.turn_away(id, &response::unauthorized(), 401);
+                return self.count_wrong_token(now, stream.connection, &asked.credential);
+            }
+            PathKind::Segment(_) | PathKind::WellKnown => {}
+        }
+        self.recognise(stream.connection);
+        let Ok(scope) = &asked.scope else {
+            return self.answer_and_end(id, &response::response(400));
+        };
+        // One tunnel for everything is what we have; a narrower one is not made wider.
+        if self.state.role.ip_service.is_none() || *scope != Scope::ANY {
+            return self.answer_and_end(id, &response::response(501));
+        }
+        if self.state.draining {
+            return self.answer_and_end(id, &response::failure(ProxyError::DestinationUnavailable));
+        }
+        let owner = match asked.extensions.client {
+            Some(ClientId(name)) => Owner {
+                client: ClientIdentity::Named(name),
+                run: asked.extensions.run,
+            },
+            None => {
+                self.state.role.nameless += 1;
+                Owner {
+                    client: ClientIdentity::Nameless(self.state.role.nameless),
+                    run: None,
+                }
+            }
+        };
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        let split = asked
+            .extensions
+            .split
+            .filter(|_| self.state.config.oversize == Oversize::Split);
+        let mut session = IpSession::new(split, asked.extensions.checksum, asked.extensions.repair);
+        session.owner = Some(owner);
+        request.kind = Kind::Ip(Box::new(session));
+        request.life = Life::Opening(stream);
+        request.last_active = now;
+        self.state
+            .actions
+            .push_back(Action::Role(ServerAction::Lease { request: id, owner }));
+    }
+
+    /// The driver has a lease for the session. It is given back after [`ServerAction::LeaseOver`].
+    pub fn accept_ip(&mut self, now: Instant, id: RequestId, lease: Lease, deliver: &mut impl Deliver) {
+        let Some(service) = &self.state.role.ip_service else {
+            return;
+        };
+        let routes = service.routes().clone();
+        let Some(request) = self.state.requests.get_mut(id.0) else {
+            return;
+        };
+        let (Life::Opening(stream), Kind::Ip(session)) = (&request.life, &mut request.kind) else {
+            return;
+        };
+        request.life = Life::Open(*stream);
+        request.last_active = now;
+        let (split, checksum) = (session.split.accept(), session.checksum.accept());
+        // Without the split context a path of less than 1,280 bytes could not carry IPv6 (RFC 9484 section 7.1).
+        let takes = |address: &IpAddr| address.is_ipv4() || split.is_some();
+        let addresses: Vec<IpAddr> = lease.addresses().filter(takes).collect();
+        session.addresses = Some(addresses.iter().copied().map(Prefix::host).collect());
+        session.routes = Some(routes);
+        let client = session.owner.and_then(|owner| match owner.client {
+            ClientIdentity::Named(name) => Some(ClientId(name)),
+            ClientIdentity::Nameless(_) => None,
+        });
+        let repair = session.repair.offer();
+        let accepted = ip::accepted(&Extensions {
+            client,
+            run: None,
+            split,
+            checksum,
+            repair,
+        });
+        for address in addresses {
+            self.state.role.ip_by_address.entry(address).or_default().push(id);
+        }
+        if let Some(offer) = repair {
+            self.state.agree_on_repair(now, id, offer);
+        }
+        self.send_headers(id, &accepted);
+        self.send_assignment(id, &[]);
+        self.state.take_early(now, id, deliver);
+    }
+
+    /// Ends the sessions of a client's earlier runs; whoever sent this run's request knows of no other.
+    pub fn end_older_runs(&mut self, owner: Owner) {
+        let old: Vec<RequestId> = self
+            .state
+            .requests
+            .iter()
+            .filter(|(_, request)| match &request.kind {
+                Kind::Ip(session) => session
+                    .owner
+                    .is_some_and(|other| other.client == owner.client && other.run != owner.run),
+                _ => false,
+            })
+            .map(|(id, _)| RequestId(id))
+            .collect();
+        for id in old {
+            self.end_for(id, Cause::Finished);
+        }
+    }
+
+    /// Tells the client its addresses, refusals of what it asked for beside them, and the routes.
+    pub(in crate::engine) fn send_assignment(&mut self, id: RequestId, asked: &[AddressEntry]) {
+        let Some(Request {
+            kind: Kind::Ip(session),
+            output,
+            ..
+        }) = self.state.requests.get_mut(id.0)
+        else {
+            return;
+        };
+        let mut unanswered: Vec<&AddressEntry> = asked.iter().collect();
+        let mut entries: Vec<AddressEntry> = Vec::new();
+        for prefix in session.addresses() {
+            // Its first request of this version is the one that this address answers.
+            let answered = unanswered
+                .iter()
+                .position(|entry| entry.prefix.address().is_ipv4() == prefix.address().is_ipv4())
+                .map(|index| unanswered.remove(index).request_id);
+            entries.push(AddressEntry {
+                request_id: answered.unwrap_or(0),
+                prefix: *prefix,
+            });
+        }
+        entries.extend(unanswered.into_iter().map(AddressEntry::refusing));
+        push_capsule(output, ip::address_assign(&entries));
+        if let (true, Some(routes)) = (asked.is_empty(), &session.routes) {
+            push_capsule(output, ip::route_advertisement(routes));
+        }
+        self.pump(id);
+    }
+
+    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the writer.
+    ///
+    /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`. Without a
+    /// session for the destination it comes back untouched and uncounted.
+    pub fn send_packet(
+        &mut self,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+        deliver: &mut impl Deliver,
+    ) -> Option<Elsewhere> {
+        let parsed = self.state.parse_packet(header, packet)?;
+        let destination = parsed.view.destination;
+        let role = &self.state.role;
+        let session = role
+            .ip_by_address
+            .get(&destination)
+            .and_then(|sessions| sessions.last());
+        if let Some(id) = session.copied() {
+            self.send_packet_of(now, id, &parsed, packet, deliver);
+            return None;
+        }
+        if role.ip_service.is_some() && !is_confined(destination) {
+            return Some(Elsewhere {
+                destination,
+                flow: parsed.flow,
+            });
+        }
+        let reason = if is_confined(destination) {
+            DropReason::PolicyDenied
+        } else {
+            DropReason::NoTunnel
+        };
+        self.state.drop_super_packet(&parsed.header, packet, reason);
+        None
+    }
+
+    /// Nobody in the process has a session for this packet's destination: its sender is told.
+    pub fn refuse_packet(
+        &mut self,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &[u8],
+        deliver: &mut impl Deliver,
+    ) {
+        let header = VnetHeader::decode(header).unwrap_or_default();
+        self.state.drop_super_packet(&header, packet, DropReason::NoRoute);
+        self.state.answer(now, packet, deliver, |packet, from| {
+            icmp::unreachable(packet, Unreachable::Address, from)
+        });
+    }
+
+    /// A packet could not be given to the shard that has its destination's session.
+    pub fn drop_handed_over(&mut self, header: &[u8; VNET_HEADER_BYTES], packet: &[u8]) {
+        let header = VnetHeader::decode(header).unwrap_or_default();
+        self.state
+            .drop_super_packet(&header, packet, DropReason::QueueFull);
+    }
+}

@@ -1,0 +1,59 @@
+//! What only a server's engine does: it judges requests, and serves IP sessions.
+
+pub(super) mod ip;
+pub(super) mod ip_service;
+pub(super) mod lease;
+mod requests;
+mod role;
+mod wrong_tokens;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use masque::ServerShard;
+
+use super::{Engine, RequestId};
+use crate::config::EngineConfig;
+use crate::secret::Token;
+use ip_service::IpService;
+use wrong_tokens::WrongTokens;
+
+/// What a server's engine keeps besides.
+pub struct Server {
+    /// What opens it.
+    tokens: Vec<Token>,
+    wrong_tokens: WrongTokens,
+    /// Requests refused before a valid token, by status.
+    refused: BTreeMap<String, u64>,
+    /// Which shard of how many this is.
+    shard: ServerShard,
+    /// What it offers to IP sessions; `None` where it offers nothing.
+    ip_service: Option<IpService>,
+    /// The IP sessions of each client's address, the newest last.
+    ip_by_address: HashMap<IpAddr, Vec<RequestId>>,
+    /// Numbers clients without a name.
+    nameless: u64,
+}
+
+impl Engine<Server> {
+    /// A server's engine that `tokens` open.
+    #[must_use]
+    pub fn server(endpoint: quic::Endpoint, tokens: Vec<Token>, config: EngineConfig) -> Self {
+        let server = Server {
+            tokens,
+            wrong_tokens: WrongTokens::new(1),
+            refused: BTreeMap::new(),
+            shard: ServerShard { index: 0, count: 1 },
+            ip_service: None,
+            ip_by_address: HashMap::new(),
+            nameless: 0,
+        };
+        Self::new(endpoint, server, config)
+    }
+
+    /// Requests refused before a valid token, by status.
+    #[must_use]
+    pub fn refused_requests(&self) -> BTreeMap<String, u64> {
+        self.state.role.refused.clone()
+    }
+}

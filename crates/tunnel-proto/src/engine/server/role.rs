@@ -1,0 +1,189 @@
+//! The engine's events and packets as a server treats them.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use masque::ip::{IpCapsule, Prefix};
+use masque::{HeaderList, ServerShard};
+use packet::icmp::{self, Unreachable};
+use packet::ip::{IpView, flow_key};
+use packet::vnet::VnetHeader;
+use quic::{CloseReason, ConnectionKey, StreamId};
+use slab::Slab;
+
+use super::{Server, WrongTokens};
+use crate::drops::DropReason;
+use crate::engine::ip::session::IpSession;
+use crate::engine::ip::{is_confined, is_congestion_controlled, port_of};
+use crate::engine::life::{Life, RequestStream};
+use crate::engine::queue::FlowId;
+use crate::engine::request::{Kind, Request, RequestId};
+use crate::engine::role::Side;
+use crate::engine::{Action, Deliver, Engine, ServerAction, State, masque_code};
+use crate::limits;
+
+impl Side for Server {
+    type Action = ServerAction;
+
+    const HTTP: masque::Role = masque::Role::Server;
+
+    fn set_shard(&mut self, shard: ServerShard) {
+        self.shard = shard;
+        self.wrong_tokens = WrongTokens::new(shard.count);
+    }
+
+    /// Connections that a client makes are peers, or nothing.
+    fn connecting(&self) -> Option<ConnectionKey> {
+        None
+    }
+
+    fn request_stream_opened(
+        state: &mut State<Self>,
+        now: Instant,
+        connection: ConnectionKey,
+        stream: StreamId,
+    ) {
+        let stream = RequestStream {
+            connection,
+            id: stream,
+        };
+        let request = Request::new(Self::HTTP, Kind::Undecided, Life::Headers(stream), now);
+        let id = state.insert_request(request);
+        if let Some(peer) = state.peer(connection) {
+            peer.requests.insert(stream.quarter(), id);
+        }
+    }
+
+    fn settings_received(_: &mut Engine<Self>, _: Instant, _: ConnectionKey) {}
+
+    /// A server pushes nothing, so that there is nothing to stop.
+    fn goaway_received(_: &mut State<Self>, _: ConnectionKey) {}
+
+    /// A server opens no requests.
+    fn streams_available(_: &mut Engine<Self>, _: Instant, _: ConnectionKey) {}
+
+    fn connection_lost(_: &mut State<Self>, _: ConnectionKey, _: CloseReason) {}
+
+    fn headers_received(
+        engine: &mut Engine<Self>,
+        now: Instant,
+        id: RequestId,
+        list: &HeaderList,
+        _: &mut impl Deliver,
+    ) {
+        engine.judge(now, id, list);
+    }
+
+    fn content_read(_: &mut State<Self>, _: RequestId) {}
+
+    /// Closes connections that have shown too many wrong tokens.
+    fn sweep(engine: &mut Engine<Self>, now: Instant) {
+        for peer in engine.state.peers.iter().flatten() {
+            if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
+                engine
+                    .endpoint
+                    .close(now, peer.connection, masque_code(masque::Code::NoError), b"");
+            }
+        }
+    }
+
+    fn ip_sessions(&self) -> Vec<RequestId> {
+        self.ip_by_address.values().flatten().copied().collect()
+    }
+
+    fn ip_session_ended(state: &mut State<Self>, id: RequestId) {
+        let request = state.requests.get_mut(id.0);
+        let Some(Kind::Ip(session)) = request.map(|request| &mut request.kind) else {
+            return;
+        };
+        let by_address = &mut state.role.ip_by_address;
+        for prefix in session.addresses() {
+            let address = prefix.address();
+            if let Some(sessions) = by_address.get_mut(&address) {
+                sessions.retain(|other| *other != id);
+                if sessions.is_empty() {
+                    by_address.remove(&address);
+                }
+            }
+        }
+        if let (Some(owner), false) = (session.owner, session.addresses().is_empty()) {
+            let addresses = session.addresses().iter().map(Prefix::address).collect();
+            let over = ServerAction::LeaseOver { owner, addresses };
+            state.actions.push_back(Action::Role(over));
+        }
+    }
+
+    fn ip_capsule(engine: &mut Engine<Self>, id: RequestId, capsule: IpCapsule) {
+        match capsule {
+            IpCapsule::AddressRequest(entries) => engine.send_assignment(id, &entries),
+            // A client neither routes for the server nor gives it addresses: nothing follows from these.
+            IpCapsule::AddressAssign(_)
+            | IpCapsule::RouteAdvertisement(_)
+            | IpCapsule::Datagram(_)
+            | IpCapsule::Oversized(_) => {}
+        }
+    }
+
+    fn tun_address(&self, is_ipv4: bool, _: &Slab<Request>) -> Option<IpAddr> {
+        self.ip_service.as_ref()?.own_address(is_ipv4)
+    }
+
+    /// The destination is the client's, or the session had not been found.
+    fn may_enter(&self, _: &IpSession, view: &IpView) -> Result<(), DropReason> {
+        let may_answer = |service: &super::IpService| service.may_answer(view.source, view.protocol);
+        if is_confined(view.source) || !self.ip_service.as_ref().is_some_and(may_answer) {
+            Err(DropReason::SourceSpoofed)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn may_leave(&self, session: &mut IpSession, view: &IpView, packet: &[u8]) -> Result<(), DropReason> {
+        let Some(service) = &self.ip_service else {
+            return Err(DropReason::UnknownSession);
+        };
+        if !session.is_of_client(view.source) {
+            return Err(DropReason::SourceSpoofed);
+        }
+        let to = (view.destination, port_of(view, packet).unwrap_or(0));
+        if session.allowed_last != Some(to) {
+            service.admits(to.0, to.1, view.protocol)?;
+            session.allowed_last = Some(to);
+        }
+        Ok(())
+    }
+
+    /// The client is told why its packet goes no further.
+    fn packet_refused(
+        state: &mut State<Self>,
+        now: Instant,
+        id: RequestId,
+        packet: &[u8],
+        reason: DropReason,
+    ) {
+        let why = match reason {
+            DropReason::NoRoute => Unreachable::NoRoute,
+            DropReason::PolicyDenied => Unreachable::Prohibited,
+            _ => return,
+        };
+        let is_ipv4 = packet[0] >> 4 == 4;
+        let Some(from) = state.role.tun_address(is_ipv4, &state.requests) else {
+            return;
+        };
+        if !state.ip.bucket.take(now) {
+            return;
+        }
+        let Some(mut answer) = icmp::unreachable(packet, why, from) else {
+            return;
+        };
+        let Ok(view) = IpView::parse(&answer) else {
+            return;
+        };
+        let flow = FlowId {
+            hash: flow_key(&view, &answer).hash(state.ip.flow_seed),
+            is_controlled: is_congestion_controlled(view.protocol),
+        };
+        // It is only an answer: where it does not fit, the packet was dropped in silence.
+        let _ = state.enqueue_packet(now, id, flow, &VnetHeader::default(), &view, &mut answer);
+    }
+}

@@ -1,0 +1,137 @@
+//! A server's end: opens the targets that requests name, and leases addresses.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use packet::vnet::VnetHeader;
+use tunnel_proto::{
+    Elsewhere, End, Engine, Leases, Owner, Protocol, ProxyError, RequestId, Server, ServerAction, Target,
+};
+
+use super::book::Way;
+use super::tcp::{Script, TcpEnd};
+use super::tunnel::{Inner, Side, Tunnel};
+
+/// How long a `slow` target takes to open.
+pub(crate) const SLOW_OPENING: Duration = Duration::from_millis(300);
+
+/// What a server's end keeps besides.
+#[derive(Default)]
+pub(crate) struct ServerData {
+    opening: Vec<(Instant, RequestId, u32)>,
+    /// What the targets of TCP forwards do.
+    pub(crate) scripts: BTreeMap<u32, Script>,
+    /// Addresses for IP sessions.
+    pub(crate) leases: Option<Leases>,
+}
+
+impl Side for Server {
+    type Data = ServerData;
+
+    const ARRIVES: Way = Way::Up;
+
+    fn turn(tunnel: &mut Tunnel<Self>, now: Instant) {
+        while let Some(index) = tunnel.data.opening.iter().position(|(due, ..)| *due <= now) {
+            let (_, id, session) = tunnel.data.opening.remove(index);
+            tunnel.ends.insert(
+                id,
+                Inner::Udp {
+                    session,
+                    echoes: true,
+                },
+            );
+            tunnel.engine.accept(now, id, &mut tunnel.recorder);
+        }
+    }
+
+    fn poll_timeout(data: &ServerData) -> Option<Instant> {
+        data.opening.iter().map(|(due, ..)| *due).min()
+    }
+
+    fn carry_out(tunnel: &mut Tunnel<Self>, now: Instant, action: &ServerAction) {
+        match action {
+            ServerAction::Open {
+                request,
+                protocol,
+                target,
+            } => tunnel.open_target(now, *request, *protocol, target),
+            ServerAction::Lease { request, owner } => tunnel.lease(now, *request, *owner),
+            ServerAction::LeaseOver { owner, .. } => {
+                let leases = tunnel.data.leases.as_mut();
+                leases
+                    .expect("only a server with leases gives some")
+                    .release(owner.client);
+            }
+        }
+    }
+
+    fn ended(data: &mut ServerData, id: RequestId) {
+        data.opening.retain(|(_, opening, _)| *opening != id);
+    }
+
+    fn session(tunnel: &mut Tunnel<Self>, _: Instant, _: &str, session: u32) -> RequestId {
+        super::End::request_of(tunnel, session).expect("the session is open")
+    }
+
+    fn send_packet(tunnel: &mut Tunnel<Self>, now: Instant, header: &VnetHeader, packet: &[u8]) {
+        let elsewhere = tunnel.send_packet_if_here(now, header, packet);
+        assert_eq!(elsewhere, None);
+    }
+}
+
+impl Tunnel<Server> {
+    pub(crate) fn server(engine: Engine<Server>, ceiling: u16) -> Self {
+        Self::with(engine, ceiling, ServerData::default())
+    }
+
+    /// The TUN gives a packet or super-packet, whose session may be on another shard.
+    pub(crate) fn send_packet_if_here(
+        &mut self,
+        now: Instant,
+        header: &VnetHeader,
+        packet: &[u8],
+    ) -> Option<Elsewhere> {
+        let mut packet = packet.to_vec();
+        self.engine
+            .send_packet(now, &header.encode(), &mut packet, &mut self.recorder)
+    }
+
+    fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+        let leases = self
+            .data
+            .leases
+            .as_mut()
+            .expect("a server that serves IP has leases");
+        match leases.acquire(owner.client) {
+            Ok(lease) => {
+                self.engine.end_older_runs(owner);
+                self.engine.accept_ip(now, id, lease, &mut self.recorder);
+            }
+            Err(_) => self
+                .engine
+                .end(id, End::Refused(ProxyError::ConnectionLimitReached)),
+        }
+    }
+
+    fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
+        let (kind, number) = target
+            .host()
+            .split_once('-')
+            .expect("targets are named KIND-SESSION");
+        let session = number.parse().expect("sessions are numbers");
+        match (protocol, kind) {
+            (Protocol::Udp, "slow") => return self.data.opening.push((now + SLOW_OPENING, id, session)),
+            (Protocol::Udp, "echo" | "sink") => {
+                let echoes = kind == "echo";
+                self.ends.insert(id, Inner::Udp { session, echoes });
+            }
+            (Protocol::Tcp, "tcp") if self.data.scripts.contains_key(&session) => {
+                let end = TcpEnd::new(session, Way::Down, self.data.scripts[&session], true);
+                self.ends.insert(id, Inner::Tcp(end));
+            }
+            _ => return self.engine.end(id, End::Refused(ProxyError::ConnectionRefused)),
+        }
+        self.engine.accept(now, id, &mut self.recorder);
+        self.step_tcp(id);
+    }
+}

@@ -1,0 +1,249 @@
+//! A client's connection to the server from this shard, its stripe, which is made again whenever it is lost.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use packet_io::{Interest, UdpSocket};
+use quic::{CloseReason, ConnectError};
+use tunnel_proto::{ConnectAction, End, RequestId, ServerShard};
+
+use super::{Client, ClientMessage, ClientSource};
+use crate::driver::delivery::udp_payload_ceiling;
+use crate::driver::resolver::Answer;
+use crate::driver::tun::MTU_INTERVAL;
+use crate::driver::{Inner, Shard};
+use crate::handle::{Failure, Notice};
+use crate::limits;
+
+/// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Why an address cannot be tried.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    /// The kernel refuses the socket.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+    /// QUIC refuses the name or the address.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+impl Shard<Client> {
+    pub(in crate::driver) fn client_turn(&mut self, now: Instant) {
+        self.role.reconnection.handle_timeout(now);
+        self.carry_out_connect_actions(now);
+        if self.role.ip.is_some() && self.role.next_ip_turn <= now {
+            self.role.next_ip_turn = now + MTU_INTERVAL;
+            self.client_ip_turn(now);
+        }
+        if self.role.next_tick <= now {
+            self.role.next_tick = now + TICK;
+            self.tick(now);
+        }
+    }
+
+    pub(in crate::driver) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
+        let reconnection = &mut self.role.reconnection;
+        reconnection.handle_resolved(now, answer.purpose, &answer.addresses);
+        self.carry_out_connect_actions(now);
+    }
+
+    /// Does what [`Reconnection`] decided.
+    fn carry_out_connect_actions(&mut self, now: Instant) {
+        while let Some(action) = self.role.reconnection.poll_action() {
+            match action {
+                ConnectAction::Resolve {
+                    resolution,
+                    host,
+                    port,
+                } => {
+                    if !self.io.resolver.ask(resolution, &host, port) {
+                        self.role.reconnection.handle_not_asked(now);
+                    }
+                }
+                ConnectAction::Connect { address, server_name } => {
+                    if let Err(error) = self.begin_attempt(now, address, &server_name) {
+                        let reason = error.to_string();
+                        self.role.reconnection.handle_attempt_failed(now, reason);
+                    }
+                }
+                ConnectAction::Disconnect => self.engine.disconnect(now),
+                ConnectAction::Unreachable { reason } => {
+                    let news = self.role.stripes.lock().unreachable(reason);
+                    news.into_iter().for_each(|news| self.io.notify(news.into()));
+                }
+            }
+        }
+    }
+
+    fn begin_attempt(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        server_name: &str,
+    ) -> Result<(), AttemptError> {
+        let binding = self
+            .role
+            .ip
+            .as_ref()
+            .and_then(|host| host.uplink_to(address.ip()));
+        let socket = self.outer_socket(address, binding.as_ref())?;
+        let client = &mut self.role;
+        client.uplink = binding;
+        client.moved.forget();
+        self.io.outer.replace(socket, &self.io.poller)?;
+        let pin = self.role.pin;
+        self.engine
+            .connect(now, address, server_name, pin, udp_payload_ceiling(address))?;
+        Ok(())
+    }
+
+    pub(in crate::driver) fn tunnel_is_up(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        shard: Option<ServerShard>,
+    ) {
+        let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
+        let client = &mut self.role;
+        let address = client.reconnection.address().expect("an address was tried");
+        let shared = client.stripes.clone();
+        let mut stripes = shared.lock();
+        if !stripes.may_keep(client.index, shard) {
+            drop(stripes);
+            // The same address from another port, once this attempt has ended and the server knows.
+            client.reconnection.retry_address();
+            self.engine.disconnect(now);
+            self.flush_outer(now);
+            return;
+        }
+        let arrival = stripes.arrived(client.index, shard, address, rtt, payload_unsplit);
+        drop(stripes);
+        let is_again = client.reconnection.handle_up();
+        client.server_shard = shard;
+        client.payload_seen = payload_unsplit;
+        client.payload_settled = payload_unsplit;
+        client.next_tick = now + TICK;
+        client.ip_due = Some(now);
+        client.next_ip_turn = now;
+        let is_first_stripe = client.index == 0;
+        client.reconnects += u64::from(arrival.is_tunnel_again);
+        if let Some(text) = self
+            .io
+            .outer
+            .socket()
+            .and_then(UdpSocket::buffer_warning)
+            .filter(|_| is_first_stripe && !is_again)
+        {
+            self.io.notify(Notice::Warning { text });
+        }
+        if let Some(news) = arrival.news {
+            self.io.notify(news.into());
+        }
+        self.engine.keep_connection(now);
+    }
+
+    /// The sibling that takes this shard's local traffic: only while its own stripe is down and a sibling's is up.
+    pub(in crate::driver) fn stand_in(&self, now: Instant) -> Option<usize> {
+        if !self.role.reconnection.wants_stand_in(now) {
+            return None;
+        }
+        self.role.stripes.lock().stand_in(self.role.index)
+    }
+
+    pub(in crate::driver) fn token_refused(&mut self, status: u16) {
+        self.failure = Some(Failure::Refused(format!(
+            "the server refused the token (HTTP status {status}): ask its owner for a new link"
+        )));
+    }
+
+    pub(in crate::driver) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
+        if *reason == CloseReason::WrongPin {
+            self.failure = Some(Failure::Refused(reason.to_string()));
+            return;
+        }
+        if self.stopping {
+            return;
+        }
+        let client = &mut self.role;
+        client.ip_due = None;
+        if let Some(host) = &client.ip {
+            host.lost(client.index);
+        }
+        let was_up = client.reconnection.is_up();
+        let told = (*reason != CloseReason::LocallyClosed).then(|| reason.to_string());
+        client.reconnection.handle_lost(now, told);
+        if was_up {
+            client.server_shard = None;
+            let reason = client.reconnection.last_reason();
+            let news = client.stripes.lock().lost(client.index, reason);
+            self.io.notify(news.into());
+            self.neighbours.tell_all(|| ClientMessage::Probe);
+        }
+        self.carry_out_connect_actions(now);
+    }
+
+    /// Path MTU that has settled at another value, and local connections that waited too long for the tunnel.
+    fn tick(&mut self, now: Instant) {
+        if let Some(bytes) = self.engine.payload_unsplit().filter(|_| self.role.is_up()) {
+            let client = &mut self.role;
+            let is_settled = std::mem::replace(&mut client.payload_seen, bytes) == bytes;
+            if is_settled && std::mem::replace(&mut client.payload_settled, bytes) != bytes {
+                let news = client.stripes.lock().payload_settled(client.index, bytes);
+                news.into_iter().for_each(|news| self.io.notify(news.into()));
+            }
+        }
+        let overdue: Vec<usize> = self
+            .inner
+            .iter()
+            .enumerate()
+            .filter(
+                |(_, inner)| matches!(inner, Some(Inner::Tcp(relay)) if !relay.open && relay.deadline <= now),
+            )
+            .map(|(index, _)| index)
+            .filter(|index| self.engine.is_queued(RequestId::from_index(*index)))
+            .collect();
+        for index in overdue {
+            let id = RequestId::from_index(index);
+            self.io.tcp.failed += 1;
+            self.tell_refused(
+                now,
+                "a local TCP connection was closed: the tunnel is down".to_owned(),
+            );
+            self.close_inner(id, true);
+            self.engine.end(id, End::Failed);
+        }
+        for index in 0..self.role.tcp_listeners.len() {
+            // Accepting may have been paused for want of descriptors.
+            let client = &mut self.role;
+            let listener = client.tcp_listeners[index].0.try_clone();
+            if let Ok(listener) = listener {
+                let interest = if self.drain_until.is_some() {
+                    Interest::NONE
+                } else {
+                    Interest::READABLE
+                };
+                let _ = self.io.poller.modify(
+                    &listener,
+                    ClientSource::TcpListener(index).token().encode(),
+                    interest,
+                );
+            }
+        }
+    }
+
+    /// ICMP says that nothing listens on the server's port.
+    pub(in crate::driver) fn server_port_is_closed(&mut self, now: Instant) {
+        let silent = self
+            .io
+            .outer
+            .heard
+            .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
+        if silent || !self.role.is_up() {
+            self.role.set_reason("nothing listens on its port");
+            self.engine.disconnect(now);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The event loop's turns, events and packets as a client treats them.
+
+use std::time::Instant;
+
+use packet_io::{UdpSocket, VNET_HEADER_BYTES};
+use tunnel_proto::{ClientAction, Ending, RequestId};
+
+use super::{Client, ClientMessage, ClientSource, Source};
+use crate::driver::resolver::Answer;
+use crate::driver::role::Role;
+use crate::driver::{Inner, Shard};
+use crate::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
+
+impl Role for Client {
+    type Proto = tunnel_proto::Client;
+    type Action = ClientAction;
+    type Inner = Source;
+    type Message = ClientMessage;
+
+    const NAME: &'static str = "client";
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let next = match self.ip {
+            Some(_) => self.next_tick.min(self.next_ip_turn),
+            None => self.next_tick,
+        };
+        self.reconnection
+            .poll_timeout()
+            .map_or(Some(next), |until| Some(until.min(next)))
+    }
+
+    fn state_name(&self) -> &'static str {
+        self.reconnection.state_name()
+    }
+
+    fn turn(shard: &mut Shard<Self>, now: Instant) {
+        shard.client_turn(now);
+    }
+
+    fn source_ready(shard: &mut Shard<Self>, now: Instant, kind: u8, index: usize) {
+        match ClientSource::of(kind, index) {
+            Some(ClientSource::UdpListener(index)) => shard.receive_at_listener(now, index),
+            Some(ClientSource::TcpListener(index)) => shard.accept_tcp(now, index),
+            Some(ClientSource::Monitor) => shard.uplink_news(now),
+            None => {}
+        }
+    }
+
+    fn carry_out(shard: &mut Shard<Self>, now: Instant, action: ClientAction) {
+        match action {
+            ClientAction::Established { request } => shard.established(request),
+            ClientAction::Refused {
+                request,
+                status,
+                error,
+            } => shard.session_refused(now, request, status, error),
+            ClientAction::Up { rtt, shard: at } => shard.tunnel_is_up(now, rtt, at),
+            ClientAction::TokenRefused { status } => shard.token_refused(status),
+            ClientAction::Lost { reason } => shard.tunnel_lost(now, &reason),
+            // The connection goes on until the server closes it; then a new one is made.
+            ClientAction::GoingAway => {}
+            ClientAction::Assigned { assignment } => shard.assigned(now, assignment),
+            ClientAction::IpRefused { status, error } => shard.ip_refused(now, status, error),
+            ClientAction::IpLost => shard.ip_lost(now),
+        }
+    }
+
+    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: &Answer) {
+        shard.server_resolved(now, answer);
+    }
+
+    fn handed_over(shard: &mut Shard<Self>, now: Instant, message: ClientMessage) {
+        match message {
+            ClientMessage::Datagrams {
+                listener,
+                source,
+                bytes,
+                segment_size,
+            } => shard.take_in_for_sibling(now, listener, source, &bytes, segment_size),
+            ClientMessage::Connection { listener, stream } => shard.take_over(now, listener, stream),
+            ClientMessage::Probe => shard.engine.probe(),
+        }
+    }
+
+    /// A source has no descriptor of its own.
+    fn inner_ready(_: &mut Shard<Self>, _: Instant, _: RequestId) {}
+
+    fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending) {
+        shard.tell_refusal(id, ending);
+    }
+
+    fn close_inner(shard: &mut Shard<Self>, id: RequestId, source: Source) {
+        // The source may have a new session already.
+        if let Some(listener) = shard.role.udp_listeners.get_mut(source.listener)
+            && listener.sessions.get(&source.address) == Some(&id)
+        {
+            listener.sessions.remove(&source.address);
+        }
+    }
+
+    fn start_drain(shard: &mut Shard<Self>) {
+        shard.stop_accepting();
+    }
+
+    fn end(_: &mut Shard<Self>, _: Instant) {}
+
+    fn port_is_closed(shard: &mut Shard<Self>, now: Instant) {
+        shard.server_port_is_closed(now);
+    }
+
+    fn send_packet(
+        shard: &mut Shard<Self>,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        shard.engine.send_packet(now, header, packet, &mut shard.delivery);
+    }
+
+    fn send_trains(shard: &mut Shard<Self>) {
+        let (inner, listeners) = (&shard.inner, &mut shard.role.udp_listeners);
+        let destination = |id: RequestId| match inner.get(id.index()) {
+            Some(Some(Inner::Role(source))) => Some((source.listener, Some(source.address))),
+            _ => None,
+        };
+        shard
+            .delivery
+            .flush(shard.engine.egress(), destination, |index, send| {
+                if let Some(listener) = listeners.get_mut(index) {
+                    send(&mut listener.socket);
+                }
+            });
+    }
+
+    fn for_each_inner_socket(shard: &mut Shard<Self>, mut each: impl FnMut(&mut UdpSocket)) {
+        for listener in &mut shard.role.udp_listeners {
+            each(&mut listener.socket);
+        }
+    }
+
+    fn complete(shard: &mut Shard<Self>, snapshot: &mut Snapshot, own: &mut ShardSnapshot) {
+        let client = &shard.role;
+        snapshot.reconnects = client.reconnects;
+        own.server_shard = client.server_shard.map(|shard| shard.index);
+        own.reconnects = client.reconnection.rejoins();
+        let peer = snapshot.peers.first().filter(|_| client.is_up());
+        own.stripe = peer.map(|peer| StripeSnapshot {
+            rtt_ms: peer.rtt_ms,
+            congestion_window_bytes: peer.congestion_window_bytes,
+            path_mtu: peer.path_mtu,
+        });
+        if let (Some(tun), Some(host)) = (&mut snapshot.tun, &client.ip) {
+            (tun.name, tun.mtu) = host.device();
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! From a configuration to a running client.
+
+use std::io;
+use std::time::Instant;
+
+use host::Monitor;
+use packet_io::Interest;
+use tunnel_proto::{Engine, Reconnection};
+
+use super::listeners::Listeners;
+use super::stripes::SharedStripes;
+use super::tun::ClientHost;
+use super::{Client, ClientSource};
+use crate::config::ClientConfig;
+use crate::driver::Shard;
+use crate::driver::start::{assemble, endpoint_parameters, random, seed, unavailable};
+use crate::handle::{Failure, Handle};
+
+/// Starts a client: its listeners are there when this returns, the connections are made by the threads.
+///
+/// # Errors
+/// The [`Failure`] that keeps it from running: an occupied or forbidden local port, an unusable target.
+pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
+    let now = Instant::now();
+    if config.servers.is_empty() {
+        return Err(Failure::Configuration("no server is named".to_owned()));
+    }
+    let count = config.common.shards();
+    let stripes = SharedStripes::new(count);
+    let listeners = Listeners::open(&config.forwards, &config.common, count)?;
+    let tun = match &config.tun {
+        Some(tun) => Some(ClientHost::start(tun, count)?),
+        None => None,
+    };
+    let mut parts = Vec::with_capacity(count);
+    for (index, listeners) in listeners.into_iter().enumerate() {
+        let mut reset_key = [0; 64];
+        random(&mut reset_key)?;
+        // Every stripe has a socket of its own: nothing is to be told apart at this end.
+        let parameters = endpoint_parameters(&config.common, reset_key, quic::Shard::SOLE)?;
+        let endpoint = quic::Endpoint::new(&parameters, None)
+            .map_err(|error| Failure::Configuration(error.to_string()))?;
+        let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
+        let reconnection = Reconnection::new(config.servers.clone(), seed()?, now);
+        let mut client = Client::new(reconnection, config.pin, config.bind, index, stripes.clone(), now);
+        client.udp_listeners = listeners.udp;
+        client.tcp_listeners = listeners.tcp;
+        parts.push((engine, client));
+    }
+    let mut group = assemble(parts, &config.common, now)?;
+    for shard in &group.shards {
+        shard.watch_listeners().map_err(|error| unavailable(&error))?;
+    }
+    if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {
+        notices.into_iter().for_each(|notice| group.notify(notice));
+        let (seed, run) = (seed()?, seed()? as u32);
+        for (shard, end) in group.shards.iter_mut().zip(ends) {
+            shard.delivery.tun = Some(end);
+            shard.engine.use_ip(settings.client, run, seed);
+            let monitor =
+                Monitor::open(Some(host.index())).map_err(|error| Failure::Unavailable(error.to_string()))?;
+            shard
+                .io
+                .watch(&monitor, ClientSource::Monitor.token(), Interest::READABLE)
+                .map_err(|error| unavailable(&error))?;
+            shard.role.ip = Some(host.clone());
+            shard.role.carries_only_ip = config.forwards.is_empty();
+            shard.role.monitor = Some(monitor);
+        }
+    }
+    group.spawn()
+}
+
+impl Shard<Client> {
+    /// Has the poller watch the listeners.
+    fn watch_listeners(&self) -> io::Result<()> {
+        for (index, listener) in self.role.udp_listeners.iter().enumerate() {
+            let source = ClientSource::UdpListener(index);
+            self.io
+                .watch(&listener.socket, source.token(), Interest::READABLE)?;
+        }
+        for (index, (listener, _)) in self.role.tcp_listeners.iter().enumerate() {
+            let source = ClientSource::TcpListener(index);
+            self.io.watch(listener, source.token(), Interest::READABLE)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! What only a server's shard does: targets of requests, its end of the TUN device.
+
+mod role;
+pub(super) mod start;
+mod targets;
+mod tun;
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use packet_io::{UdpSocket, VNET_HEADER_BYTES};
+use tunnel_proto::{Owner, TargetRules};
+
+use super::neighbours::Cost;
+use targets::Opening;
+use tun::ServerHost;
+
+/// What a server's shard keeps besides.
+pub(super) struct Server {
+    rules: TargetRules,
+    own_addresses: Option<(Instant, Vec<IpAddr>)>,
+    next_sweep: Instant,
+    /// Numbers the resolutions, so that a late answer never meets a reused request.
+    resolutions: u64,
+    /// The TUN device; `None` where there is none.
+    ip: Option<ServerHost>,
+    /// When it was last told that the pools are exhausted.
+    exhaustion_told: Option<Instant>,
+    next_ip_turn: Instant,
+}
+
+impl Server {
+    fn new(rules: TargetRules, now: Instant) -> Self {
+        Self {
+            rules,
+            own_addresses: None,
+            next_sweep: now,
+            resolutions: 0,
+            ip: None,
+            exhaustion_told: None,
+            next_ip_turn: now,
+        }
+    }
+}
+
+/// The inner end of a request that only a server has.
+pub(super) enum ServerInner {
+    /// A target that is being resolved or connected.
+    Opening(Opening),
+    /// A UDP socket connected to the target.
+    Upstream(Box<UdpSocket>),
+}
+
+/// What a server's shards hand to each other.
+pub(super) enum ServerMessage {
+    /// A packet of the TUN device for a client whose session is on the other shard.
+    Packet {
+        header: [u8; VNET_HEADER_BYTES],
+        bytes: BytesMut,
+    },
+    /// A client has started anew: sessions of its earlier runs are dead.
+    OlderRuns { owner: Owner },
+}
+
+impl Cost for ServerMessage {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Packet { bytes, .. } => bytes.len(),
+            Self::OlderRuns { .. } => 0,
+        }
+    }
+}

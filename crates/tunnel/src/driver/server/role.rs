@@ -1,0 +1,142 @@
+//! The event loop's turns, events and packets as a server treats them.
+
+use std::time::Instant;
+
+use packet_io::{DatagramSocket, UdpSocket, VNET_HEADER_BYTES};
+use tunnel_proto::{Ending, Protocol, RequestId, ServerAction};
+
+use super::{Server, ServerInner, ServerMessage};
+use crate::driver::resolver::Answer;
+use crate::driver::role::Role;
+use crate::driver::{Inner, Shard, report};
+use crate::snapshot::{ShardSnapshot, Snapshot};
+
+impl Role for Server {
+    type Proto = tunnel_proto::Server;
+    type Action = ServerAction;
+    type Inner = ServerInner;
+    type Message = ServerMessage;
+
+    const NAME: &'static str = "server";
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(match self.ip {
+            Some(_) => self.next_sweep.min(self.next_ip_turn),
+            None => self.next_sweep,
+        })
+    }
+
+    fn state_name(&self) -> &'static str {
+        "listening"
+    }
+
+    fn turn(shard: &mut Shard<Self>, now: Instant) {
+        shard.server_turn(now);
+    }
+
+    /// A server has no descriptors besides those that both roles have.
+    fn source_ready(_: &mut Shard<Self>, _: Instant, _: u8, _: usize) {}
+
+    fn carry_out(shard: &mut Shard<Self>, now: Instant, action: ServerAction) {
+        match action {
+            ServerAction::Open {
+                request,
+                protocol,
+                target,
+            } => shard.open_target(now, request, protocol, &target),
+            ServerAction::Lease { request, owner } => shard.lease(now, request, owner),
+            ServerAction::LeaseOver { owner, addresses } => shard.lease_over(owner, &addresses),
+        }
+    }
+
+    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: &Answer) {
+        shard.target_resolved(now, answer);
+    }
+
+    fn handed_over(shard: &mut Shard<Self>, now: Instant, message: ServerMessage) {
+        match message {
+            ServerMessage::Packet { header, mut bytes } => {
+                shard.take_handed_packet(now, &header, &mut bytes);
+            }
+            ServerMessage::OlderRuns { owner } => shard.engine.end_older_runs(owner),
+        }
+    }
+
+    fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId) {
+        match shard.inner.get(id.index()) {
+            Some(Some(Inner::Role(ServerInner::Upstream(_)))) => shard.receive_upstream(now, id),
+            Some(Some(Inner::Role(ServerInner::Opening(_)))) => shard.target_ready(now, id),
+            _ => {}
+        }
+    }
+
+    /// A TCP connection that was never opened gives its place back.
+    fn request_ended(shard: &mut Shard<Self>, id: RequestId, _: &Ending) {
+        if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = shard.inner.get(id.index())
+            && opening.protocol == Protocol::Tcp
+        {
+            shard.io.tcp_closed();
+        }
+    }
+
+    fn close_inner(shard: &mut Shard<Self>, _: RequestId, inner: ServerInner) {
+        match inner {
+            ServerInner::Opening(opening) => opening.close(&shard.io.poller),
+            ServerInner::Upstream(mut socket) => {
+                // What the kernel dropped since the last datagram is known now or never.
+                let _ = socket.refresh_kernel_drops();
+                shard.io.inner_io_past += report::io_counters(socket.stats());
+            }
+        }
+    }
+
+    /// The engine refuses what is new.
+    fn start_drain(_: &mut Shard<Self>) {}
+
+    fn end(shard: &mut Shard<Self>, now: Instant) {
+        shard.save_leases(now);
+    }
+
+    /// It is one client's affair, whose connection ends by its timeouts.
+    fn port_is_closed(_: &mut Shard<Self>, _: Instant) {}
+
+    fn send_packet(
+        shard: &mut Shard<Self>,
+        now: Instant,
+        header: &[u8; VNET_HEADER_BYTES],
+        packet: &mut [u8],
+    ) {
+        if let Some(elsewhere) = shard.engine.send_packet(now, header, packet, &mut shard.delivery) {
+            shard.pass_on(now, elsewhere, header, packet);
+        }
+    }
+
+    fn send_trains(shard: &mut Shard<Self>) {
+        let inner = &mut shard.inner;
+        shard.delivery.flush(
+            shard.engine.egress(),
+            |id| Some((id.index(), None)),
+            |index, send| {
+                if let Some(Some(Inner::Role(ServerInner::Upstream(socket)))) = inner.get_mut(index) {
+                    send(socket);
+                }
+            },
+        );
+    }
+
+    fn for_each_inner_socket(shard: &mut Shard<Self>, mut each: impl FnMut(&mut UdpSocket)) {
+        for inner in shard.inner.iter_mut().flatten() {
+            if let Inner::Role(ServerInner::Upstream(socket)) = inner {
+                each(socket);
+            }
+        }
+    }
+
+    fn complete(shard: &mut Shard<Self>, snapshot: &mut Snapshot, _: &mut ShardSnapshot) {
+        snapshot.refused_requests = shard.engine.refused_requests();
+        if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
+            (tun.name, tun.mtu) = host.device();
+            (tun.leases, tun.leases_kept) = host.leases();
+        }
+    }
+}

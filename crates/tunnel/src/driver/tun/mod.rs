@@ -1,0 +1,100 @@
+//! IP packets between the engine and the TUN device, and what an IP session needs of the host around it.
+//!
+//! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes and
+//! MTU ([`super::client::tun::ClientHost`]), a server's its leases and the way to each client's shard ([`super::server::tun::ServerHost`]).
+
+pub(super) mod device;
+pub(super) mod end;
+
+use std::time::{Duration, Instant};
+
+use packet_io::Interest;
+use tunnel_proto::Prefix;
+
+use super::role::Role;
+use super::{PollToken, Shard};
+use crate::handle::Failure;
+use crate::limits;
+
+/// How often the MTU of the device is held against what the paths carry.
+pub(in crate::driver) const MTU_INTERVAL: Duration = Duration::from_millis(100);
+
+/// As the host writes it.
+pub(in crate::driver) fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
+    host::Prefix::new(prefix.address(), prefix.length())
+}
+
+impl<R: Role> Shard<R> {
+    /// One batch of the TUN queue.
+    pub(in crate::driver) fn read_tun(&mut self, now: Instant) {
+        let Some(tun) = &mut self.delivery.tun else {
+            return;
+        };
+        let mut buffer = std::mem::take(&mut tun.buffer);
+        let mut bytes = 0;
+        for _ in 0..limits::TUN_READS_PER_TURN {
+            if bytes >= limits::TUN_READ_BYTES_PER_TURN || self.intake_should_wait() {
+                break;
+            }
+            let Some(tun) = &mut self.delivery.tun else { break };
+            match tun.queue.read(&mut buffer) {
+                Ok(Some(read)) => {
+                    bytes += read.len;
+                    R::send_packet(self, now, &read.header, read.packet_mut(&mut buffer));
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tun.has_failed(&error);
+                    break;
+                }
+            }
+            if self.engine.queue_is_long() {
+                self.more_to_send = self.flush_outer(now);
+            }
+        }
+        if let Some(tun) = &mut self.delivery.tun {
+            tun.buffer = buffer;
+        }
+        self.flush_packets();
+    }
+
+    /// Writes the packets that were collected for the TUN.
+    pub(in crate::driver) fn flush_packets(&mut self) {
+        let Some(tun) = &mut self.delivery.tun else {
+            return;
+        };
+        tun.flush();
+        if !tun.settle(self.engine.egress()) && self.failure.is_none() {
+            self.failure = Some(Failure::Unavailable("the TUN device was removed".to_owned()));
+        }
+    }
+
+    /// Has the poller watch the TUN queue, or not.
+    pub(in crate::driver) fn watch_tun(&mut self, watch: bool) {
+        let Some(tun) = &mut self.delivery.tun else {
+            return;
+        };
+        if tun.is_watched == watch {
+            return;
+        }
+        let done = if watch {
+            tun.queue.attach().and_then(|()| {
+                self.io
+                    .poller
+                    .add(&tun.queue, PollToken::Tun.encode(), Interest::READABLE)
+            })
+        } else {
+            // A queue that is taken out reports an error without end.
+            self.io
+                .poller
+                .remove(&tun.queue)
+                .and_then(|()| tun.queue.detach())
+        };
+        match done {
+            Ok(()) => tun.is_watched = watch,
+            Err(error) => {
+                self.failure = Some(Failure::Unavailable(format!("the TUN device fails: {error}")));
+            }
+        }
+    }
+}
