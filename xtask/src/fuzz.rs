@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::repository::{Repository, shown};
+use crate::repository::{Repository, run_to_success};
 use crate::setup;
 
 /// The engine's driver and the version that this repository is fuzzed with.
@@ -102,16 +102,6 @@ fn nightly(repository: &Repository, program: &str) -> Command {
         command.env_remove(variable);
     }
     command
-}
-
-fn run_to_success(command: &mut Command) -> Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("`{}` cannot be started", shown(command)))?;
-    if !status.success() {
-        bail!("this command failed ({status}):\n  {}", shown(command));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

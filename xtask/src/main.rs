@@ -1,5 +1,7 @@
-//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`, `cargo xtask fuzz`.
+//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`, `cargo xtask fuzz`,
+//! `cargo xtask dist`.
 
+mod dist;
 mod fuzz;
 mod repository;
 mod setup;
@@ -49,6 +51,8 @@ enum Task {
         /// One target, by the name of its program in fuzz/; without it all run, one after the other.
         target: Option<String>,
     },
+    /// Build the program as one static file for x86-64, into target/dist.
+    Dist,
 }
 
 fn main() -> ExitCode {
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         ),
         Task::Tidy => tidy::run(&repository),
         Task::Sweep { seeds } => sweep::run(&repository, seeds),
+        Task::Dist => dist::run(&repository),
         Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });
     match result {

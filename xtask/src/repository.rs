@@ -115,6 +115,17 @@ pub(crate) fn has_sudo() -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
+/// Runs a command that must succeed.
+pub(crate) fn run_to_success(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("`{}` cannot be started", shown(command)))?;
+    if !status.success() {
+        bail!("this command failed ({status}):\n  {}", shown(command));
+    }
+    Ok(())
+}
+
 /// The command line as one would type it, for messages.
 pub(crate) fn shown(command: &Command) -> String {
     let mut words: Vec<String> = command

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::repository::{Repository, find_program, has_sudo, is_root, shown};
+use crate::repository::{Repository, find_program, has_sudo, is_root, run_to_success, shown};
 
 /// How much is set up and tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +77,12 @@ fn install_packages(repository: &Repository) -> Result<()> {
         words.extend(arguments);
         let mut command = repository.command(words[0]);
         command.args(&words[1..]);
-        run_to_success(&mut command)
+        install(&mut command)
     };
     apt_get(&["update"])?;
-    let mut install = vec!["install", "-y", "--no-install-recommends"];
-    install.extend(&missing);
-    apt_get(&install)
+    let mut installation = vec!["install", "-y", "--no-install-recommends"];
+    installation.extend(&missing);
+    apt_get(&installation)
 }
 
 impl Sign {
@@ -120,13 +120,13 @@ fn install_python_packages(repository: &Repository) -> Result<()> {
         );
     }
     let path = |path: &Path| path.to_string_lossy().into_owned();
-    run_to_success(
+    install(
         repository
             .command("python3")
             .args(["-m", "venv", "--clear", &path(&environment)]),
     )?;
     let pip = environment.join("bin/python");
-    run_to_success(repository.command(&pip).args([
+    install(repository.command(&pip).args([
         "-m",
         "pip",
         "install",
@@ -154,7 +154,7 @@ fn fetch_go_modules(repository: &Repository) -> Result<()> {
         .output()
         .is_ok_and(|output| output.status.success());
     if is_new_enough {
-        run_to_success(&mut go(&["mod", "download"]))?;
+        install(&mut go(&["mod", "download"]))?;
     }
     Ok(())
 }
@@ -174,7 +174,7 @@ pub(crate) fn install_cargo_tool(repository: &Repository, name: &str, version: &
         return Ok(());
     }
     let root = tools.to_string_lossy();
-    run_to_success(&mut repository.cargo(&[
+    install(&mut repository.cargo(&[
         "install",
         "--locked",
         "--quiet",
@@ -190,15 +190,9 @@ fn is_recorded(record: &str, name: &str, version: &str) -> bool {
     record.contains(&format!("\"{name} {version} "))
 }
 
-fn run_to_success(command: &mut Command) -> Result<()> {
+fn install(command: &mut Command) -> Result<()> {
     println!("setup: {}", shown(command));
-    let status = command
-        .status()
-        .with_context(|| format!("`{}` cannot be started", shown(command)))?;
-    if !status.success() {
-        bail!("`{}` failed: {status}", shown(command));
-    }
-    Ok(())
+    run_to_success(command)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::repository::{Repository, has_sudo, is_root, shown};
+use crate::repository::{Repository, has_sudo, is_root, run_to_success};
 use crate::setup::{self, Extent};
 use crate::{skips, tidy};
 
@@ -101,15 +101,7 @@ struct Run {
 
 impl Run {
     fn command(&mut self, name: &str, mut command: Command) -> Result<()> {
-        self.step(name, || {
-            let status = command
-                .status()
-                .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
-            if !status.success() {
-                bail!("this command failed ({status}):\n  {}", shown(&command));
-            }
-            Ok(())
-        })
+        self.step(name, || run_to_success(&mut command))
     }
 
     fn step(&mut self, name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -2,9 +2,9 @@
 //!
 //! `cargo xtask test` runs each path with one seed. A seed that fails is printed with the variable that replays it.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
-use crate::repository::{Repository, shown};
+use crate::repository::{Repository, run_to_success};
 
 /// How many seeds each path gets, for the tests.
 const SEEDS_VARIABLE: &str = "GRAMWAY_SIM_SEEDS";
@@ -13,12 +13,7 @@ const SEEDS_VARIABLE: &str = "GRAMWAY_SIM_SEEDS";
 pub(crate) fn run(repository: &Repository, seeds: u32) -> Result<()> {
     let mut command = repository.cargo(&["test", "--release", "-p", "quic", "--test", "paths", "matrix"]);
     command.env(SEEDS_VARIABLE, seeds.to_string());
-    let status = command
-        .status()
-        .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
-    if !status.success() {
-        bail!("a path fails: `{}` ended with {status}", shown(&command));
-    }
+    run_to_success(&mut command)?;
     println!("every path held its bounds with {seeds} seeds");
     Ok(())
 }

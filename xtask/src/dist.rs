@@ -1,0 +1,63 @@
+//! `cargo xtask dist`: the program as one static file that runs in an empty root directory.
+//!
+//! glibc is linked statically. The target is named although it is this machine's, because cargo then keeps the flags
+//! from build scripts and procedural macros, which are loaded or run here and stay dynamic.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::repository::{Repository, is_root, run_to_success};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// In a static program getrandom cannot look the system call up by name, and would read /dev/random instead, which an
+/// empty root directory lacks: it is told to use the call (Linux 3.17 or later).
+const FLAGS: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
+
+/// Builds the program into `target/dist`, and starts it in an empty root directory where this process may.
+pub(crate) fn run(repository: &Repository) -> Result<()> {
+    let mut build = repository.cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "--target",
+        TARGET,
+        "--package",
+        "gramway",
+    ]);
+    build
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("RUSTFLAGS", FLAGS);
+    run_to_success(&mut build)?;
+    let directory = repository.target().join("dist");
+    fs::create_dir_all(&directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+    let program = directory.join("gramway");
+    let built = repository.target().join(TARGET).join("release/gramway");
+    fs::copy(&built, &program).with_context(|| format!("{} cannot be copied", built.display()))?;
+    if is_root() {
+        start_in_empty_root(repository, &program)?;
+    } else {
+        println!("not started in an empty root directory: that needs root");
+    }
+    println!("{}", program.display());
+    Ok(())
+}
+
+/// A program that needs an interpreter or a shared library cannot start there.
+fn start_in_empty_root(repository: &Repository, program: &Path) -> Result<()> {
+    let root = repository.target().join("dist/root");
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(&root).with_context(|| format!("{} cannot be made", root.display()))?;
+    let inside = root.join("gramway");
+    fs::copy(program, &inside).with_context(|| format!("{} cannot be made", inside.display()))?;
+    let started = run_to_success(
+        repository
+            .command("chroot")
+            .arg(&root)
+            .args(["/gramway", "--version"]),
+    );
+    fs::remove_dir_all(&root).with_context(|| format!("{} cannot be removed", root.display()))?;
+    started.context("the program does not run in an empty root directory")
+}
