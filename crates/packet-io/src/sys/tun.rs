@@ -11,7 +11,8 @@ pub(crate) fn attach(tun: BorrowedFd<'_>, name: &str, flags: libc::c_int) -> io:
     // is and which outlives the call.
     let code = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     check(code)?;
-    let given = request.ifr_name.iter().map(|byte| byte.cast_unsigned());
+    // `c_char` has a sign on some processors.
+    let given = request.ifr_name.iter().map(|byte| byte.to_ne_bytes()[0]);
     let given: Vec<u8> = given.take_while(|byte| *byte != 0).collect();
     Ok(String::from_utf8_lossy(&given).into_owned())
 }
@@ -54,7 +55,7 @@ fn request(name: &str, flags: libc::c_int) -> libc::ifreq {
     let mut ifr_name = [0; libc::IFNAMSIZ];
     // The last byte stays zero.
     for (place, byte) in ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
-        *place = byte.cast_signed();
+        *place = libc::c_char::from_ne_bytes([byte]);
     }
     libc::ifreq {
         ifr_name,
