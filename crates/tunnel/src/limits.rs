@@ -55,14 +55,26 @@ pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new local TCP connection waits for the tunnel.
 pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
 
-/// Names that are being resolved at a time.
-pub const RESOLUTIONS_MAX: usize = 256;
+/// Names of one shard that are being resolved at a time.
+pub const RESOLUTIONS_PER_SHARD: usize = 1_024;
+
+/// Questions that wait for the resolving thread to take them up.
+pub const RESOLUTIONS_MAX: usize = 4_096;
+
+/// How long a name may take.
+pub const RESOLUTION_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Answers that are kept, each for its TTL.
+pub const NAMES_CACHED_MAX: u64 = 4_096;
+
+/// How long a name that does not exist stays so: a server whose name has just been made is found soon.
+pub const NAME_ABSENT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Between two looks at whether `/etc/resolv.conf` and `/etc/hosts` have changed.
+pub const NAME_SOURCES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Addresses of one name that are tried.
 pub const ADDRESSES_PER_NAME: usize = 8;
-
-/// Threads that resolve names.
-pub const RESOLVER_THREADS: usize = 2;
 
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;

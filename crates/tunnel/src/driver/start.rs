@@ -11,7 +11,7 @@ use tunnel_proto::{Budget, Engine, ServerShard};
 
 use super::io::Io;
 use super::neighbours::Neighbours;
-use super::resolver::Resolver;
+use super::resolver::{NameService, Resolver, Sources};
 use super::role::Role;
 use super::{Delivery, PollToken, Shard, aead, inner_batch};
 use crate::config::CommonConfig;
@@ -129,10 +129,11 @@ type End = (Poller, Resolver, mpsc::Receiver<Command>);
 fn ends(count: usize) -> Result<(Vec<Line>, Vec<End>), Failure> {
     let mut lines = Vec::with_capacity(count);
     let mut ends = Vec::with_capacity(count);
+    let names = NameService::start(Sources::default()).map_err(|error| unavailable(&error))?;
     for _ in 0..count {
         let poller = Poller::new().map_err(|error| unavailable(&error))?;
         let waker = Waker::new(&poller, PollToken::Waker.encode()).map_err(|error| unavailable(&error))?;
-        let resolver = Resolver::new(&waker).map_err(|error| unavailable(&error))?;
+        let resolver = names.resolver(&waker);
         let (sender, commands) = mpsc::channel();
         lines.push(Line {
             commands: sender,
