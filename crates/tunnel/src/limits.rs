@@ -34,6 +34,12 @@ pub const INNER_TRAIN_SEGMENTS: usize = 16;
 /// Datagrams collected for inner sockets before they are sent: below what a stock receive buffer takes.
 pub const INNER_BURST_DATAGRAMS: usize = 48;
 
+/// A yield between two bursts that took no longer let a receiver drain its buffer.
+pub const YIELD_SHORT: Duration = Duration::from_micros(500);
+
+/// After a longer yield, so many times its length passes without any: yields then cost a fifth of the time at most.
+pub const YIELD_REST: u32 = 4;
+
 /// Datagrams of one inner batch that are queued before QUIC may send.
 pub const INTAKE_DATAGRAMS: usize = 256;
 

@@ -6,6 +6,7 @@
 
 mod aead;
 mod client;
+mod core_yield;
 mod delivery;
 mod inner;
 mod intake;
@@ -29,6 +30,7 @@ use tunnel_proto::{Action, Ending, Engine, RequestId};
 
 use crate::handle::{Command, Failure};
 use crate::snapshot::Snapshot;
+use core_yield::CoreYield;
 use delivery::Delivery;
 use inner::{Inner, inner_batch};
 use io::Io;
@@ -51,6 +53,7 @@ struct Shard<R: Role> {
     neighbours: Neighbours<R::Message>,
     inner_batch: ReceiveBatch,
     delivery: Delivery,
+    core_yield: CoreYield,
     inner: Vec<Option<Inner<R::Inner>>>,
     /// TCP relays that have more to do at once.
     again: Vec<RequestId>,

@@ -179,7 +179,7 @@ impl<R: Role> Shard<R> {
         if self.delivery.is_full() {
             self.flush_delivery();
             // A receiver that shares our core gets to drain its buffer before the next burst fills it.
-            std::thread::yield_now();
+            self.core_yield.run_others();
         }
     }
 

@@ -13,7 +13,7 @@ use super::io::Io;
 use super::neighbours::Neighbours;
 use super::resolver::{NameService, Resolver, Sources};
 use super::role::Role;
-use super::{Delivery, PollToken, Shard, aead, inner_batch};
+use super::{CoreYield, Delivery, PollToken, Shard, aead, inner_batch};
 use crate::config::CommonConfig;
 use crate::handle::{Command, Controller, Failure, Handle, Line, Notice};
 use crate::limits;
@@ -106,6 +106,7 @@ pub(super) fn assemble<R: Role>(
             neighbours,
             inner_batch: inner_batch(),
             delivery: Delivery::default(),
+            core_yield: CoreYield::default(),
             inner: Vec::new(),
             again: Vec::new(),
             more_to_send: false,
