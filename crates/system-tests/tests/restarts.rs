@@ -162,7 +162,7 @@ fn a_drained_end_lets_a_transfer_finish_and_ends_with_zero() {
             false => scene.client.process(),
         };
         process.signal(Signal::TERM);
-        process.wait_for_starts("ending", 1, PROGRAM_LIMIT).unwrap();
+        process.wait_for_starts("stopping", 1, PROGRAM_LIMIT).unwrap();
         echo(b"after");
         assert!(process.try_status().is_none(), "it waits for the transfer");
         drop(stream);
@@ -194,7 +194,7 @@ fn a_second_signal_ends_at_once_in_spite_of_a_transfer() {
             false => state.scene.client.process(),
         };
         process.signal(Signal::TERM);
-        process.wait_for_starts("ending", 1, PROGRAM_LIMIT).unwrap();
+        process.wait_for_starts("stopping", 1, PROGRAM_LIMIT).unwrap();
         let start = Instant::now();
         process.signal(Signal::TERM);
         assert_eq!(process.wait(PROGRAM_LIMIT).unwrap().code(), Some(0));

@@ -262,7 +262,7 @@ fn a_route_of_another_interface_is_left_alone() {
         network.remove_route(&route).unwrap();
         error.to_string()
     });
-    assert!(error.contains("over eth0"), "{error}");
+    assert!(error.contains("via eth0"), "{error}");
     let shown = network.client.run("ip", ["route"]).unwrap();
     assert!(shown.contains("10.50.0.0/16 via 10.77.0.1 dev eth0"), "{shown}");
 }

@@ -54,11 +54,15 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     let machine = &machines.first;
     wait_until("Ethernet's MTU", PATH_LIMIT, || mtu(machine) > 1400);
     let before = mtu(machine);
-    // A connection that began with large segments goes on: they are cut smaller.
+    // Each direction finds out by its own traffic: TCP's first flight and some of its repetitions are lost whole, which takes
+    // about as long as one short connection lives. The next one passes.
     machines.router.set_mtu("outside", 1300).unwrap();
     machines.server.set_mtu("eth0", 1300).unwrap();
+    wait_until("the smaller MTU", PATH_LIMIT, || {
+        let _ = try_iperf(machine, &machines.server, &tcp(SERVER_V4));
+        mtu(machine) == 1280
+    });
     iperf(machine, &machines.server, &tcp(SERVER_V4));
-    wait_until("the smaller MTU", PATH_LIMIT, || mtu(machine) == 1280);
     let line = tunnel
         .client
         .process()
@@ -68,8 +72,6 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     wait_until("a packet of the whole MTU", PATH_LIMIT, || {
         passes(machine, SERVER_V6, 1280)
     });
-    // The other direction finds out by its own traffic: TCP's first flight and some of its repetitions are lost whole, which
-    // takes about as long as one short connection lives. The next one passes.
     wait_until("the smaller MTU at the server", PATH_LIMIT, || {
         let _ = try_iperf(machine, &machines.server, &tcp(SERVER_V4).reversed());
         mtu(&machines.server) == 1280
