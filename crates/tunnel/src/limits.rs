@@ -82,6 +82,9 @@ pub const NAME_SOURCES_INTERVAL: Duration = Duration::from_secs(1);
 /// Addresses of one name that are tried.
 pub const ADDRESSES_PER_NAME: usize = 8;
 
+/// Jobs that wait for the host's thread: leases to write, name servers to set.
+pub const HOST_JOBS_MAX: usize = 8;
+
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;
 

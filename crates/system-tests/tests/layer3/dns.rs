@@ -60,10 +60,10 @@ fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_
     let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let (mut client, told) = connect_with_dns(&machines.first, &server, "echo \"$@\" >>$TOLD", &directory);
-    assert_eq!(
-        fs::read_to_string(&told).unwrap(),
-        format!("dns tun0 {SERVER_V4} {SERVER_V6}\ndomain tun0 ~.\n")
-    );
+    let both = format!("dns tun0 {SERVER_V4} {SERVER_V6}\ndomain tun0 ~.\n");
+    wait_until("the name servers", PROGRAM_LIMIT, || {
+        fs::read_to_string(&told).unwrap_or_default() == both
+    });
     assert!(!client.stderr().contains("warning: systemd-resolved"));
     client.kill();
     wait_until("the end of the link", PROGRAM_LIMIT, || {
@@ -84,6 +84,30 @@ fn a_systemd_resolved_that_refuses_is_quoted_and_the_tunnel_works_without() {
     let script = "echo 'Failed to connect to bus' >&2; exit 1";
     let (client, _) = connect_with_dns(&machines.first, &server, script, &directory);
     let expected = format!("`resolvectl dns tun0 {SERVER_V4} {SERVER_V6}`: Failed to connect to bus");
-    assert!(client.stderr().contains(&expected), "{}", client.stderr());
+    wait_until("the warning", PROGRAM_LIMIT, || {
+        client.stderr().contains(&expected)
+    });
     reaches(&machines.first, SERVER_V4);
+}
+
+#[test]
+fn a_systemd_resolved_that_hangs_holds_up_no_packet() {
+    require_root!();
+    require_program!("unshare", "ping");
+    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let server = machines.serve(&["--nat"], &directory);
+    let script = "echo begun >>$TOLD; exec sleep 60";
+    let (client, told) = connect_with_dns(&machines.first, &server, script, &directory);
+    wait_until("the call of resolvectl", PROGRAM_LIMIT, || {
+        fs::read_to_string(&told).is_ok_and(|text| text.contains("begun"))
+    });
+    // It is given five seconds; a shard that waited for it would answer none of these.
+    let pings = ["-n", "-i", "0.05", "-c", "40", "-W", "2", SERVER_V4];
+    let said = machines.first.run("ping", pings).unwrap();
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    wait_until("the warning", PROGRAM_LIMIT, || {
+        client
+            .stderr()
+            .contains("systemd-resolved did not take the name servers")
+    });
 }

@@ -8,6 +8,7 @@ mod aead;
 mod client;
 mod core_yield;
 mod delivery;
+mod host_worker;
 mod inner;
 mod intake;
 mod io;

@@ -278,7 +278,13 @@ impl Leases {
             .collect()
     }
 
-    /// Whether [`Leases::stored`] would give something else than when this was last asked.
+    /// Whether [`Leases::stored`] would give something else than when [`Self::take_changed`] was last asked.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// The same, and from here on it has not.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

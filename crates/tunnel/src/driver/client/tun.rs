@@ -12,6 +12,7 @@ use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
 
 use super::Client;
 use crate::config::ClientTun;
+use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
@@ -38,6 +39,8 @@ struct Shared {
     /// Counts changes of the routes.
     routes_version: u64,
     has_dns: bool,
+    /// Sets the name servers.
+    worker: HostWorker,
 }
 
 /// How a shard's outer socket leaves this machine.
@@ -90,6 +93,8 @@ impl ClientHost {
             announced: None,
             routes_version: 0,
             has_dns: false,
+            worker: HostWorker::start()
+                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
         };
         Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
     }
@@ -156,14 +161,16 @@ impl ClientHost {
         self.lock().plan.handle_lost(shard);
     }
 
-    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told.
+    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and what the
+    /// host's thread has to tell.
     fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
         let mut state = self.lock();
         if state.plan.set_packet_max(shard, packet_max) && state.set_mtu() {
             state.plan.mark_changed(now);
         }
-        if !state.plan.take_settled(now) {
-            return None;
+        let told = state.worker.poll_notice();
+        if told.is_some() || !state.plan.take_settled(now) {
+            return told;
         }
         let notice = state.notice();
         if state.announced.as_ref() == Some(&notice) {
@@ -199,11 +206,14 @@ impl Shared {
         self.routes_version += u64::from(self.routes != routes);
         self.routes = routes;
         if !self.settings.dns.is_empty() && !self.has_dns {
-            self.has_dns = true;
+            let (name, servers) = (self.name.clone(), self.settings.dns.clone());
             let all_names = self.settings.default_route;
-            if let Err(error) = set_link_dns(&self.name, &self.settings.dns, all_names) {
-                self.plan.warn(error.to_string());
-            }
+            self.has_dns = self.worker.run(move || {
+                let error = set_link_dns(&name, &servers, all_names).err()?;
+                Some(Notice::Warning {
+                    text: error.to_string(),
+                })
+            });
         }
         Ok(())
     }

@@ -93,8 +93,8 @@ impl Role for Server {
     /// The engine refuses what is new.
     fn start_drain(_: &mut Shard<Self>) {}
 
-    fn end(shard: &mut Shard<Self>, now: Instant) {
-        shard.save_leases(now);
+    fn end(shard: &mut Shard<Self>, _: Instant) {
+        shard.save_leases();
     }
 
     /// It is one client's affair, whose connection ends by its timeouts.

@@ -19,6 +19,7 @@ use tunnel_proto::{
 use super::{Server, ServerMessage};
 use crate::config::ServerTun;
 use crate::driver::Shard;
+use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
@@ -49,6 +50,8 @@ struct Shared {
     packet_max: Vec<Option<usize>>,
     mtu: u32,
     next_save: Instant,
+    /// Writes the leases.
+    worker: HostWorker,
 }
 
 impl ServerHost {
@@ -106,6 +109,8 @@ impl ServerHost {
             packet_max: vec![None; shards],
             mtu: limits::IPV6_MTU_MIN,
             next_save: now,
+            worker: HostWorker::start()
+                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
         };
         Ok((Self(Arc::new(Mutex::new(state))), ends, notices))
     }
@@ -141,22 +146,28 @@ impl ServerHost {
         (state.name.clone(), state.mtu)
     }
 
-    /// Writes the leases down where they changed, not more often than every second.
-    fn save(&self, now: Instant, at_once: bool) -> Option<Notice> {
+    /// Has the leases written where they changed, not more often than every second. What earlier writing left to tell.
+    fn save(&self, now: Instant) -> Option<Notice> {
         let mut state = self.lock();
-        if now < state.next_save && !at_once {
-            return None;
+        if now >= state.next_save && state.leases.has_changed() {
+            state.next_save = now + tunnel_proto::limits::SWEEP_INTERVAL;
+            let (path, stored) = (state.leases_file.clone(), state.leases.stored());
+            if state.worker.run(move || written(&path, &stored)) {
+                state.leases.take_changed();
+            }
         }
-        state.next_save = now + tunnel_proto::limits::SWEEP_INTERVAL;
+        state.worker.poll_notice()
+    }
+
+    /// Writes the leases at the end, after what the worker has still to write.
+    fn save_at_end(&self) -> Option<Notice> {
+        let mut state = self.lock();
+        let worker = HostWorker::start().ok()?;
+        drop(std::mem::replace(&mut state.worker, worker));
         if !state.leases.take_changed() {
             return None;
         }
-        let stored = state.leases.stored();
-        let path = &state.leases_file;
-        let error = write_leases(path, &stored).err()?;
-        Some(Notice::Warning {
-            text: format!("cannot save the leases in {}: {error}", path.display()),
-        })
+        written(&state.leases_file, &state.leases.stored())
     }
 
     /// A shard's longest packet: the device's MTU is the longest of all.
@@ -245,6 +256,14 @@ fn read_leases(path: &Path) -> Result<Vec<StoredLease>, Failure> {
         return Err(unusable(format!("it has more than {LEASES_BYTES_MAX} bytes")));
     }
     serde_json::from_slice(&bytes).map_err(|error| unusable(error.to_string()))
+}
+
+/// Writes the leases; what there is to tell where that fails.
+fn written(path: &Path, leases: &[StoredLease]) -> Option<Notice> {
+    let error = write_leases(path, leases).err()?;
+    Some(Notice::Warning {
+        text: format!("cannot save the leases in {}: {error}", path.display()),
+    })
 }
 
 /// Whole or not at all: written beside, then renamed.
@@ -363,16 +382,16 @@ impl Shard<Server> {
         let shard = self.neighbours.own();
         let packet_max = self.engine.packet_max_at_most();
         host.follow_mtu(shard, packet_max);
-        if let Some(notice) = host.save(now, false) {
+        if let Some(notice) = host.save(now) {
             self.io.notify(notice);
         }
     }
 
     /// The end is near: leases are written down.
-    pub(in crate::driver) fn save_leases(&self, now: Instant) {
+    pub(in crate::driver) fn save_leases(&self) {
         if let Some(host) = self.role.ip.clone() {
             // There is nobody left to tell.
-            let _ = host.save(now, true);
+            let _ = host.save_at_end();
         }
     }
 }

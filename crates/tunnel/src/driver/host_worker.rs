@@ -1,0 +1,112 @@
+//! A thread for what may block: files that are synced to the disk, and programs that are asked. Shards hand work over and never
+//! wait for it.
+
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use crate::handle::Notice;
+use crate::limits;
+
+/// What the thread does; it may leave something to tell.
+type Job = Box<dyn FnOnce() -> Option<Notice> + Send>;
+
+/// The thread. Dropping this waits until all work is done.
+#[derive(Debug)]
+pub(super) struct HostWorker {
+    /// Always there, until this is dropped.
+    jobs: Option<mpsc::SyncSender<Job>>,
+    notices: mpsc::Receiver<Notice>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HostWorker {
+    /// # Errors
+    /// The kernel gives no thread.
+    pub(super) fn start() -> std::io::Result<Self> {
+        let (jobs, handed_over) = mpsc::sync_channel::<Job>(limits::HOST_JOBS_MAX);
+        let (notice, notices) = mpsc::channel();
+        let thread = thread::Builder::new().name("host".to_owned()).spawn(move || {
+            while let Ok(job) = handed_over.recv() {
+                if let Some(text) = job() {
+                    // A receiver that has gone wants to know nothing.
+                    let _ = notice.send(text);
+                }
+            }
+        })?;
+        Ok(Self {
+            jobs: Some(jobs),
+            notices,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands a job over; false, and the job is not done, where [`limits::HOST_JOBS_MAX`] wait already.
+    pub(super) fn run(&self, job: impl FnOnce() -> Option<Notice> + Send + 'static) -> bool {
+        self.jobs
+            .as_ref()
+            .is_some_and(|jobs| jobs.try_send(Box::new(job)).is_ok())
+    }
+
+    /// What a job left to tell.
+    pub(super) fn poll_notice(&self) -> Option<Notice> {
+        self.notices.try_recv().ok()
+    }
+}
+
+impl Drop for HostWorker {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A job that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn work_that_blocks_holds_up_nobody_and_is_done_before_the_end() {
+        let worker = HostWorker::start().unwrap();
+        let (release, blocked) = mpsc::channel::<()>();
+        let (begun, began) = mpsc::channel();
+        assert!(worker.run(move || {
+            begun.send(()).unwrap();
+            blocked.recv().unwrap();
+            None
+        }));
+        began.recv_timeout(Duration::from_secs(60)).unwrap();
+        // It stands still; more is taken, up to the limit, and then refused, at once.
+        let done = Arc::new(AtomicUsize::new(0));
+        for _ in 0..limits::HOST_JOBS_MAX {
+            let done = Arc::clone(&done);
+            assert!(worker.run(move || {
+                done.fetch_add(1, Ordering::SeqCst);
+                None
+            }));
+        }
+        assert!(!worker.run(|| None));
+        assert_eq!(done.load(Ordering::SeqCst), 0);
+        release.send(()).unwrap();
+        drop(worker);
+        assert_eq!(done.load(Ordering::SeqCst), limits::HOST_JOBS_MAX);
+    }
+
+    #[test]
+    fn what_a_job_has_to_tell_is_told() {
+        let worker = HostWorker::start().unwrap();
+        let text = "the disk is full".to_owned();
+        let notice = Notice::Warning { text };
+        let told = notice.clone();
+        assert!(worker.run(move || Some(told)));
+        let got = worker.notices.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(got, notice);
+        assert_eq!(worker.poll_notice(), None);
+    }
+}
