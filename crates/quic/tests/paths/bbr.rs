@@ -7,12 +7,8 @@ use std::time::{Duration, Instant};
 use sim::Packet;
 
 use crate::party::Party;
+use crate::segments::{PACKET, Segments};
 use crate::world::{Meta, Way};
-
-const SEGMENT: u64 = 1_448;
-const WIRE: usize = 1_500;
-/// Number of an acknowledgement on the way back.
-const ACK: u64 = 1 << 63;
 
 const HIGH_GAIN: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
@@ -39,8 +35,7 @@ struct Sent {
 }
 
 pub(crate) struct Bbr {
-    index: usize,
-    way: Way,
+    segments: Segments,
     begins: Instant,
     mode: Mode,
     /// Largest delivery rates in bytes per second, each with its round.
@@ -51,21 +46,17 @@ pub(crate) struct Bbr {
     full_rounds: u32,
     base: Duration,
     base_at: Instant,
-    next: u64,
     next_send: Instant,
     outstanding: VecDeque<Sent>,
     acknowledged: u64,
     acknowledged_at: Instant,
-    delivered: u64,
-    acks: Vec<u64>,
 }
 
 impl Bbr {
     pub(crate) fn new(index: usize, start: Instant, way: Way, after: Duration) -> Self {
         let begins = start + after;
         Self {
-            index,
-            way,
+            segments: Segments::new(index, way),
             begins,
             mode: Mode::Startup,
             rates: VecDeque::new(),
@@ -75,13 +66,10 @@ impl Bbr {
             full_rounds: 0,
             base: Duration::MAX,
             base_at: begins,
-            next: 0,
             next_send: begins,
             outstanding: VecDeque::new(),
             acknowledged: 0,
             acknowledged_at: begins,
-            delivered: 0,
-            acks: Vec::new(),
         }
     }
 
@@ -90,7 +78,7 @@ impl Bbr {
     }
 
     fn pipe(&self) -> f64 {
-        self.bandwidth() * self.base.as_secs_f64() / WIRE as f64
+        self.bandwidth() * self.base.as_secs_f64() / PACKET as f64
     }
 
     fn gain(&self) -> f64 {
@@ -124,7 +112,7 @@ impl Bbr {
         let Some(sent) = self.outstanding.pop_front() else {
             return;
         };
-        self.acknowledged += WIRE as u64;
+        self.acknowledged += PACKET as u64;
         self.acknowledged_at = now;
         let round_trip = now - sent.at;
         let is_stale = now - self.base_at > BASE_MEMORY;
@@ -135,7 +123,7 @@ impl Bbr {
         let mut ends_round = false;
         if sent.number >= self.round_ends_at {
             self.round += 1;
-            self.round_ends_at = self.next;
+            self.round_ends_at = self.segments.next();
             ends_round = true;
         }
         let elapsed = (now - sent.delivered_at).max(Duration::from_micros(1));
@@ -208,29 +196,13 @@ impl Bbr {
 
 impl Party for Bbr {
     fn deliver(&mut self, now: Instant, way: Way, packet: Packet<Meta>) {
-        if way == self.way {
-            self.delivered += SEGMENT;
-            self.acks.push(packet.meta.number);
-        } else {
-            self.acknowledge(now, packet.meta.number & !ACK);
+        if let Some(number) = self.segments.deliver(way, &packet) {
+            self.acknowledge(now, number);
         }
     }
 
     fn work(&mut self, now: Instant, out: &mut Vec<(Way, Packet<Meta>)>) {
-        let back = match self.way {
-            Way::Up => Way::Down,
-            Way::Down => Way::Up,
-        };
-        let packet = |bytes: usize, number: u64| Packet {
-            bytes: vec![0; bytes],
-            meta: Meta {
-                party: self.index,
-                number,
-            },
-        };
-        for number in self.acks.drain(..) {
-            out.push((back, packet(52, number | ACK)));
-        }
+        self.segments.acknowledge(out);
         if now < self.begins {
             return;
         }
@@ -243,28 +215,18 @@ impl Party for Bbr {
             self.outstanding.clear();
         }
         while now >= self.next_send && (self.outstanding.len() as f64) < self.window() {
-            out.push((
-                self.way,
-                Packet {
-                    bytes: vec![0; WIRE],
-                    meta: Meta {
-                        party: self.index,
-                        number: self.next,
-                    },
-                },
-            ));
+            let number = self.segments.send(out);
             if self.outstanding.is_empty() {
                 self.acknowledged_at = now;
             }
             self.outstanding.push_back(Sent {
-                number: self.next,
+                number,
                 at: now,
                 delivered: self.acknowledged,
                 delivered_at: self.acknowledged_at,
             });
-            self.next += 1;
             if !self.rates.is_empty() {
-                let interval = WIRE as f64 / (self.bandwidth() * self.gain()).max(1_000.0);
+                let interval = PACKET as f64 / (self.bandwidth() * self.gain()).max(1_000.0);
                 self.next_send = self.next_send.max(now) + Duration::from_secs_f64(interval);
             }
         }
@@ -280,6 +242,6 @@ impl Party for Bbr {
     }
 
     fn delivered(&self) -> u64 {
-        self.delivered
+        self.segments.delivered()
     }
 }

@@ -6,49 +6,38 @@ use std::time::{Duration, Instant};
 use sim::Packet;
 
 use crate::party::Party;
+use crate::segments::Segments;
 use crate::world::{Meta, Way};
 
-const SEGMENT: u64 = 1_448;
-const WIRE: usize = 1_500;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
-/// Number of an acknowledgement on the way back.
-const ACK: u64 = 1 << 63;
 
 pub(crate) struct Cubic {
-    index: usize,
-    way: Way,
+    segments: Segments,
     begins: Instant,
     /// In segments.
     window: f64,
     threshold: f64,
     most: f64,
     epoch: Option<Instant>,
-    next: u64,
     outstanding: VecDeque<(u64, Instant)>,
-    delivered: u64,
     recovery_until: u64,
     round_trip: Duration,
-    acks: Vec<u64>,
     last_progress: Instant,
 }
 
 impl Cubic {
     pub(crate) fn new(index: usize, start: Instant, way: Way, after: Duration) -> Self {
         Self {
-            index,
-            way,
+            segments: Segments::new(index, way),
             begins: start + after,
             window: 10.0,
             threshold: f64::INFINITY,
             most: 0.0,
             epoch: None,
-            next: 0,
             outstanding: VecDeque::new(),
-            delivered: 0,
             recovery_until: 0,
             round_trip: Duration::from_millis(100),
-            acks: Vec::new(),
             last_progress: start,
         }
     }
@@ -71,7 +60,7 @@ impl Cubic {
             lost += 1;
         }
         if lost > 0 && number >= self.recovery_until {
-            self.recovery_until = self.next;
+            self.recovery_until = self.segments.next();
             self.most = self.window;
             self.window = (self.window * BETA).max(2.0);
             self.threshold = self.window;
@@ -104,31 +93,13 @@ impl Cubic {
 
 impl Party for Cubic {
     fn deliver(&mut self, now: Instant, way: Way, packet: Packet<Meta>) {
-        if way == self.way {
-            self.delivered += SEGMENT;
-            self.acks.push(packet.meta.number);
-        } else {
-            self.acknowledged(now, packet.meta.number & !ACK);
+        if let Some(number) = self.segments.deliver(way, &packet) {
+            self.acknowledged(now, number);
         }
     }
 
     fn work(&mut self, now: Instant, out: &mut Vec<(Way, Packet<Meta>)>) {
-        let back = match self.way {
-            Way::Up => Way::Down,
-            Way::Down => Way::Up,
-        };
-        for number in self.acks.drain(..) {
-            out.push((
-                back,
-                Packet {
-                    bytes: vec![0; 52],
-                    meta: Meta {
-                        party: self.index,
-                        number: number | ACK,
-                    },
-                },
-            ));
-        }
+        self.segments.acknowledge(out);
         if now < self.begins {
             return;
         }
@@ -141,21 +112,11 @@ impl Party for Cubic {
             self.last_progress = now;
         }
         while (self.outstanding.len() as f64) < self.window {
-            out.push((
-                self.way,
-                Packet {
-                    bytes: vec![0; WIRE],
-                    meta: Meta {
-                        party: self.index,
-                        number: self.next,
-                    },
-                },
-            ));
+            let number = self.segments.send(out);
             if self.outstanding.is_empty() {
                 self.last_progress = now;
             }
-            self.outstanding.push_back((self.next, now));
-            self.next += 1;
+            self.outstanding.push_back((number, now));
         }
     }
 
@@ -169,6 +130,6 @@ impl Party for Cubic {
     }
 
     fn delivered(&self) -> u64 {
-        self.delivered
+        self.segments.delivered()
     }
 }

@@ -8,6 +8,7 @@ mod changes;
 mod cubic;
 mod matrix;
 mod party;
+mod segments;
 mod shared;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "helpers of other tests")]
