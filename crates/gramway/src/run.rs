@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 use tunnel::config::Forward;
 use tunnel::handle::{Controller, Handle, Notice};
 use tunnel::snapshot::Snapshot;
-use tunnel_proto::Direction;
+use tunnel_proto::Account;
 
 use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, STOP_LIMIT};
@@ -116,10 +116,10 @@ fn summary(snapshot: &Snapshot) -> String {
     format!(
         "ended after {}: {} UDP datagrams into the tunnel{}, {} out of it{}; {} TCP connections, {} in, {} out; {} reconnects",
         units::span(snapshot.uptime_seconds),
-        units::count(snapshot.ingress.sent),
-        drops(&snapshot.ingress),
-        units::count(snapshot.egress.sent),
-        drops(&snapshot.egress),
+        units::count(snapshot.ingress.account.sent),
+        drops(&snapshot.ingress.account),
+        units::count(snapshot.egress.account.sent),
+        drops(&snapshot.egress.account),
         units::count(snapshot.tcp.total),
         units::bytes(snapshot.tcp.bytes_in),
         units::bytes(snapshot.tcp.bytes_out),
@@ -127,12 +127,12 @@ fn summary(snapshot: &Snapshot) -> String {
     )
 }
 
-fn drops(direction: &Direction) -> String {
-    if direction.drops.is_empty() {
+fn drops(account: &Account) -> String {
+    let drops = account.drops();
+    if drops.is_empty() {
         return String::new();
     }
-    let reasons: Vec<_> = direction
-        .drops
+    let reasons: Vec<_> = drops
         .iter()
         .map(|(reason, number)| format!("{reason} {}", units::count(*number)))
         .collect();
@@ -141,6 +141,8 @@ fn drops(direction: &Direction) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tunnel_proto::DropReason;
+
     use super::*;
 
     #[test]
@@ -183,8 +185,8 @@ mod tests {
             uptime_seconds: 61.0,
             ..Snapshot::default()
         };
-        snapshot.ingress.sent = 1_000;
-        snapshot.egress.drops.insert("queue_full".to_owned(), 7);
+        snapshot.ingress.account.sent = 1_000;
+        snapshot.egress.account.drop(DropReason::QueueFull, 7);
         assert_eq!(
             summary(&snapshot),
             "ended after 1 min 1 s: 1,000 UDP datagrams into the tunnel, 0 out of it (dropped: queue_full 7); \

@@ -303,10 +303,14 @@ mod tests {
         };
         snapshot.uptime_seconds = 65.0;
         snapshot.local = Some("127.0.0.1:4433".parse().unwrap());
-        snapshot.ingress.accepted = 1_234;
-        snapshot.ingress.drops.insert("queue_full".into(), 5);
-        (snapshot.egress.accepted, snapshot.egress.repaired) = (90, 4);
-        snapshot.egress.parity_received = 12;
+        snapshot.ingress.account.accepted = 1_234;
+        snapshot
+            .ingress
+            .account
+            .drop(tunnel_proto::DropReason::QueueFull, 5);
+        let egress = &mut snapshot.egress.account;
+        (egress.accepted, egress.repaired) = (90, 4);
+        egress.parity_received = 12;
         snapshot.refused_requests.insert("404".into(), 3);
         snapshot.outer_io.kernel_drops = 17;
         snapshot.outer_io.segments_received = 30;
@@ -343,7 +347,8 @@ mod tests {
         snapshot.shards.push(ShardSnapshot { index: 1, ..alone });
         assert!(!render(&[serde_json::to_value(&snapshot).unwrap()]).contains("of parity ("));
         let mut sending = snapshot.clone();
-        (sending.ingress.parity_sent, sending.ingress.parity_sent_bytes) = (7, 1_500);
+        let ingress = &mut sending.ingress.account;
+        (ingress.parity_sent, ingress.parity_sent_bytes) = (7, 1_500);
         let text = render(&[serde_json::to_value(&sending).unwrap()]);
         assert!(
             text.contains("1,234 accepted, 7 of parity (1.5 kB), 0 sent on"),

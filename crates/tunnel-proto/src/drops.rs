@@ -1,8 +1,9 @@
 //! Why datagrams are not delivered, and the ledger that accounts for every one of them.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
-use crate::snapshot::Direction;
+use serde::{Serialize, Serializer};
 
 /// The one reason why a datagram was not sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,7 +124,7 @@ impl DropReason {
 ///
 /// `accepted + split + parity_sent + repaired = sent + joined + parity_received + sum(drops) + waiting` at every moment
 /// between two calls. Parity is made on the way into QUIC and ends on the way out of it, where payloads are rebuilt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// Datagrams that came in.
     pub accepted: u64,
@@ -141,7 +142,20 @@ pub struct Account {
     pub joined: u64,
     /// Out of QUIC: parity datagrams, used or not.
     pub parity_received: u64,
+    #[serde(serialize_with = "by_name")]
     drops: [u64; DropReason::ALL.len()],
+}
+
+/// Only what was dropped at all.
+fn by_name<S: Serializer>(drops: &[u64; DropReason::ALL.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    dropped_by_name(drops).serialize(serializer)
+}
+
+fn dropped_by_name(drops: &[u64; DropReason::ALL.len()]) -> BTreeMap<&'static str, u64> {
+    let all = DropReason::ALL.iter().zip(drops);
+    all.filter(|(_, count)| **count > 0)
+        .map(|(reason, count)| (reason.name(), *count))
+        .collect()
 }
 
 impl Account {
@@ -170,25 +184,25 @@ impl Account {
         came == went + waiting
     }
 
-    /// The account as `status` shows it, with `waiting` datagrams in queues.
+    /// What was given up, by the name of the reason; reasons with zero are left out.
     #[must_use]
-    pub fn snapshot(&self, waiting: u64) -> Direction {
-        let drops: BTreeMap<String, u64> = DropReason::ALL
-            .into_iter()
-            .filter(|reason| self.dropped(*reason) > 0)
-            .map(|reason| (reason.name().to_owned(), self.dropped(reason)))
-            .collect();
-        Direction {
-            accepted: self.accepted,
-            split: self.split,
-            parity_sent: self.parity_sent,
-            parity_sent_bytes: self.parity_sent_bytes,
-            repaired: self.repaired,
-            sent: self.sent,
-            joined: self.joined,
-            parity_received: self.parity_received,
-            waiting,
-            drops,
+    pub fn drops(&self) -> BTreeMap<&'static str, u64> {
+        dropped_by_name(&self.drops)
+    }
+}
+
+impl AddAssign for Account {
+    fn add_assign(&mut self, other: Self) {
+        self.accepted += other.accepted;
+        self.split += other.split;
+        self.parity_sent += other.parity_sent;
+        self.parity_sent_bytes += other.parity_sent_bytes;
+        self.repaired += other.repaired;
+        self.sent += other.sent;
+        self.joined += other.joined;
+        self.parity_received += other.parity_received;
+        for (sum, count) in self.drops.iter_mut().zip(other.drops) {
+            *sum += count;
         }
     }
 }
@@ -229,6 +243,6 @@ mod tests {
         assert!(!account.is_balanced(1));
         account.drop(DropReason::QueueFull, 3);
         assert!(account.is_balanced(1));
-        assert_eq!(account.snapshot(1).drops.get("queue_full"), Some(&3));
+        assert_eq!(account.drops(), BTreeMap::from([("queue_full", 3)]));
     }
 }

@@ -25,5 +25,5 @@ pub use engine::{
     ServerAction, ServerShard, StoredLease, Target, own_address,
 };
 pub use secret::{NotAToken, Token};
-pub use snapshot::{Direction, PathSnapshot, PeerSnapshot, add_counts};
+pub use snapshot::{Direction, PathSnapshot, PeerSnapshot};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};

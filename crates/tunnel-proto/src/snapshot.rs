@@ -1,35 +1,21 @@
 //! The engine's counters at one moment, as `gramway status` shows them.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
 use quic::Counters as QuicCounters;
 use serde::Serialize;
 
+use crate::drops::Account;
+
 /// One direction of the datagram path.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Direction {
-    /// Datagrams that came in.
-    pub accepted: u64,
-    /// Fragments beyond the first of each payload that was split.
-    pub split: u64,
-    /// Into QUIC: parity datagrams made (specs/repair.md).
-    pub parity_sent: u64,
-    /// Bytes of these.
-    pub parity_sent_bytes: u64,
-    /// Out of QUIC: payloads that were lost and rebuilt from parity.
-    pub repaired: u64,
-    /// Datagrams that were sent on; where a payload is split, fragments.
-    pub sent: u64,
-    /// Fragments beyond the first of each payload that was put together.
-    pub joined: u64,
-    /// Out of QUIC: parity datagrams, used or not.
-    pub parity_received: u64,
+    /// Its account.
+    #[serde(flatten)]
+    pub account: Account,
     /// Datagrams that wait in a queue or in reassembly.
     pub waiting: u64,
-    /// Datagrams dropped, by reason; reasons with zero are left out.
-    pub drops: BTreeMap<String, u64>,
 }
 
 /// One living QUIC connection.
@@ -93,22 +79,7 @@ impl PathSnapshot {
 
 impl AddAssign for Direction {
     fn add_assign(&mut self, other: Self) {
-        self.accepted += other.accepted;
-        self.split += other.split;
-        self.parity_sent += other.parity_sent;
-        self.parity_sent_bytes += other.parity_sent_bytes;
-        self.repaired += other.repaired;
-        self.sent += other.sent;
-        self.joined += other.joined;
-        self.parity_received += other.parity_received;
+        self.account += other.account;
         self.waiting += other.waiting;
-        add_counts(&mut self.drops, other.drops);
-    }
-}
-
-/// Adds counts by name to those of the same name.
-pub fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
-    for (name, count) in other {
-        *sum.entry(name).or_default() += count;
     }
 }

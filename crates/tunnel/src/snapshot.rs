@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 
 use quic::Counters as QuicCounters;
 use serde::Serialize;
-use tunnel_proto::{Direction, PeerSnapshot, add_counts};
+use tunnel_proto::{Direction, PeerSnapshot};
 
 /// All counters of a running server or client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -304,6 +304,13 @@ impl AddAssign for IoCounters {
     }
 }
 
+/// Adds counts by name to those of the same name.
+fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
+    for (name, count) in other {
+        *sum.entry(name).or_default() += count;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,8 +325,8 @@ mod tests {
             }],
             ..Snapshot::default()
         };
-        part.ingress.accepted = 5;
-        part.ingress.drops.insert("queue_full".to_owned(), 2);
+        part.ingress.account.accepted = 5;
+        part.ingress.account.drop(tunnel_proto::DropReason::QueueFull, 2);
         part.inner_io.receive_buffer_obtained = 100;
         part
     }
@@ -333,8 +340,8 @@ mod tests {
         ];
         let merged = Snapshot::merge(parts).unwrap();
         assert_eq!(merged.state, "connected");
-        assert_eq!(merged.ingress.accepted, 15);
-        assert_eq!(merged.ingress.drops["queue_full"], 6);
+        assert_eq!(merged.ingress.account.accepted, 15);
+        assert_eq!(merged.ingress.account.drops()["queue_full"], 6);
         assert_eq!(merged.inner_io.receive_buffer_obtained, 100);
         let indices: Vec<_> = merged.shards.iter().map(|shard| shard.index).collect();
         assert_eq!(indices, [0, 1, 2]);

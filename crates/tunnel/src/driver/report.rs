@@ -1,6 +1,7 @@
 //! The snapshot of one shard: counters of engine, sockets and relays in one place.
 
 use packet_io::{DatagramSocket, IoStats};
+use tunnel_proto::Direction;
 
 use super::Shard;
 use super::role::Role;
@@ -55,8 +56,14 @@ impl<R: Role> Shard<R> {
             uptime_seconds: self.io.started.elapsed().as_secs_f64(),
             state,
             local,
-            ingress: ledger.ingress.snapshot(ingress_waiting),
-            egress: ledger.egress.snapshot(egress_waiting),
+            ingress: Direction {
+                account: ledger.ingress,
+                waiting: ingress_waiting,
+            },
+            egress: Direction {
+                account: ledger.egress,
+                waiting: egress_waiting,
+            },
             quic,
             tun: self.tun_snapshot(),
             outer_io: self.io.outer.counters(),
