@@ -103,6 +103,13 @@ pub const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 /// Handshake bytes that a peer may send out of order, per packet space (RFC 9000 section 7.5 asks for 4,096).
 pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
 
+/// Packets, and time, after which a peer acknowledges at the latest in the `throughput` profile: rarely, because datagrams
+/// are not repeated, and often enough for a pacer at 250 Mbit/s.
+pub const ACKNOWLEDGED_THROUGHPUT: (u32, Duration) = (63, Duration::from_millis(2));
+
+/// The same in the `latency` profile: a queue of two milliseconds is seen at once.
+pub const ACKNOWLEDGED_LATENCY: (u32, Duration) = (3, Duration::from_millis(1));
+
 const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);

@@ -1,7 +1,6 @@
 //! The core's settings for one connection, which depend on its profile, its path, and whether its peer is authenticated.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 
@@ -65,8 +64,8 @@ pub(crate) fn settings(
 
 fn ack_frequency(profile: Profile) -> AckFrequencyConfig {
     let (packets, delay) = match profile {
-        Profile::Throughput | Profile::Fixed { .. } => (63_u32, Duration::from_millis(2)),
-        Profile::Latency => (3, Duration::from_millis(1)),
+        Profile::Throughput | Profile::Fixed { .. } => limits::ACKNOWLEDGED_THROUGHPUT,
+        Profile::Latency => limits::ACKNOWLEDGED_LATENCY,
     };
     let mut config = AckFrequencyConfig::default();
     config

@@ -225,7 +225,7 @@ mod tests {
     const PACKET: u64 = 1_200;
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// Ten packets, a millisecond apart, each acknowledged after `delay`; the last sample.
+    /// Packets a millisecond apart, each acknowledged after `delay`; the last sample.
     fn paced(delay: Duration) -> Sample {
         // tidy-allow(pure): first instant of virtual time
         let start = Instant::now();

@@ -1,7 +1,8 @@
 //! Distinguishes congestion from random loss: congestion is loss that disappears when less is sent.
 //!
 //! A radio link, or an exchange that others congest, loses a part of the packets even if little is sent. That part, the
-//! *floor*, is measured while less is sent than the path carries, and ignored. Loss clearly above it is congestion. BBRv3 tolerates 2 % and has no floor: at 3 % of random loss it gives the path up.
+//! *floor*, is measured while less is sent than the path carries, and ignored. Loss clearly above it is congestion. BBRv3
+//! tolerates 2 % and has no floor: at 3 % of random loss it gives the path up.
 
 /// Rounds of sending less over which the floor is averaged, within these numbers of packets.
 const MEMORY_ROUNDS: f64 = 8.0;
@@ -59,7 +60,7 @@ impl Floor {
         (self.lost / self.sent).min(FLOOR_MAX)
     }
 
-    /// What the floor may be, for all that was seen of it: towards a half where little was (Agresti and Coull).
+    /// Upper estimate of the floor; near one half after few packets (Agresti and Coull).
     pub(super) fn highest(&self) -> f64 {
         (self.lost + 2.0) / (self.sent + 4.0)
     }

@@ -157,7 +157,7 @@ impl Model {
         }
         let pressure = self.pressure();
         self.delivery.on_sent(now, bytes, pressure);
-        self.publish();
+        self.publish_allowance();
     }
 
     pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
@@ -212,8 +212,10 @@ impl Model {
         if is_persistent {
             self.restart(now, self.bandwidth.get() / 2);
             self.gate.count_cut();
+        } else if self.answered_until.is_some_and(|until| sent <= until) {
+            // What left before the last answer has been answered.
         } else if lost_bytes == 0 {
-            self.answer_mark(now, sent);
+            self.answer_mark(now);
         } else {
             self.count_loss(now, sent, lost_bytes);
         }

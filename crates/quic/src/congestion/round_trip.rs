@@ -15,6 +15,10 @@ const LONGER_MEMORY: Duration = Duration::from_millis(2_500);
 /// A queue above this, and above a twentieth of the base, is one.
 const QUEUE_SEEN: Duration = Duration::from_millis(1);
 
+/// A queue below this part of the base is shallow: a window cut to 0.7 of base and queue is less than the base fills where
+/// the queue is below 0.43 of it, less a margin for a base that was measured too long.
+const SHALLOW_PART: u32 = 3;
+
 /// Round trips so close to the base are the base, seen again.
 const BASE_SLACK: Duration = Duration::from_micros(500);
 
@@ -100,7 +104,7 @@ impl RoundTrip {
         }
         let base = self.base.unwrap_or_default();
         let longest = self.last_longest.max(self.round_longest);
-        longest.saturating_sub(base) < base / 3
+        longest.saturating_sub(base) < base / SHALLOW_PART
     }
 
     /// The queue in the last round, at its shortest.

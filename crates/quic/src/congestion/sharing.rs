@@ -1,8 +1,8 @@
 //! Competing traffic, and whether it yields.
 //!
-//! If the queue overflows while we do not probe, others fill it. If they respond to loss, as CUBIC and Reno do, we do so, too,
-//! and probe rarely. If the queue overflows again within a few round trips after a cut of ours, they do not respond (BBRv1, a
-//! sender of UDP), and further cuts would help nobody.
+//! If the queue overflows while we do not probe, or by a probe on top of a queue that stood, others fill it. If they respond
+//! to loss, as CUBIC and Reno do, we do so, too, and probe rarely. If the queue overflows again within a few round trips
+//! after a cut of ours, they do not respond (BBRv1, a sender of UDP), and further cuts would help nobody.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ const SOON_MAX: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sharing {
+    /// When others were last noticed.
+    noticed: Option<Instant>,
     last_overflow: Option<Instant>,
     soon: u32,
 }
@@ -31,10 +33,16 @@ impl Sharing {
             .is_some_and(|last| now.saturating_duration_since(last) < base * SOON_ROUND_TRIPS);
         self.soon = if is_soon { self.soon.saturating_add(1) } else { 0 };
         self.last_overflow = Some(now);
+        self.noticed = Some(now);
+    }
+
+    /// A probe of ours overflowed a queue that others keep filled: it does not show whether they respond.
+    pub(super) fn displaced(&mut self, now: Instant) {
+        self.noticed = Some(now);
     }
 
     pub(super) fn is_shared(&self, now: Instant) -> bool {
-        self.last_overflow
+        self.noticed
             .is_some_and(|last| now.saturating_duration_since(last) < SHARED_MEMORY)
     }
 
@@ -73,5 +81,17 @@ mod tests {
         }
         assert!(sharing.others_do_not_yield(now));
         assert!(!sharing.others_do_not_yield(now + SHARED_MEMORY));
+    }
+
+    #[test]
+    fn probes_of_our_own_do_not_tell_that_others_never_yield() {
+        let mut sharing = Sharing::default();
+        // tidy-allow(pure): first instant of virtual time
+        let mut now = Instant::now();
+        for _ in 0..10 {
+            sharing.displaced(now);
+            assert!(sharing.is_shared(now) && !sharing.others_do_not_yield(now));
+            now += BASE;
+        }
     }
 }

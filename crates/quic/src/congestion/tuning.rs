@@ -44,7 +44,8 @@ pub(super) const FOUND_MORE: f64 = 1.12;
 /// How long a start that found nothing keeps others from beginning.
 pub(super) const FRUITLESS_START_MEMORY: Duration = Duration::from_secs(10);
 
-/// What remains after congestion (RFC 9438 section 4.6, draft-ietf-ccwg-bbr: 0.7; here only where deliveries fell as well).
+/// What remains after congestion (RFC 9438 section 4.6, draft-ietf-ccwg-bbr: 0.7; here only where deliveries fell as well,
+/// or for a mark).
 pub(super) const CUT: f64 = 0.85;
 
 /// What remains where others share the queue that overflows (RFC 9438 section 4.6).

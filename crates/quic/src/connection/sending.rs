@@ -98,7 +98,8 @@ impl Connection {
     ///    core, and only while it holds none. All others wait at the source, which bounds, reorders and counts them.
     /// 4. **Train** ([`Connection::write_train`]): the [`crate::congestion::Gate`] opens, the core writes packets of equal
     ///    size into one buffer of `outbox`, and the gate closes.
-    /// 5. **Pacing** (there too): pacer and [`crate::cap::Cap`] are charged for the bytes, and [`Turn`] for the packets.
+    /// 5. **Pacing**: `write_train` charges pacer and [`crate::cap::Cap`] for the bytes, and this function [`Turn`] for the
+    ///    packets.
     ///
     /// Datagrams that the core kept from an earlier train, e.g. because acknowledgements took their room, are
     /// sent first: nothing is handed over before they have left.

@@ -13,6 +13,13 @@ use crate::world::{Meta, Way};
 const HIGH_GAIN: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const WINDOW_GAIN: f64 = 2.0;
+/// In packets.
+const WINDOW_MIN: f64 = 4.0;
+const WINDOW_FIRST: f64 = 10.0;
+/// A start ends after so many rounds that grew by less than this.
+const FULL_ROUNDS: u32 = 3;
+const FULL_GROWTH: f64 = 1.25;
+const TIMEOUT: Duration = Duration::from_secs(1);
 const BANDWIDTH_ROUNDS: u64 = 10;
 const BASE_MEMORY: Duration = Duration::from_secs(10);
 const PROBE_ROUND_TRIP: Duration = Duration::from_millis(200);
@@ -22,7 +29,7 @@ enum Mode {
     Startup,
     Drain,
     ProbeBandwidth { place: usize, since: Instant },
-    ProbeRoundTrip { until: Option<Instant>, was_full: bool },
+    ProbeRoundTrip { until: Option<Instant> },
 }
 
 /// A packet that is under way, and how much had been delivered when it left.
@@ -93,12 +100,12 @@ impl Bbr {
     /// In packets.
     fn window(&self) -> f64 {
         if self.rates.is_empty() {
-            return 10.0;
+            return WINDOW_FIRST;
         }
         match self.mode {
-            Mode::ProbeRoundTrip { .. } => 4.0,
-            Mode::Startup | Mode::Drain => (self.pipe() * HIGH_GAIN).max(10.0),
-            Mode::ProbeBandwidth { .. } => (self.pipe() * WINDOW_GAIN).max(4.0),
+            Mode::ProbeRoundTrip { .. } => WINDOW_MIN,
+            Mode::Startup | Mode::Drain => (self.pipe() * HIGH_GAIN).max(WINDOW_FIRST),
+            Mode::ProbeBandwidth { .. } => (self.pipe() * WINDOW_GAIN).max(WINDOW_MIN),
         }
     }
 
@@ -109,7 +116,7 @@ impl Bbr {
             self.outstanding.pop_front();
             has_lost = true;
         }
-        let Some(sent) = self.outstanding.pop_front() else {
+        let Some(sent) = self.outstanding.pop_front_if(|sent| sent.number == number) else {
             return;
         };
         self.acknowledged += PACKET as u64;
@@ -137,13 +144,13 @@ impl Bbr {
 
     fn advance(&mut self, now: Instant, ends_round: bool, is_stale: bool, has_lost: bool) {
         if self.mode == Mode::Startup && ends_round {
-            if self.bandwidth() > self.full_rate * 1.25 {
+            if self.bandwidth() > self.full_rate * FULL_GROWTH {
                 self.full_rate = self.bandwidth();
                 self.full_rounds = 0;
             } else {
                 self.full_rounds += 1;
             }
-            if self.full_rounds >= 3 {
+            if self.full_rounds >= FULL_ROUNDS {
                 self.mode = Mode::Drain;
             }
         }
@@ -162,33 +169,21 @@ impl Bbr {
                 self.mode = Mode::ProbeBandwidth { place, since: now };
             }
         }
-        let was_full = self.full_rounds >= 3;
         match self.mode {
-            Mode::ProbeRoundTrip {
-                until: None,
-                was_full,
-            } if in_flight <= 4.0 => {
+            Mode::ProbeRoundTrip { until: None } if in_flight <= WINDOW_MIN => {
                 let until = Some(now + PROBE_ROUND_TRIP.max(self.base));
-                self.mode = Mode::ProbeRoundTrip { until, was_full };
+                self.mode = Mode::ProbeRoundTrip { until };
             }
-            Mode::ProbeRoundTrip {
-                until: Some(until),
-                was_full,
-            } if now >= until => {
+            Mode::ProbeRoundTrip { until: Some(until) } if now >= until => {
                 self.base_at = now;
-                self.mode = if was_full {
+                self.mode = if self.full_rounds >= FULL_ROUNDS {
                     Mode::ProbeBandwidth { place: 2, since: now }
                 } else {
                     Mode::Startup
                 };
             }
             Mode::ProbeRoundTrip { .. } => {}
-            _ if is_stale => {
-                self.mode = Mode::ProbeRoundTrip {
-                    until: None,
-                    was_full,
-                }
-            }
+            _ if is_stale => self.mode = Mode::ProbeRoundTrip { until: None },
             _ => {}
         }
     }
@@ -206,11 +201,10 @@ impl Party for Bbr {
         if now < self.begins {
             return;
         }
-        let timeout = Duration::from_secs(1);
         if self
             .outstanding
             .back()
-            .is_some_and(|last| now - last.at > timeout)
+            .is_some_and(|last| now - last.at > TIMEOUT)
         {
             self.outstanding.clear();
         }
@@ -238,7 +232,7 @@ impl Party for Bbr {
         }
         self.outstanding
             .back()
-            .map(|last| last.at + Duration::from_millis(1_001))
+            .map(|last| last.at + TIMEOUT + Duration::from_millis(1))
     }
 
     fn delivered(&self) -> u64 {

@@ -68,7 +68,7 @@ fn share_beside_cubic(cell: Cell, seed: u64, gramway_is_first: bool) -> f64 {
 
 #[test]
 fn beside_cubic_neither_starves() {
-    for (queue, most) in [(1.0, 0.7), (0.25, 0.9)] {
+    for (queue, most) in [(1.0, 0.7), (0.25, 0.84)] {
         for round_trip_ms in [20, 50, 100] {
             for is_first in [true, false] {
                 let cell = cell(round_trip_ms, queue);
@@ -85,7 +85,9 @@ fn beside_cubic_neither_starves() {
 
 #[test]
 fn beside_bbr_nobody_starves() {
-    for (round_trip_ms, queue) in [(20, 0.25), (20, 1.0), (50, 0.25), (50, 1.0)] {
+    // A short queue is full of BBR's own packets, and what is lost of ours is a fifth: we get little more than those leave.
+    for (round_trip_ms, queue, least) in [(20, 0.25, 0.2), (20, 1.0, 0.3), (50, 0.25, 0.12), (50, 1.0, 0.22)]
+    {
         let cell = cell(round_trip_ms, queue);
         let mut world = cell.world(1, Way::Up);
         add_gramway(&mut world, BULK, 1, 1);
@@ -94,8 +96,18 @@ fn beside_bbr_nobody_starves() {
         let bytes = race(&mut world, 10, 30);
         let share = bytes[0] / (bytes[0] + bytes[1]);
         println!("{cell} beside BBR: {share:.2}");
-        assert!((0.1..0.7).contains(&share), "{cell}: {share:.2}");
+        assert!((least..0.7).contains(&share), "{cell}: {share:.2}");
     }
+}
+
+/// Jain's index of two clients, of which the second comes `after` seconds: one where both get the same.
+fn jain_index(cell: Cell, seed: u64, after: u64) -> f64 {
+    let mut world = cell.world(seed, Way::Up);
+    add_gramway(&mut world, BULK, 1, seed);
+    add_gramway(&mut world, BULK, after, seed);
+    let bytes = race(&mut world, 8, 30);
+    let (sum, squares) = (bytes[0] + bytes[1], bytes[0].powi(2) + bytes[1].powi(2));
+    sum * sum / (2.0 * squares)
 }
 
 #[test]
@@ -103,14 +115,15 @@ fn two_clients_share_a_path_evenly() {
     for queue in [0.25, 1.0, 4.0] {
         for round_trip_ms in [20, 50, 100] {
             let cell = cell(round_trip_ms, queue);
-            let mut world = cell.world(1, Way::Up);
-            add_gramway(&mut world, BULK, 1, 1);
-            add_gramway(&mut world, BULK, 6, 1);
-            let bytes = race(&mut world, 8, 30);
-            let (sum, squares) = (bytes[0] + bytes[1], bytes[0].powi(2) + bytes[1].powi(2));
-            let index = sum * sum / (2.0 * squares);
-            println!("{cell}: Jain's index {index:.3}");
-            assert!(index >= 0.9, "{cell}: {index:.3}");
+            // Who probes when decides over half a minute, so one start says little.
+            let indices = [3, 4, 5, 6].map(|after| jain_index(cell, after, after));
+            let mean = indices.iter().sum::<f64>() / indices.len() as f64;
+            println!("{cell}: Jain's index {mean:.3}, {indices:.3?}");
+            assert!(mean >= 0.9, "{cell}: {indices:.3?}");
+            assert!(
+                indices.iter().all(|index| *index >= 0.75),
+                "{cell}: {indices:.3?}"
+            );
         }
     }
 }

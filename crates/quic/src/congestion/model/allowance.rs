@@ -36,14 +36,13 @@ impl Model {
     }
 
     pub(super) fn pressure(&self) -> Pressure {
-        let holds_little = self.delivery.in_flight() <= scale(self.pipe(), tuning::LIMITED_PIPE);
         match self.phase {
             Phase::Drain | Phase::ProbeDown | Phase::ProbeRoundTrip => Pressure::Calm,
             // A sender that had nothing more to send for rounds, and decides on its rate itself.
             _ if self.limited_rounds >= 2
                 && self.delivery.is_limited()
-                && holds_little
-                && self.gate.carries_datagrams() =>
+                && self.gate.carries_datagrams()
+                && self.delivery.in_flight() <= scale(self.pipe(), tuning::LIMITED_PIPE) =>
             {
                 Pressure::Calm
             }
@@ -114,12 +113,18 @@ impl Model {
         scale(self.bandwidth.get(), gain).max(least).max(1)
     }
 
-    pub(super) fn publish(&self) {
+    /// What sending depends on, for each packet sent.
+    pub(super) fn publish_allowance(&self) {
         self.gate.publish(Allowance {
             in_flight: self.delivery.in_flight(),
             window: self.window(),
             bytes_per_second: self.bytes_per_second(),
         });
+    }
+
+    /// That, and what `status` shows.
+    pub(super) fn publish(&self) {
+        self.publish_allowance();
         self.gate.publish_estimate(&PathEstimate {
             phase: self.phase,
             bandwidth_bytes_per_second: self.bandwidth.get(),

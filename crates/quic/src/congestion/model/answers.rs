@@ -9,15 +9,9 @@ use crate::congestion::tuning;
 
 impl Model {
     pub(super) fn count_loss(&mut self, now: Instant, sent: Instant, lost_bytes: u64) {
-        // What left before the last answer has been answered.
-        if self.answered_until.is_some_and(|until| sent <= until) {
-            return;
-        }
         let packets = lost_bytes as f64 / self.mtu as f64;
-        let pressure = self
-            .delivery
-            .departure(sent)
-            .map_or(Pressure::Steady, |departure| departure.pressure);
+        let departure = self.delivery.departure(sent).copied();
+        let pressure = departure.map_or(Pressure::Steady, |departure| departure.pressure);
         let tally = match pressure {
             Pressure::Probing => &mut self.probing,
             Pressure::Steady => &mut self.steady,
@@ -30,7 +24,7 @@ impl Model {
         let tally = *tally;
         // What is less clear waits for the end of the round.
         if self.phase != Phase::Startup && self.floor.is_far_exceeded(tally.lost, tally.sent()) {
-            let in_flight = self.delivery.departure(sent).map(|departure| departure.in_flight);
+            let in_flight = departure.map(|departure| departure.in_flight);
             self.answer_congestion(now, pressure, in_flight);
         }
     }
@@ -48,12 +42,8 @@ impl Model {
         }
     }
 
-    /// A router marked a packet that left at `sent` instead of dropping it (RFC 3168): never random, and answered once for
-    /// what was under way.
-    pub(super) fn answer_mark(&mut self, now: Instant, sent: Instant) {
-        if self.answered_until.is_some_and(|until| sent <= until) {
-            return;
-        }
+    /// A router marked a packet instead of dropping it (RFC 3168): never random, and answered once for what was under way.
+    pub(super) fn answer_mark(&mut self, now: Instant) {
         self.answered_until = Some(now);
         self.gate.count_cut();
         if self.phase == Phase::Startup {
@@ -64,17 +54,12 @@ impl Model {
         self.inflight_high = Some(self.inflight_high.map_or(pipe, |high| high.min(pipe)));
         self.bandwidth.bound(scale(self.bandwidth.get(), tuning::CUT));
         self.postpone_probe(now, true);
-        self.enter(now, Phase::ProbeDown);
+        self.send_less(now);
     }
 
     /// The path lost more than is random of what was sent with `pressure`.
     pub(super) fn answer_congestion(&mut self, now: Instant, pressure: Pressure, in_flight: Option<u64>) {
         self.answered_until = Some(now);
-        if self.phase == Phase::Startup {
-            self.gate.count_cut();
-            self.end_start(now);
-            return;
-        }
         let pipe = self.pipe();
         let in_flight = in_flight.unwrap_or(pipe);
         let mut high = in_flight.max(scale(pipe, tuning::CUT));
@@ -84,8 +69,10 @@ impl Model {
             Pressure::Probing => self.probe_displaces(),
             Pressure::Calm => false,
         };
-        if overflows {
-            self.sharing.overflowed(now, self.base());
+        match pressure {
+            Pressure::Probing if overflows => self.sharing.displaced(now),
+            _ if overflows => self.sharing.overflowed(now, self.base()),
+            _ => {}
         }
         if self.sharing.others_do_not_yield(now) {
             self.floor.learn(self.steady.acknowledged, self.steady.lost);
@@ -105,6 +92,11 @@ impl Model {
         self.gate.count_cut();
         self.inflight_high = Some(self.inflight_high.map_or(high, |old| old.min(high)));
         self.postpone_probe(now, overflows || pressure == Pressure::Probing);
+        self.send_less(now);
+    }
+
+    /// Phases that send less already, or look for the base, go on.
+    fn send_less(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Cruise | Phase::ProbeUp) {
             self.enter(now, Phase::ProbeDown);
         }

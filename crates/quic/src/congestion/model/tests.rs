@@ -1,4 +1,5 @@
-//! For any order of events, the model's window and rate are above zero, bounded and possible.
+//! Answers to marks and losses on a filled path; and for any order of events, the model's window and rate are above zero,
+//! bounded and possible.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -78,6 +79,15 @@ fn a_mark_is_answered_once_for_what_was_under_way() {
     filled.model.on_congestion(now, sent, false, 0);
     assert_eq!(filled.gate.cuts(), cuts + 1);
     assert!(filled.gate.estimate().bandwidth_bytes_per_second < before);
+}
+
+#[test]
+fn a_mark_does_not_end_the_search_for_the_base() {
+    let mut filled = Filled::new();
+    filled.model.search_base(filled.now);
+    let sent = filled.now - ROUND_TRIP;
+    filled.model.on_congestion(filled.now, sent, false, 0);
+    assert_eq!(filled.gate.estimate().phase, Phase::ProbeRoundTrip);
 }
 
 #[test]
