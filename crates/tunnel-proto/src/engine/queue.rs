@@ -5,7 +5,7 @@
 //! more than the path carries loses its own datagrams and nobody else's. Order within a flow is kept.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use slab::Slab;
@@ -174,6 +174,21 @@ impl FairQueue {
     pub(crate) fn front(&mut self) -> Option<&Queued> {
         let index = self.turn()?;
         self.flows[index].entries.front()
+    }
+
+    /// Whether the datagram whose turn it is has waited too long. The last one of its flow is kept for
+    /// [`limits::LAST_TIME_MAX`] more: it keeps nothing newer waiting, and may be a question or an answer that stands alone.
+    pub(crate) fn front_is_overdue(&mut self, now: Instant) -> bool {
+        let Some(index) = self.turn() else {
+            return false;
+        };
+        let entries = &self.flows[index].entries;
+        let more = if entries.len() == 1 {
+            limits::LAST_TIME_MAX
+        } else {
+            Duration::ZERO
+        };
+        entries.front().is_some_and(|entry| now > entry.expires + more)
     }
 
     /// Takes the datagram whose turn it is.
@@ -376,5 +391,17 @@ mod tests {
             assert_eq!(queue.front_delays_its_flow(standing), is_controlled);
             drained(&mut queue);
         }
+    }
+
+    #[test]
+    fn the_last_datagram_of_a_flow_is_kept_longer() {
+        let mut queue = FairQueue::default();
+        (0..2).for_each(|_| queue.push(flow(1), entry(100, 1)));
+        let expires = queue.front().expect("two wait").expires;
+        let late = expires + limits::LAST_TIME_MAX;
+        assert!(!queue.front_is_overdue(expires) && queue.front_is_overdue(late));
+        queue.pop();
+        assert!(!queue.front_is_overdue(late));
+        assert!(queue.front_is_overdue(late + limits::STANDING_DELAY));
     }
 }
