@@ -37,6 +37,10 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
     clippy.args(locked).args(["--", "-D", "warnings"]);
     run.command("lints", clippy)?;
+    // By itself, as it is shipped: without the features that the benchmarks' own program turns on in the workspace.
+    let mut shipped = repository.cargo(&["clippy", "--quiet", "--package", "gramway"]);
+    shipped.args(locked).args(["--", "-D", "warnings"]);
+    run.command("lints of the shipped program", shipped)?;
     run.command(
         "build",
         repository.cargo(&["build", "--quiet", "--release", "--package", "gramway"]),

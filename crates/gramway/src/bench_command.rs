@@ -8,6 +8,12 @@ use crate::cli::BenchCommand;
 use crate::exit::{Code, Problem};
 use crate::startup;
 
+/// What `gramway bench` offers.
+const BENCHMARKS: &str = "forward, l3 and floor";
+
+/// What needs other programs or libraries to compare with.
+const OF_BENCH_ALONE: [&str; 2] = ["paths", "rpc"];
+
 /// Runs `gramway demo`.
 pub(crate) fn demo() -> Result<(), Problem> {
     startup::raise_file_limit();
@@ -25,11 +31,13 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Problem> {
         BenchCommand::Load(arguments) => match arguments.first() {
             Some(name) if hidden::is_hidden(name) => hidden::run(&arguments)?,
             Some(name) => {
-                return Err(Problem::usage(format!(
-                    "there is no benchmark \"{name}\"; there are forward, l3 and floor"
-                )));
+                let mut text = format!("there is no benchmark \"{name}\" here; there are {BENCHMARKS}");
+                if OF_BENCH_ALONE.contains(&name.as_str()) {
+                    text += "; it is in the benchmarks' own program: `cargo build --release -p bench`";
+                }
+                return Err(Problem::usage(text));
             }
-            None => return Err(Problem::usage("name a benchmark: forward, l3 or floor")),
+            None => return Err(Problem::usage(format!("name a benchmark: {BENCHMARKS}"))),
         },
     }
     Ok(())
