@@ -66,6 +66,7 @@ struct Screen<'a> {
 /// # Errors
 /// When the tunnel does not start or ends early, or no traffic passes.
 pub fn run(programs: &Programs, output: &mut dyn Write, is_terminal: bool) -> Result<(), Error> {
+    programs.check()?;
     let mut screen = Screen { output, is_terminal };
     let begin = Instant::now();
     let target = free_address()?;
@@ -174,7 +175,7 @@ fn tcp(
         loss: None,
     };
     let written = source.finish()?;
-    holds_within(Duration::from_secs(5), || sink.received() >= written);
+    holds_within(limits::DRAIN_TIMEOUT, || sink.received() >= written);
     let after = tunnel.ends()?;
     finish(screen, name, &progress, [&after, &before])
 }

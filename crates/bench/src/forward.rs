@@ -74,6 +74,7 @@ struct Results<'a> {
 /// # Errors
 /// When no case is chosen, some could not be measured (the others are), or results can't be written.
 pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Result<(), Error> {
+    programs.check()?;
     let cases = options.matrix.choose(cases::all())?;
     if cases
         .iter()

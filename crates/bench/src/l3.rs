@@ -74,6 +74,7 @@ pub fn run(
     rivals: &[Rival],
     output: &mut dyn Write,
 ) -> Result<(), Error> {
+    programs.check()?;
     let cases = options.choose(cases::all())?;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotPermitted(

@@ -34,6 +34,9 @@ pub const PACED_TRAIN_SEGMENTS: usize = 16;
 /// How long loops that wait for packets sleep before they look at their stop flag.
 pub const STOP_CHECK: Duration = Duration::from_millis(50);
 
+/// For the rest of a TCP stream to arrive at its sink, on a busy machine.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A child process that has not said that it is ready by then has failed.
 pub const READY_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -139,6 +139,7 @@ struct Results<'a> {
 /// Without root or iperf3, when a selector names nothing, when gramway or the link itself could not be measured
 /// somewhere (the other cases are), or when results can't be written.
 pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Result<(), Error> {
+    programs.check()?;
     let cases = cases::choose(&options.only, options.all)?;
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotPermitted(

@@ -44,6 +44,20 @@ impl Programs {
         })
     }
 
+    /// Looks for the program under test before anything is measured.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.gramway.is_file() {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "{} is missing: build it with `cargo build --release`, or name another with --gramway",
+            self.gramway.display()
+        )))
+    }
+
     /// A command of the program under test. Settings from the environment do not reach it.
     pub(crate) fn gramway(&self) -> Command {
         let mut command = Command::new(&self.gramway);

@@ -119,7 +119,7 @@ fn ipv6_works_outside_and_inside() {
 #[test]
 fn a_server_on_the_wildcard_answers_over_ipv4_and_ipv6() {
     require_root!();
-    let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
     let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
     let mut options = vec!["--public", "10.77.0.1", "--public", "fd77::1"];
     options.extend(OPEN_LOOPBACK);

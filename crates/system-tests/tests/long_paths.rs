@@ -1,10 +1,13 @@
 //! `bench paths` as a program: one short cell is measured, told in the table and written to its files, and nothing is
 //! left behind. How fast it was is not judged.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 use system_tests::program::{bench_binary, gramway_binary};
 use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
+use testbed::leftovers;
 use testbed::place::Place;
 
 /// A link that one second tells enough about.
@@ -15,7 +18,7 @@ fn a_cell_is_measured_and_leaves_files_but_no_namespaces() {
     require_root!();
     require_program!("iperf3");
     let _load = crate::scene::load();
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let file = |name: &str| directory.path().join(name);
     let mut command = Place::Host.command(bench_binary());
     command.arg("--gramway").arg(gramway_binary());
@@ -50,10 +53,8 @@ fn a_cell_is_measured_and_leaves_files_but_no_namespaces() {
     }
     assert!(read("svg").contains(CELL));
     assert!(read("csv").lines().count() > 10);
-    let left = std::fs::read_dir("/run/netns").unwrap().flatten();
-    let prefix = format!("gw-{process}-");
-    let left: Vec<_> = left
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
-        .collect();
+    let left: Vec<String> = leftovers::namespaces_of(process).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let left: Vec<PathBuf> = leftovers::directories_of(process).collect();
     assert!(left.is_empty(), "{left:?}");
 }

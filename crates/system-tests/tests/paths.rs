@@ -31,7 +31,7 @@ struct Travelled {
 
 impl Travelled {
     fn new() -> Self {
-        let (network, directory) = (Routed::new(1500), Directory::create().unwrap());
+        let (network, directory) = (Routed::new(1500), Directory::create_for_test().unwrap());
         let echo = Service::udp_echo(&network.server, "127.0.0.1:7000");
         let listen = format!("{ROUTED_SERVER_V4}:4433");
         let place = network.server.place();

@@ -60,7 +60,7 @@ fn stream(source: &mut Source, first: u64, count: u64) -> usize {
 fn what_a_lossy_path_loses_is_repaired_in_both_directions() {
     require_root!();
     require_program!("nft");
-    let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
     let (place, files) = (pair.server.place(), directory.path());
     let server = Server::start(&place, "server", LISTEN, &OPEN_LOOPBACK, files);
     let options = ["--repair", "250ms", "--connections", "1"];

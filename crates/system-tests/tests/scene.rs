@@ -44,7 +44,7 @@ impl Scene {
 
     /// A cable of this MTU in bytes; the server's listening address says which protocol is used.
     pub(crate) fn with(mtu_bytes: u16, listen: &str, forwards: &[&str]) -> Self {
-        let (pair, directory) = (Pair::new(mtu_bytes), Directory::create().unwrap());
+        let (pair, directory) = (Pair::new(mtu_bytes), Directory::create_for_test().unwrap());
         let (place, files) = (pair.server.place(), directory.path());
         let server = Server::start(&place, "server", listen, &OPEN_LOOPBACK, files);
         let place = pair.client.place();

@@ -53,7 +53,7 @@ fn start_server(pair: &Pair, connections: usize, directory: &Directory) -> Serve
 
 impl Striped {
     fn new(server_shards: usize, stripes: usize) -> Self {
-        let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
+        let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
         let services = [
             Service::udp_echo(&pair.server, "127.0.0.1:7000"),
             Service::tcp_echo(&pair.server, "127.0.0.1:7000"),
@@ -272,7 +272,7 @@ struct Rebinding {
 
 impl Rebinding {
     fn new() -> Self {
-        let (network, directory) = (Routed::new(1500), Directory::create().unwrap());
+        let (network, directory) = (Routed::new(1500), Directory::create_for_test().unwrap());
         let echo = Service::udp_echo(&network.server, "127.0.0.1:7000");
         let listen = format!("{ROUTED_SERVER_V4}:4433");
         let options = server_options(2);

@@ -68,7 +68,7 @@ fn buffers_are_told(process: &mut Process) {
 fn server_and_client_work_and_tell_how_to_get_larger_buffers() {
     require_root!();
     require_program!("setpriv");
-    let (pair, directory) = (Pair::new(1500), Directory::create().unwrap());
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
     let ordinary = Ordinary::new(&directory);
     let _echo = Service::udp_echo(&pair.server, "127.0.0.1:7000");
     let start = |place: &Place, name: &str, arguments: &[&str]| {
@@ -119,7 +119,7 @@ fn the_demo_carries_traffic_and_ends_with_a_summary_as_root_and_as_nobody() {
     require_root!();
     require_program!("setpriv");
     let _load = load();
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let ordinary = Ordinary::new(&directory);
     demo_passes(ordinary.command(&Place::Host, &["demo"]));
     let mut command = Command::new(gramway_binary());

@@ -10,9 +10,12 @@ use crate::{Error, leftovers};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A directory that only its owner may enter, removed on drop; after a panic it stays, for the files of programs in it.
+/// A directory that only its owner may enter, removed on drop.
 #[derive(Debug)]
-pub struct Directory(PathBuf);
+pub struct Directory {
+    path: PathBuf,
+    stays_after_panic: bool,
+}
 
 impl Directory {
     /// Makes an empty one.
@@ -29,19 +32,32 @@ impl Directory {
             .mode(0o700)
             .create(&path)
             .map_err(Error::io(format!("create {}", path.display())))?;
-        Ok(Self(path))
+        Ok(Self {
+            path,
+            stays_after_panic: false,
+        })
+    }
+
+    /// The same for a test: after a panic it stays, for the files of the programs in it.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_for_test() -> Result<Self, Error> {
+        let mut directory = Self::create()?;
+        directory.stays_after_panic = true;
+        Ok(directory)
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// A path inside.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     /// Writes a new file into it that only its owner may read.
@@ -63,11 +79,11 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("files left for a look: {}", self.0.display());
+        if self.stays_after_panic && std::thread::panicking() {
+            eprintln!("files left for a look: {}", self.path.display());
         } else {
             // What can't be removed lies in the temporary directory, which the system empties.
-            let _ = fs::remove_dir_all(&self.0);
+            let _ = fs::remove_dir_all(&self.path);
         }
     }
 }

@@ -113,7 +113,7 @@ pub struct IperfResult {
     pub received_bytes: f64,
     /// How long, in seconds.
     pub seconds: f64,
-    /// CPU seconds of the sending and the receiving iperf3.
+    /// CPU seconds of the sending iperf3.
     pub sender_cpu_seconds: f64,
     /// CPU seconds of the receiving iperf3.
     pub receiver_cpu_seconds: f64,

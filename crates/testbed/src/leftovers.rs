@@ -1,22 +1,31 @@
 //! What processes left because they were killed: namespaces and directories carry their owner's process ID in their names,
-//! `gw-PROCESS-NUMBER`.
+//! `gramway-bed-PROCESS-NUMBER`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::namespace;
 
+/// How the names of all namespaces and directories begin. Nobody else's do: what they name is killed and removed.
+const PREFIX: &str = "gramway-bed-";
+
 /// How the names of all that belongs to a process begin.
 pub(crate) fn prefix(process: u32) -> String {
-    format!("gw-{process}-")
+    format!("{PREFIX}{process}-")
+}
+
+/// The process ID in a name that [`prefix`] and a number make.
+fn owner(name: &str) -> Option<u32> {
+    let (process, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    number.parse::<u32>().ok()?;
+    process.parse().ok()
 }
 
 /// Process IDs of owners that are gone while their namespaces are not.
 #[must_use]
 pub fn abandoned() -> Vec<u32> {
-    let owner = |name: String| name.strip_prefix("gw-")?.split_once('-')?.0.parse().ok();
     let mut owners: Vec<u32> = names_in(Path::new(namespace::DIRECTORY))
-        .filter_map(owner)
-        .filter(|process: &u32| !Path::new("/proc").join(process.to_string()).exists())
+        .filter_map(|name| owner(&name))
+        .filter(|process| !Path::new("/proc").join(process.to_string()).exists())
         .collect();
     owners.sort_unstable();
     owners.dedup();
@@ -25,18 +34,46 @@ pub fn abandoned() -> Vec<u32> {
 
 /// Removes all namespaces, with the processes inside, and all directories of the process with this ID.
 pub fn remove(process: u32) {
-    let prefix = prefix(process);
-    for name in names_in(Path::new(namespace::DIRECTORY)).filter(|name| name.starts_with(&prefix)) {
-        namespace::remove(&name);
-    }
-    let temporary = std::env::temp_dir();
-    for name in names_in(&temporary).filter(|name| name.starts_with(&prefix)) {
+    namespaces_of(process).for_each(|name| namespace::remove(&name));
+    for path in directories_of(process) {
         // What can't be removed lies in the temporary directory, which the system empties.
-        let _ = std::fs::remove_dir_all(temporary.join(name));
+        let _ = std::fs::remove_dir_all(path);
     }
+}
+
+/// The namespaces of the process with this ID.
+pub fn namespaces_of(process: u32) -> impl Iterator<Item = String> {
+    names_in(Path::new(namespace::DIRECTORY)).filter(move |name| owner(name) == Some(process))
+}
+
+/// The directories of the process with this ID.
+pub fn directories_of(process: u32) -> impl Iterator<Item = PathBuf> {
+    let temporary = std::env::temp_dir();
+    names_in(&temporary)
+        .filter(move |name| owner(name) == Some(process))
+        .map(move |name| temporary.join(name))
 }
 
 fn names_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_our_own_making_have_an_owner() {
+        assert_eq!(owner(&format!("{}7", prefix(42))), Some(42));
+        for foreign in [
+            "gw-1-lan",
+            "gramway-bed-42",
+            "gramway-bed-42-lan",
+            "gramway-bed-x-7",
+            "gramway",
+        ] {
+            assert_eq!(owner(foreign), None, "{foreign}");
+        }
+    }
 }

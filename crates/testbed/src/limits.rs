@@ -9,8 +9,11 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// the pipes open longer.
 pub const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// Bytes of each output of a program that are kept; what comes later is read and thrown away.
+/// Bytes of each output of a program that are kept; the oldest go first.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a line; a longer one counts as several.
+pub const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Last lines of a program's output in an error.
 pub const LAST_LINES: usize = 8;

@@ -22,7 +22,7 @@ pub(crate) const DIRECTORY: &str = "/run/netns";
 static COUNT: AtomicU32 = AtomicU32::new(0);
 static SWEEP: Once = Once::new();
 
-/// A network namespace `gw-PROCESS-NUMBER` with its loopback interface up.
+/// A network namespace `gramway-bed-PROCESS-NUMBER` with its loopback interface up.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::limits::{OUTPUT_BYTES_MAX, POLL_INTERVAL};
+use crate::limits::{LINE_BYTES_MAX, OUTPUT_BYTES_MAX, POLL_INTERVAL};
 
 /// One of the two outputs.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What came through one pipe: finished lines, and what stood behind the last one when the pipe ended.
+/// The last of what came through one pipe: finished lines, and what stood behind the last one when the pipe ended.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
     pub(crate) text: String,
@@ -34,6 +34,20 @@ pub(crate) struct Text {
     passed: usize,
 }
 
+impl Text {
+    /// Appends; where it becomes too long, the older half goes.
+    fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        if self.text.len() > OUTPUT_BYTES_MAX {
+            let cut = self
+                .text
+                .floor_char_boundary(self.text.len() - OUTPUT_BYTES_MAX / 2);
+            self.text.drain(..cut);
+            self.passed = self.passed.saturating_sub(cut);
+        }
+    }
+}
+
 impl Output {
     /// Reads a pipe until it ends.
     pub(crate) fn read(&self, stream: Stream, pipe: impl Read + Send + 'static) {
@@ -41,11 +55,8 @@ impl Output {
         thread::spawn(move || {
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
-            while let Ok(1..) = pipe.read_until(b'\n', &mut line) {
-                let text = &mut output.texts()[stream as usize].text;
-                if text.len() + line.len() <= OUTPUT_BYTES_MAX {
-                    text.push_str(&String::from_utf8_lossy(&line));
-                }
+            while let Ok(1..) = pipe.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                output.texts()[stream as usize].push(&String::from_utf8_lossy(&line));
                 line.clear();
                 output.0.changed.notify_all();
             }
@@ -101,6 +112,11 @@ impl Output {
         self.texts()[stream as usize].text.clone()
     }
 
+    /// Whether nothing more can come of one output.
+    pub(crate) fn is_complete(&self, stream: Stream) -> bool {
+        self.texts()[stream as usize].is_complete
+    }
+
     /// Waits until nothing more can come; `false` when `limit` passes first.
     pub(crate) fn wait_for_end(&self, limit: Duration) -> bool {
         let ended = |texts: &mut [Text; 2]| texts.iter().all(|text| text.is_complete).then_some(());
@@ -109,5 +125,23 @@ impl Output {
 
     fn texts(&self) -> MutexGuard<'_, [Text; 2]> {
         self.0.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_much_output_the_last_is_kept_and_lines_go_on() {
+        let mut text = Text::default();
+        let line = "x".repeat(OUTPUT_BYTES_MAX / 4 - 1) + "\n";
+        for _ in 0..4 {
+            text.push(&line);
+        }
+        text.passed = text.text.len();
+        text.push("the end\n");
+        assert!(text.text.len() <= OUTPUT_BYTES_MAX);
+        assert_eq!(&text.text[text.passed..], "the end\n");
     }
 }

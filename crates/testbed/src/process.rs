@@ -82,6 +82,10 @@ impl Process {
     /// The last lines of standard error, for a message.
     #[must_use]
     pub fn last_words(&self) -> String {
+        // Whoever closed one output is about to end, and what it says of that is on its way.
+        if self.output.is_complete(Stream::Stdout) {
+            self.output.wait_for_end(OUTPUT_GRACE);
+        }
         let text = self.stderr();
         let lines: Vec<&str> = text.lines().collect();
         if lines.is_empty() {
@@ -226,6 +230,10 @@ impl Process {
     /// Its CPU time and peak memory so far; zeros once it has ended.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        // The kernel may have given its ID to another one.
+        if self.has_ended {
+            return Usage::default();
+        }
         usage::usage(self.id())
     }
 }

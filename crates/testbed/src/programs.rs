@@ -5,19 +5,16 @@ use std::process::{Command, Stdio};
 
 use crate::Error;
 
-/// The first program of these names, in the order of the names, in PATH, in the system's directories, or where cargo and go
-/// install.
+/// The first program of these names, in the order of the names, in PATH, where cargo and go install, or in the system's
+/// directories.
 #[must_use]
 pub fn find(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let installed = home.map(|home| [home.join(".cargo/bin"), home.join("go/bin")]);
     let directories: Vec<PathBuf> = std::env::split_paths(&path)
-        .chain([
-            home.join(".cargo/bin"),
-            home.join("go/bin"),
-            "/usr/sbin".into(),
-            "/sbin".into(),
-        ])
+        .chain(installed.into_iter().flatten())
+        .chain(["/usr/sbin".into(), "/sbin".into()])
         .collect();
     names.iter().find_map(|name| {
         let files = directories.iter().map(|directory| directory.join(name));

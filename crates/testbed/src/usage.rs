@@ -1,4 +1,4 @@
-//! What `/proc` says about a process and about the kernel's UDP receive errors.
+//! What `/proc` says about a process, the machine's processors, and the kernel's UDP receive errors.
 
 use std::fs;
 

@@ -15,7 +15,7 @@ use testbed::namespace::Namespace;
 use testbed::process::{Process, Signal};
 use testbed::wait::wait_until;
 
-use super::{add_interface, add_tun, address, assert_same, parameters, prefix, state};
+use super::{HALF_DEFAULTS, add_interface, add_tun, address, assert_same, parameters, prefix, state};
 
 /// Where the process that is killed keeps its list of changes; only then does its test do anything.
 const DIRECTORY_VARIABLE: &str = "GRAMWAY_TEST_HOST_DIRECTORY";
@@ -63,7 +63,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 fn forwarding_comes_back_as_it_was_after_the_last_who_needs_it() {
     require_root!();
     require_program!("nft");
-    let (machine, directory) = (particular_machine(), Directory::create().unwrap());
+    let (machine, directory) = (particular_machine(), Directory::create_for_test().unwrap());
     let before = state(&machine);
     machine.inside(|| {
         let mut first = Undo::new(directory.path(), guardian());
@@ -85,7 +85,7 @@ fn forwarding_comes_back_as_it_was_after_the_last_who_needs_it() {
 #[test]
 fn what_an_administrator_set_since_is_kept() {
     require_root!();
-    let (machine, directory) = (particular_machine(), Directory::create().unwrap());
+    let (machine, directory) = (particular_machine(), Directory::create_for_test().unwrap());
     machine.inside(|| {
         let mut undo = Undo::new(directory.path(), guardian());
         undo.enable_forwarding(true, true).unwrap();
@@ -105,7 +105,7 @@ fn what_an_administrator_set_since_is_kept() {
 fn a_strict_filter_lets_answers_in_by_an_exception_route() {
     require_root!();
     require_program!("ping", "nft");
-    let (network, directory) = (Routed::new(1500), Directory::create().unwrap());
+    let (network, directory) = (Routed::new(1500), Directory::create_for_test().unwrap());
     let tun = add_tun(&network.client);
     network
         .client
@@ -121,7 +121,7 @@ fn a_strict_filter_lets_answers_in_by_an_exception_route() {
     );
     network.client.inside(|| {
         let mut network = Network::open().unwrap();
-        for route in ["0.0.0.0/1", "128.0.0.0/1"].map(prefix) {
+        for route in HALF_DEFAULTS[..2].iter().map(|half| prefix(half)) {
             network.add_route(&Route::on_link(route, tun)).unwrap();
         }
     });
@@ -183,7 +183,7 @@ struct Changed {
 
 impl Changed {
     fn new() -> Self {
-        let (machine, directory) = (particular_machine(), Directory::create().unwrap());
+        let (machine, directory) = (particular_machine(), Directory::create_for_test().unwrap());
         machine
             .run("ip", ["address", "add", "10.10.0.2/24", "dev", "eth0"])
             .unwrap();

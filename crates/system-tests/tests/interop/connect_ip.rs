@@ -89,7 +89,7 @@ fn text(value: &Value) -> Vec<&str> {
 
 /// A foreign client at our server, by token or by the path of `gramway link --masque`.
 fn check_foreign_client(programs: &Path, by_token: bool) {
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let pair = Pair::new(1500);
     let listen = format!("{PAIR_SERVER_V4}:{PORT}");
     let options = ["--tun", "--pool", POOL];
@@ -157,7 +157,7 @@ fn check_foreign_proxy(programs: &Path) {
     const DEVICE: &str = "gramway7";
     /// Within this the device and its routes are gone after the client.
     const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let pair = Pair::new(1500);
     pair.server
         .run("ip", ["address", "add", &format!("{BEHIND}/32"), "dev", "lo"])

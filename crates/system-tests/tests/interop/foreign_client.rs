@@ -20,7 +20,7 @@ const CHECKS_LIMIT: Duration = Duration::from_secs(240);
 
 /// Runs the program against a server of its own; gives its result and the server's counters after it.
 fn run_checks(python: &std::path::Path, program: &str) -> (serde_json::Value, serde_json::Value) {
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let listen = format!("127.0.0.1:{}", free_address().unwrap().port());
     let allowed = format!("{TARGET_HOST}/32");
     // One shard: with several, the answer also names the one that gave it.

@@ -77,7 +77,7 @@ fn port_of(address: std::io::Result<SocketAddr>) -> u16 {
 #[test]
 fn udp_passes_a_foreign_proxy_and_what_is_too_large_for_it_is_counted() {
     let python = require_python!();
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let server = ForeignServer::start(&python, &[]);
     let target = udp_socket();
     let target_port = port_of(target.local_addr());
@@ -156,7 +156,7 @@ fn tcp_passes_a_foreign_proxy_with_half_close() {
     /// More than the first credit of a stream and a connection at aioquic.
     const BYTES: usize = 3 << 20;
     let python = require_python!();
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let server = ForeignServer::start(&python, &[]);
     let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     target.set_nonblocking(true).unwrap();
@@ -220,7 +220,7 @@ fn tcp_passes_a_foreign_proxy_with_half_close() {
 #[test]
 fn a_foreign_proxy_that_refuses_the_token_ends_the_client_with_exit_code_77() {
     let python = require_python!();
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let server = ForeignServer::start(&python, &["--refuse-token"]);
     let forward = forward("udp", free_address().unwrap().port(), "192.0.2.1:9");
     let began = Instant::now();
@@ -243,7 +243,7 @@ fn a_foreign_proxy_that_refuses_the_token_ends_the_client_with_exit_code_77() {
 #[test]
 fn a_foreign_proxy_without_datagrams_is_told_as_such_and_tried_on() {
     let python = require_python!();
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let server = ForeignServer::start(&python, &["--no-datagrams"]);
     let forward = forward("udp", free_address().unwrap().port(), "192.0.2.1:9");
     let mut client = Client::start_unconnected(

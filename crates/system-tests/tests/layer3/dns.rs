@@ -56,14 +56,20 @@ fn connect_with_dns(
 #[test]
 fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_a_kill() {
     require_root!();
-    require_program!("unshare");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    require_program!("unshare", "ping");
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let (mut client, told) = connect_with_dns(&machines.first, &server, "echo \"$@\" >>$TOLD", &directory);
     let both = format!("dns tun0 {SERVER_V4} {SERVER_V6}\ndomain tun0 ~.\n");
     wait_until("the name servers", PROGRAM_LIMIT, || {
         fs::read_to_string(&told).unwrap_or_default() == both
     });
+    // What there is to tell is told within a turn of half a second.
+    reaches(&machines.first, SERVER_V4);
+    machines
+        .first
+        .run("ping", ["-n", "-i", "0.1", "-c", "20", SERVER_V4])
+        .unwrap();
     assert!(!client.stderr().contains("warning: systemd-resolved"));
     client.kill();
     wait_until("the end of the link", PROGRAM_LIMIT, || {
@@ -79,7 +85,7 @@ fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_
 fn a_systemd_resolved_that_refuses_is_quoted_and_the_tunnel_works_without() {
     require_root!();
     require_program!("unshare", "ping");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let script = "echo 'Failed to connect to bus' >&2; exit 1";
     let (client, _) = connect_with_dns(&machines.first, &server, script, &directory);
@@ -94,7 +100,7 @@ fn a_systemd_resolved_that_refuses_is_quoted_and_the_tunnel_works_without() {
 fn a_systemd_resolved_that_hangs_holds_up_no_packet() {
     require_root!();
     require_program!("unshare", "ping");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let script = "echo begun >>$TOLD; exec sleep 60";
     let (client, told) = connect_with_dns(&machines.first, &server, script, &directory);

@@ -39,7 +39,7 @@ fn strict_machines() -> Machines {
 fn an_ordinary_end_leaves_both_hosts_as_they_were() {
     require_root!();
     require_program!("ping", "nft");
-    let (machines, directory) = (strict_machines(), Directory::create().unwrap());
+    let (machines, directory) = (strict_machines(), Directory::create_for_test().unwrap());
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     assert_eq!(client.stop(), Some(0));
@@ -52,7 +52,7 @@ fn an_ordinary_end_leaves_both_hosts_as_they_were() {
 fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
     require_root!();
     require_program!("ping", "nft");
-    let (machines, directory) = (strict_machines(), Directory::create().unwrap());
+    let (machines, directory) = (strict_machines(), Directory::create_for_test().unwrap());
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     client.kill();
@@ -83,7 +83,7 @@ fn guardians(machine: &Namespace) -> Vec<i32> {
 fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
     require_root!();
     require_program!("ping", "nft");
-    let (machines, directory) = (strict_machines(), Directory::create().unwrap());
+    let (machines, directory) = (strict_machines(), Directory::create_for_test().unwrap());
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     for machine in [&machines.first, &machines.server] {
@@ -109,7 +109,7 @@ fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
 fn without_the_capability_one_sentence_says_the_way_out() {
     require_root!();
     require_program!("setpriv");
-    let directory = Directory::create().unwrap();
+    let directory = Directory::create_for_test().unwrap();
     let machine = Namespace::create().unwrap();
     let state = directory.join("state");
     let mut command = machine.command("setpriv");

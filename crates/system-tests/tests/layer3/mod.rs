@@ -141,7 +141,7 @@ struct Tunnel {
 
 impl Tunnel {
     fn new(mtu_bytes: u16, serving: &[&str], connecting: &[&str]) -> Self {
-        let (machines, directory) = (Machines::new(mtu_bytes), Directory::create().unwrap());
+        let (machines, directory) = (Machines::new(mtu_bytes), Directory::create_for_test().unwrap());
         let server = machines.serve(serving, &directory);
         let client = connect(&machines.first, "client", &server, connecting, &directory);
         Self {

@@ -65,7 +65,7 @@ fn a_server_that_routes_everything_is_told_of_where_no_route_follows() {
 fn routes_of_a_version_without_an_address_are_not_installed() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let options = [
         TUN,
         "--pool",
@@ -141,7 +141,7 @@ fn clients_reach_each_other_where_the_server_lets_them() {
 #[test]
 fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
     require_root!();
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let options = [TUN, "--pool", "10.9.0.0/30"];
     let place = machines.server.place();
     let mut server = Server::start(&place, "server", LISTEN, &options, directory.path());
@@ -168,7 +168,7 @@ fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
 #[test]
 fn a_server_without_a_tun_ends_a_client_that_wants_nothing_else_with_one_sentence() {
     require_root!();
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = Server::start(&machines.server.place(), "server", LISTEN, &[], directory.path());
     let place = machines.first.place();
     let mut client =

@@ -10,7 +10,7 @@ use crate::scene::load;
 fn two_clients_reach_the_server_and_the_machine_behind_its_nat_over_both_versions() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let routes = [
         "--route",
@@ -101,7 +101,7 @@ fn everything_passes_without_super_packets_too() {
 fn the_outer_path_may_be_ipv6() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let place = machines.server.place();
     let server = Server::start(&place, "server", LISTEN_V6, &POOLS, directory.path());
     let client = connect(&machines.first, "client", &server, &[], &directory);
@@ -114,7 +114,7 @@ fn the_outer_path_may_be_ipv6() {
 fn forwards_and_a_tun_work_side_by_side() {
     require_root!();
     require_program!("ping");
-    let (machines, directory) = (Machines::new(1500), Directory::create().unwrap());
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--allow-target", "127.0.0.0/8"], &directory);
     let _echo = system_tests::service::Service::udp_echo(&machines.server, "127.0.0.1:7000");
     let place = machines.first.place();
