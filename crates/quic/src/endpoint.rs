@@ -608,7 +608,10 @@ impl Endpoint {
 
     /// Our own address changed under a client's connection: the path is validated again (RFC 9000 section 9).
     pub fn local_address_changed(&mut self, connection: ConnectionKey) {
-        if let Some(entry) = self.live(connection) {
+        // One that has just ended may have told the core so already, which knows no connection IDs of it any more.
+        if let Some(entry) = self.live(connection)
+            && !entry.proto.is_closed()
+        {
             entry.proto.local_address_changed();
             self.touch(connection.0);
         }

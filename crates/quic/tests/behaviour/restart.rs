@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quic::{CloseReason, Direction};
+use quic::{CloseReason, Direction, Event};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -98,4 +98,20 @@ fn a_client_behind_a_new_address_keeps_its_connection() {
     pair.server.send_datagram(server, &b"back"[..]);
     pair.drive(SECOND);
     assert_eq!(pair.client.recorder.datagrams.len(), 1);
+}
+
+/// The connection has ended by its timer, and its end has not been asked for.
+#[test]
+fn a_move_at_the_moment_of_the_end_changes_nothing() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    pair.link.loss_per_mille = [1_000, 1_000];
+    let end = pair.now + 45 * SECOND;
+    let endpoint = &mut pair.client.endpoint;
+    endpoint.handle_timeout(end);
+    endpoint.local_address_changed(client);
+    let mut closed = 0;
+    while let Some(event) = endpoint.poll_event() {
+        closed += usize::from(matches!(event, Event::Closed { .. }));
+    }
+    assert_eq!((closed, endpoint.open_connections()), (1, 0));
 }
