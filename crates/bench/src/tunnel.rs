@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use testbed::directory::Directory;
+use testbed::place::Place;
 use testbed::port::free_address;
 use testbed::process::Process;
 use testbed::usage::{self, Usage};
@@ -35,6 +36,23 @@ pub struct TunnelOptions {
     /// --connections of both ends
     #[arg(long, value_name = "N")]
     pub connections: Option<u8>,
+}
+
+impl TunnelOptions {
+    /// As the program takes them.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            arguments.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
+        };
+        add(
+            "--max-udp-payload",
+            self.max_udp_payload.map(|bytes| bytes.to_string()),
+        );
+        add("--profile", self.profile.clone());
+        add("--connections", self.connections.map(|count| count.to_string()));
+        arguments
+    }
 }
 
 /// A connected tunnel that forwards one UDP and TCP port.
@@ -88,21 +106,9 @@ impl Tunnel {
         let states = ["server", "client"].map(|name| directory.join(name));
         let (listen, entrance) = (free_address()?, free_address()?);
 
-        let mut up = programs.gramway();
-        up.arg("up")
-            .arg("--state")
-            .arg(&states[0])
-            .args(["--listen", &listen.to_string()]);
-        up.args(["--allow-target", "127.0.0.0/8"]);
-        add_options(&mut up, options);
-        let mut server = Process::start(up, "gramway up")?;
-        let running = || !server.is_running() || link(programs, &states[0]).is_some();
-        let has_link = holds_within(limits::READY_TIMEOUT, running);
-        let link = link(programs, &states[0]).filter(|_| has_link && server.is_running());
-        let link = link.ok_or_else(|| Error::NotReady {
-            program: "gramway up".to_owned(),
-            reason: server.last_words(),
-        })?;
+        let mut up = vec!["--allow-target".to_owned(), "127.0.0.0/8".to_owned()];
+        up.extend(options.arguments());
+        let (server, link) = serve(programs, &Place::Host, &states[0], listen, &up)?;
         let link_file = directory.write("link", &link)?;
 
         let mut connect = programs.gramway();
@@ -115,7 +121,7 @@ impl Tunnel {
         for protocol in ["udp", "tcp"] {
             connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
         }
-        add_options(&mut connect, options);
+        connect.args(options.arguments());
         let mut client = Process::start(connect, "gramway connect")?;
         client.wait_for_starts("connected", 1, limits::READY_TIMEOUT)?;
         let programs = programs.clone();
@@ -181,20 +187,37 @@ impl Tunnel {
     }
 }
 
-fn add_options(command: &mut std::process::Command, options: &TunnelOptions) {
-    if let Some(bytes) = options.max_udp_payload {
-        command.args(["--max-udp-payload", &bytes.to_string()]);
-    }
-    if let Some(profile) = &options.profile {
-        command.args(["--profile", profile]);
-    }
-    if let Some(count) = options.connections {
-        command.args(["--connections", &count.to_string()]);
+/// Starts `gramway up` with `arguments` besides where it listens, and waits until it does; gives its link.
+///
+/// # Errors
+/// When it does not come up, with its own words.
+pub(crate) fn serve(
+    programs: &Programs,
+    place: &Place,
+    state: &Path,
+    listen: SocketAddr,
+    arguments: &[String],
+) -> Result<(Process, String), Error> {
+    let mut up = programs.gramway();
+    up.arg("up").arg("--state").arg(state);
+    up.args(["--listen", &listen.to_string()]).args(arguments);
+    let mut server = Process::start(place.wrap(&up), "gramway up")?;
+    let mut found = None;
+    holds_within(limits::READY_TIMEOUT, || {
+        found = link(programs, state);
+        found.is_some() || !server.is_running()
+    });
+    match found {
+        Some(link) => Ok((server, link)),
+        None => Err(Error::NotReady {
+            program: "gramway up".to_owned(),
+            reason: server.last_words(),
+        }),
     }
 }
 
 /// The server's link, or `None` as long as it is not running: it answers `status` only when its socket is bound.
-pub(crate) fn link(programs: &Programs, state: &Path) -> Option<String> {
+fn link(programs: &Programs, state: &Path) -> Option<String> {
     status(programs, state)?;
     let output = programs
         .gramway()

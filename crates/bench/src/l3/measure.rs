@@ -174,13 +174,7 @@ impl Rig {
                 offered,
             } => IperfRun {
                 large_buffers: true,
-                congestion: None,
-                mode: IperfMode::Udp {
-                    reverse: false,
-                    payload_bytes,
-                    offered_bits_per_second: offered,
-                },
-                ..tcp
+                ..IperfRun::udp(address, self.seconds, payload_bytes, offered)
             },
             Load::Ping => IperfRun {
                 seconds: self.seconds + FILL_SECONDS + 1,

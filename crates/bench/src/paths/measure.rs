@@ -182,13 +182,11 @@ impl Rig {
     /// # Errors
     /// When the contestant does not run, or the load can't.
     pub(super) fn run(&mut self, contestant: Contestant, load: Load, seconds: u32) -> Result<Run, Error> {
-        if !load.is_layer3() {
-            let mut forwards = self.forwards.iter_mut();
-            if let Some(forward) = forwards.find(|forward| forward.contestant == contestant) {
-                forward.reconnect(&self.network)?;
-            }
+        if load.is_layer3() {
+            self.wait_until_idle()?;
+        } else {
+            self.reconnect(contestant)?;
         }
-        self.wait_until_idle()?;
         let before = self.counters(contestant, load);
         let mut run = if load.is_udp() {
             self.datagrams(contestant, load, seconds)?
@@ -207,6 +205,18 @@ impl Rig {
             (back, there)
         };
         Ok(run)
+    }
+
+    /// Gives the contestant a new connection, which knows nothing of earlier runs, and waits for an idle link.
+    ///
+    /// # Errors
+    /// When it does not come up again, or the emulator has died.
+    pub(super) fn reconnect(&mut self, contestant: Contestant) -> Result<(), Error> {
+        let mut forwards = self.forwards.iter_mut();
+        if let Some(forward) = forwards.find(|forward| forward.contestant == contestant) {
+            forward.reconnect(&self.network)?;
+        }
+        self.wait_until_idle()
     }
 
     /// What the link did since it was asked last, there and back.

@@ -1,16 +1,15 @@
 //! The program under test as a contestant: `up --tun` and `connect --tun` with their defaults.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use testbed::directory::Directory;
 use testbed::process::Process;
-use testbed::wait::holds_within;
 
 use super::{Contestant, Running};
 use crate::counters::Counters;
 use crate::network::{Network, SERVER};
-use crate::tunnel::{link, status};
-use crate::{Error, Programs, limits};
+use crate::tunnel::{serve, status};
+use crate::{Error, Programs};
 
 /// The server's address in the tunnel: the first of [`POOL`].
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 3, 1);
@@ -28,18 +27,9 @@ const STATES: [&str; 2] = ["client", "server"];
 pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, Error> {
     let directory = Directory::create()?;
     let [client_state, server_state] = STATES.map(|name| directory.path().join(name));
-    let mut up = programs.gramway();
-    up.arg("up").arg("--state").arg(&server_state);
-    up.args(["--listen", &format!("{SERVER}:{PORT}"), "--tun", "--pool", POOL]);
-    let mut server = Process::start(network.server.wrap(&up), "gramway up --tun")?;
-    let known = || !server.is_running() || link(programs, &server_state).is_some();
-    let is_up = holds_within(limits::READY_TIMEOUT, known);
-    let link = link(programs, &server_state)
-        .filter(|_| is_up)
-        .ok_or_else(|| Error::NotReady {
-            program: "gramway up --tun".to_owned(),
-            reason: server.last_words(),
-        })?;
+    let listen = SocketAddr::from((SERVER, PORT));
+    let up = ["--tun", "--pool", POOL].map(str::to_owned);
+    let (server, link) = serve(programs, &network.server.place(), &server_state, listen, &up)?;
     let link_file = directory.write("link", &link)?;
     let mut connect = programs.gramway();
     connect

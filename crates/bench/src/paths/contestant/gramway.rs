@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 
 use testbed::directory::Directory;
 use testbed::process::Process;
-use testbed::wait::holds_within;
 
 use super::{Contestant, Running, entrances, targets};
 use crate::counters::Counters;
 use crate::network::{Network, SERVER};
-use crate::tunnel::{link, status};
-use crate::{Error, Programs, limits};
+use crate::tunnel::{serve, status};
+use crate::{Error, Programs};
 
 /// The server's UDP port.
 const PORT: u16 = 4_433;
@@ -25,19 +24,9 @@ const SECOND: u16 = 9;
 pub(super) fn start(programs: &Programs, network: &Network) -> Result<(Running, String), Error> {
     let directory = Directory::create()?;
     let state = directory.path().join(STATES[1]);
-    let mut up = programs.gramway();
-    up.arg("up").arg("--state").arg(&state);
-    up.args(["--listen", &format!("{SERVER}:{PORT}")]);
-    up.args(["--allow-target", &format!("{SERVER}/32")]);
-    let mut server = Process::start(network.server.wrap(&up), "gramway up")?;
-    let known = || !server.is_running() || link(programs, &state).is_some();
-    let is_up = holds_within(limits::READY_TIMEOUT, known);
-    let link = link(programs, &state)
-        .filter(|_| is_up)
-        .ok_or_else(|| Error::NotReady {
-            program: "gramway up".to_owned(),
-            reason: server.last_words(),
-        })?;
+    let listen = SocketAddr::from((SERVER, PORT));
+    let up = ["--allow-target".to_owned(), format!("{SERVER}/32")];
+    let (server, link) = serve(programs, &network.server.place(), &state, listen, &up)?;
     let entrances = Contestant::Gramway.entrances();
     let running = with_client(programs, network, directory, &link, entrances, Some(server))?;
     Ok((running, link))
