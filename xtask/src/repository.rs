@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result, bail};
 
@@ -117,9 +117,12 @@ pub(crate) fn has_sudo() -> bool {
 
 /// Runs a command that must succeed.
 pub(crate) fn run_to_success(command: &mut Command) -> Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("`{}` cannot be started", shown(command)))?;
+    succeeded(command.status(), command)
+}
+
+/// An error unless the command ran and succeeded.
+pub(crate) fn succeeded(status: std::io::Result<ExitStatus>, command: &Command) -> Result<()> {
+    let status = status.with_context(|| format!("`{}` cannot be started", shown(command)))?;
     if !status.success() {
         bail!("this command failed ({status}):\n  {}", shown(command));
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::repository::{Repository, has_sudo, is_root, run_to_success};
+use crate::repository::{Repository, has_sudo, is_root, run_to_success, shown, succeeded};
 use crate::setup::{self, Extent};
 use crate::{skips, tidy};
 
@@ -34,17 +34,20 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     run.step("setup", || setup::run(repository, extent))?;
     run.command("format", repository.cargo(&["fmt", "--all", "--check"]))?;
     run.step("tidy", || tidy::run(repository))?;
-    let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
-    clippy.args(locked).args(["--", "-D", "warnings"]);
-    run.command("lints", clippy)?;
-    // By itself, as it is shipped: without the features that the benchmarks' own program turns on in the workspace.
-    let mut shipped = repository.cargo(&["clippy", "--quiet", "--package", "gramway"]);
-    shipped.args(locked).args(["--", "-D", "warnings"]);
-    run.command("lints of the shipped program", shipped)?;
-    run.command(
-        "build",
-        repository.cargo(&["build", "--quiet", "--release", "--package", "gramway"]),
-    )?;
+    let build = repository.cargo(&["build", "--quiet", "--release", "--package", "gramway"]);
+    // One core links the program for minutes; cargo locks the directory of each profile by itself.
+    run.beside("build", build, |run| {
+        let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
+        clippy.args(locked).args(["--", "-D", "warnings"]);
+        run.command("lints", clippy)?;
+        // By itself, as it is shipped: without the features that the benchmarks' own program turns on in the workspace.
+        let mut shipped = repository.cargo(&["clippy", "--quiet", "--package", "gramway"]);
+        shipped.args(locked).args(["--", "-D", "warnings"]);
+        run.command("lints of the shipped program", shipped)?;
+        let mut documentation = repository.cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+        documentation.env("RUSTDOCFLAGS", "-D warnings");
+        run.command("documentation", documentation)
+    })?;
     let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
     run.command("unit tests", repository.cargo(&unit_tests))?;
     if extent == Extent::Everything {
@@ -71,9 +74,6 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         run.command("system tests", system_tests)?;
         run.step("skips", || skips::report(repository, &log, strict))?;
     }
-    let mut documentation = repository.cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
-    documentation.env("RUSTDOCFLAGS", "-D warnings");
-    run.command("documentation", documentation)?;
     let tools = repository.tools().join("bin");
     let mut deny = repository.command(tools.join("cargo-deny"));
     deny.args([
@@ -106,6 +106,25 @@ struct Run {
 impl Run {
     fn command(&mut self, name: &str, mut command: Command) -> Result<()> {
         self.step(name, || run_to_success(&mut command))
+    }
+
+    /// Runs a command and, at the same time, other steps. If one of these fails, the command is ended.
+    fn beside(
+        &mut self,
+        name: &str,
+        mut command: Command,
+        others: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
+        if let Err(error) = others(self) {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        self.step(name, || succeeded(child.wait(), &command))
     }
 
     fn step(&mut self, name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
