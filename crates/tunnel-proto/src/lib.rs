@@ -15,7 +15,7 @@ mod target_rules;
 
 pub use budget::Budget;
 pub use client::{
-    AddressMove, Arrival, ConnectAction, MoveOutcome, Reconnection, StripeNews, Stripes, TunPlan,
+    AddressMove, Arrival, ConnectAction, MoveOutcome, Reconnection, StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};

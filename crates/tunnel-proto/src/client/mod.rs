@@ -9,5 +9,5 @@ mod tun_plan;
 
 pub use address_move::{AddressMove, MoveOutcome};
 pub use reconnection::{ConnectAction, Reconnection};
-pub use stripes::{Arrival, StripeNews, Stripes};
+pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

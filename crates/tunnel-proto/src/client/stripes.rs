@@ -4,10 +4,12 @@
 //! here: it is asked when a connection comes or goes, and by shards whose own stripe is down.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use masque::ServerShard;
+use quic::CloseReason;
 
+use super::reconnection::Reconnection;
 use crate::limits;
 
 /// What happened to the stripes, where people should hear of it.
@@ -77,6 +79,17 @@ pub struct Arrival {
     pub news: Option<StripeNews>,
     /// The whole tunnel had been down and is back by it.
     pub is_tunnel_again: bool,
+    /// It had been up before.
+    pub is_again: bool,
+}
+
+/// What becomes of a stripe whose token the server has taken.
+pub enum Welcome {
+    /// It stays, and may carry traffic.
+    Stays(Arrival),
+    /// The server's shard is a sibling's while others have none: the driver disconnects, and [`Reconnection`] tries the same
+    /// address again, from another port.
+    Leaves,
 }
 
 impl Stripes {
@@ -96,9 +109,43 @@ impl Stripes {
         self.stripes.iter().filter(|stripe| stripe.is_up).count()
     }
 
+    /// The server has taken the token of a stripe on its shard `shard`. `rtt` is the smoothed round-trip time,
+    /// `payload_unsplit` the largest UDP payload of one datagram, in bytes.
+    pub fn welcome(
+        &mut self,
+        index: usize,
+        reconnection: &mut Reconnection,
+        shard: Option<ServerShard>,
+        rtt: Duration,
+        payload_unsplit: usize,
+    ) -> Welcome {
+        let Some(server) = reconnection.address().filter(|_| self.may_keep(index, shard)) else {
+            reconnection.retry_address();
+            return Welcome::Leaves;
+        };
+        let mut arrival = self.arrived(index, shard, server, rtt, payload_unsplit);
+        arrival.is_again = reconnection.handle_up();
+        Welcome::Stays(arrival)
+    }
+
+    /// The connection of a stripe, or an attempt, is over. What to tell where it was up.
+    pub fn part(
+        &mut self,
+        index: usize,
+        reconnection: &mut Reconnection,
+        now: Instant,
+        reason: &CloseReason,
+    ) -> Option<StripeNews> {
+        let was_up = reconnection.is_up();
+        // What we ended ourselves has a better reason already.
+        let told = (*reason != CloseReason::LocallyClosed).then(|| reason.to_string());
+        reconnection.handle_lost(now, told);
+        was_up.then(|| self.lost(index, reconnection.last_reason()))
+    }
+
     /// Whether a stripe may stay on the server's shard that it came to: not where a sibling is there and others of
     /// the server's shards have none. Each refusal counts, and the stripe stays after [`limits::SPREAD_TRIES`] of them.
-    pub fn may_keep(&mut self, index: usize, shard: Option<ServerShard>) -> bool {
+    fn may_keep(&mut self, index: usize, shard: Option<ServerShard>) -> bool {
         let may = self.stripes[index].spread_tries >= limits::SPREAD_TRIES || !self.crowds(index, shard);
         self.stripes[index].spread_tries += u32::from(!may);
         may
@@ -118,7 +165,7 @@ impl Stripes {
     }
 
     /// A stripe is up, and stays.
-    pub fn arrived(
+    fn arrived(
         &mut self,
         index: usize,
         shard: Option<ServerShard>,
@@ -144,6 +191,7 @@ impl Stripes {
                     payload_unsplit,
                 }),
                 is_tunnel_again: std::mem::replace(&mut self.has_been_up, true),
+                is_again: false,
             };
         }
         let (up, of) = (self.up_count(), self.stripes.len());
@@ -152,11 +200,12 @@ impl Stripes {
         Arrival {
             news: is_news.then_some(StripeNews::Joined { up, of }),
             is_tunnel_again: false,
+            is_again: false,
         }
     }
 
     /// A stripe that was up is lost.
-    pub fn lost(&mut self, index: usize, reason: &str) -> StripeNews {
+    fn lost(&mut self, index: usize, reason: &str) -> StripeNews {
         self.stripes[index] = Stripe::default();
         let (up, of) = (self.up_count(), self.stripes.len());
         if up > 0 {

@@ -25,7 +25,7 @@ fn a_wrong_token_is_refused_and_opens_nothing() {
     world.run(SECOND);
     let refused = |action: &ClientAction| *action == ClientAction::TokenRefused { status: 401 };
     assert!(world.client().count(refused) >= 1);
-    assert!(!world.client().data.up);
+    assert!(!world.client().data.is_up());
     assert_eq!(opened(&mut world), 0);
     assert_eq!(world.book.count(session, Way::Up), 0);
     let lost = world

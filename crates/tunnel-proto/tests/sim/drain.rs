@@ -54,6 +54,6 @@ fn a_server_that_closes_is_known_to_be_gone_at_once() {
     world.run(SECOND);
     let now = world.now();
     world.server().engine.close_all(now);
-    world.run_until(SECOND, |world| !world.client().data.up);
+    world.run_until(SECOND, |world| !world.client().data.is_up());
     assert!(world.client().endings().contains(&&Ending::ConnectionLost));
 }

@@ -139,7 +139,7 @@ fn a_handshake_survives_a_bad_path() {
         });
         world.damage.corrupt = 0.05;
         let client = world.client;
-        world.run_until(60 * SECOND, |world| world.client_at(client).data.up);
+        world.run_until(60 * SECOND, |world| world.client_at(client).data.is_up());
     });
 }
 

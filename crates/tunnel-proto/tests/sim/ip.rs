@@ -145,7 +145,7 @@ fn a_pool_without_addresses_refuses_until_one_is_free() {
     let refused = |action: &ClientAction| matches!(action, ClientAction::IpRefused { status: 503, .. });
     world.run_until(20 * SECOND, |world| world.client().count(refused) == 1);
     let now = world.now();
-    world.client_at(first).engine.disconnect(now);
+    world.client_at(first).leave(now);
     world.run(SECOND / 20);
     let now = world.now();
     world.client().engine.ask_for_ip(now);

@@ -78,7 +78,7 @@ fn the_end_of_one_request_leaves_the_lease_and_the_packets_to_the_others() {
     let (mut world, [other, last]) = two_stripes();
     let server = world.server;
     let now = world.now();
-    world.client_at(last).engine.disconnect(now);
+    world.client_at(last).leave(now);
     world.run(SECOND / 20);
     assert_eq!(lease_counts(&mut world), (1, 1));
     world.send_packet(server, &udp(FAR, "10.9.0.2", 300));

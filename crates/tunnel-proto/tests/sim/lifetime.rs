@@ -71,7 +71,7 @@ fn a_server_that_restarts_without_its_keys_is_given_up_after_the_idle_timeout() 
     assert_eq!(losses.len(), 1);
     assert_eq!(losses[0].1, CloseReason::TimedOut);
     assert!(losses[0].0 - restart > 15 * SECOND, "{losses:?}");
-    assert!(world.client().data.up);
+    assert!(world.client().data.is_up());
     world.send("echo", session, &[100]);
     world.run(SECOND);
     assert_eq!(world.book.count(session, Way::Down), 2);
@@ -107,7 +107,7 @@ fn what_came_during_an_outage_is_sent_with_the_new_connection() {
     world.run(SECOND);
     world.start_server(RESET_KEY);
     world.send("echo", session, &[100]);
-    world.run_until(SECOND, |world| !world.client().data.up);
+    world.run_until(SECOND, |world| !world.client().data.is_up());
     world.send("echo", session, &[100; 10]);
     world.run(SECOND);
     assert_eq!(world.book.count(session, Way::Down), 11);
@@ -122,7 +122,7 @@ fn an_idle_session_expires_at_both_ends_after_two_minutes() {
     assert_eq!(sessions(&mut world), [1, 1]);
     world.run(4 * SECOND);
     assert_eq!(sessions(&mut world), [0, 0]);
-    assert!(world.client().data.up);
+    assert!(world.client().data.is_up());
     world.send("echo", session, &[100]);
     world.run(SECOND);
     assert_eq!(world.book.count(session, Way::Down), 2);

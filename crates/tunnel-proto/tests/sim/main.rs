@@ -18,5 +18,6 @@ mod queues;
 mod repair;
 mod sizes;
 mod storm;
+mod stripes;
 mod support;
 mod tcp;

@@ -89,7 +89,7 @@ fn the_laws_hold_through_random_trouble_and_it_passes() {
         world.damage.corrupt = 0.0;
         // Longer than the idle timeout of QUIC: whatever is dead has been found so.
         world.run(60 * SECOND);
-        assert!(world.client().data.up);
+        assert!(world.client().data.is_up());
         for session in sessions.into_iter().filter(|session| session % 4 == 0) {
             let before = world.book.count(session, Way::Down);
             world.send("echo", session, &[1_400; 5]);

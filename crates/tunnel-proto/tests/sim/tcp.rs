@@ -205,7 +205,7 @@ fn connections_wait_for_the_tunnel_and_end_with_it() {
     world.send("echo", poke, &[100]);
     world.run(SECOND);
     assert!(world.client().endings().contains(&&Ending::ConnectionLost));
-    assert!(world.client().data.up);
+    assert!(world.client().data.is_up());
 }
 
 #[test]

@@ -1,37 +1,72 @@
-//! A client's end: connects, connects anew, and opens sessions and connections.
+//! A stripe of a client: finds its server as [`Reconnection`] and [`Stripes`] decide, and opens requests.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use packet::vnet::VnetHeader;
-use tunnel_proto::{Action, Assignment, Client, ClientAction, Engine, Protocol, RequestId, Target};
+use tunnel_proto::{
+    Action, Assignment, Client, ClientAction, ConnectAction, Engine, Protocol, Reconnection, RequestId,
+    ServerShard, StripeNews, Stripes, Target, Welcome,
+};
 
 use super::book::Way;
+use super::identity::identity;
 use super::tcp::{Script, TcpEnd};
 use super::tunnel::{Inner, Side, Tunnel};
 
-/// How long a client waits before it connects anew.
-const RECONNECT_AFTER: Duration = Duration::from_millis(100);
+/// Local port of a stripe's first attempt; each further one leaves from the next.
+pub(super) const FIRST_PORT: u16 = 40_000;
 
-/// How long an attempt to connect may take.
-const ATTEMPT: Duration = Duration::from_secs(3);
+/// What the stripes of a client share.
+pub(crate) struct Shared {
+    pub(crate) stripes: Stripes,
+    /// What people were told.
+    pub(crate) news: Vec<StripeNews>,
+    /// Stripes that are to ask whether the server still knows them, because a sibling was lost.
+    pub(super) probes: BTreeSet<usize>,
+    count: usize,
+    /// Addresses of names.
+    names: BTreeMap<String, Vec<SocketAddr>>,
+}
 
-/// Where a client connects to.
-#[derive(Clone, Copy)]
-pub(crate) struct Remote {
-    pub(crate) address: SocketAddr,
-    pub(crate) pin: [u8; 32],
+impl Shared {
+    pub(super) fn new(stripes: usize, servers: &[(&str, Vec<SocketAddr>)]) -> Rc<RefCell<Self>> {
+        let names = servers.iter();
+        Rc::new(RefCell::new(Self {
+            stripes: Stripes::new(stripes),
+            news: Vec::new(),
+            probes: BTreeSet::new(),
+            count: stripes,
+            names: names
+                .map(|(name, addresses)| ((*name).to_owned(), addresses.clone()))
+                .collect(),
+        }))
+    }
 }
 
 /// What a client's end keeps besides.
 pub(crate) struct ClientData {
-    server: Remote,
-    reconnects: bool,
-    due: Option<Instant>,
-    pub(crate) up: bool,
+    pub(crate) shared: Rc<RefCell<Shared>>,
+    /// Its place among the stripes.
+    index: usize,
+    pub(crate) reconnection: Reconnection,
+    /// It connects no more: the server does not take the token, or the test ended it.
+    has_ended: bool,
+    attempts: u16,
+    new_port: Option<u16>,
+    /// Where it is at the server.
+    pub(crate) server_shard: Option<ServerShard>,
     /// The request of each session.
     pub(crate) requests: BTreeMap<u32, RequestId>,
+}
+
+impl ClientData {
+    pub(crate) fn is_up(&self) -> bool {
+        self.reconnection.is_up()
+    }
 }
 
 impl Side for Client {
@@ -40,18 +75,22 @@ impl Side for Client {
     const ARRIVES: Way = Way::Down;
 
     fn turn(tunnel: &mut Tunnel<Self>, now: Instant) {
-        if tunnel.data.due.take_if(|due| *due <= now).is_some() && !tunnel.data.up {
-            // Without a connection there is nothing to give up, and the next attempt is due.
-            tunnel.engine.disconnect(now);
-            tunnel.settle(now);
-            if tunnel.data.due.is_none() && tunnel.data.reconnects {
-                tunnel.connect(now);
-            }
+        let data = &mut tunnel.data;
+        if data.shared.borrow_mut().probes.remove(&data.index) {
+            tunnel.engine.probe();
+        }
+        if !data.has_ended {
+            data.reconnection.handle_timeout(now);
+            tunnel.carry_out_connect_actions(now);
         }
     }
 
     fn poll_timeout(data: &ClientData) -> Option<Instant> {
-        data.due
+        data.reconnection.poll_timeout().filter(|_| !data.has_ended)
+    }
+
+    fn take_new_port(data: &mut ClientData) -> Option<u16> {
+        data.new_port.take()
     }
 
     fn carry_out(tunnel: &mut Tunnel<Self>, now: Instant, action: &ClientAction) {
@@ -60,13 +99,24 @@ impl Side for Client {
                 end.open = true;
                 end.readable = true;
             }),
-            ClientAction::Up { .. } => tunnel.data.up = true,
-            ClientAction::Lost { .. } => {
-                tunnel.data.up = false;
-                tunnel.data.due = tunnel.data.reconnects.then_some(now + RECONNECT_AFTER);
+            ClientAction::Up { rtt, shard } => tunnel.up(now, *rtt, *shard),
+            ClientAction::Lost { reason } if !tunnel.data.has_ended => {
+                let data = &mut tunnel.data;
+                let mut shared = data.shared.borrow_mut();
+                let news = shared
+                    .stripes
+                    .part(data.index, &mut data.reconnection, now, reason);
+                if let Some(news) = news {
+                    data.server_shard = None;
+                    shared.probes = (0..shared.count).filter(|other| *other != data.index).collect();
+                    shared.news.push(news);
+                }
+                drop(shared);
+                tunnel.carry_out_connect_actions(now);
             }
-            ClientAction::TokenRefused { .. } => tunnel.data.reconnects = false,
-            ClientAction::Refused { .. }
+            ClientAction::TokenRefused { .. } => tunnel.data.has_ended = true,
+            ClientAction::Lost { .. }
+            | ClientAction::Refused { .. }
             | ClientAction::GoingAway
             | ClientAction::Assigned { .. }
             | ClientAction::IpRefused { .. }
@@ -92,30 +142,82 @@ impl Side for Client {
 }
 
 impl Tunnel<Client> {
-    pub(crate) fn client(engine: Engine<Client>, ceiling: u16, server: Remote) -> Self {
+    /// The stripe of this place, which begins to connect with its first turn.
+    pub(super) fn stripe(
+        engine: Engine<Client>,
+        ceiling: u16,
+        index: usize,
+        shared: Rc<RefCell<Shared>>,
+        reconnection: Reconnection,
+    ) -> Self {
         let data = ClientData {
-            server,
-            reconnects: true,
-            due: None,
-            up: false,
+            shared,
+            index,
+            reconnection,
+            has_ended: false,
+            attempts: 0,
+            new_port: None,
+            server_shard: None,
             requests: BTreeMap::new(),
         };
         Self::with(engine, ceiling, data)
     }
 
-    /// Begins to connect.
-    pub(crate) fn connect(&mut self, now: Instant) {
-        let server = self.data.server;
-        self.data.due = Some(now + ATTEMPT);
-        self.engine
-            .connect(
-                now,
-                server.address,
-                "server.test",
-                server.pin,
-                self.recorder.ceiling,
-            )
-            .expect("the name and the address are usable");
+    fn carry_out_connect_actions(&mut self, now: Instant) {
+        while let Some(action) = self.data.reconnection.poll_action() {
+            match action {
+                ConnectAction::Resolve { resolution, host, .. } => {
+                    let addresses = self.data.shared.borrow().names[&host].clone();
+                    let reconnection = &mut self.data.reconnection;
+                    reconnection.handle_resolved(now, resolution, &addresses);
+                }
+                ConnectAction::Connect { address, server_name } => {
+                    self.data.new_port = (self.data.attempts > 0).then_some(FIRST_PORT + self.data.attempts);
+                    self.data.attempts += 1;
+                    let ceiling = self.recorder.ceiling;
+                    self.engine
+                        .connect(now, address, &server_name, identity().pin, ceiling)
+                        .expect("the name and the address are usable");
+                }
+                ConnectAction::Disconnect => self.engine.disconnect(now),
+                ConnectAction::Unreachable { reason } => {
+                    let mut shared = self.data.shared.borrow_mut();
+                    let news = shared.stripes.unreachable(reason);
+                    shared.news.extend(news);
+                }
+            }
+        }
+    }
+
+    fn up(&mut self, now: Instant, rtt: Duration, shard: Option<ServerShard>) {
+        let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
+        let data = &mut self.data;
+        let mut shared = data.shared.borrow_mut();
+        let stripes = &mut shared.stripes;
+        let welcome = stripes.welcome(data.index, &mut data.reconnection, shard, rtt, payload_unsplit);
+        match welcome {
+            Welcome::Stays(arrival) => {
+                shared.news.extend(arrival.news);
+                data.server_shard = shard;
+                self.engine.keep_connection(now);
+            }
+            Welcome::Leaves => self.engine.disconnect(now),
+        }
+    }
+
+    /// The client ends.
+    pub(crate) fn leave(&mut self, now: Instant) {
+        self.data.has_ended = true;
+        self.engine.disconnect(now);
+    }
+
+    /// The sibling that takes what this stripe would carry, while it is down.
+    pub(super) fn stand_in(&self, now: Instant) -> Option<usize> {
+        let data = &self.data;
+        let wants = data.reconnection.wants_stand_in(now);
+        wants
+            .then(|| data.shared.borrow().stripes.stand_in(data.index))
+            .flatten()
     }
 
     /// What the server told this client last.

@@ -1,4 +1,4 @@
-//! A server, clients and a network between them, all in virtual time.
+//! Servers of any number of shards, clients of any number of stripes, and a network between them, all in virtual time.
 //!
 //! Packets travel one by one; what arrives at the same instant is taken as one batch. After every turn of a tunnel
 //! end its laws are checked, see [`Tunnel::check`].
@@ -9,6 +9,7 @@ mod foreign;
 mod identity;
 pub(crate) mod packets;
 mod server;
+mod setup;
 mod tcp;
 mod tunnel;
 
@@ -16,23 +17,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use masque::Role;
 use packet::Ecn;
 use packet::vnet::VnetHeader;
-use quic::{ClientParameters, Endpoint, EndpointParameters, Outbox, Profile, ServerParameters};
+use quic::Outbox;
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use sim::{Clock, Event, LinkConfig, Network};
-use tunnel_proto::{
-    Budget, Client, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Server, ServerShard,
-    TargetRules, Token, limits,
-};
+use sim::{Event, LinkConfig, Network};
+use tunnel_proto::{Client, Server};
 
 pub(crate) use book::{Book, Way};
-use client::Remote;
 use foreign::Foreign;
-use identity::identity;
 pub(crate) use server::SLOW_OPENING;
+pub(crate) use setup::{RESET_KEY, Setup, stranger, user};
 pub(crate) use tcp::Script;
 pub(crate) use tunnel::{End, Tunnel};
 
@@ -47,41 +43,6 @@ pub(crate) const CEILING: u16 = 1_452;
 
 /// Turns at one instant, so that an end that never rests fails instead of hanging.
 const TURNS_AT_ONCE_MAX: usize = 100_000;
-
-/// How a world is set up.
-#[derive(Clone)]
-pub(crate) struct Setup {
-    pub(crate) link: LinkConfig,
-    pub(crate) server: EngineConfig,
-    pub(crate) client: EngineConfig,
-    /// What the interfaces carry, in bytes of UDP payload.
-    pub(crate) ceiling: u16,
-    pub(crate) seed: u64,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            link: LinkConfig {
-                delay: DELAY,
-                ..LinkConfig::default()
-            },
-            server: EngineConfig::default(),
-            client: EngineConfig::default(),
-            ceiling: CEILING,
-            seed: 1,
-        }
-    }
-}
-
-impl Setup {
-    pub(crate) fn on(link: LinkConfig) -> Self {
-        Self {
-            link,
-            ..Self::default()
-        }
-    }
-}
 
 /// Packets that are damaged under way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,172 +62,41 @@ pub(crate) struct World {
     pub(crate) server: SocketAddr,
     /// The first client.
     pub(crate) client: SocketAddr,
-    /// The server; `None` where one of another make is in its place.
-    server_end: Option<Tunnel<Server>>,
+    /// The shards of each server that is ours.
+    servers: BTreeMap<SocketAddr, Vec<Tunnel<Server>>>,
+    /// Every stripe of every client.
     clients: BTreeMap<SocketAddr, Tunnel<Client>>,
+    /// Clients with several stripes.
+    groups: Vec<Vec<SocketAddr>>,
+    /// Who is joined to which server.
+    links: Vec<(SocketAddr, SocketAddr)>,
     foreigners: BTreeMap<SocketAddr, Foreign>,
     random: StdRng,
     touched: BTreeSet<SocketAddr>,
     addresses: u8,
+    /// Shards started so far: a new one repeats no connection ID of its predecessor.
+    starts: u64,
     turns_at_once: (Option<Instant>, usize),
 }
 
 impl World {
-    /// A server alone.
-    pub(crate) fn with_server(setup: Setup) -> Self {
-        let server = SocketAddr::from(([198, 51, 100, 1], 443));
-        let mut world = Self {
-            network: Network::new(Clock::default(), setup.seed),
-            book: Book::default(),
-            damage: Damage::default(),
-            server,
-            client: SocketAddr::from(([192, 0, 2, 1], 40_000)),
-            server_end: None,
-            clients: BTreeMap::new(),
-            foreigners: BTreeMap::new(),
-            random: StdRng::seed_from_u64(setup.seed),
-            touched: BTreeSet::new(),
-            addresses: 1,
-            turns_at_once: (None, 0),
-            setup,
-        };
-        world.start_server(RESET_KEY);
-        world
-    }
-
-    /// A server, and a client that begins to connect.
-    pub(crate) fn new(setup: Setup) -> Self {
-        let mut world = Self::with_server(setup);
-        world.client = world.add_client(&user());
-        world
-    }
-
-    /// A server, and a client that is connected and knows its path.
-    pub(crate) fn connected(setup: Setup) -> Self {
-        let mut world = Self::new(setup);
-        let client = world.client;
-        world.wait_until_up(client);
-        world.run(2 * SECOND);
-        world
-    }
-
-    /// Starts the server, or replaces it by one that has forgotten everything but its keys.
-    pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
-        let endpoint = endpoint(self.setup.seed, reset_key, true);
-        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
-        self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
-    }
-
-    /// In place of the server one of its shards.
-    pub(crate) fn start_shard(&mut self, shard: ServerShard) {
-        let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
-        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
-        let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
-        self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
-    }
-
-    /// A client with `token` that begins to connect.
-    pub(crate) fn add_client(&mut self, token: &Token) -> SocketAddr {
-        let address = self.next_address();
-        let endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], false);
-        let engine = Engine::client(endpoint, token, self.setup.client.clone());
-        let server = Remote {
-            address: self.server,
-            pin: identity().pin,
-        };
-        let mut client = Tunnel::client(engine, self.setup.ceiling, server);
-        client.connect(self.network.now());
-        self.clients.insert(address, client);
-        self.touched.insert(address);
-        address
-    }
-
-    /// A QUIC client of another make that begins to connect.
-    pub(crate) fn add_foreign_client(&mut self) -> SocketAddr {
-        let address = self.next_address();
-        let mut endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], false);
-        let parameters = ClientParameters { pin: identity().pin };
-        let connection = endpoint
-            .connect(
-                self.network.now(),
-                self.server,
-                "server.test",
-                &parameters,
-                CEILING,
-            )
-            .expect("the name and the address are usable");
-        self.foreigners.insert(
-            address,
-            Foreign::new(endpoint, Some(connection), Some(Role::Client)),
-        );
-        self.touched.insert(address);
-        address
-    }
-
-    /// The server serves IP from these pools; to be called before clients connect.
-    pub(crate) fn serve_ip(&mut self, pools: &[&str], routes: &[&str], client_to_client: bool) {
-        let parse = |texts: &[&str]| -> Vec<Prefix> {
-            texts
-                .iter()
-                .map(|text| text.parse().expect("tests name prefixes"))
-                .collect()
-        };
-        let (pools, routes) = (parse(pools), parse(routes));
-        let service = IpService::new(pools.clone(), &routes, client_to_client, TargetRules::default());
-        let server = self.server();
-        server.engine.serve_ip(service, 1);
-        server.data.leases = Some(Leases::new(&pools));
-    }
-
-    /// A client that asks for an IP session under this name and run, and begins to connect.
-    pub(crate) fn add_ip_client(&mut self, name: u8, run: u32) -> SocketAddr {
-        let address = self.add_client(&user());
-        self.client_at(address)
-            .engine
-            .use_ip(ClientId([name; 16]), run, 2);
-        address
-    }
-
     /// Lets a client's TUN give a single packet without partial checksum.
     pub(crate) fn send_packet(&mut self, from: SocketAddr, packet: &[u8]) {
         let now = self.now();
         self.tunnel(from).send_packet(now, &VnetHeader::default(), packet);
     }
 
-    /// In place of the server one of another make, which says what the test has it say.
-    pub(crate) fn replace_server_by_a_foreign_one(&mut self) {
-        self.replace_server(Some(Role::Server));
-    }
-
-    /// In place of the server one that completes handshakes and says nothing.
-    pub(crate) fn replace_server_by_a_silent_one(&mut self) {
-        self.replace_server(None);
-    }
-
-    fn replace_server(&mut self, greets: Option<Role>) {
-        self.server_end = None;
-        let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
-        self.foreigners
-            .insert(self.server, Foreign::new(endpoint, None, greets));
-    }
-
-    fn next_address(&mut self) -> SocketAddr {
-        let address = SocketAddr::from(([192, 0, 2, self.addresses], 40_000));
-        self.addresses += 1;
-        self.network.join(address, self.server, self.setup.link);
-        address
-    }
-
-    /// Changes what is between the server and everybody else.
+    /// Changes what is between the servers and everybody else.
     pub(crate) fn set_link(&mut self, link: LinkConfig) {
-        let others: Vec<_> = self
-            .clients
-            .keys()
-            .chain(self.foreigners.keys())
-            .copied()
-            .collect();
-        for other in others.into_iter().filter(|other| *other != self.server) {
-            self.network.set_config(other, self.server, link);
+        for (one, other) in &self.links {
+            self.network.set_config(*one, *other, link);
+        }
+    }
+
+    /// Changes what is between one node and the servers.
+    pub(crate) fn set_link_of(&mut self, node: SocketAddr, link: LinkConfig) {
+        for (one, other) in self.links.iter().filter(|(one, _)| *one == node) {
+            self.network.set_config(*one, *other, link);
         }
     }
 
@@ -275,23 +105,26 @@ impl World {
     }
 
     fn end(&mut self, address: SocketAddr) -> Option<&mut dyn End> {
-        if address == self.server {
-            self.server_end.as_mut().map(|end| end as &mut dyn End)
-        } else {
-            self.clients.get_mut(&address).map(|end| end as &mut dyn End)
-        }
+        ends_at(&mut self.servers, &mut self.clients, address)
+            .into_iter()
+            .next()
     }
 
-    /// A tunnel end of either role, which gets a turn afterwards.
+    /// A tunnel end of either role, which gets a turn afterwards; of a server the first shard.
     pub(crate) fn tunnel(&mut self, address: SocketAddr) -> &mut dyn End {
         self.touched.insert(address);
         self.end(address).expect("a tunnel end has this address")
     }
 
-    /// The server's end.
+    /// The server's end, of several shards the first.
     pub(crate) fn server(&mut self) -> &mut Tunnel<Server> {
-        self.touched.insert(self.server);
-        self.server_end.as_mut().expect("the server is ours")
+        &mut self.shards(self.server)[0]
+    }
+
+    /// All shards of a server.
+    pub(crate) fn shards(&mut self, server: SocketAddr) -> &mut [Tunnel<Server>] {
+        self.touched.insert(server);
+        self.servers.get_mut(&server).expect("the server is ours")
     }
 
     /// A client's end.
@@ -323,6 +156,14 @@ impl World {
         self.tunnel(client).send(now, kind, session, &payloads);
     }
 
+    /// As [`World::send_from`], by a client with several stripes: each session has its home, and moves while that is down.
+    pub(crate) fn send_over(&mut self, stripes: &[SocketAddr], kind: &str, session: u32, sizes: &[usize]) {
+        let now = self.now();
+        let home = session as usize % stripes.len();
+        let place = self.client_at(stripes[home]).stand_in(now).unwrap_or(home);
+        self.send_from(stripes[place], kind, session, sizes);
+    }
+
     /// As [`World::send_from`], by the first client.
     pub(crate) fn send(&mut self, kind: &str, session: u32, sizes: &[usize]) {
         self.send_from(self.client, kind, session, sizes);
@@ -347,7 +188,7 @@ impl World {
 
     /// Runs until the client's token was taken.
     pub(crate) fn wait_until_up(&mut self, client: SocketAddr) {
-        self.run_until(20 * SECOND, |world| world.client_at(client).data.up);
+        self.run_until(20 * SECOND, |world| world.client_at(client).data.is_up());
     }
 
     /// Lets time pass.
@@ -387,8 +228,10 @@ impl World {
             Event::Timer(address) => address,
             Event::Delivery(arrived) => {
                 let (source, bytes, ecn) = (arrived.source, &arrived.packet.bytes, arrived.packet.meta);
-                if let Some(end) = self.end(arrived.node) {
-                    end.receive(now, source, ecn, bytes);
+                if let Some(shards) = self.servers.get_mut(&arrived.node) {
+                    receive(shards, now, source, ecn, bytes);
+                } else if let Some(client) = self.clients.get_mut(&arrived.node) {
+                    client.receive(now, source, ecn, bytes);
                 } else if let Some(foreign) = self.foreigners.get_mut(&arrived.node) {
                     foreign.receive(now, source, ecn, bytes);
                 }
@@ -396,6 +239,15 @@ impl World {
             }
         };
         self.touched.insert(address);
+    }
+
+    /// Gives a turn to the stripes that a sibling wants to ask something.
+    fn call_siblings(&mut self, address: SocketAddr) {
+        let Some(group) = self.groups.iter().find(|group| group.contains(&address)) else {
+            return;
+        };
+        let called = self.clients[&address].data.shared.borrow().probes.clone();
+        self.touched.extend(called.into_iter().map(|index| group[index]));
     }
 
     fn turns(&mut self) {
@@ -407,23 +259,28 @@ impl World {
             } else {
                 (Some(now), 0)
             };
-            let end = if address == self.server {
-                self.server_end.as_mut().map(|end| end as &mut dyn End)
-            } else {
-                self.clients.get_mut(&address).map(|end| end as &mut dyn End)
-            };
-            let due = if let Some(end) = end {
-                end.work(now, &mut self.book);
-                loop {
-                    let more = end.flush(now);
-                    let (network, random) = (&mut self.network, &mut self.random);
-                    post(network, random, self.damage, address, end.outbox());
-                    if !more {
-                        break;
+            let ends = ends_at(&mut self.servers, &mut self.clients, address);
+            let due = if !ends.is_empty() {
+                let mut due = Vec::new();
+                for end in ends {
+                    end.work(now, &mut self.book);
+                    if let Some(port) = end.take_new_port() {
+                        let outside = SocketAddr::new(address.ip(), port);
+                        self.network.rebind(address, outside);
                     }
+                    loop {
+                        let more = end.flush(now);
+                        let (network, random) = (&mut self.network, &mut self.random);
+                        post(network, random, self.damage, address, end.outbox());
+                        if !more {
+                            break;
+                        }
+                    }
+                    end.check();
+                    due.extend(end.poll_timeout());
                 }
-                end.check();
-                end.poll_timeout()
+                self.call_siblings(address);
+                due.into_iter().min()
             } else if let Some(foreign) = self.foreigners.get_mut(&address) {
                 foreign.work(now);
                 while foreign.flush(now) {
@@ -442,6 +299,30 @@ impl World {
             );
             self.network.set_timer(address, due);
         }
+    }
+}
+
+/// The tunnel ends at an address: the shards of a server, or one stripe of a client.
+fn ends_at<'a>(
+    servers: &'a mut BTreeMap<SocketAddr, Vec<Tunnel<Server>>>,
+    clients: &'a mut BTreeMap<SocketAddr, Tunnel<Client>>,
+    address: SocketAddr,
+) -> Vec<&'a mut dyn End> {
+    let shards = servers.get_mut(&address).into_iter().flatten();
+    let stripe = clients.get_mut(&address);
+    shards
+        .map(|shard| shard as &mut dyn End)
+        .chain(stripe.map(|stripe| stripe as &mut dyn End))
+        .collect()
+}
+
+/// A packet comes to the shard that its source leads to, as where the kernel spreads them, and is handed to the one that
+/// its connection ID names.
+fn receive(shards: &mut [Tunnel<Server>], now: Instant, source: SocketAddr, ecn: Ecn, bytes: &[u8]) {
+    let first = usize::from(source.port()) % shards.len();
+    shards[first].receive(now, source, ecn, bytes);
+    for (shard, source, ecn, segment) in std::mem::take(&mut shards[first].recorder.foreign) {
+        shards[usize::from(shard)].receive(now, source, ecn, &segment);
     }
 }
 
@@ -467,34 +348,4 @@ fn post(
         }
     }
     outbox.release(usize::MAX);
-}
-
-/// Key of stateless resets that a server keeps over restarts.
-pub(crate) const RESET_KEY: [u8; 64] = [7; 64];
-
-/// The token that opens the server.
-pub(crate) fn user() -> Token {
-    Token::from_bytes([42; 32])
-}
-
-/// A token that does not.
-pub(crate) fn stranger() -> Token {
-    Token::from_bytes([43; 32])
-}
-
-fn endpoint(seed: u64, reset_key: [u8; 64], serves: bool) -> Endpoint {
-    let parameters = EndpointParameters {
-        udp_payload_max: None,
-        profile: Profile::default(),
-        aead: quic::Aead::default(),
-        reset_key,
-        shard: quic::Shard::SOLE,
-        seed: [seed as u8; 32],
-    };
-    let server = serves.then(|| ServerParameters {
-        certificate_chain: vec![identity().certificate.clone()],
-        private_key: identity().private_key.clone(),
-        token_key: [9; 64],
-    });
-    Endpoint::new(&parameters, server).expect("the certificate and its key are usable")
 }

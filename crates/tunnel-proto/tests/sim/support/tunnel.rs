@@ -1,6 +1,6 @@
 //! One tunnel end: an engine, and scripted inner ends in place of its sockets, the same for both roles.
 //!
-//! It does what a driver does: carries out the actions, enters deliveries in the ledger, connects anew. A target's
+//! It does what a driver does: carries out the actions, enters deliveries in the ledger. A target's
 //! host name says what the target does (`echo-7`: sends back what it gets; `sink-7`: takes it; `slow-7`: like `echo`,
 //! but opens only after [`SLOW_OPENING`]; `refused-7`: nobody listens; `tcp-7`: follows its script, and refuses where there is none) and names the
 //! session, so that a payload in the wrong place is seen.
@@ -31,6 +31,8 @@ pub(super) struct Recorder {
     taken: Vec<(RequestId, Vec<u8>)>,
     /// Packets for the TUN.
     packets: Vec<(Vec<u8>, ChecksumState)>,
+    /// Segments for other shards, with their sources.
+    pub(super) foreign: Vec<(u8, SocketAddr, Ecn, Vec<u8>)>,
 }
 
 impl Deliver for Recorder {
@@ -44,6 +46,10 @@ impl Deliver for Recorder {
 
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
         self.packets.push((packet.to_vec(), checksum));
+    }
+
+    fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
+        self.foreign.push((shard, path.remote, ecn, segment.to_vec()));
     }
 }
 
@@ -60,6 +66,11 @@ pub(crate) trait Side: Role {
 
     /// When that is.
     fn poll_timeout(data: &Self::Data) -> Option<Instant>;
+
+    /// The local port that a new attempt to connect leaves from.
+    fn take_new_port(_: &mut Self::Data) -> Option<u16> {
+        None
+    }
 
     fn carry_out(tunnel: &mut Tunnel<Self>, now: Instant, action: &Self::Action);
 
@@ -97,6 +108,8 @@ pub(crate) trait End {
     fn flush(&mut self, now: Instant) -> bool;
     fn outbox(&mut self) -> &mut Outbox;
     fn poll_timeout(&self) -> Option<Instant>;
+    /// The local port that it sends from now on, where that changed.
+    fn take_new_port(&mut self) -> Option<u16>;
     /// The laws that hold between any two turns.
     fn check(&mut self);
     /// Client: sends payloads of a session, whose request is made where there is none. Server: the target sends.
@@ -130,6 +143,7 @@ impl<R: Side> Tunnel<R> {
                 ceiling,
                 taken: Vec::new(),
                 packets: Vec::new(),
+                foreign: Vec::new(),
             },
             packets: Vec::new(),
             ends: BTreeMap::new(),
@@ -265,6 +279,10 @@ impl<R: Side> End for Tunnel<R> {
     fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.engine.poll_timeout(), R::poll_timeout(&self.data)];
         due.into_iter().flatten().min()
+    }
+
+    fn take_new_port(&mut self) -> Option<u16> {
+        R::take_new_port(&mut self.data)
     }
 
     fn check(&mut self) {

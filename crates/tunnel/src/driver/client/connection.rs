@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use packet_io::{Interest, UdpSocket};
 use quic::{CloseReason, ConnectError};
-use tunnel_proto::{ConnectAction, End, RequestId, ServerShard};
+use tunnel_proto::{ConnectAction, End, RequestId, ServerShard, Welcome};
 
 use super::{Client, ClientMessage, ClientSource};
 use crate::driver::delivery::udp_payload_ceiling;
@@ -108,20 +108,19 @@ impl Shard<Client> {
     ) {
         let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
         let client = &mut self.role;
-        let address = client.reconnection.address().expect("an address was tried");
-        let shared = client.stripes.clone();
-        let mut stripes = shared.lock();
-        if !stripes.may_keep(client.index, shard) {
-            drop(stripes);
-            // The same address from another port, once this attempt has ended and the server knows.
-            client.reconnection.retry_address();
+        let welcome = client.stripes.lock().welcome(
+            client.index,
+            &mut client.reconnection,
+            shard,
+            rtt,
+            payload_unsplit,
+        );
+        let Welcome::Stays(arrival) = welcome else {
+            // The server is to know before the next attempt begins.
             self.engine.disconnect(now);
             self.flush_outer(now);
             return;
-        }
-        let arrival = stripes.arrived(client.index, shard, address, rtt, payload_unsplit);
-        drop(stripes);
-        let is_again = client.reconnection.handle_up();
+        };
         client.server_shard = shard;
         client.payload_seen = payload_unsplit;
         client.payload_settled = payload_unsplit;
@@ -135,7 +134,7 @@ impl Shard<Client> {
             .outer
             .socket()
             .and_then(UdpSocket::buffer_warning)
-            .filter(|_| is_first_stripe && !is_again)
+            .filter(|_| is_first_stripe && !arrival.is_again)
         {
             self.io.notify(Notice::Warning { text });
         }
@@ -172,13 +171,12 @@ impl Shard<Client> {
         if let Some(host) = &client.ip {
             host.lost(client.index);
         }
-        let was_up = client.reconnection.is_up();
-        let told = (*reason != CloseReason::LocallyClosed).then(|| reason.to_string());
-        client.reconnection.handle_lost(now, told);
-        if was_up {
+        let news = client
+            .stripes
+            .lock()
+            .part(client.index, &mut client.reconnection, now, reason);
+        if let Some(news) = news {
             client.server_shard = None;
-            let reason = client.reconnection.last_reason();
-            let news = client.stripes.lock().lost(client.index, reason);
             self.io.notify(news.into());
             self.neighbours.tell_all(|| ClientMessage::Probe);
         }
