@@ -1,5 +1,6 @@
 //! The driver: event loops over `tunnel-proto` and `packet-io`, one for each shard, in the roles of server and client.
 
+pub mod carrier;
 pub mod config;
 mod driver;
 pub mod handle;
@@ -8,10 +9,37 @@ pub mod snapshot;
 
 /// Runs a server.
 pub mod server {
-    pub use crate::driver::start_server as start;
+    pub use crate::driver::start_server as start_over;
+
+    use crate::carrier::Udp;
+    use crate::config::ServerConfig;
+    use crate::handle::{Failure, Handle};
+
+    /// Starts a server over UDP.
+    ///
+    /// # Errors
+    /// As [`start_over`].
+    pub fn start(config: ServerConfig) -> Result<Handle, Failure> {
+        start_over(config, &Udp)
+    }
 }
 
 /// Runs a client.
 pub mod client {
-    pub use crate::driver::start_client as start;
+    use std::sync::Arc;
+
+    pub use crate::driver::start_client as start_over;
+
+    use crate::carrier::{Carriers, Udp};
+    use crate::config::ClientConfig;
+    use crate::handle::{Failure, Handle};
+
+    /// Starts a client over UDP.
+    ///
+    /// # Errors
+    /// As [`start_over`].
+    pub fn start(config: ClientConfig) -> Result<Handle, Failure> {
+        let carriers: Arc<dyn Carriers> = Arc::new(Udp);
+        start_over(config, &carriers)
+    }
 }

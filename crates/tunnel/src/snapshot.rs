@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
+use packet_io::{DatagramSocket, UdpSocket};
 use quic::Counters as QuicCounters;
 use serde::Serialize;
 use tunnel_proto::{Direction, PeerSnapshot};
@@ -135,6 +136,41 @@ pub struct IoCounters {
     pub receive_buffer_wanted: usize,
     /// Receive buffer obtained, in bytes.
     pub receive_buffer_obtained: usize,
+}
+
+impl IoCounters {
+    /// What a socket has done, and its buffer.
+    pub(crate) fn of_socket(socket: &mut UdpSocket) -> Self {
+        // Where the kernel does not tell, a number that is a little old is better than none.
+        let _ = socket.refresh_kernel_drops();
+        let (stats, buffer) = (*socket.stats(), socket.grants().receive);
+        Self {
+            receives: stats.receives,
+            segments_received: stats.segments_received,
+            bytes_received: stats.bytes_received,
+            gro_messages: stats.gro_messages,
+            kernel_drops: stats.kernel_drops,
+            sends: stats.sends,
+            gso_messages: stats.gso_messages,
+            messages_sent: stats.messages_sent,
+            segments_sent: stats.segments_sent,
+            bytes_sent: stats.bytes_sent,
+            split_resends: stats.split_resends,
+            gso_step_downs: stats.gso_step_downs,
+            would_block: stats.would_block,
+            receive_buffer_wanted: buffer.wanted,
+            receive_buffer_obtained: buffer.obtained,
+        }
+    }
+
+    /// The same of a socket that is closed, which has no buffer any more.
+    pub(crate) fn closed(self) -> Self {
+        Self {
+            receive_buffer_wanted: 0,
+            receive_buffer_obtained: 0,
+            ..self
+        }
+    }
 }
 
 /// What TCP forwards count.

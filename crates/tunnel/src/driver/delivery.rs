@@ -38,6 +38,8 @@ pub(super) struct Delivery {
     /// By request: one more than the index of its last train.
     last: Vec<usize>,
     datagrams: usize,
+    /// Bytes that the carrier adds to each datagram.
+    pub(super) overhead_bytes: u16,
     /// Where packets of IP sessions go.
     pub(super) tun: Option<TunEnd>,
     /// Received segments that belong to other shards.
@@ -70,7 +72,7 @@ impl Deliver for Delivery {
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
-        udp_payload_ceiling(remote)
+        udp_payload_ceiling(remote).saturating_sub(self.overhead_bytes)
     }
 
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
@@ -87,7 +89,7 @@ impl Deliver for Delivery {
 }
 
 /// Largest UDP payload that the interface towards `remote` carries; where the kernel does not say, what Ethernet does.
-pub(super) fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
+fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
     let headers = if remote.ip().to_canonical().is_ipv4() {
         HEADERS_V4
     } else {

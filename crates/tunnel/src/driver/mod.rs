@@ -101,6 +101,7 @@ impl<R: Role> Shard<R> {
         [
             self.engine.poll_timeout(),
             self.role.poll_timeout(),
+            self.io.outer.poll_timeout(),
             self.drain_until,
         ]
         .into_iter()
@@ -114,6 +115,7 @@ impl<R: Role> Shard<R> {
         if self.engine.poll_timeout().is_some_and(|due| due <= now) {
             self.engine.handle_timeout(now);
         }
+        self.io.outer.handle_timeout(now);
         let mut ready = std::mem::take(&mut self.ready);
         for event in &ready {
             match PollToken::decode(event.token) {

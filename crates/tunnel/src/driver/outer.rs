@@ -1,25 +1,26 @@
-//! The outer UDP socket: batches in, trains out, what waits while it is full.
+//! The carrier of a shard: batches in, trains out, what waits while it is full.
 
 use std::io;
 use std::time::Instant;
 
-use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, ReceiveBatch, SocketOptions, UdpSocket};
+use packet_io::{Interest, Outgoing, Poller, Ready, ReceiveBatch, SocketOptions};
 use quic::{Outbox, Path};
 
 use super::neighbours::Segment;
 use super::role::Role;
-use super::{PollToken, Shard, report};
+use super::{PollToken, Shard};
+use crate::carrier::{Carrier, Refusal};
 use crate::config::CommonConfig;
 use crate::limits;
 use crate::snapshot::IoCounters;
 
-/// The outer socket of a shard, replaced when a client connects anew.
+/// The carrier of a shard, replaced when a client connects anew.
 pub(super) struct Outer {
-    socket: Option<UdpSocket>,
+    carrier: Option<Box<dyn Carrier>>,
     batch: ReceiveBatch,
     outbox: Outbox,
     blocked: bool,
-    /// Counters of earlier sockets.
+    /// Counters of earlier carriers.
     past: IoCounters,
     /// When something was last received.
     pub(super) heard: Option<Instant>,
@@ -42,7 +43,7 @@ pub(super) fn options(common: &CommonConfig) -> SocketOptions {
 impl Outer {
     pub(super) fn new() -> Self {
         Self {
-            socket: None,
+            carrier: None,
             batch: ReceiveBatch::new(limits::OUTER_RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
             outbox: Outbox::default(),
             blocked: false,
@@ -51,53 +52,62 @@ impl Outer {
         }
     }
 
-    /// Puts a socket in place of the present one, whose unsent trains are of no use any more.
-    pub(super) fn replace(&mut self, socket: UdpSocket, poller: &Poller) -> io::Result<()> {
+    /// Puts a carrier in place of the present one, whose unsent trains are of no use any more.
+    fn replace(&mut self, carrier: Box<dyn Carrier>, poller: &Poller) -> io::Result<()> {
         self.close();
-        poller.add(&socket, PollToken::Outer.encode(), Interest::READABLE)?;
-        self.socket = Some(socket);
+        poller.add(&carrier, PollToken::Outer.encode(), Interest::READABLE)?;
+        self.carrier = Some(carrier);
         Ok(())
     }
 
     pub(super) fn close(&mut self) {
-        if let Some(mut socket) = self.socket.take() {
-            // What the kernel dropped since the last datagram is known now or never.
-            let _ = socket.refresh_kernel_drops();
-            self.past += report::io_counters(socket.stats());
+        if let Some(mut carrier) = self.carrier.take() {
+            self.past += carrier.counters().closed();
         }
         self.outbox.release(usize::MAX);
         self.blocked = false;
     }
 
-    pub(super) fn socket(&self) -> Option<&UdpSocket> {
-        self.socket.as_ref()
+    pub(super) fn carrier(&mut self) -> Option<&mut dyn Carrier> {
+        self.carrier
+            .as_deref_mut()
+            .map(|carrier| carrier as &mut dyn Carrier)
+    }
+
+    /// When [`Outer::handle_timeout`] is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.carrier.as_ref().and_then(|carrier| carrier.poll_timeout())
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if let Some(carrier) = &mut self.carrier
+            && carrier.poll_timeout().is_some_and(|due| due <= now)
+        {
+            carrier.handle_timeout(now);
+        }
     }
 
     pub(super) fn is_blocked(&self) -> bool {
-        self.blocked || self.socket.is_none()
+        self.blocked || self.carrier.is_none()
     }
 
     pub(super) fn counters(&mut self) -> IoCounters {
         let mut counters = self.past;
-        if let Some(socket) = &mut self.socket {
-            // A number that is a little old is better than none.
-            let _ = socket.refresh_kernel_drops();
-            counters += report::io_counters(socket.stats());
-            counters.receive_buffer_wanted = socket.grants().receive.wanted;
-            counters.receive_buffer_obtained = socket.grants().receive.obtained;
+        if let Some(carrier) = &mut self.carrier {
+            counters += carrier.counters();
         }
         counters
     }
 
     /// Sends what the outbox holds; what the socket does not take waits until it is writable.
     fn send(&mut self, poller: &Poller) {
-        let Some(socket) = &mut self.socket else {
+        let Some(carrier) = &mut self.carrier else {
             return self.outbox.release(usize::MAX);
         };
         if self.blocked || self.outbox.is_empty() {
             return;
         }
-        let is_connected = socket.remote_addr().is_some();
+        let is_connected = carrier.remote_addr().is_some();
         let messages: Vec<Outgoing<'_>> = self
             .outbox
             .trains()
@@ -110,14 +120,14 @@ impl Outer {
                 payload: &train.bytes,
             })
             .collect();
-        let outcome = socket.send(&messages).unwrap_or_default();
+        let outcome = carrier.send(&messages);
         drop(messages);
         self.outbox.release(outcome.messages);
         self.outbox.advance(outcome.partial_segments);
         if outcome.blocked {
             self.blocked = true;
             // It is watched since it was put in place.
-            let _ = poller.modify(socket, PollToken::Outer.encode(), Interest::BOTH);
+            let _ = poller.modify(carrier, PollToken::Outer.encode(), Interest::BOTH);
         } else {
             // Whatever is left then can never be sent.
             self.outbox.release(usize::MAX);
@@ -125,14 +135,20 @@ impl Outer {
     }
 
     fn unblock(&mut self, poller: &Poller) {
-        if let Some(socket) = self.socket.as_ref().filter(|_| self.blocked) {
+        if let Some(carrier) = self.carrier.as_ref().filter(|_| self.blocked) {
             self.blocked = false;
-            let _ = poller.modify(socket, PollToken::Outer.encode(), Interest::READABLE);
+            let _ = poller.modify(carrier, PollToken::Outer.encode(), Interest::READABLE);
         }
     }
 }
 
 impl<R: Role> Shard<R> {
+    /// From now on everything goes through this carrier.
+    pub(super) fn use_carrier(&mut self, carrier: Box<dyn Carrier>) -> io::Result<()> {
+        self.delivery.overhead_bytes = carrier.overhead_bytes();
+        self.io.outer.replace(carrier, &self.io.poller)
+    }
+
     pub(super) fn outer_ready(&mut self, now: Instant, event: Ready) {
         if event.writable {
             self.io.outer.unblock(&self.io.poller);
@@ -141,17 +157,17 @@ impl<R: Role> Shard<R> {
         if !event.readable {
             return;
         }
-        let Some(socket) = &mut self.io.outer.socket else {
+        let Some(carrier) = &mut self.io.outer.carrier else {
             return;
         };
-        match socket.receive(&mut self.io.outer.batch) {
+        match carrier.receive(&mut self.io.outer.batch) {
             Ok(0) => {}
             Ok(count) => {
                 self.io.outer.heard = Some(now);
                 (0..count).for_each(|index| self.take_outer(now, index));
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => R::port_is_closed(self, now),
-            Err(_) => {}
+            Err(Refusal::PortClosed) => R::port_is_closed(self, now),
+            Err(Refusal::Passing) => {}
         }
     }
 

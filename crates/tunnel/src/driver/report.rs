@@ -1,31 +1,10 @@
 //! The snapshot of one shard: counters of engine, sockets and relays in one place.
 
-use packet_io::{DatagramSocket, IoStats};
 use tunnel_proto::Direction;
 
 use super::Shard;
 use super::role::Role;
 use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, TunSnapshot};
-
-pub(super) fn io_counters(stats: &IoStats) -> IoCounters {
-    IoCounters {
-        receives: stats.receives,
-        segments_received: stats.segments_received,
-        bytes_received: stats.bytes_received,
-        gro_messages: stats.gro_messages,
-        kernel_drops: stats.kernel_drops,
-        sends: stats.sends,
-        gso_messages: stats.gso_messages,
-        messages_sent: stats.messages_sent,
-        segments_sent: stats.segments_sent,
-        bytes_sent: stats.bytes_sent,
-        split_resends: stats.split_resends,
-        gso_step_downs: stats.gso_step_downs,
-        would_block: stats.would_block,
-        receive_buffer_wanted: 0,
-        receive_buffer_obtained: 0,
-    }
-}
 
 impl<R: Role> Shard<R> {
     pub(super) fn snapshot(&mut self) -> Snapshot {
@@ -37,7 +16,7 @@ impl<R: Role> Shard<R> {
         let quic = self.engine.quic_totals();
         let peers = self.engine.peers();
         let state = self.state_name().to_owned();
-        let local = self.io.outer.socket().and_then(|socket| socket.local_addr().ok());
+        let local = self.io.outer.carrier().and_then(|carrier| carrier.local_addr());
         let mut own = ShardSnapshot {
             index: self.neighbours.own(),
             state: state.clone(),
@@ -83,12 +62,7 @@ impl<R: Role> Shard<R> {
     fn inner_io(&mut self) -> IoCounters {
         let mut sum = self.io.inner_io_past;
         R::for_each_inner_socket(self, |socket| {
-            // A number that is a little old is better than none.
-            let _ = socket.refresh_kernel_drops();
-            let mut counters = io_counters(socket.stats());
-            counters.receive_buffer_wanted = socket.grants().receive.wanted;
-            counters.receive_buffer_obtained = socket.grants().receive.obtained;
-            sum += counters;
+            sum += IoCounters::of_socket(socket);
         });
         sum
     }

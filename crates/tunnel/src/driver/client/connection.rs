@@ -4,12 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use packet_io::{Interest, UdpSocket};
+use packet_io::Interest;
 use quic::{CloseReason, ConnectError};
-use tunnel_proto::{ConnectAction, End, RequestId, ServerShard, Welcome};
+use tunnel_proto::{ConnectAction, Deliver, End, RequestId, ServerShard, Welcome};
 
 use super::{Client, ClientMessage, ClientSource};
-use crate::driver::delivery::udp_payload_ceiling;
 use crate::driver::resolver::Answer;
 use crate::driver::tun::MTU_INTERVAL;
 use crate::driver::{Inner, Shard};
@@ -89,14 +88,13 @@ impl Shard<Client> {
             .ip
             .as_ref()
             .and_then(|host| host.uplink_to(address.ip()));
-        let socket = self.outer_socket(address, binding.as_ref())?;
+        let carrier = self.carrier_to(address, binding.as_ref())?;
         let client = &mut self.role;
         client.uplink = binding;
         client.moved.forget();
-        self.io.outer.replace(socket, &self.io.poller)?;
-        let pin = self.role.pin;
-        self.engine
-            .connect(now, address, server_name, pin, udp_payload_ceiling(address))?;
+        self.use_carrier(carrier)?;
+        let (pin, ceiling) = (self.role.pin, self.delivery.udp_payload_ceiling(address));
+        self.engine.connect(now, address, server_name, pin, ceiling)?;
         Ok(())
     }
 
@@ -132,8 +130,8 @@ impl Shard<Client> {
         if let Some(text) = self
             .io
             .outer
-            .socket()
-            .and_then(UdpSocket::buffer_warning)
+            .carrier()
+            .and_then(|carrier| carrier.warning())
             .filter(|_| is_first_stripe && !arrival.is_again)
         {
             self.io.notify(Notice::Warning { text });

@@ -9,6 +9,7 @@ mod stripes;
 mod tun;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -17,6 +18,7 @@ use tunnel_proto::{AddressMove, Reconnection, ServerShard, Target};
 
 use super::PollToken;
 use super::neighbours::Cost;
+use crate::carrier::Carriers;
 use listeners::UdpListener;
 use stripes::SharedStripes;
 use tun::{ClientHost, UplinkBinding};
@@ -26,6 +28,7 @@ pub(in crate::driver) struct Client {
     reconnection: Reconnection,
     pin: [u8; 32],
     bind: Option<IpAddr>,
+    pub(super) carriers: Arc<dyn Carriers>,
     payload_seen: usize,
     payload_settled: usize,
     /// This stripe's number, and all of them.
@@ -63,12 +66,14 @@ impl Client {
         bind: Option<IpAddr>,
         index: usize,
         stripes: SharedStripes,
+        carriers: Arc<dyn Carriers>,
         now: Instant,
     ) -> Self {
         Self {
             reconnection,
             pin,
             bind,
+            carriers,
             payload_seen: 0,
             payload_settled: 0,
             index,

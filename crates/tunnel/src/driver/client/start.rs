@@ -1,6 +1,7 @@
 //! From a configuration to a running client.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use host::Monitor;
@@ -11,16 +12,17 @@ use super::listeners::Listeners;
 use super::stripes::SharedStripes;
 use super::tun::ClientHost;
 use super::{Client, ClientSource};
+use crate::carrier::Carriers;
 use crate::config::ClientConfig;
 use crate::driver::Shard;
 use crate::driver::start::{assemble, endpoint_parameters, random, seed, unavailable};
 use crate::handle::{Failure, Handle};
 
-/// Starts a client: its listeners are there when this returns, the connections are made by the threads.
+/// Starts a client over `carriers`: its listeners are there when this returns, the connections are made by the threads.
 ///
 /// # Errors
 /// The [`Failure`] that keeps it from running: an occupied or forbidden local port, an unusable target.
-pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
+pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Result<Handle, Failure> {
     let now = Instant::now();
     if config.servers.is_empty() {
         return Err(Failure::Configuration("no server is named".to_owned()));
@@ -42,7 +44,16 @@ pub fn start_client(config: ClientConfig) -> Result<Handle, Failure> {
             .map_err(|error| Failure::Configuration(error.to_string()))?;
         let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
         let reconnection = Reconnection::new(config.servers.clone(), seed()?, now);
-        let mut client = Client::new(reconnection, config.pin, config.bind, index, stripes.clone(), now);
+        let (stripes, carriers) = (stripes.clone(), Arc::clone(carriers));
+        let mut client = Client::new(
+            reconnection,
+            config.pin,
+            config.bind,
+            index,
+            stripes,
+            carriers,
+            now,
+        );
         client.udp_listeners = listeners.udp;
         client.tcp_listeners = listeners.tcp;
         parts.push((engine, client));

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter, set_link_dns};
-use packet_io::{InterfaceName, UdpSocket};
+use packet_io::InterfaceName;
 use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
 
 use super::Client;
+use crate::carrier::Carrier;
 use crate::config::ClientTun;
 use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
@@ -330,7 +331,7 @@ impl Shard<Client> {
         }
     }
 
-    /// Puts the outer socket where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
+    /// Puts the carrier where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
     /// where nothing is heard on the new path soon, it is made anew.
     fn follow_uplink(&mut self, now: Instant) {
         let Some(host) = self.role.ip.clone() else { return };
@@ -348,31 +349,32 @@ impl Shard<Client> {
         let before = client.uplink.replace(binding.clone());
         if before.is_some_and(|before| before.uplink == binding.uplink) {
             // Only who decides on the interface is another.
-            if let Some(socket) = self.io.outer.socket() {
-                let _ = socket.set_interface(binding.interface());
+            if let Some(carrier) = self.io.outer.carrier() {
+                carrier.set_interface(binding.interface());
             }
             return;
         }
-        let Ok(socket) = self.outer_socket(server, Some(&binding)) else {
+        let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
             return;
         };
-        if self.io.outer.replace(socket, &self.io.poller).is_ok() {
+        if self.use_carrier(carrier).is_ok() {
             self.engine.local_address_changed();
             self.more_to_send = self.flush_outer(now);
             self.role.moved.begin(now);
         }
     }
 
-    /// A socket towards the server.
-    pub(in crate::driver) fn outer_socket(
+    /// A new carrier towards the server.
+    pub(in crate::driver) fn carrier_to(
         &self,
         server: SocketAddr,
         binding: Option<&UplinkBinding>,
-    ) -> io::Result<UdpSocket> {
+    ) -> io::Result<Box<dyn Carrier>> {
         let options = packet_io::SocketOptions {
             interface: binding.and_then(UplinkBinding::interface),
             ..outer::options(&self.io.common)
         };
-        UdpSocket::connect(self.role.bind_address(), server, &options)
+        let local = self.role.bind_address();
+        self.role.carriers.connect(local, server, &options)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use packet_io::{DatagramSocket, UdpSocket, VNET_HEADER_BYTES};
+use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{Ending, Protocol, RequestId, ServerAction};
 
 use super::{Server, ServerInner, ServerMessage};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
-use crate::driver::{Inner, Shard, report};
-use crate::snapshot::{ShardSnapshot, Snapshot};
+use crate::driver::{Inner, Shard};
+use crate::snapshot::{IoCounters, ShardSnapshot, Snapshot};
 
 impl Role for Server {
     type Proto = tunnel_proto::Server;
@@ -83,9 +83,7 @@ impl Role for Server {
         match inner {
             ServerInner::Opening(opening) => opening.close(&shard.io.poller),
             ServerInner::Upstream(mut socket) => {
-                // What the kernel dropped since the last datagram is known now or never.
-                let _ = socket.refresh_kernel_drops();
-                shard.io.inner_io_past += report::io_counters(socket.stats());
+                shard.io.inner_io_past += IoCounters::of_socket(&mut socket).closed();
             }
         }
     }

@@ -1,25 +1,23 @@
 //! From a configuration to a running server.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use packet_io::{DatagramSocket, SocketOptions, UdpSocket};
 use quic::ServerParameters;
 use tunnel_proto::{Engine, TargetRules};
 
 use super::Server;
 use super::tun::{ServerHost, service};
+use crate::carrier::Carriers;
 use crate::config::ServerConfig;
 use crate::driver::outer;
 use crate::driver::start::{assemble, endpoint_parameters, quic_shard, seed, unavailable};
 use crate::handle::{Failure, Handle, Notice};
 
-/// Starts a server.
+/// Starts a server over `carriers`.
 ///
 /// # Errors
 /// The [`Failure`] that keeps it from running: address, permission, certificate.
-pub fn start_server(config: ServerConfig) -> Result<Handle, Failure> {
+pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Handle, Failure> {
     let now = Instant::now();
     let count = config.common.shards();
     let mut parts = Vec::with_capacity(count);
@@ -37,25 +35,27 @@ pub fn start_server(config: ServerConfig) -> Result<Handle, Failure> {
         let rules = TargetRules::new(config.allowed_targets.clone());
         parts.push((engine, Server::new(rules, now)));
     }
-    let sockets = bind_outer(config.listen, &outer::options(&config.common), count)?;
-    if count > 1 {
-        let key = quic::SteerKey::derive(&config.reset_key);
-        packet_io::steering::attach(&sockets[0], key.round_keys(), quic::STEER_TAG, count as u8)
-            .map_err(|error| unavailable(&error))?;
+    let key = quic::SteerKey::derive(&config.reset_key);
+    let options = outer::options(&config.common);
+    let carriers = carriers
+        .listen(config.listen, count, &key, &options)
+        .map_err(|error| unavailable(&error))?;
+    if carriers.len() != count {
+        let found = carriers.len();
+        return Err(Failure::Bug(format!("{found} carriers for {count} shards")));
     }
-    let local = sockets[0].local_addr().map_err(|error| unavailable(&error))?;
-    let warning = sockets[0].buffer_warning();
+    let local = carriers
+        .first()
+        .and_then(|carrier| carrier.local_addr())
+        .unwrap_or(config.listen);
+    let warning = carriers.first().and_then(|carrier| carrier.warning());
     let tun = match &config.tun {
         Some(tun) => Some(ServerHost::start(tun, count, now)?),
         None => None,
     };
     let mut group = assemble(parts, &config.common, now)?;
-    for (shard, socket) in group.shards.iter_mut().zip(sockets) {
-        shard
-            .io
-            .outer
-            .replace(socket, &shard.io.poller)
-            .map_err(|error| unavailable(&error))?;
+    for (shard, carrier) in group.shards.iter_mut().zip(carriers) {
+        shard.use_carrier(carrier).map_err(|error| unavailable(&error))?;
     }
     group.notify(Notice::Listening { local });
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {
@@ -73,21 +73,4 @@ pub fn start_server(config: ServerConfig) -> Result<Handle, Failure> {
         group.notify(Notice::Warning { text });
     }
     group.spawn()
-}
-
-/// Binds the outer sockets; where the machine has no IPv6, its wildcard means IPv4's.
-fn bind_outer(listen: SocketAddr, options: &SocketOptions, count: usize) -> Result<Vec<UdpSocket>, Failure> {
-    match UdpSocket::bind_group(listen, count, options) {
-        Err(error) if listen.ip().is_unspecified() && listen.is_ipv6() && has_no_family(&error) => {
-            let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
-            UdpSocket::bind_group(v4, count, options).map_err(|error| unavailable(&error))
-        }
-        other => other.map_err(|error| unavailable(&error)),
-    }
-}
-
-fn has_no_family(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
-        || error.kind() == io::ErrorKind::AddrNotAvailable
-        || error.kind() == io::ErrorKind::Unsupported
 }

@@ -1,0 +1,196 @@
+//! What a shard sends QUIC's packets through: a UDP socket, or anything else that carries datagrams between addresses.
+//!
+//! A shard has one carrier at a time: it watches the carrier's descriptor, takes what came, sends trains, and runs the
+//! carrier's timer. Nothing above names a socket. [`Carriers`] makes them, one for each shard of a server and one for
+//! each attempt of a client; [`Udp`] is what the program uses.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use packet_io::{
+    DatagramSocket, InterfaceName, Outgoing, ReceiveBatch, SendOutcome, SocketOptions, UdpSocket, steering,
+};
+use quic::{STEER_TAG, SteerKey};
+
+use crate::snapshot::IoCounters;
+
+/// Why nothing could be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The peer's machine says that nothing listens there. Anybody on the way can say so, so it counts only where the
+    /// server is silent.
+    PortClosed,
+    /// Something that passes, or that the next attempt to send will show.
+    Passing,
+}
+
+/// Carries datagrams for one shard, without blocking. Its descriptor becomes readable when something has come, and
+/// writable when it takes more after it was full.
+pub trait Carrier: AsFd + Send {
+    /// Replaces what `batch` holds by what has arrived; `Ok(0)` means that nothing is there.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that the path reported, once each; the carrier goes on.
+    fn receive(&mut self, batch: &mut ReceiveBatch) -> Result<usize, Refusal>;
+
+    /// Sends messages in order, as many as it takes. What is neither disposed of nor blocked can never be sent.
+    fn send(&mut self, messages: &[Outgoing<'_>]) -> SendOutcome;
+
+    /// The address that packets leave from, where it is known.
+    fn local_addr(&self) -> Option<SocketAddr>;
+
+    /// The only peer; messages then name no destination.
+    fn remote_addr(&self) -> Option<SocketAddr>;
+
+    /// What it has done since it exists.
+    fn counters(&mut self) -> IoCounters;
+
+    /// Bytes that it adds to each datagram besides the headers of IP and UDP; so many fewer remain for QUIC.
+    fn overhead_bytes(&self) -> u16 {
+        0
+    }
+
+    /// When [`Carrier::handle_timeout`] is due.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what is due: keeps a mapping alive, sends what it held back, repeats.
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    /// Lets packets leave by this interface, or by whichever the routes say; what is under way stays where it is. A
+    /// carrier that cannot leaves it.
+    fn set_interface(&mut self, _interface: Option<InterfaceName>) {}
+
+    /// One sentence where something about it should be better and a person can change it.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Makes carriers. Shared by all shards of a process.
+pub trait Carriers: Send + Sync {
+    /// One carrier for each of a server's `count` shards, all at `listen`. With several shards, what names one by its
+    /// connection ID under `key` should come to that one; what does not is handed over.
+    ///
+    /// # Errors
+    /// The system's refusal, e.g. an occupied port.
+    fn listen(
+        &self,
+        listen: SocketAddr,
+        count: usize,
+        key: &SteerKey,
+        options: &SocketOptions,
+    ) -> io::Result<Vec<Box<dyn Carrier>>>;
+
+    /// A carrier from `local`, or from where the system chooses, to a server.
+    ///
+    /// # Errors
+    /// The system's refusal, e.g. where no route leads there.
+    fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        server: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<Box<dyn Carrier>>;
+}
+
+/// UDP sockets of the kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Udp;
+
+impl Carriers for Udp {
+    fn listen(
+        &self,
+        listen: SocketAddr,
+        count: usize,
+        key: &SteerKey,
+        options: &SocketOptions,
+    ) -> io::Result<Vec<Box<dyn Carrier>>> {
+        let sockets = bind_group(listen, count, options)?;
+        if count > 1 {
+            let shards = u8::try_from(count).map_err(|_| io::ErrorKind::InvalidInput)?;
+            steering::attach(&sockets[0], key.round_keys(), STEER_TAG, shards)?;
+        }
+        Ok(sockets
+            .into_iter()
+            .map(|socket| UdpCarrier(socket).boxed())
+            .collect())
+    }
+
+    fn connect(
+        &self,
+        local: Option<SocketAddr>,
+        server: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<Box<dyn Carrier>> {
+        Ok(UdpCarrier(UdpSocket::connect(local, server, options)?).boxed())
+    }
+}
+
+/// Binds a group of sockets; where the machine has no IPv6, its wildcard means IPv4's.
+fn bind_group(listen: SocketAddr, count: usize, options: &SocketOptions) -> io::Result<Vec<UdpSocket>> {
+    match UdpSocket::bind_group(listen, count, options) {
+        Err(error) if listen.ip().is_unspecified() && listen.is_ipv6() && has_no_family(&error) => {
+            let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
+            UdpSocket::bind_group(v4, count, options)
+        }
+        other => other,
+    }
+}
+
+fn has_no_family(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+        || error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.kind() == io::ErrorKind::Unsupported
+}
+
+struct UdpCarrier(UdpSocket);
+
+impl UdpCarrier {
+    fn boxed(self) -> Box<dyn Carrier> {
+        Box::new(self)
+    }
+}
+
+impl AsFd for UdpCarrier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Carrier for UdpCarrier {
+    fn receive(&mut self, batch: &mut ReceiveBatch) -> Result<usize, Refusal> {
+        self.0.receive(batch).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => Refusal::PortClosed,
+            _ => Refusal::Passing,
+        })
+    }
+
+    fn send(&mut self, messages: &[Outgoing<'_>]) -> SendOutcome {
+        self.0.send(messages).unwrap_or_default()
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.local_addr().ok()
+    }
+
+    fn remote_addr(&self) -> Option<SocketAddr> {
+        self.0.remote_addr()
+    }
+
+    fn counters(&mut self) -> IoCounters {
+        IoCounters::of_socket(&mut self.0)
+    }
+
+    fn set_interface(&mut self, interface: Option<InterfaceName>) {
+        // Without the capability the routes decide, as before.
+        let _ = self.0.set_interface(interface);
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.0.buffer_warning()
+    }
+}
