@@ -112,6 +112,10 @@ pub const SUPER_PACKET_SEGMENTS_MAX: usize = 8_192;
 /// How long an IP packet may wait for the path.
 pub const PACKET_TIME_MAX: Duration = QUEUE_TIME_MAX;
 
+/// The same where its sender answers loss, as TCP does: it would only send the packet again. Single drops keep its queue
+/// short ([`STANDING_DELAY`]), and [`QUEUE_BYTES_MAX`] bounds it.
+pub const CONTROLLED_TIME_MAX: Duration = Duration::from_millis(500);
+
 /// Connections that a stripe gives up at most because a sibling is on the same shard of the server: with two shards
 /// one in 64 clients still has both stripes on one.
 pub const SPREAD_TRIES: u32 = 6;

@@ -12,7 +12,7 @@ use crate::support::{DELAY, End, SECOND, Setup, World};
 const POOLS: [&str; 2] = ["10.9.0.0/24", "fd09::/64"];
 
 /// A server with NAT's routes and one client with its lease.
-fn world_with(setup: Setup) -> World {
+pub(crate) fn world_with(setup: Setup) -> World {
     let mut world = World::with_server(setup);
     world.serve_ip(&POOLS, &["0.0.0.0/0", "::/0"], false);
     world.client = world.add_ip_client(1, 7);

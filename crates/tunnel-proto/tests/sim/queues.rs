@@ -3,6 +3,8 @@
 use sim::LinkConfig;
 use tunnel_proto::{DropReason, EngineConfig, QueuePolicy, limits};
 
+use crate::ip::world_with;
+use crate::support::packets::{tcp, udp};
 use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World};
 
 /// Bytes of a payload of 1,000 with its prefix for one of the first sessions.
@@ -136,4 +138,28 @@ fn what_waited_too_long_is_not_sent() {
     world.run_until(SECOND, |world| world.client().engine.ingress_waiting() == 0);
     let waited = world.now() - sent;
     assert!(waited <= limits::QUEUE_TIME_MAX + 100 * MILLISECOND, "{waited:?}");
+}
+
+/// Packets of `make` that waited too long in a client that gets half a second's worth of its link at once.
+fn expired_after_a_burst(make: fn(&str, &str, usize) -> Vec<u8>) -> u64 {
+    let mut world = world_with(Setup::on(LinkConfig {
+        delay: DELAY,
+        rate_bits_per_second: Some(20_000_000),
+        queue_bytes: 60_000,
+        ..LinkConfig::default()
+    }));
+    let (client, packet) = (world.client, make("10.9.0.2", "198.51.100.9", 1_000));
+    for _ in 0..500 {
+        (0..5).for_each(|_| world.send_packet(client, &packet));
+        world.run(2 * MILLISECOND);
+    }
+    (0..1200).for_each(|_| world.send_packet(client, &packet));
+    world.run(SECOND);
+    world.client().ingress_drops(DropReason::QueueExpired)
+}
+
+#[test]
+fn packets_wait_longer_where_their_sender_would_only_repeat_them() {
+    assert_eq!(expired_after_a_burst(tcp), 0);
+    assert!(expired_after_a_burst(udp) > 0);
 }

@@ -297,7 +297,12 @@ impl QueueWriter<'_> {
                 // What follows in the same super-packet would find no room either.
                 return self.ingress.drop(reason, left);
             }
-            self.push(bytes, limits::PACKET_TIME_MAX);
+            let time_max = if self.flow.is_controlled {
+                limits::CONTROLLED_TIME_MAX
+            } else {
+                limits::PACKET_TIME_MAX
+            };
+            self.push(bytes, time_max);
             left -= 1;
         }
         debug_assert_eq!(left, 0, "a segmenter gives as many segments as it counts");
