@@ -1,5 +1,6 @@
 //! What only a server's shard does: targets of requests, its end of the TUN device.
 
+mod lease_file;
 mod role;
 pub(super) mod start;
 mod targets;

@@ -1,22 +1,18 @@
 //! A server's TUN: addresses of the pools, NAT, leases, and which shard has which client's sessions.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
-    own_address,
+    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, TargetRules, own_address,
 };
 
-use super::{Server, ServerMessage};
+use super::{Server, ServerMessage, lease_file};
 use crate::config::ServerTun;
 use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
@@ -26,9 +22,6 @@ use crate::driver::tun::host_prefix;
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
-
-/// Bytes of the longest file of leases that is read: [`tunnel_proto::limits::LEASES_MAX`] of them.
-const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 160;
 
 /// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
 #[derive(Clone)]
@@ -64,7 +57,7 @@ impl ServerHost {
         shards: usize,
         now: Instant,
     ) -> Result<(Self, Vec<TunEnd>, Vec<Notice>), Failure> {
-        let stored = read_leases(&config.leases_file)?;
+        let stored = lease_file::read(&config.leases_file)?;
         let device = Device::open(
             config.name.as_deref(),
             shards,
@@ -152,7 +145,7 @@ impl ServerHost {
         if now >= state.next_save && state.leases.has_changed() {
             state.next_save = now + tunnel_proto::limits::SWEEP_INTERVAL;
             let (path, stored) = (state.leases_file.clone(), state.leases.stored());
-            if state.worker.run(move || written(&path, &stored)) {
+            if state.worker.run(move || lease_file::written(&path, &stored)) {
                 state.leases.take_changed();
             }
         }
@@ -167,7 +160,7 @@ impl ServerHost {
         if !state.leases.take_changed() {
             return None;
         }
-        written(&state.leases_file, &state.leases.stored())
+        lease_file::written(&state.leases_file, &state.leases.stored())
     }
 
     /// A shard's longest packet: the device's MTU is the longest of all.
@@ -238,46 +231,6 @@ pub(in crate::driver) fn service(config: &ServerTun, rules: TargetRules) -> IpSe
         None => Vec::new(),
     };
     IpService::new(config.pools.clone(), &routes, config.client_to_client, rules)
-}
-
-fn read_leases(path: &Path) -> Result<Vec<StoredLease>, Failure> {
-    let unusable = |error: String| {
-        Failure::Configuration(format!(
-            "the leases in {} cannot be read: {error}; move the file away to begin without leases",
-            path.display()
-        ))
-    };
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unusable(error.to_string())),
-    };
-    if bytes.len() > LEASES_BYTES_MAX {
-        return Err(unusable(format!("it has more than {LEASES_BYTES_MAX} bytes")));
-    }
-    serde_json::from_slice(&bytes).map_err(|error| unusable(error.to_string()))
-}
-
-/// Writes the leases; what there is to tell where that fails.
-fn written(path: &Path, leases: &[StoredLease]) -> Option<Notice> {
-    let error = write_leases(path, leases).err()?;
-    Some(Notice::Warning {
-        text: format!("cannot save the leases in {}: {error}", path.display()),
-    })
-}
-
-/// Whole or not at all: written beside, then renamed.
-fn write_leases(path: &Path, leases: &[StoredLease]) -> io::Result<()> {
-    let beside = path.with_extension("json.new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(&serde_json::to_vec(leases)?)?;
-    file.sync_data()?;
-    std::fs::rename(&beside, path)
 }
 
 impl Shard<Server> {
