@@ -85,7 +85,7 @@ pub const ADDRESSES_PER_NAME: usize = 8;
 /// Jobs that wait for the host's thread: leases to write, name servers to set.
 pub const HOST_JOBS_MAX: usize = 8;
 
-/// One lease in the file that keeps them, in bytes: its JSON takes at most 150.
+/// One lease in the file that keeps them, in bytes: its JSON takes at most 116.
 pub const LEASE_BYTES: usize = 160;
 
 /// Bytes of the longest file of leases that is read.

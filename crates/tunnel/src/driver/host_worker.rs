@@ -13,7 +13,7 @@ type Job = Box<dyn FnOnce() -> Option<Notice> + Send>;
 /// The thread. Dropping this waits until all work is done.
 #[derive(Debug)]
 pub(super) struct HostWorker {
-    /// Always there, until this is dropped.
+    /// None once it is finished.
     jobs: Option<mpsc::SyncSender<Job>>,
     notices: mpsc::Receiver<Notice>,
     thread: Option<JoinHandle<()>>,
@@ -40,7 +40,8 @@ impl HostWorker {
         })
     }
 
-    /// Hands a job over; false, and the job is not done, where [`limits::HOST_JOBS_MAX`] wait already.
+    /// Hands a job over; false, and the job is not done, where [`limits::HOST_JOBS_MAX`] wait already, and after
+    /// [`Self::finish`].
     pub(super) fn run(&self, job: impl FnOnce() -> Option<Notice> + Send + 'static) -> bool {
         self.jobs
             .as_ref()
@@ -51,15 +52,20 @@ impl HostWorker {
     pub(super) fn poll_notice(&self) -> Option<Notice> {
         self.notices.try_recv().ok()
     }
-}
 
-impl Drop for HostWorker {
-    fn drop(&mut self) {
+    /// Takes no more jobs, and waits until those that were taken are done and the thread has ended.
+    pub(super) fn finish(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
             // A job that panicked has said so.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for HostWorker {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
@@ -73,7 +79,7 @@ mod tests {
 
     #[test]
     fn work_that_blocks_holds_up_nobody_and_is_done_before_the_end() {
-        let worker = HostWorker::start().unwrap();
+        let mut worker = HostWorker::start().unwrap();
         let (release, blocked) = mpsc::channel::<()>();
         let (begun, began) = mpsc::channel();
         assert!(worker.run(move || {
@@ -94,8 +100,11 @@ mod tests {
         assert!(!worker.run(|| None));
         assert_eq!(done.load(Ordering::SeqCst), 0);
         release.send(()).unwrap();
-        drop(worker);
+        worker.finish();
         assert_eq!(done.load(Ordering::SeqCst), limits::HOST_JOBS_MAX);
+        // That was the end of it.
+        assert!(!worker.run(|| None));
+        worker.finish();
     }
 
     #[test]

@@ -152,15 +152,16 @@ impl ServerHost {
         state.worker.poll_notice()
     }
 
-    /// Writes the leases at the end, after what the worker has still to write.
-    fn save_at_end(&self) -> Option<Notice> {
+    /// A shard ends, and all others with it: what is outstanding is written, once, after what the worker has still to
+    /// write. What there is to tell.
+    fn end(&self) -> Vec<Notice> {
         let mut state = self.lock();
-        let worker = HostWorker::start().ok()?;
-        drop(std::mem::replace(&mut state.worker, worker));
-        if !state.leases.take_changed() {
-            return None;
+        state.worker.finish();
+        let mut notices: Vec<_> = std::iter::from_fn(|| state.worker.poll_notice()).collect();
+        if state.leases.take_changed() {
+            notices.extend(lease_file::written(&state.leases_file, &state.leases.stored()));
         }
-        lease_file::written(&state.leases_file, &state.leases.stored())
+        notices
     }
 
     /// A shard's longest packet: the device's MTU is the longest of all.
@@ -342,9 +343,8 @@ impl Shard<Server> {
 
     /// The end is near: leases are written down.
     pub(in crate::driver) fn save_leases(&self) {
-        if let Some(host) = self.role.ip.clone() {
-            // There is nobody left to tell.
-            let _ = host.save_at_end();
+        if let Some(host) = &self.role.ip {
+            host.end().into_iter().for_each(|notice| self.io.notify(notice));
         }
     }
 }
