@@ -91,6 +91,12 @@ pub const LEASE_BYTES: usize = 160;
 /// Bytes of the longest file of leases that is read.
 pub const LEASES_FILE_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * LEASE_BYTES;
 
+/// How often leases that changed are written at most.
+pub const LEASES_WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When leases that could not be written are tried again: a full disk is seldom cleared in less.
+pub const LEASES_RETRY: Duration = Duration::from_secs(10);
+
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -12,7 +11,8 @@ use tunnel_proto::{
     Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, TargetRules, own_address,
 };
 
-use super::{Server, ServerMessage, lease_file};
+use super::lease_file::{self, LeaseFile};
+use super::{Server, ServerMessage};
 use crate::config::ServerTun;
 use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
@@ -36,13 +36,12 @@ struct Shared {
     _nat: Option<Nat>,
     leases: Leases,
     leases_total: u64,
-    leases_file: PathBuf,
+    lease_file: LeaseFile,
     /// By address: the shards that have sessions for it, one entry for each session.
     whereabouts: HashMap<IpAddr, Vec<usize>>,
     /// By shard: the longest packet that one of its sessions takes.
     packet_max: Vec<Option<usize>>,
     mtu: u32,
-    next_save: Instant,
     /// Writes the leases.
     worker: HostWorker,
 }
@@ -97,11 +96,10 @@ impl ServerHost {
             _nat: nat,
             leases,
             leases_total: 0,
-            leases_file: config.leases_file.clone(),
+            lease_file: LeaseFile::new(&config.leases_file, now),
             whereabouts: HashMap::new(),
             packet_max: vec![None; shards],
             mtu: limits::IPV6_MTU_MIN,
-            next_save: now,
             worker: HostWorker::start()
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
         };
@@ -139,29 +137,30 @@ impl ServerHost {
         (state.name.clone(), state.mtu)
     }
 
-    /// Has the leases written where they changed, not more often than every second. What earlier writing left to tell.
+    /// Has the leases written where they changed. What earlier writing left to tell.
     fn save(&self, now: Instant) -> Option<Notice> {
         let mut state = self.lock();
-        if now >= state.next_save && state.leases.has_changed() {
-            state.next_save = now + tunnel_proto::limits::SWEEP_INTERVAL;
-            let (path, stored) = (state.leases_file.clone(), state.leases.stored());
-            if state.worker.run(move || lease_file::written(&path, &stored)) {
-                state.leases.take_changed();
-            }
-        }
-        state.worker.poll_notice()
+        let Shared {
+            lease_file,
+            leases,
+            worker,
+            ..
+        } = &mut *state;
+        lease_file.save(now, leases, worker);
+        worker.poll_notice()
     }
 
-    /// A shard ends, and all others with it: what is outstanding is written, once, after what the worker has still to
-    /// write. What there is to tell.
+    /// A shard ends, and all others with it, which may wait for the lock: outstanding leases are written, once. What
+    /// there is to tell.
     fn end(&self) -> Vec<Notice> {
         let mut state = self.lock();
-        state.worker.finish();
-        let mut notices: Vec<_> = std::iter::from_fn(|| state.worker.poll_notice()).collect();
-        if state.leases.take_changed() {
-            notices.extend(lease_file::written(&state.leases_file, &state.leases.stored()));
-        }
-        notices
+        let Shared {
+            lease_file,
+            leases,
+            worker,
+            ..
+        } = &mut *state;
+        lease_file.save_at_end(leases, worker)
     }
 
     /// A shard's longest packet: the device's MTU is the longest of all.
