@@ -67,8 +67,19 @@ pub const RESOLUTIONS_PER_SHARD: usize = 1_024;
 /// Questions that wait for the resolving thread to take them up.
 pub const RESOLUTIONS_MAX: usize = 4_096;
 
-/// How long a name may take.
-pub const RESOLUTION_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long a name may take, all tries included: less than a connection, so that its limit is never the one that ends
+/// a resolution.
+pub const RESOLUTION_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// How long one name server may take to answer before the next try, which takes another one where there are several.
+/// `timeout` in `/etc/resolv.conf` can make it shorter.
+pub const RESOLUTION_TRY_TIME: Duration = Duration::from_secs(2);
+
+/// Tries after the first one: they fill the time that a name may take.
+pub const RESOLUTION_RETRIES: u32 = 3;
+
+/// How long a request waits for its name's addresses: the resolver has answered by then.
+pub const RESOLUTION_WAIT: Duration = Duration::from_secs(9);
 
 /// Answers that are kept, each for its TTL.
 pub const NAMES_CACHED_MAX: u64 = 4_096;
@@ -102,6 +113,11 @@ pub const NOTICES_MAX: usize = 256;
 
 const _: () = assert!(tunnel_proto::limits::STREAM_READ_BYTES <= TCP_WRITE_BYTES);
 const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
+const _: () = assert!(
+    RESOLUTION_TRY_TIME.as_millis() * (RESOLUTION_RETRIES as u128 + 1) <= RESOLUTION_TIME_MAX.as_millis()
+);
+const _: () = assert!(RESOLUTION_TIME_MAX.as_millis() < RESOLUTION_WAIT.as_millis());
+const _: () = assert!(RESOLUTION_WAIT.as_millis() < TCP_CONNECT_TIMEOUT.as_millis());
 
 /// How long a server's own addresses are remembered for the target rules.
 pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);

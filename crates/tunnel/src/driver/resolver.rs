@@ -225,6 +225,8 @@ fn build(sources: &Sources) -> Option<TokioResolver> {
             connection.port = sources.port;
         }
     }
+    options.timeout = options.timeout.min(limits::RESOLUTION_TRY_TIME);
+    options.attempts = limits::RESOLUTION_RETRIES as usize;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.cache_size = limits::NAMES_CACHED_MAX;
     options.negative_max_ttl = Some(limits::NAME_ABSENT_TIME_MAX);

@@ -22,6 +22,7 @@ pub(in crate::driver) struct Opening {
     addresses: std::vec::IntoIter<SocketAddr>,
     /// A TCP socket that connects.
     connecting: Option<Socket>,
+    /// Until when the name has to be resolved, then until when the connection has to be open.
     deadline: Instant,
     /// What to tell the client if no further address works.
     error: ProxyError,
@@ -64,7 +65,7 @@ impl Shard<Server> {
             resolution,
             addresses: literal.into_iter().collect::<Vec<_>>().into_iter(),
             connecting: None,
-            deadline: now + limits::TCP_CONNECT_TIMEOUT,
+            deadline: now + limits::RESOLUTION_WAIT,
             error: ProxyError::DnsError,
         };
         self.insert_inner(id, Inner::Role(ServerInner::Opening(opening)));
@@ -94,7 +95,6 @@ impl Shard<Server> {
             .map(|address| SocketAddr::new(address.ip(), port))
             .collect();
         opening.addresses = addresses.into_iter();
-        opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
         self.try_next_address(now, id);
     }
 
