@@ -81,6 +81,9 @@ pub const RESOLUTION_RETRIES: u32 = 3;
 /// How long a request waits for its name's addresses: the resolver has answered by then.
 pub const RESOLUTION_WAIT: Duration = Duration::from_secs(9);
 
+/// Where name servers listen (RFC 1035 section 4.2).
+pub const NAME_SERVER_PORT: u16 = 53;
+
 /// Answers that are kept, each for its TTL.
 pub const NAMES_CACHED_MAX: u64 = 4_096;
 

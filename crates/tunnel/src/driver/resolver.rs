@@ -7,11 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use hickory_resolver::config::{
     LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::{Hosts, TokioResolver, system_conf};
 use packet_io::Waker;
@@ -22,13 +23,22 @@ use crate::limits;
 /// What a question was asked for: the driver's own number.
 pub(super) type Purpose = u64;
 
+/// A name on its way. Its end is its answer: whatever becomes of it, the shard hears of it.
 struct Question {
     purpose: Purpose,
     host: String,
     port: u16,
+    found: Result<Vec<SocketAddr>, Unresolved>,
     asker: Asker,
     /// One of the open questions that the shard may have.
     _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        let found = std::mem::replace(&mut self.found, Err(Unresolved::Unasked));
+        self.asker.tell(self.purpose, found);
+    }
 }
 
 /// Where an answer goes.
@@ -38,10 +48,31 @@ struct Asker {
     waker: Waker,
 }
 
-/// The answer: addresses in the order in which they should be tried, none where the name has none.
+impl Asker {
+    fn tell(&self, purpose: Purpose, found: Result<Vec<SocketAddr>, Unresolved>) {
+        // A shard that has ended wants no answer.
+        if self.answers.send(Answer { purpose, found }).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The one answer to a question.
 pub(super) struct Answer {
     pub(super) purpose: Purpose,
-    pub(super) addresses: Vec<SocketAddr>,
+    /// Addresses in the order in which they should be tried, at least one.
+    pub(super) found: Result<Vec<SocketAddr>, Unresolved>,
+}
+
+/// Why there is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    /// The name has none, or the name servers cannot say.
+    Absent,
+    /// No name server answered in time.
+    Late,
+    /// Nobody was asked: too many questions are open, or the resolving thread has ended.
+    Unasked,
 }
 
 /// Where names are looked up.
@@ -53,6 +84,8 @@ pub(super) struct Sources {
     pub(super) hosts: PathBuf,
     /// Where name servers listen.
     pub(super) port: u16,
+    /// How long a name may take.
+    pub(super) time_max: Duration,
 }
 
 impl Default for Sources {
@@ -60,7 +93,8 @@ impl Default for Sources {
         Self {
             resolv_conf: "/etc/resolv.conf".into(),
             hosts: "/etc/hosts".into(),
-            port: 53,
+            port: limits::NAME_SERVER_PORT,
+            time_max: limits::RESOLUTION_TIME_MAX,
         }
     }
 }
@@ -75,6 +109,7 @@ impl NameService {
     /// When the kernel gives no thread, or no poller to it.
     pub(super) fn start(sources: Sources) -> std::io::Result<Self> {
         let (questions, mut asked) = channel::channel::<Question>(limits::RESOLUTIONS_MAX);
+        let time_max = sources.time_max;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -85,7 +120,7 @@ impl NameService {
                     let mut names = Names::new(sources, Instant::now());
                     while let Some(question) = asked.recv().await {
                         let resolver = names.resolver(Instant::now());
-                        tokio::spawn(answer(resolver, question));
+                        tokio::spawn(answer(resolver, question, time_max));
                     }
                 });
             })?;
@@ -116,19 +151,21 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Asks; false where too many questions are open.
-    pub(super) fn ask(&self, purpose: Purpose, host: &str, port: u16) -> bool {
+    /// Asks. One [`Answer`] follows, whatever happens.
+    pub(super) fn ask(&self, purpose: Purpose, host: &str, port: u16) {
         let Ok(permit) = Arc::clone(&self.open).try_acquire_owned() else {
-            return false;
+            return self.asker.tell(purpose, Err(Unresolved::Unasked));
         };
         let question = Question {
             purpose,
             host: host.to_owned(),
             port,
+            found: Err(Unresolved::Unasked),
             asker: self.asker.clone(),
             _permit: permit,
         };
-        self.questions.try_send(question).is_ok()
+        // What the thread does not take comes back in the error, and ends there.
+        let _ = self.questions.try_send(question);
     }
 
     pub(super) fn poll(&self) -> Option<Answer> {
@@ -136,27 +173,28 @@ impl Resolver {
     }
 }
 
-async fn answer(resolver: Option<TokioResolver>, question: Question) {
-    let mut found = Vec::new();
-    if let Some(resolver) = resolver {
-        let lookup = resolver.lookup_ip(question.host.as_str());
-        if let Ok(Ok(lookup)) = tokio::time::timeout(limits::RESOLUTION_TIME_MAX, lookup).await {
-            found = lookup.iter().collect();
-        }
-    }
-    let addresses = in_order(found, has_route)
-        .into_iter()
-        .take(limits::ADDRESSES_PER_NAME)
-        .map(|address| SocketAddr::new(address, question.port))
-        .collect();
-    let answer = Answer {
-        purpose: question.purpose,
-        addresses,
+/// Looks the name up; the question's end tells what was found.
+async fn answer(resolver: Option<TokioResolver>, mut question: Question, time_max: Duration) {
+    let Some(resolver) = resolver else {
+        question.found = Err(Unresolved::Absent);
+        return;
     };
-    // A shard that has ended wants no answer.
-    if question.asker.answers.send(answer).is_ok() {
-        question.asker.waker.wake();
+    let lookup = resolver.lookup_ip(question.host.as_str());
+    question.found = match tokio::time::timeout(time_max, lookup).await {
+        Ok(Ok(lookup)) => addresses(lookup.iter().collect(), question.port),
+        Err(_) | Ok(Err(NetError::Timeout)) => Err(Unresolved::Late),
+        Ok(Err(_)) => Err(Unresolved::Absent),
+    };
+}
+
+fn addresses(found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, Unresolved> {
+    if found.is_empty() {
+        return Err(Unresolved::Absent);
     }
+    let tried = in_order(found, has_route)
+        .into_iter()
+        .take(limits::ADDRESSES_PER_NAME);
+    Ok(tried.map(|address| SocketAddr::new(address, port)).collect())
 }
 
 /// IPv6 first where it has a route, else last (RFC 6724 section 6, rules 1 and 6).
@@ -169,13 +207,14 @@ fn in_order(found: Vec<IpAddr>, has_route: impl Fn(IpAddr) -> bool) -> Vec<IpAdd
     first
 }
 
-/// Whether the kernel knows a way there; nothing is sent.
+/// Whether the kernel knows a way there; nothing is sent, and the port does not matter.
 fn has_route(address: IpAddr) -> bool {
     let unspecified: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    UdpSocket::bind((unspecified, 0)).is_ok_and(|socket| socket.connect((address, 53)).is_ok())
+    UdpSocket::bind((unspecified, 0))
+        .is_ok_and(|socket| socket.connect((address, limits::NAME_SERVER_PORT)).is_ok())
 }
 
 /// The resolver of the present configuration.
@@ -256,7 +295,6 @@ fn configuration(path: &Path) -> (ResolverConfig, ResolverOpts) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::time::Duration;
 
     use hickory_resolver::proto::op::{Message, ResponseCode};
     use hickory_resolver::proto::rr::rdata::{A, AAAA};
@@ -310,6 +348,10 @@ mod tests {
     }
 
     fn setup() -> Setup {
+        setup_with(limits::RESOLUTION_TIME_MAX)
+    }
+
+    fn setup_with(time_max: Duration) -> Setup {
         let directory = TempDir::new().unwrap();
         fs::write(directory.path().join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
         fs::write(directory.path().join("hosts"), "192.0.2.7 listed.test\n").unwrap();
@@ -319,6 +361,7 @@ mod tests {
             resolv_conf: directory.path().join("resolv.conf"),
             hosts: directory.path().join("hosts"),
             port: name_server(),
+            time_max,
         };
         Setup {
             directory,
@@ -332,9 +375,9 @@ mod tests {
     }
 
     fn addresses_of(resolver: &Resolver, host: &str) -> Vec<String> {
-        assert!(resolver.ask(1, host, 80));
-        let answer = wait(resolver);
-        answer.addresses.iter().map(ToString::to_string).collect()
+        resolver.ask(1, host, 80);
+        let found = wait(resolver).found.unwrap_or_default();
+        found.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -359,9 +402,9 @@ mod tests {
     fn hundreds_of_names_without_an_answer_hold_up_no_other() {
         let setup = setup();
         for number in 0..500 {
-            assert!(setup.resolver.ask(number, &format!("silent-{number}.test"), 80));
+            setup.resolver.ask(number, &format!("silent-{number}.test"), 80);
         }
-        assert!(setup.resolver.ask(1_000, "four.test", 80));
+        setup.resolver.ask(1_000, "four.test", 80);
         assert_eq!(wait(&setup.resolver).purpose, 1_000);
     }
 
@@ -369,9 +412,47 @@ mod tests {
     fn a_shard_has_no_more_open_questions_than_its_limit() {
         let setup = setup();
         for number in 0..limits::RESOLUTIONS_PER_SHARD as u64 {
-            assert!(setup.resolver.ask(number, &format!("silent-{number}.test"), 80));
+            setup.resolver.ask(number, &format!("silent-{number}.test"), 80);
         }
-        assert!(!setup.resolver.ask(0, "four.test", 80));
+        setup.resolver.ask(9_999, "four.test", 80);
+        let answer = wait(&setup.resolver);
+        assert_eq!((answer.purpose, answer.found), (9_999, Err(Unresolved::Unasked)));
+    }
+
+    #[test]
+    fn a_name_that_is_absent_is_told_apart_from_one_without_an_answer() {
+        let impatient = setup_with(Duration::from_millis(300));
+        impatient.resolver.ask(1, "silent.test", 80);
+        assert_eq!(wait(&impatient.resolver).found, Err(Unresolved::Late));
+        let setup = setup();
+        setup.resolver.ask(2, "unknown.test", 80);
+        assert_eq!(wait(&setup.resolver).found, Err(Unresolved::Absent));
+    }
+
+    #[test]
+    fn a_question_that_the_thread_does_not_take_up_is_answered_all_the_same() {
+        let poller = Poller::new().unwrap();
+        let waker = Waker::new(&poller, 0).unwrap();
+        let (questions, taken) = channel::channel(1);
+        let resolver = NameService { questions }.resolver(&waker);
+        let unasked = |purpose| {
+            let answer = resolver.poll().expect("there is an answer");
+            assert_eq!(
+                (answer.purpose, answer.found),
+                (purpose, Err(Unresolved::Unasked))
+            );
+        };
+        // One waits for the thread; there is no room for the other.
+        resolver.ask(1, "four.test", 80);
+        assert!(resolver.poll().is_none());
+        resolver.ask(2, "four.test", 80);
+        unasked(2);
+        // The thread dies with what it has not taken up, and is asked again.
+        drop(taken);
+        unasked(1);
+        resolver.ask(3, "four.test", 80);
+        unasked(3);
+        assert!(resolver.poll().is_none());
     }
 
     #[test]

@@ -46,7 +46,8 @@ impl Shard<Client> {
 
     pub(in crate::driver) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
         let reconnection = &mut self.role.reconnection;
-        reconnection.handle_resolved(now, answer.purpose, &answer.addresses);
+        let addresses = answer.found.as_deref().unwrap_or_default();
+        reconnection.handle_resolved(now, answer.purpose, addresses);
         self.carry_out_connect_actions(now);
     }
 
@@ -58,11 +59,7 @@ impl Shard<Client> {
                     resolution,
                     host,
                     port,
-                } => {
-                    if !self.io.resolver.ask(resolution, &host, port) {
-                        self.role.reconnection.handle_not_asked(now);
-                    }
-                }
+                } => self.io.resolver.ask(resolution, &host, port),
                 ConnectAction::Connect { address, server_name } => {
                     if let Err(error) = self.begin_attempt(now, address, &server_name) {
                         let reason = error.to_string();

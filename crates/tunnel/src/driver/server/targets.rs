@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
 use super::{Server, ServerInner};
-use crate::driver::resolver::Answer;
+use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::tun::MTU_INTERVAL;
 use crate::driver::{Inner, PollToken, Relay, Shard, outer};
 use crate::limits;
@@ -17,7 +17,6 @@ use crate::limits;
 /// A target on its way: resolving, then its addresses tried one after the other.
 pub(in crate::driver) struct Opening {
     pub(super) protocol: Protocol,
-    port: u16,
     resolution: u64,
     addresses: std::vec::IntoIter<SocketAddr>,
     /// A TCP socket that connects.
@@ -61,7 +60,6 @@ impl Shard<Server> {
         let is_literal = literal.is_some();
         let opening = Opening {
             protocol,
-            port: target.port(),
             resolution,
             addresses: literal.into_iter().collect::<Vec<_>>().into_iter(),
             connecting: None,
@@ -71,16 +69,14 @@ impl Shard<Server> {
         self.insert_inner(id, Inner::Role(ServerInner::Opening(opening)));
         if is_literal {
             self.try_next_address(now, id);
-        } else if !self
-            .io
-            .resolver
-            .ask(purpose(id, resolution), target.host(), target.port())
-        {
-            self.give_up(id, ProxyError::DnsTimeout);
+        } else {
+            self.io
+                .resolver
+                .ask(purpose(id, resolution), target.host(), target.port());
         }
     }
 
-    pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
+    pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: Answer) {
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
             return;
@@ -88,13 +84,11 @@ impl Shard<Server> {
         if opening.resolution & PURPOSE_MASK != answer.purpose & PURPOSE_MASK {
             return;
         }
-        let port = opening.port;
-        let addresses: Vec<SocketAddr> = answer
-            .addresses
-            .iter()
-            .map(|address| SocketAddr::new(address.ip(), port))
-            .collect();
-        opening.addresses = addresses.into_iter();
+        match answer.found {
+            Ok(addresses) => opening.addresses = addresses.into_iter(),
+            Err(Unresolved::Absent) => opening.error = ProxyError::DnsError,
+            Err(Unresolved::Late | Unresolved::Unasked) => opening.error = ProxyError::DnsTimeout,
+        }
         self.try_next_address(now, id);
     }
 
