@@ -61,8 +61,9 @@ pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new local TCP connection waits for the tunnel.
 pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
 
-/// Names of one shard that are being resolved at a time.
-pub const RESOLUTIONS_PER_SHARD: usize = 1_024;
+/// Names of one shard that are being resolved at a time: each has a socket for either IP version, and three where no answer
+/// comes.
+pub const RESOLUTIONS_PER_SHARD: usize = 512;
 
 /// Questions that wait for the resolving thread to take them up.
 pub const RESOLUTIONS_MAX: usize = 4_096;

@@ -17,6 +17,7 @@ use hickory_resolver::net::NetError;
 use packet_io::Waker;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as channel};
 
+use crate::handle::Notice;
 use crate::limits;
 use sources::Names;
 
@@ -83,9 +84,11 @@ pub(super) struct NameService {
 }
 
 impl NameService {
+    /// What is wrong with the sources is told by `notices`.
+    ///
     /// # Errors
     /// When the kernel gives no thread, or no poller to it.
-    pub(super) fn start(sources: Sources) -> std::io::Result<Self> {
+    pub(super) fn start(sources: Sources, notices: mpsc::SyncSender<Notice>) -> std::io::Result<Self> {
         let (questions, mut asked) = channel::channel::<Question>(limits::RESOLUTIONS_MAX);
         let time_max = sources.time_max;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -98,6 +101,10 @@ impl NameService {
                     let mut names = Names::new(sources, Instant::now());
                     while let Some(question) = asked.recv().await {
                         let resolver = names.resolver(Instant::now());
+                        if let Some(text) = names.poll_warning() {
+                            // A program that does not keep up misses notices.
+                            let _ = notices.try_send(Notice::Warning { text });
+                        }
                         tokio::spawn(answer(resolver, question, time_max));
                     }
                 });

@@ -48,16 +48,19 @@ fn name_server() -> u16 {
 struct Setup {
     directory: TempDir,
     resolver: Resolver,
+    notices: mpsc::Receiver<Notice>,
     _poller: Poller,
 }
 
+const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
+
 fn setup() -> Setup {
-    setup_with(limits::RESOLUTION_TIME_MAX)
+    setup_with(RESOLV_CONF, limits::RESOLUTION_TIME_MAX)
 }
 
-fn setup_with(time_max: Duration) -> Setup {
+fn setup_with(resolv_conf: &str, time_max: Duration) -> Setup {
     let directory = TempDir::new().unwrap();
-    fs::write(directory.path().join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
+    fs::write(directory.path().join("resolv.conf"), resolv_conf).unwrap();
     fs::write(directory.path().join("hosts"), "192.0.2.7 listed.test\n").unwrap();
     let poller = Poller::new().unwrap();
     let waker = Waker::new(&poller, 0).unwrap();
@@ -67,10 +70,21 @@ fn setup_with(time_max: Duration) -> Setup {
         port: name_server(),
         time_max,
     };
+    let (told, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
     Setup {
         directory,
-        resolver: NameService::start(sources).unwrap().resolver(&waker),
+        resolver: NameService::start(sources, told).unwrap().resolver(&waker),
+        notices,
         _poller: poller,
+    }
+}
+
+/// The only warning so far.
+fn warning(setup: &Setup) -> String {
+    let told: Vec<Notice> = setup.notices.try_iter().collect();
+    match &told[..] {
+        [Notice::Warning { text }] => text.clone(),
+        _ => panic!("{told:?}"),
     }
 }
 
@@ -93,6 +107,7 @@ fn names_come_from_the_servers_and_files_that_the_system_names() {
     both.sort();
     assert_eq!(both, ["192.0.2.1:80", "[2001:db8::1]:80"]);
     assert!(addresses_of(&setup.resolver, "unknown.test").is_empty());
+    assert_eq!(setup.notices.try_iter().count(), 0);
     // A changed file is read again.
     fs::write(setup.directory.path().join("hosts"), "192.0.2.88 listed.test\n").unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -100,6 +115,26 @@ fn names_come_from_the_servers_and_files_that_the_system_names() {
         assert!(Instant::now() < deadline);
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn a_line_that_cannot_be_used_leaves_the_name_servers_and_is_told() {
+    let unusable = format!("search {}.test\n", "a".repeat(64));
+    let setup = setup_with(&(unusable + RESOLV_CONF), limits::RESOLUTION_TIME_MAX);
+    assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
+    let text = warning(&setup);
+    assert!(text.contains("resolv.conf") && text.contains("only"), "{text}");
+    assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
+    assert_eq!(setup.notices.try_iter().count(), 0, "it is told once");
+}
+
+#[test]
+fn without_a_name_server_this_machine_is_asked_and_that_is_told_with_the_first_name() {
+    let setup = setup_with("# nothing\n", limits::RESOLUTION_TIME_MAX);
+    assert_eq!(setup.notices.try_iter().count(), 0);
+    assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
+    let text = warning(&setup);
+    assert!(text.contains("127.0.0.1"), "{text}");
 }
 
 #[test]
@@ -125,7 +160,7 @@ fn a_shard_has_no_more_open_questions_than_its_limit() {
 
 #[test]
 fn a_name_that_is_absent_is_told_apart_from_one_without_an_answer() {
-    let impatient = setup_with(Duration::from_millis(300));
+    let impatient = setup_with(RESOLV_CONF, Duration::from_millis(300));
     impatient.resolver.ask(1, "silent.test", 80);
     assert_eq!(wait(&impatient.resolver).found, Err(Unresolved::Late));
     let setup = setup();
