@@ -5,6 +5,7 @@ mod role;
 pub(super) mod start;
 mod targets;
 mod tun;
+mod whereabouts;
 
 use std::net::IpAddr;
 use std::time::Instant;

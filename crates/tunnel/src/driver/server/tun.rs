@@ -1,6 +1,5 @@
 //! A server's TUN: addresses of the pools, NAT, leases, and which shard has which client's sessions.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,6 +11,7 @@ use tunnel_proto::{
 };
 
 use super::lease_file::{self, LeaseFile};
+use super::whereabouts::Whereabouts;
 use super::{Server, ServerMessage};
 use crate::config::ServerTun;
 use crate::driver::Shard;
@@ -23,9 +23,13 @@ use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
 
-/// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
+/// What a server's shards share; it is asked when sessions come and go, and every now and then.
 #[derive(Clone)]
-pub(in crate::driver) struct ServerHost(Arc<Mutex<Shared>>);
+pub(in crate::driver) struct ServerHost {
+    shared: Arc<Mutex<Shared>>,
+    /// Asked by packets, too.
+    whereabouts: Arc<Whereabouts>,
+}
 
 struct Shared {
     name: String,
@@ -37,8 +41,6 @@ struct Shared {
     leases: Leases,
     leases_total: u64,
     lease_file: LeaseFile,
-    /// By address: the shards that have sessions for it, one entry for each session.
-    whereabouts: HashMap<IpAddr, Vec<usize>>,
     /// By shard: the longest packet that one of its sessions takes.
     packet_max: Vec<Option<usize>>,
     mtu: u32,
@@ -97,27 +99,21 @@ impl ServerHost {
             leases,
             leases_total: 0,
             lease_file: LeaseFile::new(&config.leases_file, now),
-            whereabouts: HashMap::new(),
             packet_max: vec![None; shards],
             mtu: limits::IPV6_MTU_MIN,
             worker: HostWorker::start()
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
         };
-        Ok((Self(Arc::new(Mutex::new(state))), ends, notices))
+        let host = Self {
+            shared: Arc::new(Mutex::new(state)),
+            whereabouts: Arc::default(),
+        };
+        Ok((host, ends, notices))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Which other shard takes the packets of a flow to this destination: the same one as long as its sessions live.
-    pub(in crate::driver) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
-        let state = self.lock();
-        let shards = state.whereabouts.get(&elsewhere.destination)?;
-        let others: Vec<usize> = shards.iter().copied().filter(|shard| *shard != own).collect();
-        let index = elsewhere.flow.checked_rem(others.len() as u64)?;
-        Some(others[index as usize])
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Open leases and all that are kept, and those since the start.
@@ -243,16 +239,12 @@ impl Shard<Server> {
         let lease = {
             let mut state = host.lock();
             let lease = state.leases.acquire(owner.client);
-            if let Ok(lease) = lease {
-                state.leases_total += 1;
-                for address in lease.addresses() {
-                    state.whereabouts.entry(address).or_default().push(own);
-                }
-            }
+            state.leases_total += u64::from(lease.is_ok());
             lease
         };
         match lease {
             Ok(lease) => {
+                host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
                 self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
@@ -285,7 +277,7 @@ impl Shard<Server> {
     ) {
         let own = self.neighbours.own();
         let host = self.role.ip.as_ref();
-        let Some(shard) = host.and_then(|host| host.shard_for(elsewhere, own)) else {
+        let Some(shard) = host.and_then(|host| host.whereabouts.shard_for(elsewhere, own)) else {
             return self.engine.refuse_packet(now, header, packet, &mut self.delivery);
         };
         let message = ServerMessage::Packet {
@@ -314,19 +306,10 @@ impl Shard<Server> {
     /// A session is over.
     pub(in crate::driver) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
         let own = self.neighbours.own();
-        let Some(host) = self.role.ip.clone() else { return };
-        let mut state = host.lock();
-        state.leases.release(owner.client);
-        for address in addresses {
-            if let Some(shards) = state.whereabouts.get_mut(address) {
-                if let Some(index) = shards.iter().position(|shard| *shard == own) {
-                    shards.swap_remove(index);
-                }
-                if shards.is_empty() {
-                    state.whereabouts.remove(address);
-                }
-            }
-        }
+        let Some(host) = self.role.ip.as_ref() else { return };
+        // Before another client can have the address.
+        host.whereabouts.left(addresses, own);
+        host.lock().leases.release(owner.client);
     }
 
     /// What a server with a TUN does every now and then.
