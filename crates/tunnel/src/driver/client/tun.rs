@@ -38,7 +38,8 @@ struct Shared {
     announced: Option<Notice>,
     /// Counts changes of the routes.
     routes_version: u64,
-    has_dns: bool,
+    /// The name servers were given to the worker, which sets them once.
+    is_dns_handed_over: bool,
     /// Sets the name servers.
     worker: HostWorker,
 }
@@ -92,7 +93,7 @@ impl ClientHost {
             mtu: 0,
             announced: None,
             routes_version: 0,
-            has_dns: false,
+            is_dns_handed_over: false,
             worker: HostWorker::start()
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
         };
@@ -181,6 +182,13 @@ impl ClientHost {
     }
 }
 
+impl Drop for Shared {
+    /// Nothing is set any more while the host's changes are undone, and nobody waits for what would vanish at once.
+    fn drop(&mut self) {
+        self.worker.cancel();
+    }
+}
+
 impl Shared {
     /// Gives the device what is new.
     fn apply(&mut self) -> Result<(), host::HostError> {
@@ -205,10 +213,10 @@ impl Shared {
         }
         self.routes_version += u64::from(self.routes != routes);
         self.routes = routes;
-        if !self.settings.dns.is_empty() && !self.has_dns {
+        if !self.settings.dns.is_empty() && !self.is_dns_handed_over {
             let (name, servers) = (self.name.clone(), self.settings.dns.clone());
             let all_names = self.settings.default_route;
-            self.has_dns = self.worker.run(move || {
+            self.is_dns_handed_over = self.worker.run(move || {
                 let error = set_link_dns(&name, &servers, all_names).err()?;
                 Some(Notice::Warning {
                     text: error.to_string(),
