@@ -212,22 +212,10 @@ impl Shard<Client> {
             self.close_inner(id, true);
             self.engine.end(id, End::Failed);
         }
-        for index in 0..self.role.tcp_listeners.len() {
+        for (index, (listener, _)) in self.role.tcp_listeners.iter().enumerate() {
             // Accepting may have been paused for want of descriptors.
-            let client = &mut self.role;
-            let listener = client.tcp_listeners[index].0.try_clone();
-            if let Ok(listener) = listener {
-                let interest = if self.drain_until.is_some() {
-                    Interest::NONE
-                } else {
-                    Interest::READABLE
-                };
-                let _ = self.io.poller.modify(
-                    &listener,
-                    ClientSource::TcpListener(index).token().encode(),
-                    interest,
-                );
-            }
+            let token = ClientSource::TcpListener(index).token().encode();
+            let _ = self.io.poller.modify(listener, token, Interest::READABLE);
         }
     }
 
