@@ -146,6 +146,21 @@ pub const CLIENT_TUN_QUEUE_PACKETS: u32 = 4_096;
 /// nothing but loss.
 pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 
+/// How often a TUN device's MTU is held against what the paths carry.
+pub const MTU_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How often a client looks at slow things: path MTU, connections that wait for the tunnel, listeners that were paused.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// Connections taken from one listener in one turn.
+pub const ACCEPTS_PER_TURN: usize = 64;
+
+/// How long the program waits for a shard's counters.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The MTU of an interface whose MTU the kernel does not say, in bytes: Ethernet's.
+pub const ETHERNET_MTU: u32 = 1_500;
+
 /// How long a client waits before it asks again for an IP session that was refused for the time being, or ended by the
 /// server.
 pub const IP_RETRY: Duration = Duration::from_secs(5);

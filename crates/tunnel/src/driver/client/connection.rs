@@ -11,13 +11,9 @@ use tunnel_proto::{ConnectAction, End, RequestId, ServerShard};
 use super::{Client, ClientMessage, ClientSource};
 use crate::driver::delivery::udp_payload_ceiling;
 use crate::driver::resolver::Answer;
-use crate::driver::tun::MTU_INTERVAL;
 use crate::driver::{Inner, Shard};
 use crate::handle::{Failure, Notice};
 use crate::limits;
-
-/// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
-const TICK: Duration = Duration::from_millis(500);
 
 /// Why an address cannot be tried.
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +31,11 @@ impl Shard<Client> {
         self.role.reconnection.handle_timeout(now);
         self.carry_out_connect_actions(now);
         if self.role.ip.is_some() && self.role.next_ip_turn <= now {
-            self.role.next_ip_turn = now + MTU_INTERVAL;
+            self.role.next_ip_turn = now + limits::MTU_INTERVAL;
             self.client_ip_turn(now);
         }
         if self.role.next_tick <= now {
-            self.role.next_tick = now + TICK;
+            self.role.next_tick = now + limits::TICK;
             self.tick(now);
         }
     }
@@ -122,7 +118,7 @@ impl Shard<Client> {
         client.server_shard = shard;
         client.payload_seen = payload_unsplit;
         client.payload_settled = payload_unsplit;
-        client.next_tick = now + TICK;
+        client.next_tick = now + limits::TICK;
         client.ip_due = Some(now);
         client.next_ip_turn = now;
         let is_first_stripe = client.index == 0;

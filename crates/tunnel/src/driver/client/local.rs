@@ -11,9 +11,6 @@ use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::handle::Notice;
 use crate::limits;
 
-/// Connections taken from one listener in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
-
 impl Shard<Client> {
     /// A source that was not heard before.
     pub(in crate::driver) fn new_session(
@@ -37,7 +34,7 @@ impl Shard<Client> {
 
     pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, index: usize) {
         let sibling = self.stand_in(now);
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..limits::ACCEPTS_PER_TURN {
             let Some((listener, _)) = self.role.tcp_listeners.get(index) else {
                 return;
             };

@@ -10,7 +10,6 @@ use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
 use super::{Server, ServerInner};
 use crate::driver::resolver::{Answer, Unresolved};
-use crate::driver::tun::MTU_INTERVAL;
 use crate::driver::{Inner, PollToken, Relay, Shard, outer};
 use crate::limits;
 
@@ -229,7 +228,7 @@ impl Shard<Server> {
     pub(in crate::driver) fn server_turn(&mut self, now: Instant) {
         let server = &mut self.role;
         if server.ip.is_some() && server.next_ip_turn <= now {
-            server.next_ip_turn = now + MTU_INTERVAL;
+            server.next_ip_turn = now + limits::MTU_INTERVAL;
             self.refresh_own_addresses(now);
             self.server_ip_turn(now);
         }

@@ -6,7 +6,7 @@
 pub(super) mod device;
 pub(super) mod end;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use packet_io::Interest;
 use tunnel_proto::Prefix;
@@ -15,9 +15,6 @@ use super::role::Role;
 use super::{PollToken, Shard};
 use crate::handle::Failure;
 use crate::limits;
-
-/// How often the MTU of the device is held against what the paths carry.
-pub(in crate::driver) const MTU_INTERVAL: Duration = Duration::from_millis(100);
 
 /// As the host writes it.
 pub(in crate::driver) fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
