@@ -52,9 +52,6 @@ impl Device {
         network
             .prepare_tun(&device.name)
             .map_err(|error| failure(&error))?;
-        // ICMP answers about packets of this machine come from an address of this machine.
-        let accept_local = format!("/proc/sys/net/ipv4/conf/{}/accept_local", device.name);
-        let _ = std::fs::write(accept_local, "1");
         // Without it the queue is as long as the kernel makes it.
         let _ = network.set_queue_length(device.index, queue_packets);
         Ok(Self {
