@@ -235,12 +235,7 @@ impl Engine<Server> {
                 flow: parsed.flow,
             });
         }
-        let reason = if is_confined(destination) {
-            DropReason::PolicyDenied
-        } else {
-            DropReason::NoTunnel
-        };
-        self.state.drop_super_packet(&parsed.header, packet, reason);
+        self.state.drop_without_session(&parsed, packet);
         None
     }
 
