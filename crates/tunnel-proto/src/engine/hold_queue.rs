@@ -34,7 +34,7 @@ impl<K: Copy + PartialEq> HoldQueue<K> {
         self.entries.len()
     }
 
-    /// Lets a datagram wait. Whether there was queue.
+    /// Lets a datagram wait. Whether there was room.
     #[must_use]
     pub(crate) fn push(&mut self, key: K, payload: &[u8], now: Instant) -> bool {
         let bytes = payload.len() + HELD_ENTRY_BYTES;

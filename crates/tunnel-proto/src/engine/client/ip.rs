@@ -99,7 +99,7 @@ impl Engine<Client> {
         self.pump(id);
     }
 
-    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the writer.
+    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
     ///
     /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`.
     pub fn send_packet(
