@@ -7,6 +7,7 @@ mod role;
 pub(super) mod start;
 mod stripes;
 mod tun;
+mod uplink;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
@@ -19,7 +20,8 @@ use super::PollToken;
 use super::neighbours::Cost;
 use listeners::UdpListener;
 use stripes::SharedStripes;
-use tun::{ClientHost, UplinkBinding};
+use tun::ClientHost;
+use uplink::UplinkBinding;
 
 /// What a client's shard keeps besides.
 pub(in crate::driver) struct Client {

@@ -1,22 +1,20 @@
-//! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers, and the
-//! outer sockets kept on the uplink where a route through the tunnel would lead them into it.
+//! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter, set_link_dns};
-use packet_io::{InterfaceName, UdpSocket};
-use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
+use host::{Network, ReversePathFilter, Route, Undo, reverse_path_filter, set_link_dns};
+use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
+use super::uplink::UplinkBinding;
 use crate::config::ClientTun;
+use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
-use crate::driver::{Shard, outer};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
@@ -42,21 +40,6 @@ struct Shared {
     is_dns_handed_over: bool,
     /// Sets the name servers.
     worker: HostWorker,
-}
-
-/// How a shard's outer socket leaves this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct UplinkBinding {
-    uplink: Uplink,
-    /// The socket is bound to the uplink's interface.
-    is_bound: bool,
-}
-
-impl UplinkBinding {
-    /// The interface that the socket is to be bound to, where it is.
-    pub(in crate::driver) fn interface(&self) -> Option<InterfaceName> {
-        self.uplink.name.parse().ok().filter(|_| self.is_bound)
-    }
 }
 
 impl ClientHost {
@@ -315,72 +298,5 @@ impl Shard<Client> {
         if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
             self.io.notify(notice);
         }
-    }
-
-    /// After a move to another address: where nothing was heard there in time, the connection is made anew.
-    fn judge_move(&mut self, now: Instant) {
-        let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
-        let client = &mut self.role;
-        if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
-            client.set_reason("no answer at the new local address");
-            self.engine.disconnect(now);
-        }
-    }
-
-    /// News of links, addresses and routes.
-    pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
-        let client = &mut self.role;
-        let Some(monitor) = &mut client.monitor else {
-            return;
-        };
-        if monitor.drain().any() {
-            self.follow_uplink(now);
-        }
-    }
-
-    /// Puts the outer socket where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
-    /// where nothing is heard on the new path soon, it is made anew.
-    fn follow_uplink(&mut self, now: Instant) {
-        let Some(host) = self.role.ip.clone() else { return };
-        let client = &mut self.role;
-        let Some(server) = client.server_address() else {
-            return;
-        };
-        // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(binding) = host.uplink_to(server.ip()) else {
-            return;
-        };
-        if client.uplink.as_ref() == Some(&binding) {
-            return;
-        }
-        let before = client.uplink.replace(binding.clone());
-        if before.is_some_and(|before| before.uplink == binding.uplink) {
-            // Only who decides on the interface is another.
-            if let Some(socket) = self.io.outer.socket() {
-                let _ = socket.set_interface(binding.interface());
-            }
-            return;
-        }
-        let Ok(socket) = self.outer_socket(server, Some(&binding)) else {
-            return;
-        };
-        if self.io.outer.replace(socket, &self.io.poller).is_ok() {
-            self.engine.local_address_changed();
-            self.more_to_send = self.flush_outer(now);
-            self.role.moved.begin(now);
-        }
-    }
-
-    /// A socket towards the server.
-    pub(in crate::driver) fn outer_socket(
-        &self,
-        server: SocketAddr,
-        binding: Option<&UplinkBinding>,
-    ) -> io::Result<UdpSocket> {
-        let options = packet_io::SocketOptions {
-            interface: binding.and_then(UplinkBinding::interface),
-            ..outer::options(&self.io.common)
-        };
-        UdpSocket::connect(self.role.bind_address(), server, &options)
     }
 }
