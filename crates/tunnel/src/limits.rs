@@ -97,7 +97,7 @@ pub const NAME_SOURCES_INTERVAL: Duration = Duration::from_secs(1);
 /// Addresses of one name that are tried.
 pub const ADDRESSES_PER_NAME: usize = 8;
 
-/// Jobs that wait for the host's thread: leases to write, name servers to set.
+/// Jobs that wait for the host's thread: leases to write, name servers and exception routes to set.
 pub const HOST_JOBS_MAX: usize = 8;
 
 /// One lease in the file that keeps them, in bytes: its JSON takes at most 116.
@@ -105,6 +105,9 @@ pub const LEASE_BYTES: usize = 160;
 
 /// Bytes of the longest file of leases that is read.
 pub const LEASES_FILE_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * LEASE_BYTES;
+
+/// Between two looks at whether the host's thread has made a route that a connection waits for.
+pub const HOST_LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How often leases that changed are written at most.
 pub const LEASES_WRITE_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use packet_io::{Interest, UdpSocket};
 use quic::{CloseReason, ConnectError};
 use tunnel_proto::{ConnectAction, End, RequestId, ServerShard};
 
+use super::uplink::UplinkBinding;
 use super::{Client, ClientMessage, ClientSource};
 use crate::driver::delivery::udp_payload_ceiling;
 use crate::driver::resolver::Answer;
@@ -56,13 +57,12 @@ impl Shard<Client> {
                     host,
                     port,
                 } => self.io.resolver.ask(resolution, &host, port),
-                ConnectAction::Connect { address, server_name } => {
-                    if let Err(error) = self.begin_attempt(now, address, &server_name) {
-                        let reason = error.to_string();
-                        self.role.reconnection.handle_attempt_failed(now, reason);
-                    }
-                }
-                ConnectAction::Disconnect => self.engine.disconnect(now),
+                ConnectAction::Connect { address, server_name } => self.attempt(now, address, server_name),
+                ConnectAction::Disconnect => match self.role.waiting_attempt.take() {
+                    // There is nothing to disconnect.
+                    Some(_) => self.role.reconnection.handle_lost(now, None),
+                    None => self.engine.disconnect(now),
+                },
                 ConnectAction::Unreachable { reason } => {
                     let news = self.role.stripes.lock().unreachable(reason);
                     news.into_iter().for_each(|news| self.io.notify(news.into()));
@@ -71,17 +71,37 @@ impl Shard<Client> {
         }
     }
 
+    /// Begins an attempt, or lets it wait for the exception route that it needs.
+    fn attempt(&mut self, now: Instant, address: SocketAddr, server_name: String) {
+        let client = &mut self.role;
+        let host = client.ip.as_ref();
+        let way = host.and_then(|host| host.way_to(client.index, address.ip()));
+        if way.as_ref().is_some_and(|way| !way.is_ready) {
+            client.waiting_attempt = Some((address, server_name));
+            return client.look_at_host_soon(now);
+        }
+        let binding = way.map(|way| way.binding);
+        if let Err(error) = self.begin_attempt(now, address, &server_name, binding) {
+            let reason = error.to_string();
+            self.role.reconnection.handle_attempt_failed(now, reason);
+        }
+    }
+
+    /// Begins the attempt that waits for its exception route, where that is there.
+    pub(super) fn resume_attempt(&mut self, now: Instant) {
+        if let Some((address, server_name)) = self.role.waiting_attempt.take() {
+            self.attempt(now, address, server_name);
+            self.carry_out_connect_actions(now);
+        }
+    }
+
     fn begin_attempt(
         &mut self,
         now: Instant,
         address: SocketAddr,
         server_name: &str,
+        binding: Option<UplinkBinding>,
     ) -> Result<(), AttemptError> {
-        let binding = self
-            .role
-            .ip
-            .as_ref()
-            .and_then(|host| host.uplink_to(address.ip()));
         let socket = self.outer_socket(address, binding.as_ref())?;
         let client = &mut self.role;
         client.uplink = binding;

@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Instant;
 
-use host::{Network, ReversePathFilter, Route, Undo, reverse_path_filter, set_link_dns};
+use host::{Network, ReversePathFilter, Route, Uplink, reverse_path_filter, set_link_dns};
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
-use super::uplink::UplinkBinding;
+use super::exceptions::ExceptionRoutes;
+use super::uplink::{UplinkBinding, Way};
 use crate::config::ClientTun;
 use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
@@ -26,7 +28,7 @@ struct Shared {
     name: String,
     index: u32,
     network: Network,
-    undo: Undo,
+    exceptions: ExceptionRoutes,
     settings: ClientTun,
     plan: TunPlan,
     /// The routes that the device has.
@@ -38,7 +40,7 @@ struct Shared {
     routes_version: u64,
     /// The name servers were given to the worker, which sets them once.
     is_dns_handed_over: bool,
-    /// Sets the name servers.
+    /// Sets the name servers, and makes exception routes.
     worker: HostWorker,
 }
 
@@ -69,7 +71,7 @@ impl ClientHost {
             name: device.name,
             index: device.index,
             network: device.network,
-            undo: device.undo,
+            exceptions: ExceptionRoutes::new(device.undo, shards),
             settings: settings.clone(),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
             routes: Vec::new(),
@@ -104,17 +106,21 @@ impl ClientHost {
         self.lock().index
     }
 
-    /// How packets to the server leave at present; `None` where they cannot.
-    pub(in crate::driver) fn uplink_to(&self, server: IpAddr) -> Option<UplinkBinding> {
+    /// How a shard's packets to the server leave at present; `None` where they cannot.
+    pub(in crate::driver) fn way_to(&self, shard: usize, server: IpAddr) -> Option<Way> {
         let mut state = self.lock();
         let index = state.index;
         let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
         let is_bound = state.plan.leads_into_tun(server);
-        if is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict {
-            // Where it fails the server is not reachable, which is told.
-            let _ = state.undo.set_exception_route(server.to_canonical(), &uplink);
-        }
-        Some(UplinkBinding { uplink, is_bound })
+        let is_filtered = is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict;
+        let is_ready = !is_filtered || state.has_exception(shard, server, &uplink);
+        let binding = UplinkBinding { uplink, is_bound };
+        Some(Way { binding, is_ready })
+    }
+
+    /// The network has changed: exception routes may be gone.
+    pub(in crate::driver) fn forget_exception(&self, shard: usize) {
+        self.lock().exceptions.forget(shard);
     }
 
     /// A stripe got addresses and routes: the device follows. What to tell.
@@ -153,6 +159,10 @@ impl ClientHost {
             state.plan.mark_changed(now);
         }
         let told = state.worker.poll_notice();
+        let told = told.or_else(|| {
+            let text = state.plan.poll_warning()?;
+            Some(Notice::Warning { text })
+        });
         if told.is_some() || !state.plan.take_settled(now) {
             return told;
         }
@@ -173,6 +183,23 @@ impl Drop for Shared {
 }
 
 impl Shared {
+    /// Whether the exception route that a shard needs was made, or cannot be: then the server is not reachable, and the
+    /// reason is told.
+    fn has_exception(&mut self, shard: usize, server: IpAddr, uplink: &Uplink) -> bool {
+        match self.exceptions.poll(shard, server, uplink, &self.worker) {
+            Poll::Pending => false,
+            Poll::Ready(error) => {
+                if let Some(error) = error {
+                    self.plan.warn(format!(
+                        "the strict reverse-path filter of {} may drop what the server answers: {error}",
+                        uplink.name
+                    ));
+                }
+                true
+            }
+        }
+    }
+
     /// Gives the device what is new.
     fn apply(&mut self) -> Result<(), host::HostError> {
         self.set_mtu();
@@ -289,9 +316,11 @@ impl Shard<Client> {
             self.role.ip_due = None;
             self.engine.ask_for_ip(now);
         }
+        self.resume_attempt(now);
         self.judge_move(now);
         let version = host.routes_version();
-        if std::mem::replace(&mut self.role.routes_seen, version) != version {
+        let is_due = std::mem::take(&mut self.role.follows_uplink);
+        if std::mem::replace(&mut self.role.routes_seen, version) != version || is_due {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();

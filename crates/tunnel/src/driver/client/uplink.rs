@@ -19,6 +19,13 @@ pub(in crate::driver) struct UplinkBinding {
     pub(super) is_bound: bool,
 }
 
+/// The way to the server as the host has it.
+pub(in crate::driver) struct Way {
+    pub(super) binding: UplinkBinding,
+    /// False while the exception route that it needs is being made: answers do not arrive before.
+    pub(super) is_ready: bool,
+}
+
 impl UplinkBinding {
     /// The interface that the socket is to be bound to, where it is.
     pub(in crate::driver) fn interface(&self) -> Option<InterfaceName> {
@@ -44,6 +51,9 @@ impl Shard<Client> {
             return;
         };
         if monitor.drain().any() {
+            if let Some(host) = &client.ip {
+                host.forget_exception(client.index);
+            }
             self.follow_uplink(now);
         }
     }
@@ -53,24 +63,36 @@ impl Shard<Client> {
     pub(super) fn follow_uplink(&mut self, now: Instant) {
         let Some(host) = self.role.ip.clone() else { return };
         let client = &mut self.role;
-        let Some(server) = client.server_address() else {
+        let Some(server) = client
+            .server_address()
+            .filter(|_| client.waiting_attempt.is_none())
+        else {
             return;
         };
         // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(binding) = host.uplink_to(server.ip()) else {
+        let Some(Way { binding, is_ready }) = host.way_to(client.index, server.ip()) else {
             return;
         };
-        if client.uplink.as_ref() == Some(&binding) {
+        if !is_ready {
+            client.look_at_host_soon(now);
+            client.follows_uplink = true;
+        }
+        let before = client.uplink.as_ref();
+        if before == Some(&binding) {
             return;
         }
-        let before = client.uplink.replace(binding.clone());
         if before.is_some_and(|before| before.uplink == binding.uplink) {
             // Only who decides on the interface is another.
             if let Some(socket) = self.io.outer.socket() {
                 let _ = socket.set_interface(binding.interface());
             }
+            client.uplink = Some(binding);
             return;
         }
+        if !is_ready {
+            return;
+        }
+        client.uplink = Some(binding.clone());
         let Ok(socket) = self.outer_socket(server, Some(&binding)) else {
             return;
         };
