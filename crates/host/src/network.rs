@@ -43,8 +43,8 @@ impl Network {
     }
 
     /// Readies a TUN that is still down: IPv6 on but without addresses and routers of its own making, a reverse-path
-    /// filter that does not judge by the routes of other interfaces, and packets from this machine's own addresses taken:
-    /// ICMP answers about its packets come from one. All of it vanishes with the TUN.
+    /// filter that does not judge by the routes of other interfaces, and packets from this machine's own addresses
+    /// taken: ICMP answers about its packets come from one. All of it vanishes with the TUN.
     ///
     /// # Errors
     /// A missing privilege.

@@ -61,8 +61,8 @@ pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new local TCP connection waits for the tunnel.
 pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
 
-/// Names of one shard that are being resolved at a time: each has a socket for either IP version, and three where no answer
-/// comes.
+/// Names of one shard that are being resolved at a time: each has a socket for either IP version, and three where no
+/// answer comes.
 pub const RESOLUTIONS_PER_SHARD: usize = 512;
 
 /// Questions that wait for the resolving thread to take them up.
@@ -145,8 +145,8 @@ pub const TUN_READ_BYTES_PER_TURN: usize = 256 << 10;
 /// programs hold, so that a program that sends too fast is held up instead of losing packets.
 pub const CLIENT_TUN_QUEUE_PACKETS: u32 = 4_096;
 
-/// Packets and super-packets that wait in a server's TUN device for a shard: what comes from other machines is held up by
-/// nothing but loss.
+/// Packets and super-packets that wait in a server's TUN device for a shard: what comes from other machines is held up
+/// by nothing but loss.
 pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 
 /// How often a TUN device's MTU is held against what the paths carry.

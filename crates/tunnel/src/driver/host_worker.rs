@@ -1,5 +1,5 @@
-//! A thread for what may block: files that are synced to the disk, and programs that are asked. Shards hand work over and never
-//! wait for it.
+//! A thread for what may block: files that are synced to the disk, and programs that are asked. Shards hand work over
+//! and never wait for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};

@@ -1,8 +1,9 @@
 //! Exception routes: packets to the server keep to the uplink, whatever routes the TUN has, where a strict reverse-path
 //! filter needs that.
 //!
-//! The host's thread makes them, because the first one starts the guardian and each waits for a lock between processes. A
-//! shard asks again until its route has been made, each time it needs one: the kernel forgets routes with their interface.
+//! The host's thread makes them, because the first one starts the guardian and each waits for a lock between
+//! processes. A shard asks again until its route has been made, each time it needs one: the kernel forgets routes with
+//! their interface.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{self, TryRecvError};

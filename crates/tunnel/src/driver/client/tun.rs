@@ -151,8 +151,8 @@ impl ClientHost {
         self.lock().plan.handle_lost(shard);
     }
 
-    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and what the
-    /// host's thread has to tell.
+    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and
+    /// what the host's thread has to tell.
     fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
         let mut state = self.lock();
         if state.plan.set_packet_max(shard, packet_max) && state.set_mtu() {

@@ -58,8 +58,8 @@ impl Shard<Client> {
         }
     }
 
-    /// Puts the outer socket where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
-    /// where nothing is heard on the new path soon, it is made anew.
+    /// Puts the outer socket where packets to the server leave at present. The connection migrates (RFC 9000 section
+    /// 9); where nothing is heard on the new path soon, it is made anew.
     pub(super) fn follow_uplink(&mut self, now: Instant) {
         let Some(host) = self.role.ip.clone() else { return };
         let client = &mut self.role;

@@ -1,7 +1,8 @@
 //! Names become addresses without a shard waiting: one thread asks the system's name servers for all shards.
 //!
-//! It reads `/etc/hosts` and `/etc/resolv.conf` as the C library does, and reads them again when they change. What only
-//! plug-ins of the C library know (`nsswitch.conf`: mDNS, LDAP) is not found. Answers are kept as long as their TTL allows.
+//! It reads `/etc/hosts` and `/etc/resolv.conf` as the C library does, and reads them again when they change. What
+//! only plug-ins of the C library know (`nsswitch.conf`: mDNS, LDAP) is not found. Answers are kept as long as their
+//! TTL allows.
 
 mod sources;
 #[cfg(test)]

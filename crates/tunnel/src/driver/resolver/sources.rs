@@ -1,7 +1,7 @@
 //! Where names are looked up: the system's files, read again when they change.
 //!
-//! A `/etc/resolv.conf` with a line that cannot be used still counts for its name servers. Where it names none, this machine
-//! is asked, as by the C library. Both are told, when a name is asked for.
+//! A `/etc/resolv.conf` with a line that cannot be used still counts for its name servers. Where it names none, this
+//! machine is asked, as by the C library. Both are told, when a name is asked for.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

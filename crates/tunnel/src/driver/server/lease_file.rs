@@ -1,5 +1,5 @@
-//! The file that keeps a server's leases over restarts: read at the start, written by the host's thread when leases have
-//! changed, and again where that failed.
+//! The file that keeps a server's leases over restarts: read at the start, written by the host's thread when leases
+//! have changed, and again where that failed.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

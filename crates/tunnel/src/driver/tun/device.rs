@@ -21,7 +21,8 @@ pub(in crate::driver) struct Device {
 }
 
 impl Device {
-    /// Makes it, with one queue of `queue_packets` for each of `shards`; what earlier processes left in the host's network is undone first.
+    /// Makes it, with one queue of `queue_packets` for each of `shards`; what earlier processes left in the host's
+    /// network is undone first.
     ///
     /// # Errors
     /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no

@@ -1,7 +1,8 @@
 //! IP packets between the engine and the TUN device, and what an IP session needs of the host around it.
 //!
-//! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes and
-//! MTU ([`super::client::tun::ClientHost`]), a server's its leases and the way to each client's shard ([`super::server::tun::ServerHost`]).
+//! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes
+//! and MTU ([`super::client::tun::ClientHost`]), a server's its leases and the way to each client's shard
+//! ([`super::server::tun::ServerHost`]).
 
 pub(super) mod device;
 pub(super) mod end;
