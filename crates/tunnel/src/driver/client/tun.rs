@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use host::{Network, ReversePathFilter, Route, Uplink, reverse_path_filter, set_link_dns};
+use host::{HostError, Network, ReversePathFilter, Uplink, reverse_path_filter, set_link_dns};
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
@@ -16,7 +16,7 @@ use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
-use crate::driver::tun::host_prefix;
+use crate::driver::tun::setup::{Layer3, TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
@@ -27,7 +27,14 @@ pub(in crate::driver) struct ClientHost(Arc<Mutex<Shared>>);
 struct Shared {
     name: String,
     index: u32,
+    /// Answers where packets leave.
     network: Network,
+    setup: TunSetup,
+    /// Addresses and routes are to be handed to the host's thread.
+    is_layer3_due: bool,
+    is_mtu_due: bool,
+    /// The device has had addresses and routes.
+    is_set_up: bool,
     exceptions: ExceptionRoutes,
     settings: ClientTun,
     plan: TunPlan,
@@ -40,7 +47,7 @@ struct Shared {
     routes_version: u64,
     /// The name servers were given to the worker, which sets them once.
     is_dns_handed_over: bool,
-    /// Sets the name servers, and makes exception routes.
+    /// Sets the device up, sets the name servers, and makes exception routes.
     worker: HostWorker,
 }
 
@@ -70,7 +77,11 @@ impl ClientHost {
         let state = Shared {
             name: device.name,
             index: device.index,
-            network: device.network,
+            network: Network::open().map_err(|error| failure(&error))?,
+            setup: TunSetup::new(device.network, device.index, 0),
+            is_layer3_due: false,
+            is_mtu_due: false,
+            is_set_up: false,
             exceptions: ExceptionRoutes::new(device.undo, shards),
             settings: settings.clone(),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
@@ -124,21 +135,19 @@ impl ClientHost {
     }
 
     /// A stripe got addresses and routes: the device follows. What to tell.
-    ///
-    /// # Errors
-    /// The host refuses the addresses.
     fn assigned(
         &self,
         now: Instant,
         shard: usize,
         assignment: &Assignment,
         packet_max: Option<usize>,
-    ) -> Result<Vec<Notice>, Failure> {
+    ) -> Vec<Notice> {
         let mut state = self.lock();
         state.plan.handle_assigned(now, shard, assignment, packet_max);
-        state.apply().map_err(|error| failure(&error))?;
+        state.is_layer3_due = true;
+        state.hand_over();
         let warnings = std::iter::from_fn(|| state.plan.poll_warning());
-        Ok(warnings.map(|text| Notice::Warning { text }).collect())
+        warnings.map(|text| Notice::Warning { text }).collect()
     }
 
     /// Whether a stripe may ask for a session.
@@ -153,25 +162,33 @@ impl ClientHost {
 
     /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and
     /// what the host's thread has to tell.
-    fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
+    ///
+    /// # Errors
+    /// The host refuses the addresses.
+    fn follow(
+        &self,
+        now: Instant,
+        shard: usize,
+        packet_max: Option<usize>,
+    ) -> Result<Option<Notice>, Failure> {
         let mut state = self.lock();
-        if state.plan.set_packet_max(shard, packet_max) && state.set_mtu() {
-            state.plan.mark_changed(now);
-        }
+        state.is_mtu_due |= state.plan.set_packet_max(shard, packet_max);
+        state.hand_over();
+        state.take_reports(now).map_err(|error| failure(&error))?;
         let told = state.worker.poll_notice();
         let told = told.or_else(|| {
             let text = state.plan.poll_warning()?;
             Some(Notice::Warning { text })
         });
-        if told.is_some() || !state.plan.take_settled(now) {
-            return told;
+        if told.is_some() || !state.is_set_up || !state.plan.take_settled(now) {
+            return Ok(told);
         }
         let notice = state.notice();
         if state.announced.as_ref() == Some(&notice) {
-            return None;
+            return Ok(None);
         }
         state.announced = Some(notice.clone());
-        Some(notice)
+        Ok(Some(notice))
     }
 }
 
@@ -200,30 +217,20 @@ impl Shared {
         }
     }
 
-    /// Gives the device what is new.
-    fn apply(&mut self) -> Result<(), host::HostError> {
-        self.set_mtu();
-        self.network.set_up(self.index, true)?;
-        let on_device: Vec<host::Prefix> = self.plan.addresses().iter().filter_map(host_prefix).collect();
-        self.network.replace_addresses(self.index, &on_device)?;
-        let wanted = self.plan.routes();
-        let gone = self.routes.iter().filter(|route| !wanted.contains(route));
-        for route in gone.filter_map(host_prefix) {
-            self.network.remove_route(&Route::on_link(route, self.index))?;
-        }
-        let mut routes = Vec::new();
-        for prefix in wanted {
-            let Some(route) = host_prefix(&prefix) else {
-                continue;
-            };
-            match self.network.add_route(&Route::on_link(route, self.index)) {
-                Ok(()) => routes.push(prefix),
-                Err(error) => self.plan.warn(error.to_string()),
+    /// Hands to the host's thread what is due; where it takes no more jobs, the next call does.
+    fn hand_over(&mut self) {
+        let mtu = self.plan.mtu();
+        self.is_mtu_due &= mtu.is_some();
+        if self.is_layer3_due || self.is_mtu_due {
+            let layer3 = self.is_layer3_due.then(|| Layer3 {
+                addresses: self.plan.addresses().to_vec(),
+                routes: self.plan.routes(),
+            });
+            if self.setup.apply(Wanted { mtu, layer3 }, &self.worker) {
+                (self.is_layer3_due, self.is_mtu_due) = (false, false);
             }
         }
-        self.routes_version += u64::from(self.routes != routes);
-        self.routes = routes;
-        if !self.settings.dns.is_empty() && !self.is_dns_handed_over {
+        if self.is_set_up && !self.settings.dns.is_empty() && !self.is_dns_handed_over {
             let (name, servers) = (self.name.clone(), self.settings.dns.clone());
             let all_names = self.settings.default_route;
             self.is_dns_handed_over = self.worker.run(move || {
@@ -233,19 +240,24 @@ impl Shared {
                 })
             });
         }
-        Ok(())
     }
 
-    /// Brings the device's MTU to what every stripe carries. Whether it changed.
-    fn set_mtu(&mut self) -> bool {
-        let Some(mtu) = self.plan.mtu().filter(|mtu| *mtu != self.mtu) else {
-            return false;
-        };
-        if self.network.set_mtu(self.index, mtu).is_err() {
-            return false;
+    /// Takes up what the host's thread has done with the device.
+    fn take_reports(&mut self, now: Instant) -> Result<(), HostError> {
+        while let Some(present) = self.setup.poll() {
+            let present = present?;
+            self.is_set_up = present.is_set_up;
+            if present.mtu != self.mtu || present.routes != self.routes {
+                self.plan.mark_changed(now);
+            }
+            self.routes_version += u64::from(present.routes != self.routes);
+            self.mtu = present.mtu;
+            self.routes = present.routes;
+            for text in present.warnings {
+                self.plan.warn(text);
+            }
         }
-        self.mtu = mtu;
-        true
+        Ok(())
     }
 
     fn notice(&self) -> Notice {
@@ -263,16 +275,12 @@ impl Shard<Client> {
     pub(in crate::driver) fn assigned(&mut self, now: Instant, assignment: Assignment) {
         let Some(host) = self.role.ip.clone() else { return };
         let packet_max = self.engine.packet_max_at_most();
-        match host.assigned(now, self.neighbours.own(), &assignment, packet_max) {
-            Ok(notices) => notices.into_iter().for_each(|notice| self.io.notify(notice)),
-            Err(error) => {
-                self.failure.get_or_insert(error);
-                return;
-            }
-        }
+        let notices = host.assigned(now, self.neighbours.own(), &assignment, packet_max);
+        notices.into_iter().for_each(|notice| self.io.notify(notice));
         self.watch_tun(!assignment.addresses.is_empty());
         // A route of the tunnel may lead to the server itself.
         self.follow_uplink(now);
+        self.role.look_at_host_soon(now);
     }
 
     /// The session is over. Where the connection has not ended with it, it is asked for again.
@@ -324,8 +332,11 @@ impl Shard<Client> {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();
-        if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
-            self.io.notify(notice);
+        match host.follow(now, self.neighbours.own(), packet_max) {
+            Ok(notice) => notice.into_iter().for_each(|notice| self.io.notify(notice)),
+            Err(error) => {
+                self.failure.get_or_insert(error);
+            }
         }
     }
 }

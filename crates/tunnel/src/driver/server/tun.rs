@@ -19,6 +19,7 @@ use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
+use crate::driver::tun::setup::{TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
@@ -32,9 +33,10 @@ pub(in crate::driver) struct ServerHost {
 }
 
 struct Shared {
+    /// Writes the leases, sets the MTU. It ends before the host's changes are undone.
+    worker: HostWorker,
     name: String,
-    index: u32,
-    network: Network,
+    setup: TunSetup,
     /// They work as long as they are here.
     _undo: Undo,
     _nat: Option<Nat>,
@@ -43,9 +45,9 @@ struct Shared {
     lease_file: LeaseFile,
     /// By shard: the longest packet that one of its sessions takes.
     packet_max: Vec<Option<usize>>,
+    /// The MTU that the device has.
     mtu: u32,
-    /// Writes the leases.
-    worker: HostWorker,
+    is_mtu_due: bool,
 }
 
 impl ServerHost {
@@ -91,9 +93,10 @@ impl ServerHost {
             mtu: None,
         });
         let state = Shared {
+            worker: HostWorker::start()
+                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
             name,
-            index,
-            network,
+            setup: TunSetup::new(network, index, limits::IPV6_MTU_MIN),
             _undo: undo,
             _nat: nat,
             leases,
@@ -101,8 +104,7 @@ impl ServerHost {
             lease_file: LeaseFile::new(&config.leases_file, now),
             packet_max: vec![None; shards],
             mtu: limits::IPV6_MTU_MIN,
-            worker: HostWorker::start()
-                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
+            is_mtu_due: false,
         };
         let host = Self {
             shared: Arc::new(Mutex::new(state)),
@@ -162,16 +164,19 @@ impl ServerHost {
     /// A shard's longest packet: the device's MTU is the longest of all.
     fn follow_mtu(&self, shard: usize, packet_max: Option<usize>) {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.packet_max[shard], packet_max) == packet_max {
-            return;
+        state.is_mtu_due |= std::mem::replace(&mut state.packet_max[shard], packet_max) != packet_max;
+        let best = state.packet_max.iter().flatten().max().copied();
+        if let Some(best) = best.filter(|_| state.is_mtu_due) {
+            let mtu = u32::try_from(best).unwrap_or(u32::MAX).max(limits::IPV6_MTU_MIN);
+            let wanted = Wanted {
+                mtu: Some(mtu),
+                layer3: None,
+            };
+            // Where the worker takes no more jobs, the next turn gives it this one.
+            state.is_mtu_due = !state.setup.apply(wanted, &state.worker);
         }
-        let Some(best) = state.packet_max.iter().flatten().max() else {
-            return;
-        };
-        let mtu = u32::try_from(*best).unwrap_or(u32::MAX).max(limits::IPV6_MTU_MIN);
-        let index = state.index;
-        if mtu != state.mtu && state.network.set_mtu(index, mtu).is_ok() {
-            state.mtu = mtu;
+        while let Some(Ok(present)) = state.setup.poll() {
+            state.mtu = present.mtu;
         }
     }
 }
