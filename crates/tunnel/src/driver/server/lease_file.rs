@@ -68,9 +68,11 @@ impl LeaseFile {
     pub(super) fn save_at_end(&mut self, leases: &mut Leases, worker: &mut HostWorker) -> Vec<Notice> {
         worker.finish();
         let mut notices: Vec<_> = std::iter::from_fn(|| worker.poll_notice()).collect();
-        let is_behind = self.target.take_failed() || std::mem::take(&mut self.is_behind);
-        if leases.take_changed() || is_behind {
+        let is_behind = self.target.take_failed() | std::mem::take(&mut self.is_behind);
+        if leases.take_changed() | is_behind {
             let failed = self.target.write(&leases.stored());
+            // Nobody tries again.
+            self.target.take_failed();
             notices.extend(failed.map(|text| Notice::Warning { text }));
         }
         notices
@@ -243,6 +245,11 @@ mod tests {
             let told = file.save_at_end(&mut leases, &mut worker);
             assert_eq!(told.is_empty(), is_mended, "{told:?}");
             assert_eq!(path.exists(), is_mended);
+            assert_eq!(
+                file.save_at_end(&mut leases, &mut worker),
+                [],
+                "the next shard's end"
+            );
         }
     }
 
