@@ -173,8 +173,8 @@ impl ClientHost {
     ) -> Result<Option<Notice>, Failure> {
         let mut state = self.lock();
         state.is_mtu_due |= state.plan.set_packet_max(shard, packet_max);
-        state.hand_over();
         state.take_reports(now).map_err(|error| failure(&error))?;
+        state.hand_over();
         let told = state.worker.poll_notice();
         let told = told.or_else(|| {
             let text = state.plan.poll_warning()?;
