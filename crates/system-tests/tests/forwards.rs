@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::{Service, connect};
 use system_tests::source::{Source, pattern};
@@ -74,6 +76,45 @@ fn udp_and_tcp_share_a_port_number() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"over tcp");
+    scene.check();
+}
+
+/// The lowest number that no descriptor of the process has: with this limit it gets no other.
+fn lowest_free_descriptor(process: u32) -> u64 {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let used: Vec<u64> = entries
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+        .collect();
+    (0..).find(|number| !used.contains(number)).unwrap()
+}
+
+#[test]
+fn a_client_out_of_descriptors_rests_and_accepts_when_there_are_some_again() {
+    require_root!();
+    let _load = load();
+    let mut scene = Scene::new(&both!("7000"));
+    let _target = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let process = scene.client.process();
+    let id = Pid::from_raw(process.id().cast_signed());
+    let scarce = Rlimit {
+        current: Some(lowest_free_descriptor(process.id())),
+        ..getrlimit(Resource::Nofile)
+    };
+    let usual = prlimit(id, Resource::Nofile, scarce).unwrap();
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    process
+        .wait_for_line("cannot be accepted", PROGRAM_LIMIT)
+        .unwrap();
+    // A thread that polls all the time takes far more of these two seconds, even on a busy machine.
+    let before = process.usage().cpu_seconds;
+    std::thread::sleep(Duration::from_secs(2));
+    let used = process.usage().cpu_seconds - before;
+    assert!(used < 0.3, "{used} s");
+    prlimit(id, Resource::Nofile, usual).unwrap();
+    stream.write_all(b"late").unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"late");
     scene.check();
 }
 

@@ -1,6 +1,7 @@
 //! Either end dies and comes back: the other one lives on, and traffic flows again without anybody's help.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use system_tests::conservation::assert_conserved;
@@ -9,6 +10,7 @@ use system_tests::require_root;
 use system_tests::service::{Service, connect};
 use system_tests::source::Source;
 use testbed::process::Signal;
+use testbed::wait::wait_until;
 
 use crate::scene::{Scene, both, load};
 
@@ -102,7 +104,7 @@ fn a_tcp_connection_ends_clearly_when_its_server_dies() {
     state.source.ask(b"back", PROGRAM_LIMIT);
     // A reset, not an orderly end: nobody may take what has come for all there was.
     let error = stream.read_exact(&mut answer).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     state.tcp_works();
 }
 
@@ -121,7 +123,7 @@ fn a_new_tcp_connection_fails_clearly_while_the_server_is_away() {
         .unwrap();
     let mut stream = connect(&state.scene.pair.client, "127.0.0.1:7000");
     let error = stream.read_exact(&mut [0; 5]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let warning = "a local TCP connection was closed: the tunnel is down";
     state
         .scene
@@ -163,6 +165,14 @@ fn a_drained_end_lets_a_transfer_finish_and_ends_with_zero() {
         };
         process.signal(Signal::TERM);
         process.wait_for_starts("stopping", 1, PROGRAM_LIMIT).unwrap();
+        if !is_server {
+            // Who comes now is refused at once, and does not wait for somebody who will never answer.
+            let client = &scene.pair.client;
+            wait_until("the end of the listener", PROGRAM_LIMIT, || {
+                let late = client.inside(|| TcpStream::connect("127.0.0.1:7000"));
+                late.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+            });
+        }
         echo(b"after");
         assert!(process.try_status().is_none(), "it waits for the transfer");
         drop(stream);

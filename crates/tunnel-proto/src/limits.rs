@@ -52,6 +52,9 @@ pub const WAITING_TIME_MAX: Duration = Duration::from_secs(2);
 /// Datagrams of one peer that overtook their request or wait for its target, in bytes. It holds before the token, too.
 pub const EARLY_BYTES_MAX: usize = 64 << 10;
 
+/// Bookkeeping of one datagram that waits so, besides its payload, in bytes: empty ones are bounded, too.
+pub const HELD_ENTRY_BYTES: usize = 64;
+
 /// How long a datagram waits for a request that it overtook, at least; a smoothed round trip where that is longer.
 pub const EARLY_TIME_MIN: Duration = Duration::from_millis(100);
 

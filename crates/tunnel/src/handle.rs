@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use packet_io::Waker;
 use tunnel_proto::Prefix;
 
+use crate::limits;
 use crate::snapshot::Snapshot;
 
 /// What the shards tell the program, in the order in which it happened.
@@ -116,9 +117,6 @@ pub struct Controller {
     shards: Arc<[Line]>,
 }
 
-/// How long an answer to [`Controller::snapshot`] is waited for.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-
 impl Controller {
     pub(crate) fn new(shards: Vec<Line>) -> Self {
         Self {
@@ -126,10 +124,11 @@ impl Controller {
         }
     }
 
-    /// Asks for all counters; `None` where all shards have ended or one does not answer within five seconds.
+    /// Asks for all counters; `None` where all shards have ended or one does not answer within
+    /// [`limits::ANSWER_TIME_MAX`].
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        let deadline = Instant::now() + ANSWER_LIMIT;
+        let deadline = Instant::now() + limits::ANSWER_TIME_MAX;
         let ask = |line: &Line| {
             let (sender, receiver) = mpsc::sync_channel(1);
             line.send(Command::Snapshot(sender)).then_some(receiver)

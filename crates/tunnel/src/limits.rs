@@ -61,14 +61,29 @@ pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new local TCP connection waits for the tunnel.
 pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
 
-/// Names of one shard that are being resolved at a time.
-pub const RESOLUTIONS_PER_SHARD: usize = 1_024;
+/// Names of one shard that are being resolved at a time: each has a socket for either IP version, and three where no
+/// answer comes.
+pub const RESOLUTIONS_PER_SHARD: usize = 512;
 
 /// Questions that wait for the resolving thread to take them up.
 pub const RESOLUTIONS_MAX: usize = 4_096;
 
-/// How long a name may take.
-pub const RESOLUTION_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long a name may take, all tries included: less than a connection, so that its limit is never the one that ends
+/// a resolution.
+pub const RESOLUTION_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// How long one name server may take to answer before the next try, which takes another one where there are several.
+/// `timeout` in `/etc/resolv.conf` can make it shorter.
+pub const RESOLUTION_TRY_TIME: Duration = Duration::from_secs(2);
+
+/// Tries after the first one: they fill the time that a name may take.
+pub const RESOLUTION_RETRIES: u32 = 3;
+
+/// How long a request waits for its name's addresses: the resolver has answered by then.
+pub const RESOLUTION_WAIT: Duration = Duration::from_secs(9);
+
+/// Where name servers listen (RFC 1035 section 4.2).
+pub const NAME_SERVER_PORT: u16 = 53;
 
 /// Answers that are kept, each for its TTL.
 pub const NAMES_CACHED_MAX: u64 = 4_096;
@@ -82,14 +97,34 @@ pub const NAME_SOURCES_INTERVAL: Duration = Duration::from_secs(1);
 /// Addresses of one name that are tried.
 pub const ADDRESSES_PER_NAME: usize = 8;
 
-/// Jobs that wait for the host's thread: leases to write, name servers to set.
+/// Jobs that wait for the host's thread: leases to write; addresses, routes, MTU and name servers to set.
 pub const HOST_JOBS_MAX: usize = 8;
+
+/// One lease in the file that keeps them, in bytes: its JSON takes at most 116.
+pub const LEASE_BYTES: usize = 160;
+
+/// Bytes of the longest file of leases that is read.
+pub const LEASES_FILE_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * LEASE_BYTES;
+
+/// Between two looks at whether the host's thread has made a route that a connection waits for.
+pub const HOST_LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How often leases that changed are written at most.
+pub const LEASES_WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When leases that could not be written are tried again: a full disk is seldom cleared in less.
+pub const LEASES_RETRY: Duration = Duration::from_secs(10);
 
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;
 
 const _: () = assert!(tunnel_proto::limits::STREAM_READ_BYTES <= TCP_WRITE_BYTES);
 const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
+const _: () = assert!(
+    RESOLUTION_TRY_TIME.as_millis() * (RESOLUTION_RETRIES as u128 + 1) <= RESOLUTION_TIME_MAX.as_millis()
+);
+const _: () = assert!(RESOLUTION_TIME_MAX.as_millis() < RESOLUTION_WAIT.as_millis());
+const _: () = assert!(RESOLUTION_WAIT.as_millis() < TCP_CONNECT_TIMEOUT.as_millis());
 
 /// How long a server's own addresses are remembered for the target rules.
 pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
@@ -110,9 +145,24 @@ pub const TUN_READ_BYTES_PER_TURN: usize = 256 << 10;
 /// programs hold, so that a program that sends too fast is held up instead of losing packets.
 pub const CLIENT_TUN_QUEUE_PACKETS: u32 = 4_096;
 
-/// Packets and super-packets that wait in a server's TUN device for a shard: what comes from other machines is held up by
-/// nothing but loss.
+/// Packets and super-packets that wait in a server's TUN device for a shard: what comes from other machines is held up
+/// by nothing but loss.
 pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
+
+/// How often a TUN device's MTU is held against what the paths carry.
+pub const MTU_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How often a client looks at slow things: path MTU, connections that wait for the tunnel, listeners that were paused.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// Connections taken from one listener in one turn.
+pub const ACCEPTS_PER_TURN: usize = 64;
+
+/// How long the program waits for a shard's counters.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The MTU of an interface whose MTU the kernel does not say, in bytes: Ethernet's.
+pub const ETHERNET_MTU: u32 = 1_500;
 
 /// How long a client waits before it asks again for an IP session that was refused for the time being, or ended by the
 /// server.

@@ -16,7 +16,7 @@ use crate::limits;
 /// What the driver has to do next for the connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectAction {
-    /// Resolve a name, and tell [`Reconnection::handle_resolved`], or [`Reconnection::handle_not_asked`].
+    /// Resolve a name, and tell [`Reconnection::handle_resolved`] whatever comes of it.
     Resolve {
         /// Goes back with the answer.
         resolution: u64,
@@ -190,11 +190,6 @@ impl Reconnection {
         self.try_next_address(now);
     }
 
-    /// The resolver took no question.
-    pub fn handle_not_asked(&mut self, now: Instant) {
-        self.try_next_address(now);
-    }
-
     /// An attempt could not begin.
     pub fn handle_attempt_failed(&mut self, now: Instant, reason: String) {
         self.last_reason = reason;
@@ -354,7 +349,7 @@ mod tests {
             reconnection.poll_action(),
             Some(ConnectAction::Resolve { host, .. }) if host == "b.test"
         ));
-        reconnection.handle_not_asked(now);
+        reconnection.handle_resolved(now, 2, &[]);
         assert!(connects_to(&mut reconnection, "192.0.2.9"));
     }
 

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::limits::HELD_ENTRY_BYTES;
+
 #[derive(Debug)]
 struct Waiting<K> {
     key: K,
@@ -19,9 +21,6 @@ pub(crate) struct HoldQueue<K> {
     bytes_max: usize,
 }
 
-/// Bookkeeping of one entry besides its payload, in bytes, so that empty datagrams are bounded, too.
-const ENTRY_BYTES: usize = 64;
-
 impl<K: Copy + PartialEq> HoldQueue<K> {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
@@ -35,10 +34,10 @@ impl<K: Copy + PartialEq> HoldQueue<K> {
         self.entries.len()
     }
 
-    /// Lets a datagram wait. Whether there was queue.
+    /// Lets a datagram wait. Whether there was room.
     #[must_use]
     pub(crate) fn push(&mut self, key: K, payload: &[u8], now: Instant) -> bool {
-        let bytes = payload.len() + ENTRY_BYTES;
+        let bytes = payload.len() + HELD_ENTRY_BYTES;
         if self.bytes + bytes > self.bytes_max {
             return false;
         }
@@ -58,7 +57,7 @@ impl<K: Copy + PartialEq> HoldQueue<K> {
             if entry.key != key {
                 return true;
             }
-            self.bytes -= entry.payload.len() + ENTRY_BYTES;
+            self.bytes -= entry.payload.len() + HELD_ENTRY_BYTES;
             taken.push(std::mem::take(&mut entry.payload));
             false
         });
@@ -71,7 +70,7 @@ impl<K: Copy + PartialEq> HoldQueue<K> {
         self.entries.retain(|entry| {
             let stays = now.duration_since(entry.since) <= limit(entry.key);
             if !stays {
-                self.bytes -= entry.payload.len() + ENTRY_BYTES;
+                self.bytes -= entry.payload.len() + HELD_ENTRY_BYTES;
             }
             stays
         });
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_comes_out_in_order_by_key() {
-        let mut queue = HoldQueue::new(3 * (10 + ENTRY_BYTES));
+        let mut queue = HoldQueue::new(3 * (10 + HELD_ENTRY_BYTES));
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
         assert!(queue.push(1, &[1; 10], now));
@@ -99,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_waited_too_long_is_forgotten_and_its_room_is_free_again() {
-        let mut queue = HoldQueue::new(10 + ENTRY_BYTES);
+        let mut queue = HoldQueue::new(10 + HELD_ENTRY_BYTES);
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
         assert!(queue.push(1, &[1; 10], now));

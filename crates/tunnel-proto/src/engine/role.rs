@@ -1,4 +1,4 @@
-//! Where the two ends of a tunnel differ: the events and packets that a client and a server treat each in its own writer.
+//! Where the two ends of a tunnel differ: the events and packets that a client and a server treat each in its own way.
 //!
 //! Everything else of the engine is the same at both ends and knows of the role only what stands here.
 

@@ -1,8 +1,9 @@
 //! When the thread yields its core between two bursts to inner sockets.
 //!
-//! A receiver that shares the core drains its buffer meanwhile, in less than [`limits::YIELD_SHORT`]. If a yield takes longer,
-//! another thread computes without pause. The kernel (Linux 6.18) charges each yield as a whole scheduling slice, so a yield after every
-//! burst left a shard 5 % of a core. A long yield is therefore followed by a time without any.
+//! A receiver that shares the core drains its buffer meanwhile, in less than [`limits::YIELD_SHORT`]. If a yield takes
+//! longer, another thread computes without pause. The kernel (Linux 6.18) charges each yield as a whole scheduling
+//! slice, so a yield after every burst left a shard 3 % of a core. A long yield is therefore followed by a time
+//! without any.
 
 use std::time::{Duration, Instant};
 

@@ -95,7 +95,7 @@ fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
     } else {
         HEADERS_V6
     };
-    let mtu = route_mtu(remote).unwrap_or(1_500);
+    let mtu = route_mtu(remote).unwrap_or(limits::ETHERNET_MTU);
     mtu.saturating_sub(headers).min(packet::UDP_PAYLOAD_MAX as u32) as u16
 }
 

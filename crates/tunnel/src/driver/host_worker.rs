@@ -1,7 +1,8 @@
-//! A thread for what may block: files that are synced to the disk, and programs that are asked. Shards hand work over and never
-//! wait for it.
+//! A thread for what may block: files that are synced to the disk, and programs that are asked. Shards hand work over
+//! and never wait for it.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use crate::handle::Notice;
@@ -13,9 +14,11 @@ type Job = Box<dyn FnOnce() -> Option<Notice> + Send>;
 /// The thread. Dropping this waits until all work is done.
 #[derive(Debug)]
 pub(super) struct HostWorker {
-    /// Always there, until this is dropped.
+    /// None once it is finished.
     jobs: Option<mpsc::SyncSender<Job>>,
     notices: mpsc::Receiver<Notice>,
+    /// Jobs that wait are not done any more.
+    is_cancelled: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -25,8 +28,13 @@ impl HostWorker {
     pub(super) fn start() -> std::io::Result<Self> {
         let (jobs, handed_over) = mpsc::sync_channel::<Job>(limits::HOST_JOBS_MAX);
         let (notice, notices) = mpsc::channel();
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let ends_early = Arc::clone(&is_cancelled);
         let thread = thread::Builder::new().name("host".to_owned()).spawn(move || {
             while let Ok(job) = handed_over.recv() {
+                if ends_early.load(Ordering::Relaxed) {
+                    continue;
+                }
                 if let Some(text) = job() {
                     // A receiver that has gone wants to know nothing.
                     let _ = notice.send(text);
@@ -36,11 +44,13 @@ impl HostWorker {
         Ok(Self {
             jobs: Some(jobs),
             notices,
+            is_cancelled,
             thread: Some(thread),
         })
     }
 
-    /// Hands a job over; false, and the job is not done, where [`limits::HOST_JOBS_MAX`] wait already.
+    /// Hands a job over; false, and the job is not done, where [`limits::HOST_JOBS_MAX`] wait already, and after
+    /// [`Self::finish`].
     pub(super) fn run(&self, job: impl FnOnce() -> Option<Notice> + Send + 'static) -> bool {
         self.jobs
             .as_ref()
@@ -51,10 +61,15 @@ impl HostWorker {
     pub(super) fn poll_notice(&self) -> Option<Notice> {
         self.notices.try_recv().ok()
     }
-}
 
-impl Drop for HostWorker {
-    fn drop(&mut self) {
+    /// As [`Self::finish`], but of the jobs that were taken only the present one is done.
+    pub(super) fn cancel(&mut self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        self.finish();
+    }
+
+    /// Takes no more jobs, and waits until those that were taken are done and the thread has ended.
+    pub(super) fn finish(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
             // A job that panicked has said so.
@@ -63,17 +78,22 @@ impl Drop for HostWorker {
     }
 }
 
+impl Drop for HostWorker {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn work_that_blocks_holds_up_nobody_and_is_done_before_the_end() {
-        let worker = HostWorker::start().unwrap();
+        let mut worker = HostWorker::start().unwrap();
         let (release, blocked) = mpsc::channel::<()>();
         let (begun, began) = mpsc::channel();
         assert!(worker.run(move || {
@@ -94,8 +114,42 @@ mod tests {
         assert!(!worker.run(|| None));
         assert_eq!(done.load(Ordering::SeqCst), 0);
         release.send(()).unwrap();
-        drop(worker);
+        worker.finish();
         assert_eq!(done.load(Ordering::SeqCst), limits::HOST_JOBS_MAX);
+        // That was the end of it.
+        assert!(!worker.run(|| None));
+        worker.finish();
+    }
+
+    #[test]
+    fn a_worker_that_is_cancelled_ends_with_its_present_job() {
+        let mut worker = HostWorker::start().unwrap();
+        let (release, blocked) = mpsc::channel::<()>();
+        let (begun, began) = mpsc::channel();
+        let done = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&done);
+        assert!(worker.run(move || {
+            begun.send(()).unwrap();
+            // The release comes when it is cancelled.
+            let _ = blocked.recv();
+            count.fetch_add(1, Ordering::SeqCst);
+            None
+        }));
+        let count = Arc::clone(&done);
+        assert!(worker.run(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            None
+        }));
+        began.recv_timeout(Duration::from_secs(60)).unwrap();
+        let is_cancelled = Arc::clone(&worker.is_cancelled);
+        thread::spawn(move || {
+            while !is_cancelled.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            drop(release);
+        });
+        worker.cancel();
+        assert_eq!(done.load(Ordering::SeqCst), 1);
     }
 
     #[test]

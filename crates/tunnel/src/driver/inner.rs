@@ -109,7 +109,7 @@ impl<R: Role> Shard<R> {
     }
 }
 
-/// Budget for one batch of an inner socket.
+/// Buffers for one batch of an inner socket.
 pub(super) fn inner_batch() -> ReceiveBatch {
     ReceiveBatch::new(limits::INNER_RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX)
 }

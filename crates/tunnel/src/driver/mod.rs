@@ -198,7 +198,7 @@ impl<R: Role> Shard<R> {
             }
         }
         while let Some(answer) = self.io.resolver.poll() {
-            R::resolved(self, now, &answer);
+            R::resolved(self, now, answer);
         }
     }
 

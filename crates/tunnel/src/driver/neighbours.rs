@@ -102,8 +102,8 @@ impl<M: Cost> Neighbours<M> {
         self.own
     }
 
-    /// Gives what only this role knows to a shard, which [`Neighbours::wake_others`] wakes. Whether there was room; else it
-    /// is gone.
+    /// Gives what only this role knows to a shard, which [`Neighbours::wake_others`] wakes. Whether there was room;
+    /// else it is gone.
     pub(super) fn hand_over(&mut self, shard: usize, message: M) -> bool {
         self.give(shard, Message::Role(message))
     }
@@ -130,8 +130,8 @@ impl<M: Cost> Neighbours<M> {
         false
     }
 
-    /// This shard has nothing left to do before its end. Whether all have, so that they end together: users of UDP on an
-    /// idle shard keep their sessions as long as transfers on another one go on.
+    /// This shard has nothing left to do before its end. Whether all have, so that they end together: users of UDP on
+    /// an idle shard keep their sessions as long as transfers on another one go on.
     pub(super) fn all_may_end(&mut self) -> bool {
         let own = 1 << self.own;
         let before = self.busy.fetch_and(!own, Ordering::Relaxed);

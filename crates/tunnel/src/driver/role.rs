@@ -40,7 +40,7 @@ pub(super) trait Role: Sized + Send + 'static {
     fn carry_out(shard: &mut Shard<Self>, now: Instant, action: Self::Action);
 
     /// A name was resolved.
-    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: &Answer);
+    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: Answer);
 
     /// Another shard handed something over.
     fn handed_over(shard: &mut Shard<Self>, now: Instant, message: Self::Message);

@@ -9,9 +9,7 @@ use packet::vnet::VNET_HEADER_BYTES;
 
 use super::Client;
 use crate::config::Oversize;
-use crate::drops::DropReason;
 use crate::engine::ip::control::push_capsule;
-use crate::engine::ip::is_confined;
 use crate::engine::ip::session::IpSession;
 use crate::engine::life::{Ask, Life};
 use crate::engine::request::{Kind, Request, RequestId};
@@ -101,7 +99,7 @@ impl Engine<Client> {
         self.pump(id);
     }
 
-    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the writer.
+    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
     ///
     /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`.
     pub fn send_packet(
@@ -117,12 +115,7 @@ impl Engine<Client> {
         if let Some(id) = self.state.role.ip_session {
             return self.send_packet_of(now, id, &parsed, packet, deliver);
         }
-        let reason = if is_confined(parsed.view.destination) {
-            DropReason::PolicyDenied
-        } else {
-            DropReason::NoTunnel
-        };
-        self.state.drop_super_packet(&parsed.header, packet, reason);
+        self.state.drop_without_session(&parsed, packet);
     }
 }
 

@@ -18,9 +18,6 @@ use crate::engine::role::Side;
 use crate::engine::{Action, ClientAction, Deliver, Engine, masque_code, payload_unsplit};
 use crate::limits;
 
-/// Context that a client offers for split payloads: clients take even numbers (RFC 9298 section 4).
-const SPLIT_CONTEXT: u64 = 2;
-
 /// The token check asks for a target that every server refuses after it has looked at the token: the answer is 401
 /// for a wrong one, and anything else for a good one.
 const PROBE_HOST: &str = "0.0.0.0";
@@ -96,7 +93,7 @@ impl Engine<Client> {
 
     fn offers(&self) -> Offers {
         Offers {
-            split: (self.state.config.oversize == Oversize::Split).then_some(SPLIT_CONTEXT),
+            split: (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID),
             repair: self.state.repair_offer(),
         }
     }

@@ -92,6 +92,16 @@ impl<R: Role> State<R> {
         self.ledger.ingress.drop(reason, count as u64);
     }
 
+    /// Counts a packet of the TUN for which there is no session: one that is never carried, or one without a tunnel.
+    pub(in crate::engine) fn drop_without_session(&mut self, parsed: &ParsedPacket, packet: &[u8]) {
+        let reason = if is_confined(parsed.view.destination) {
+            DropReason::PolicyDenied
+        } else {
+            DropReason::NoTunnel
+        };
+        self.drop_super_packet(&parsed.header, packet, reason);
+    }
+
     /// Makes an ICMP answer to a packet of the TUN and gives it to the TUN, where the rate allows it.
     pub(in crate::engine) fn answer(
         &mut self,

@@ -207,7 +207,7 @@ impl Engine<Server> {
         self.pump(id);
     }
 
-    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the writer.
+    /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
     ///
     /// What cannot be sent is dropped and counted; its sender may get an ICMP answer through `deliver`. Without a
     /// session for the destination it comes back untouched and uncounted.
@@ -235,12 +235,7 @@ impl Engine<Server> {
                 flow: parsed.flow,
             });
         }
-        let reason = if is_confined(destination) {
-            DropReason::PolicyDenied
-        } else {
-            DropReason::NoTunnel
-        };
-        self.state.drop_super_packet(&parsed.header, packet, reason);
+        self.state.drop_without_session(&parsed, packet);
         None
     }
 

@@ -8,15 +8,12 @@ use packet_io::Interest;
 use quic::{CloseReason, ConnectError};
 use tunnel_proto::{ConnectAction, Deliver, End, RequestId, ServerShard, Welcome};
 
+use super::uplink::UplinkBinding;
 use super::{Client, ClientMessage, ClientSource};
 use crate::driver::resolver::Answer;
-use crate::driver::tun::MTU_INTERVAL;
 use crate::driver::{Inner, Shard};
 use crate::handle::{Failure, Notice};
 use crate::limits;
-
-/// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
-const TICK: Duration = Duration::from_millis(500);
 
 /// Why an address cannot be tried.
 #[derive(Debug, thiserror::Error)]
@@ -34,18 +31,19 @@ impl Shard<Client> {
         self.role.reconnection.handle_timeout(now);
         self.carry_out_connect_actions(now);
         if self.role.ip.is_some() && self.role.next_ip_turn <= now {
-            self.role.next_ip_turn = now + MTU_INTERVAL;
+            self.role.next_ip_turn = now + limits::MTU_INTERVAL;
             self.client_ip_turn(now);
         }
         if self.role.next_tick <= now {
-            self.role.next_tick = now + TICK;
+            self.role.next_tick = now + limits::TICK;
             self.tick(now);
         }
     }
 
     pub(in crate::driver) fn server_resolved(&mut self, now: Instant, answer: &Answer) {
         let reconnection = &mut self.role.reconnection;
-        reconnection.handle_resolved(now, answer.purpose, &answer.addresses);
+        let addresses = answer.found.as_deref().unwrap_or_default();
+        reconnection.handle_resolved(now, answer.purpose, addresses);
         self.carry_out_connect_actions(now);
     }
 
@@ -57,18 +55,13 @@ impl Shard<Client> {
                     resolution,
                     host,
                     port,
-                } => {
-                    if !self.io.resolver.ask(resolution, &host, port) {
-                        self.role.reconnection.handle_not_asked(now);
-                    }
-                }
-                ConnectAction::Connect { address, server_name } => {
-                    if let Err(error) = self.begin_attempt(now, address, &server_name) {
-                        let reason = error.to_string();
-                        self.role.reconnection.handle_attempt_failed(now, reason);
-                    }
-                }
-                ConnectAction::Disconnect => self.engine.disconnect(now),
+                } => self.io.resolver.ask(resolution, &host, port),
+                ConnectAction::Connect { address, server_name } => self.attempt(now, address, server_name),
+                ConnectAction::Disconnect => match self.role.waiting_attempt.take() {
+                    // There is nothing to disconnect.
+                    Some(_) => self.role.reconnection.handle_lost(now, None),
+                    None => self.engine.disconnect(now),
+                },
                 ConnectAction::Unreachable { reason } => {
                     let news = self.role.stripes.lock().unreachable(reason);
                     news.into_iter().for_each(|news| self.io.notify(news.into()));
@@ -77,17 +70,37 @@ impl Shard<Client> {
         }
     }
 
+    /// Begins an attempt, or lets it wait for the exception route that it needs.
+    fn attempt(&mut self, now: Instant, address: SocketAddr, server_name: String) {
+        let client = &mut self.role;
+        let host = client.ip.as_ref();
+        let way = host.and_then(|host| host.way_to(client.index, address.ip()));
+        if way.as_ref().is_some_and(|way| !way.is_ready) {
+            client.waiting_attempt = Some((address, server_name));
+            return client.look_at_host_soon(now);
+        }
+        let binding = way.map(|way| way.binding);
+        if let Err(error) = self.begin_attempt(now, address, &server_name, binding) {
+            let reason = error.to_string();
+            self.role.reconnection.handle_attempt_failed(now, reason);
+        }
+    }
+
+    /// Begins the attempt that waits for its exception route, where that is there.
+    pub(super) fn resume_attempt(&mut self, now: Instant) {
+        if let Some((address, server_name)) = self.role.waiting_attempt.take() {
+            self.attempt(now, address, server_name);
+            self.carry_out_connect_actions(now);
+        }
+    }
+
     fn begin_attempt(
         &mut self,
         now: Instant,
         address: SocketAddr,
         server_name: &str,
+        binding: Option<UplinkBinding>,
     ) -> Result<(), AttemptError> {
-        let binding = self
-            .role
-            .ip
-            .as_ref()
-            .and_then(|host| host.uplink_to(address.ip()));
         let carrier = self.carrier_to(address, binding.as_ref())?;
         let client = &mut self.role;
         client.uplink = binding;
@@ -122,7 +135,7 @@ impl Shard<Client> {
         client.server_shard = shard;
         client.payload_seen = payload_unsplit;
         client.payload_settled = payload_unsplit;
-        client.next_tick = now + TICK;
+        client.next_tick = now + limits::TICK;
         client.ip_due = Some(now);
         client.next_ip_turn = now;
         let is_first_stripe = client.index == 0;
@@ -211,22 +224,10 @@ impl Shard<Client> {
             self.close_inner(id, true);
             self.engine.end(id, End::Failed);
         }
-        for index in 0..self.role.tcp_listeners.len() {
+        for (index, (listener, _)) in self.role.tcp_listeners.iter().enumerate() {
             // Accepting may have been paused for want of descriptors.
-            let client = &mut self.role;
-            let listener = client.tcp_listeners[index].0.try_clone();
-            if let Ok(listener) = listener {
-                let interest = if self.drain_until.is_some() {
-                    Interest::NONE
-                } else {
-                    Interest::READABLE
-                };
-                let _ = self.io.poller.modify(
-                    &listener,
-                    ClientSource::TcpListener(index).token().encode(),
-                    interest,
-                );
-            }
+            let token = ClientSource::TcpListener(index).token().encode();
+            let _ = self.io.poller.modify(listener, token, Interest::READABLE);
         }
     }
 

@@ -11,9 +11,6 @@ use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::handle::Notice;
 use crate::limits;
 
-/// Connections taken from one listener in one turn.
-const ACCEPTS_PER_TURN: usize = 64;
-
 impl Shard<Client> {
     /// A source that was not heard before.
     pub(in crate::driver) fn new_session(
@@ -37,7 +34,7 @@ impl Shard<Client> {
 
     pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, index: usize) {
         let sibling = self.stand_in(now);
-        for _ in 0..ACCEPTS_PER_TURN {
+        for _ in 0..limits::ACCEPTS_PER_TURN {
             let Some((listener, _)) = self.role.tcp_listeners.get(index) else {
                 return;
             };
@@ -47,10 +44,8 @@ impl Shard<Client> {
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
                     // Out of descriptors: watching on would spin. The next tick tries again.
-                    if let Ok(listener) = listener.try_clone() {
-                        let token = ClientSource::TcpListener(index).token().encode();
-                        let _ = self.io.poller.modify(&listener, token, Interest::NONE);
-                    }
+                    let token = ClientSource::TcpListener(index).token().encode();
+                    let _ = self.io.poller.modify(listener, token, Interest::NONE);
                     return self
                         .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
@@ -73,6 +68,8 @@ impl Shard<Client> {
     /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
     pub(in crate::driver) fn take_over(&mut self, now: Instant, index: usize, stream: TcpStream) {
         let Some((_, target)) = self.role.tcp_listeners.get(index) else {
+            // A sibling accepted it just before the end.
+            self.io.tcp.failed += 1;
             return;
         };
         let target = target.clone();
@@ -138,11 +135,11 @@ impl Shard<Client> {
         }
     }
 
-    /// No new local connections; what runs goes on.
+    /// No new local connections: who comes from here on is refused by the kernel. What runs goes on.
     pub(in crate::driver) fn stop_accepting(&mut self) {
-        for (listener, _) in &self.role.tcp_listeners {
-            // Its last descriptor is closed soon.
-            let _ = self.io.poller.remove(listener);
+        for (listener, _) in self.role.tcp_listeners.drain(..) {
+            // Closing it does the same.
+            let _ = self.io.poller.remove(&listener);
         }
     }
 }

@@ -1,12 +1,14 @@
 //! What only a client's shard does: its connection to the server, its listeners, its end of the TUN device.
 
 mod connection;
+mod exceptions;
 pub(super) mod listeners;
 mod local;
 mod role;
 pub(super) mod start;
 mod stripes;
 mod tun;
+mod uplink;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -19,9 +21,11 @@ use tunnel_proto::{AddressMove, Reconnection, ServerShard, Target};
 use super::PollToken;
 use super::neighbours::Cost;
 use crate::carrier::Carriers;
+use crate::limits;
 use listeners::UdpListener;
 use stripes::SharedStripes;
-use tun::{ClientHost, UplinkBinding};
+use tun::ClientHost;
+use uplink::UplinkBinding;
 
 /// What a client's shard keeps besides.
 pub(in crate::driver) struct Client {
@@ -52,6 +56,10 @@ pub(in crate::driver) struct Client {
     pub(super) monitor: Option<Monitor>,
     /// How the outer socket leaves this machine, where there is a TUN device.
     pub(super) uplink: Option<UplinkBinding>,
+    /// The uplink is to be looked at again: its exception route is being made.
+    pub(super) follows_uplink: bool,
+    /// Address and name of the server whose exception route is being made; then it is tried.
+    waiting_attempt: Option<(SocketAddr, String)>,
     /// The version of the device's routes that was last looked at.
     pub(super) routes_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
@@ -89,6 +97,8 @@ impl Client {
             ip_due: None,
             monitor: None,
             uplink: None,
+            follows_uplink: false,
+            waiting_attempt: None,
             routes_seen: 0,
             moved: AddressMove::default(),
             next_ip_turn: now,
@@ -107,6 +117,11 @@ impl Client {
 
     pub(super) fn is_up(&self) -> bool {
         self.reconnection.is_up()
+    }
+
+    /// What the host's thread is making is asked for again soon.
+    fn look_at_host_soon(&mut self, now: Instant) {
+        self.next_ip_turn = self.next_ip_turn.min(now + limits::HOST_LOOK_INTERVAL);
     }
 
     /// Why the connection is about to be given up by us, for the line that people read.

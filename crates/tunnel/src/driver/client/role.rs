@@ -65,8 +65,8 @@ impl Role for Client {
         }
     }
 
-    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: &Answer) {
-        shard.server_resolved(now, answer);
+    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: Answer) {
+        shard.server_resolved(now, &answer);
     }
 
     fn handed_over(shard: &mut Shard<Self>, now: Instant, message: ClientMessage) {

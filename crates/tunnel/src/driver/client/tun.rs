@@ -1,23 +1,22 @@
-//! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers, and the
-//! outer sockets kept on the uplink where a route through the tunnel would lead them into it.
+//! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Instant;
 
-use host::{Network, ReversePathFilter, Route, Undo, Uplink, reverse_path_filter, set_link_dns};
-use packet_io::InterfaceName;
-use tunnel_proto::{Assignment, MoveOutcome, Prefix, ProxyError, TunPlan};
+use host::{HostError, Network, ReversePathFilter, Uplink, reverse_path_filter, set_link_dns};
+use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
-use crate::carrier::Carrier;
+use super::exceptions::ExceptionRoutes;
+use super::uplink::{UplinkBinding, Way};
 use crate::config::ClientTun;
+use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
-use crate::driver::tun::host_prefix;
-use crate::driver::{Shard, outer};
+use crate::driver::tun::setup::{Layer3, TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
@@ -28,8 +27,15 @@ pub(in crate::driver) struct ClientHost(Arc<Mutex<Shared>>);
 struct Shared {
     name: String,
     index: u32,
+    /// Answers where packets leave.
     network: Network,
-    undo: Undo,
+    setup: TunSetup,
+    /// Addresses and routes are to be handed to the host's thread.
+    is_layer3_due: bool,
+    is_mtu_due: bool,
+    /// The device has had addresses and routes.
+    is_set_up: bool,
+    exceptions: ExceptionRoutes,
     settings: ClientTun,
     plan: TunPlan,
     /// The routes that the device has.
@@ -39,24 +45,10 @@ struct Shared {
     announced: Option<Notice>,
     /// Counts changes of the routes.
     routes_version: u64,
-    has_dns: bool,
-    /// Sets the name servers.
+    /// The name servers were given to the worker, which sets them once.
+    is_dns_handed_over: bool,
+    /// Sets the device up, sets the name servers, and makes exception routes.
     worker: HostWorker,
-}
-
-/// How a shard's outer socket leaves this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct UplinkBinding {
-    uplink: Uplink,
-    /// The socket is bound to the uplink's interface.
-    is_bound: bool,
-}
-
-impl UplinkBinding {
-    /// The interface that the socket is to be bound to, where it is.
-    pub(in crate::driver) fn interface(&self) -> Option<InterfaceName> {
-        self.uplink.name.parse().ok().filter(|_| self.is_bound)
-    }
 }
 
 impl ClientHost {
@@ -85,15 +77,19 @@ impl ClientHost {
         let state = Shared {
             name: device.name,
             index: device.index,
-            network: device.network,
-            undo: device.undo,
+            network: Network::open().map_err(|error| failure(&error))?,
+            setup: TunSetup::new(device.network, device.index, 0),
+            is_layer3_due: false,
+            is_mtu_due: false,
+            is_set_up: false,
+            exceptions: ExceptionRoutes::new(device.undo, shards),
             settings: settings.clone(),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
             routes: Vec::new(),
             mtu: 0,
             announced: None,
             routes_version: 0,
-            has_dns: false,
+            is_dns_handed_over: false,
             worker: HostWorker::start()
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
         };
@@ -121,35 +117,37 @@ impl ClientHost {
         self.lock().index
     }
 
-    /// How packets to the server leave at present; `None` where they cannot.
-    pub(in crate::driver) fn uplink_to(&self, server: IpAddr) -> Option<UplinkBinding> {
+    /// How a shard's packets to the server leave at present; `None` where they cannot.
+    pub(in crate::driver) fn way_to(&self, shard: usize, server: IpAddr) -> Option<Way> {
         let mut state = self.lock();
         let index = state.index;
         let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
         let is_bound = state.plan.leads_into_tun(server);
-        if is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict {
-            // Where it fails the server is not reachable, which is told.
-            let _ = state.undo.set_exception_route(server.to_canonical(), &uplink);
-        }
-        Some(UplinkBinding { uplink, is_bound })
+        let is_filtered = is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict;
+        let is_ready = !is_filtered || state.has_exception(shard, server, &uplink);
+        let binding = UplinkBinding { uplink, is_bound };
+        Some(Way { binding, is_ready })
+    }
+
+    /// The network has changed: exception routes may be gone.
+    pub(in crate::driver) fn forget_exception(&self, shard: usize) {
+        self.lock().exceptions.forget(shard);
     }
 
     /// A stripe got addresses and routes: the device follows. What to tell.
-    ///
-    /// # Errors
-    /// The host refuses the addresses.
     fn assigned(
         &self,
         now: Instant,
         shard: usize,
         assignment: &Assignment,
         packet_max: Option<usize>,
-    ) -> Result<Vec<Notice>, Failure> {
+    ) -> Vec<Notice> {
         let mut state = self.lock();
         state.plan.handle_assigned(now, shard, assignment, packet_max);
-        state.apply().map_err(|error| failure(&error))?;
+        state.is_layer3_due = true;
+        state.hand_over();
         let warnings = std::iter::from_fn(|| state.plan.poll_warning());
-        Ok(warnings.map(|text| Notice::Warning { text }).collect())
+        warnings.map(|text| Notice::Warning { text }).collect()
     }
 
     /// Whether a stripe may ask for a session.
@@ -162,73 +160,104 @@ impl ClientHost {
         self.lock().plan.handle_lost(shard);
     }
 
-    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and what the
-    /// host's thread has to tell.
-    fn follow_mtu(&self, now: Instant, shard: usize, packet_max: Option<usize>) -> Option<Notice> {
+    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and
+    /// what the host's thread has to tell.
+    ///
+    /// # Errors
+    /// The host refuses the addresses.
+    fn follow(
+        &self,
+        now: Instant,
+        shard: usize,
+        packet_max: Option<usize>,
+    ) -> Result<Option<Notice>, Failure> {
         let mut state = self.lock();
-        if state.plan.set_packet_max(shard, packet_max) && state.set_mtu() {
-            state.plan.mark_changed(now);
-        }
+        state.is_mtu_due |= state.plan.set_packet_max(shard, packet_max);
+        state.take_reports(now).map_err(|error| failure(&error))?;
+        state.hand_over();
         let told = state.worker.poll_notice();
-        if told.is_some() || !state.plan.take_settled(now) {
-            return told;
+        let told = told.or_else(|| {
+            let text = state.plan.poll_warning()?;
+            Some(Notice::Warning { text })
+        });
+        if told.is_some() || !state.is_set_up || !state.plan.take_settled(now) {
+            return Ok(told);
         }
         let notice = state.notice();
         if state.announced.as_ref() == Some(&notice) {
-            return None;
+            return Ok(None);
         }
         state.announced = Some(notice.clone());
-        Some(notice)
+        Ok(Some(notice))
+    }
+}
+
+impl Drop for Shared {
+    /// Nothing is set any more while the host's changes are undone, and nobody waits for what would vanish at once.
+    fn drop(&mut self) {
+        self.worker.cancel();
     }
 }
 
 impl Shared {
-    /// Gives the device what is new.
-    fn apply(&mut self) -> Result<(), host::HostError> {
-        self.set_mtu();
-        self.network.set_up(self.index, true)?;
-        let on_device: Vec<host::Prefix> = self.plan.addresses().iter().filter_map(host_prefix).collect();
-        self.network.replace_addresses(self.index, &on_device)?;
-        let wanted = self.plan.routes();
-        let gone = self.routes.iter().filter(|route| !wanted.contains(route));
-        for route in gone.filter_map(host_prefix) {
-            self.network.remove_route(&Route::on_link(route, self.index))?;
-        }
-        let mut routes = Vec::new();
-        for prefix in wanted {
-            let Some(route) = host_prefix(&prefix) else {
-                continue;
-            };
-            match self.network.add_route(&Route::on_link(route, self.index)) {
-                Ok(()) => routes.push(prefix),
-                Err(error) => self.plan.warn(error.to_string()),
+    /// Whether the exception route that a shard needs was made, or cannot be: then the server is not reachable, and the
+    /// reason is told.
+    fn has_exception(&mut self, shard: usize, server: IpAddr, uplink: &Uplink) -> bool {
+        match self.exceptions.poll(shard, server, uplink, &self.worker) {
+            Poll::Pending => false,
+            Poll::Ready(error) => {
+                if let Some(error) = error {
+                    self.plan.warn(format!(
+                        "the strict reverse-path filter of {} may drop what the server answers: {error}",
+                        uplink.name
+                    ));
+                }
+                true
             }
         }
-        self.routes_version += u64::from(self.routes != routes);
-        self.routes = routes;
-        if !self.settings.dns.is_empty() && !self.has_dns {
+    }
+
+    /// Hands to the host's thread what is due; where it takes no more jobs, the next call does.
+    fn hand_over(&mut self) {
+        let mtu = self.plan.mtu();
+        self.is_mtu_due &= mtu.is_some();
+        if self.is_layer3_due || self.is_mtu_due {
+            let layer3 = self.is_layer3_due.then(|| Layer3 {
+                addresses: self.plan.addresses().to_vec(),
+                routes: self.plan.routes(),
+            });
+            if self.setup.apply(Wanted { mtu, layer3 }, &self.worker) {
+                (self.is_layer3_due, self.is_mtu_due) = (false, false);
+            }
+        }
+        if self.is_set_up && !self.settings.dns.is_empty() && !self.is_dns_handed_over {
             let (name, servers) = (self.name.clone(), self.settings.dns.clone());
             let all_names = self.settings.default_route;
-            self.has_dns = self.worker.run(move || {
+            self.is_dns_handed_over = self.worker.run(move || {
                 let error = set_link_dns(&name, &servers, all_names).err()?;
                 Some(Notice::Warning {
                     text: error.to_string(),
                 })
             });
         }
-        Ok(())
     }
 
-    /// Brings the device's MTU to what every stripe carries. Whether it changed.
-    fn set_mtu(&mut self) -> bool {
-        let Some(mtu) = self.plan.mtu().filter(|mtu| *mtu != self.mtu) else {
-            return false;
-        };
-        if self.network.set_mtu(self.index, mtu).is_err() {
-            return false;
+    /// Takes up what the host's thread has done with the device.
+    fn take_reports(&mut self, now: Instant) -> Result<(), HostError> {
+        while let Some(present) = self.setup.poll() {
+            let present = present?;
+            self.is_set_up = present.is_set_up;
+            if present.mtu != self.mtu || present.routes != self.routes {
+                self.plan.mark_changed(now);
+            }
+            self.routes_version += u64::from(present.routes != self.routes);
+            self.mtu = present.mtu;
+            self.routes = present.routes;
+            for text in present.warnings {
+                self.plan.warn(text);
+            }
         }
-        self.mtu = mtu;
-        true
+        Ok(())
     }
 
     fn notice(&self) -> Notice {
@@ -246,16 +275,12 @@ impl Shard<Client> {
     pub(in crate::driver) fn assigned(&mut self, now: Instant, assignment: Assignment) {
         let Some(host) = self.role.ip.clone() else { return };
         let packet_max = self.engine.packet_max_at_most();
-        match host.assigned(now, self.neighbours.own(), &assignment, packet_max) {
-            Ok(notices) => notices.into_iter().for_each(|notice| self.io.notify(notice)),
-            Err(error) => {
-                self.failure.get_or_insert(error);
-                return;
-            }
-        }
+        let notices = host.assigned(now, self.neighbours.own(), &assignment, packet_max);
+        notices.into_iter().for_each(|notice| self.io.notify(notice));
         self.watch_tun(!assignment.addresses.is_empty());
         // A route of the tunnel may lead to the server itself.
         self.follow_uplink(now);
+        self.role.look_at_host_soon(now);
     }
 
     /// The session is over. Where the connection has not ended with it, it is asked for again.
@@ -299,82 +324,19 @@ impl Shard<Client> {
             self.role.ip_due = None;
             self.engine.ask_for_ip(now);
         }
+        self.resume_attempt(now);
         self.judge_move(now);
         let version = host.routes_version();
-        if std::mem::replace(&mut self.role.routes_seen, version) != version {
+        let is_due = std::mem::take(&mut self.role.follows_uplink);
+        if std::mem::replace(&mut self.role.routes_seen, version) != version || is_due {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();
-        if let Some(notice) = host.follow_mtu(now, self.neighbours.own(), packet_max) {
-            self.io.notify(notice);
-        }
-    }
-
-    /// After a move to another address: where nothing was heard there in time, the connection is made anew.
-    fn judge_move(&mut self, now: Instant) {
-        let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
-        let client = &mut self.role;
-        if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
-            client.set_reason("no answer at the new local address");
-            self.engine.disconnect(now);
-        }
-    }
-
-    /// News of links, addresses and routes.
-    pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
-        let client = &mut self.role;
-        let Some(monitor) = &mut client.monitor else {
-            return;
-        };
-        if monitor.drain().any() {
-            self.follow_uplink(now);
-        }
-    }
-
-    /// Puts the carrier where packets to the server leave at present. The connection migrates (RFC 9000 section 9);
-    /// where nothing is heard on the new path soon, it is made anew.
-    fn follow_uplink(&mut self, now: Instant) {
-        let Some(host) = self.role.ip.clone() else { return };
-        let client = &mut self.role;
-        let Some(server) = client.server_address() else {
-            return;
-        };
-        // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(binding) = host.uplink_to(server.ip()) else {
-            return;
-        };
-        if client.uplink.as_ref() == Some(&binding) {
-            return;
-        }
-        let before = client.uplink.replace(binding.clone());
-        if before.is_some_and(|before| before.uplink == binding.uplink) {
-            // Only who decides on the interface is another.
-            if let Some(carrier) = self.io.outer.carrier() {
-                carrier.set_interface(binding.interface());
+        match host.follow(now, self.neighbours.own(), packet_max) {
+            Ok(notice) => notice.into_iter().for_each(|notice| self.io.notify(notice)),
+            Err(error) => {
+                self.failure.get_or_insert(error);
             }
-            return;
         }
-        let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
-            return;
-        };
-        if self.use_carrier(carrier).is_ok() {
-            self.engine.local_address_changed();
-            self.more_to_send = self.flush_outer(now);
-            self.role.moved.begin(now);
-        }
-    }
-
-    /// A new carrier towards the server.
-    pub(in crate::driver) fn carrier_to(
-        &self,
-        server: SocketAddr,
-        binding: Option<&UplinkBinding>,
-    ) -> io::Result<Box<dyn Carrier>> {
-        let options = packet_io::SocketOptions {
-            interface: binding.and_then(UplinkBinding::interface),
-            ..outer::options(&self.io.common)
-        };
-        let local = self.role.bind_address();
-        self.role.carriers.connect(local, server, &options)
     }
 }

@@ -1,9 +1,11 @@
 //! What only a server's shard does: targets of requests, its end of the TUN device.
 
+mod lease_file;
 mod role;
 pub(super) mod start;
 mod targets;
 mod tun;
+mod whereabouts;
 
 use std::net::IpAddr;
 use std::time::Instant;

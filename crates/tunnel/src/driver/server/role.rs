@@ -49,7 +49,7 @@ impl Role for Server {
         }
     }
 
-    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: &Answer) {
+    fn resolved(shard: &mut Shard<Self>, now: Instant, answer: Answer) {
         shard.target_resolved(now, answer);
     }
 

@@ -9,19 +9,18 @@ use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
 use super::{Server, ServerInner};
-use crate::driver::resolver::Answer;
-use crate::driver::tun::MTU_INTERVAL;
+use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::{Inner, PollToken, Relay, Shard, outer};
 use crate::limits;
 
 /// A target on its way: resolving, then its addresses tried one after the other.
 pub(in crate::driver) struct Opening {
     pub(super) protocol: Protocol,
-    port: u16,
     resolution: u64,
     addresses: std::vec::IntoIter<SocketAddr>,
     /// A TCP socket that connects.
     connecting: Option<Socket>,
+    /// Until when the name has to be resolved, then until when the connection has to be open.
     deadline: Instant,
     /// What to tell the client if no further address works.
     error: ProxyError,
@@ -60,26 +59,23 @@ impl Shard<Server> {
         let is_literal = literal.is_some();
         let opening = Opening {
             protocol,
-            port: target.port(),
             resolution,
             addresses: literal.into_iter().collect::<Vec<_>>().into_iter(),
             connecting: None,
-            deadline: now + limits::TCP_CONNECT_TIMEOUT,
+            deadline: now + limits::RESOLUTION_WAIT,
             error: ProxyError::DnsError,
         };
         self.insert_inner(id, Inner::Role(ServerInner::Opening(opening)));
         if is_literal {
             self.try_next_address(now, id);
-        } else if !self
-            .io
-            .resolver
-            .ask(purpose(id, resolution), target.host(), target.port())
-        {
-            self.give_up(id, ProxyError::DnsTimeout);
+        } else {
+            self.io
+                .resolver
+                .ask(purpose(id, resolution), target.host(), target.port());
         }
     }
 
-    pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: &Answer) {
+    pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: Answer) {
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
             return;
@@ -87,14 +83,11 @@ impl Shard<Server> {
         if opening.resolution & PURPOSE_MASK != answer.purpose & PURPOSE_MASK {
             return;
         }
-        let port = opening.port;
-        let addresses: Vec<SocketAddr> = answer
-            .addresses
-            .iter()
-            .map(|address| SocketAddr::new(address.ip(), port))
-            .collect();
-        opening.addresses = addresses.into_iter();
-        opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
+        match answer.found {
+            Ok(addresses) => opening.addresses = addresses.into_iter(),
+            Err(Unresolved::Absent) => opening.error = ProxyError::DnsError,
+            Err(Unresolved::Late | Unresolved::Unasked) => opening.error = ProxyError::DnsTimeout,
+        }
         self.try_next_address(now, id);
     }
 
@@ -235,7 +228,7 @@ impl Shard<Server> {
     pub(in crate::driver) fn server_turn(&mut self, now: Instant) {
         let server = &mut self.role;
         if server.ip.is_some() && server.next_ip_turn <= now {
-            server.next_ip_turn = now + MTU_INTERVAL;
+            server.next_ip_turn = now + limits::MTU_INTERVAL;
             self.refresh_own_addresses(now);
             self.server_ip_turn(now);
         }

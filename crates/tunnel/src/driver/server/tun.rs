@@ -1,21 +1,17 @@
 //! A server's TUN: addresses of the pools, NAT, leases, and which shard has which client's sessions.
 
-use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
-    own_address,
+    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, TargetRules, own_address,
 };
 
+use super::lease_file::{self, LeaseFile};
+use super::whereabouts::Whereabouts;
 use super::{Server, ServerMessage};
 use crate::config::ServerTun;
 use crate::driver::Shard;
@@ -23,35 +19,35 @@ use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
+use crate::driver::tun::setup::{TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::Gauge;
 
-/// Bytes of the longest file of leases that is read: [`tunnel_proto::limits::LEASES_MAX`] of them.
-const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 160;
-
-/// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
+/// What a server's shards share; it is asked when sessions come and go, and every now and then.
 #[derive(Clone)]
-pub(in crate::driver) struct ServerHost(Arc<Mutex<Shared>>);
+pub(in crate::driver) struct ServerHost {
+    shared: Arc<Mutex<Shared>>,
+    /// Asked by packets, too.
+    whereabouts: Arc<Whereabouts>,
+}
 
 struct Shared {
+    /// Writes the leases, sets the MTU. It ends before the host's changes are undone.
+    worker: HostWorker,
     name: String,
-    index: u32,
-    network: Network,
+    setup: TunSetup,
     /// They work as long as they are here.
     _undo: Undo,
     _nat: Option<Nat>,
     leases: Leases,
     leases_total: u64,
-    leases_file: PathBuf,
-    /// By address: the shards that have sessions for it, one entry for each session.
-    whereabouts: HashMap<IpAddr, Vec<usize>>,
+    lease_file: LeaseFile,
     /// By shard: the longest packet that one of its sessions takes.
     packet_max: Vec<Option<usize>>,
+    /// The MTU that the device has.
     mtu: u32,
-    next_save: Instant,
-    /// Writes the leases.
-    worker: HostWorker,
+    is_mtu_due: bool,
 }
 
 impl ServerHost {
@@ -64,7 +60,7 @@ impl ServerHost {
         shards: usize,
         now: Instant,
     ) -> Result<(Self, Vec<TunEnd>, Vec<Notice>), Failure> {
-        let stored = read_leases(&config.leases_file)?;
+        let stored = lease_file::read(&config.leases_file)?;
         let device = Device::open(
             config.name.as_deref(),
             shards,
@@ -97,36 +93,29 @@ impl ServerHost {
             mtu: None,
         });
         let state = Shared {
+            worker: HostWorker::start()
+                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
             name,
-            index,
-            network,
+            setup: TunSetup::new(network, index, limits::IPV6_MTU_MIN),
             _undo: undo,
             _nat: nat,
             leases,
             leases_total: 0,
-            leases_file: config.leases_file.clone(),
-            whereabouts: HashMap::new(),
+            lease_file: LeaseFile::new(&config.leases_file, now),
             packet_max: vec![None; shards],
             mtu: limits::IPV6_MTU_MIN,
-            next_save: now,
-            worker: HostWorker::start()
-                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
+            is_mtu_due: false,
         };
-        Ok((Self(Arc::new(Mutex::new(state))), ends, notices))
+        let host = Self {
+            shared: Arc::new(Mutex::new(state)),
+            whereabouts: Arc::default(),
+        };
+        Ok((host, ends, notices))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Which other shard takes the packets of a flow to this destination: the same one as long as its sessions live.
-    pub(in crate::driver) fn shard_for(&self, elsewhere: Elsewhere, own: usize) -> Option<usize> {
-        let state = self.lock();
-        let shards = state.whereabouts.get(&elsewhere.destination)?;
-        let others: Vec<usize> = shards.iter().copied().filter(|shard| *shard != own).collect();
-        let index = elsewhere.flow.checked_rem(others.len() as u64)?;
-        Some(others[index as usize])
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Open leases and all that are kept, and those since the start.
@@ -146,43 +135,48 @@ impl ServerHost {
         (state.name.clone(), state.mtu)
     }
 
-    /// Has the leases written where they changed, not more often than every second. What earlier writing left to tell.
+    /// Has the leases written where they changed. What earlier writing left to tell.
     fn save(&self, now: Instant) -> Option<Notice> {
         let mut state = self.lock();
-        if now >= state.next_save && state.leases.has_changed() {
-            state.next_save = now + tunnel_proto::limits::SWEEP_INTERVAL;
-            let (path, stored) = (state.leases_file.clone(), state.leases.stored());
-            if state.worker.run(move || written(&path, &stored)) {
-                state.leases.take_changed();
-            }
-        }
-        state.worker.poll_notice()
+        let Shared {
+            lease_file,
+            leases,
+            worker,
+            ..
+        } = &mut *state;
+        lease_file.save(now, leases, worker);
+        worker.poll_notice()
     }
 
-    /// Writes the leases at the end, after what the worker has still to write.
-    fn save_at_end(&self) -> Option<Notice> {
+    /// A shard ends, and all others with it, which may wait for the lock: outstanding leases are written, once. What
+    /// there is to tell.
+    fn end(&self) -> Vec<Notice> {
         let mut state = self.lock();
-        let worker = HostWorker::start().ok()?;
-        drop(std::mem::replace(&mut state.worker, worker));
-        if !state.leases.take_changed() {
-            return None;
-        }
-        written(&state.leases_file, &state.leases.stored())
+        let Shared {
+            lease_file,
+            leases,
+            worker,
+            ..
+        } = &mut *state;
+        lease_file.save_at_end(leases, worker)
     }
 
     /// A shard's longest packet: the device's MTU is the longest of all.
     fn follow_mtu(&self, shard: usize, packet_max: Option<usize>) {
         let mut state = self.lock();
-        if std::mem::replace(&mut state.packet_max[shard], packet_max) == packet_max {
-            return;
+        state.is_mtu_due |= std::mem::replace(&mut state.packet_max[shard], packet_max) != packet_max;
+        let best = state.packet_max.iter().flatten().max().copied();
+        if let Some(best) = best.filter(|_| state.is_mtu_due) {
+            let mtu = u32::try_from(best).unwrap_or(u32::MAX).max(limits::IPV6_MTU_MIN);
+            let wanted = Wanted {
+                mtu: Some(mtu),
+                layer3: None,
+            };
+            // Where the worker takes no more jobs, the next turn gives it this one.
+            state.is_mtu_due = !state.setup.apply(wanted, &state.worker);
         }
-        let Some(best) = state.packet_max.iter().flatten().max() else {
-            return;
-        };
-        let mtu = u32::try_from(*best).unwrap_or(u32::MAX).max(limits::IPV6_MTU_MIN);
-        let index = state.index;
-        if mtu != state.mtu && state.network.set_mtu(index, mtu).is_ok() {
-            state.mtu = mtu;
+        while let Some(Ok(present)) = state.setup.poll() {
+            state.mtu = present.mtu;
         }
     }
 }
@@ -240,46 +234,6 @@ pub(in crate::driver) fn service(config: &ServerTun, rules: TargetRules) -> IpSe
     IpService::new(config.pools.clone(), &routes, config.client_to_client, rules)
 }
 
-fn read_leases(path: &Path) -> Result<Vec<StoredLease>, Failure> {
-    let unusable = |error: String| {
-        Failure::Configuration(format!(
-            "the leases in {} cannot be read: {error}; move the file away to begin without leases",
-            path.display()
-        ))
-    };
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unusable(error.to_string())),
-    };
-    if bytes.len() > LEASES_BYTES_MAX {
-        return Err(unusable(format!("it has more than {LEASES_BYTES_MAX} bytes")));
-    }
-    serde_json::from_slice(&bytes).map_err(|error| unusable(error.to_string()))
-}
-
-/// Writes the leases; what there is to tell where that fails.
-fn written(path: &Path, leases: &[StoredLease]) -> Option<Notice> {
-    let error = write_leases(path, leases).err()?;
-    Some(Notice::Warning {
-        text: format!("cannot save the leases in {}: {error}", path.display()),
-    })
-}
-
-/// Whole or not at all: written beside, then renamed.
-fn write_leases(path: &Path, leases: &[StoredLease]) -> io::Result<()> {
-    let beside = path.with_extension("json.new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(&serde_json::to_vec(leases)?)?;
-    file.sync_data()?;
-    std::fs::rename(&beside, path)
-}
-
 impl Shard<Server> {
     /// A client wants an IP session.
     pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
@@ -290,16 +244,12 @@ impl Shard<Server> {
         let lease = {
             let mut state = host.lock();
             let lease = state.leases.acquire(owner.client);
-            if let Ok(lease) = lease {
-                state.leases_total += 1;
-                for address in lease.addresses() {
-                    state.whereabouts.entry(address).or_default().push(own);
-                }
-            }
+            state.leases_total += u64::from(lease.is_ok());
             lease
         };
         match lease {
             Ok(lease) => {
+                host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
                 self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
@@ -332,7 +282,7 @@ impl Shard<Server> {
     ) {
         let own = self.neighbours.own();
         let host = self.role.ip.as_ref();
-        let Some(shard) = host.and_then(|host| host.shard_for(elsewhere, own)) else {
+        let Some(shard) = host.and_then(|host| host.whereabouts.shard_for(elsewhere, own)) else {
             return self.engine.refuse_packet(now, header, packet, &mut self.delivery);
         };
         let message = ServerMessage::Packet {
@@ -361,19 +311,10 @@ impl Shard<Server> {
     /// A session is over.
     pub(in crate::driver) fn lease_over(&mut self, owner: Owner, addresses: &[IpAddr]) {
         let own = self.neighbours.own();
-        let Some(host) = self.role.ip.clone() else { return };
-        let mut state = host.lock();
-        state.leases.release(owner.client);
-        for address in addresses {
-            if let Some(shards) = state.whereabouts.get_mut(address) {
-                if let Some(index) = shards.iter().position(|shard| *shard == own) {
-                    shards.swap_remove(index);
-                }
-                if shards.is_empty() {
-                    state.whereabouts.remove(address);
-                }
-            }
-        }
+        let Some(host) = self.role.ip.as_ref() else { return };
+        // Before another client can have the address.
+        host.whereabouts.left(addresses, own);
+        host.lock().leases.release(owner.client);
     }
 
     /// What a server with a TUN does every now and then.
@@ -389,9 +330,8 @@ impl Shard<Server> {
 
     /// The end is near: leases are written down.
     pub(in crate::driver) fn save_leases(&self) {
-        if let Some(host) = self.role.ip.clone() {
-            // There is nobody left to tell.
-            let _ = host.save_at_end();
+        if let Some(host) = &self.role.ip {
+            host.end().into_iter().for_each(|notice| self.io.notify(notice));
         }
     }
 }

@@ -21,7 +21,8 @@ pub(in crate::driver) struct Device {
 }
 
 impl Device {
-    /// Makes it, with one queue of `queue_packets` for each of `shards`; what earlier processes left in the host's network is undone first.
+    /// Makes it, with one queue of `queue_packets` for each of `shards`; what earlier processes left in the host's
+    /// network is undone first.
     ///
     /// # Errors
     /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no
@@ -52,9 +53,6 @@ impl Device {
         network
             .prepare_tun(&device.name)
             .map_err(|error| failure(&error))?;
-        // ICMP answers about packets of this machine come from an address of this machine.
-        let accept_local = format!("/proc/sys/net/ipv4/conf/{}/accept_local", device.name);
-        let _ = std::fs::write(accept_local, "1");
         // Without it the queue is as long as the kernel makes it.
         let _ = network.set_queue_length(device.index, queue_packets);
         Ok(Self {

@@ -1,12 +1,14 @@
 //! IP packets between the engine and the TUN device, and what an IP session needs of the host around it.
 //!
-//! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes and
-//! MTU ([`super::client::tun::ClientHost`]), a server's its leases and the way to each client's shard ([`super::server::tun::ServerHost`]).
+//! Every shard has one queue of the device ([`end::TunEnd`]). A client's shards share the device's addresses, routes
+//! and MTU ([`super::client::tun::ClientHost`]), a server's its leases and the way to each client's shard
+//! ([`super::server::tun::ServerHost`]).
 
 pub(super) mod device;
 pub(super) mod end;
+pub(super) mod setup;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use packet_io::Interest;
 use tunnel_proto::Prefix;
@@ -15,9 +17,6 @@ use super::role::Role;
 use super::{PollToken, Shard};
 use crate::handle::Failure;
 use crate::limits;
-
-/// How often the MTU of the device is held against what the paths carry.
-pub(in crate::driver) const MTU_INTERVAL: Duration = Duration::from_millis(100);
 
 /// As the host writes it.
 pub(in crate::driver) fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {

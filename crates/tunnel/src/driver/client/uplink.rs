@@ -1,0 +1,120 @@
+//! A client's carriers, kept on the uplink where a route through the tunnel would lead them into it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use host::Uplink;
+use packet_io::InterfaceName;
+use tunnel_proto::MoveOutcome;
+
+use super::Client;
+use crate::carrier::Carrier;
+use crate::driver::{Shard, outer};
+
+/// How a shard's outer socket leaves this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::driver) struct UplinkBinding {
+    pub(super) uplink: Uplink,
+    /// The socket is bound to the uplink's interface.
+    pub(super) is_bound: bool,
+}
+
+/// The way to the server as the host has it.
+pub(in crate::driver) struct Way {
+    pub(super) binding: UplinkBinding,
+    /// False while the exception route that it needs is being made: answers do not arrive before.
+    pub(super) is_ready: bool,
+}
+
+impl UplinkBinding {
+    /// The interface that the socket is to be bound to, where it is.
+    pub(in crate::driver) fn interface(&self) -> Option<InterfaceName> {
+        self.uplink.name.parse().ok().filter(|_| self.is_bound)
+    }
+}
+
+impl Shard<Client> {
+    /// After a move to another address: where nothing was heard there in time, the connection is made anew.
+    pub(super) fn judge_move(&mut self, now: Instant) {
+        let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
+        let client = &mut self.role;
+        if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
+            client.set_reason("no answer at the new local address");
+            self.engine.disconnect(now);
+        }
+    }
+
+    /// News of links, addresses and routes.
+    pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
+        let client = &mut self.role;
+        let Some(monitor) = &mut client.monitor else {
+            return;
+        };
+        if monitor.drain().any() {
+            if let Some(host) = &client.ip {
+                host.forget_exception(client.index);
+            }
+            self.follow_uplink(now);
+        }
+    }
+
+    /// Puts the carrier where packets to the server leave at present. The connection migrates (RFC 9000 section
+    /// 9); where nothing is heard on the new path soon, it is made anew.
+    pub(super) fn follow_uplink(&mut self, now: Instant) {
+        let Some(host) = self.role.ip.clone() else { return };
+        let client = &mut self.role;
+        let Some(server) = client
+            .server_address()
+            .filter(|_| client.waiting_attempt.is_none())
+        else {
+            return;
+        };
+        // Where nothing leads to the server, the old way is as good as any until something does.
+        let Some(Way { binding, is_ready }) = host.way_to(client.index, server.ip()) else {
+            return;
+        };
+        if !is_ready {
+            client.look_at_host_soon(now);
+            client.follows_uplink = true;
+        }
+        let before = client.uplink.as_ref();
+        if before == Some(&binding) {
+            return;
+        }
+        if before.is_some_and(|before| before.uplink == binding.uplink) {
+            // Only who decides on the interface is another.
+            if let Some(carrier) = self.io.outer.carrier() {
+                carrier.set_interface(binding.interface());
+            }
+            client.uplink = Some(binding);
+            return;
+        }
+        if !is_ready {
+            return;
+        }
+        client.uplink = Some(binding.clone());
+        let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
+            return;
+        };
+        if self.use_carrier(carrier).is_ok() {
+            self.engine.local_address_changed();
+            self.more_to_send = self.flush_outer(now);
+            self.role.moved.begin(now);
+        }
+    }
+
+    /// A new carrier towards the server.
+    pub(in crate::driver) fn carrier_to(
+        &self,
+        server: SocketAddr,
+        binding: Option<&UplinkBinding>,
+    ) -> io::Result<Box<dyn Carrier>> {
+        let options = packet_io::SocketOptions {
+            interface: binding.and_then(UplinkBinding::interface),
+            ..outer::options(&self.io.common)
+        };
+        let local = self.role.bind_address();
+        self.role.carriers.connect(local, server, &options)
+    }
+}

@@ -1,0 +1,204 @@
+//! Names become addresses without a shard waiting: one thread asks the system's name servers for all shards.
+//!
+//! It reads `/etc/hosts` and `/etc/resolv.conf` as the C library does, and reads them again when they change. What
+//! only plug-ins of the C library know (`nsswitch.conf`: mDNS, LDAP) is not found. Answers are kept as long as their
+//! TTL allows.
+
+mod sources;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::net::NetError;
+use packet_io::Waker;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as channel};
+
+use crate::handle::Notice;
+use crate::limits;
+use sources::Names;
+
+pub(super) use sources::Sources;
+
+/// What a question was asked for: the driver's own number.
+pub(super) type Purpose = u64;
+
+/// A name on its way. Its end is its answer: whatever becomes of it, the shard hears of it.
+struct Question {
+    purpose: Purpose,
+    host: String,
+    port: u16,
+    found: Result<Vec<SocketAddr>, Unresolved>,
+    asker: Asker,
+    /// One of the open questions that the shard may have.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        let found = std::mem::replace(&mut self.found, Err(Unresolved::Unasked));
+        self.asker.tell(self.purpose, found);
+    }
+}
+
+/// Where an answer goes.
+#[derive(Clone)]
+struct Asker {
+    answers: mpsc::Sender<Answer>,
+    waker: Waker,
+}
+
+impl Asker {
+    fn tell(&self, purpose: Purpose, found: Result<Vec<SocketAddr>, Unresolved>) {
+        // A shard that has ended wants no answer.
+        if self.answers.send(Answer { purpose, found }).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+/// The one answer to a question.
+pub(super) struct Answer {
+    pub(super) purpose: Purpose,
+    /// Addresses in the order in which they should be tried, at least one.
+    pub(super) found: Result<Vec<SocketAddr>, Unresolved>,
+}
+
+/// Why there is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    /// The name has none, or the name servers cannot say.
+    Absent,
+    /// No name server answered in time.
+    Late,
+    /// Nobody was asked: too many questions are open, or the resolving thread has ended.
+    Unasked,
+}
+
+/// The thread that resolves, for all shards of the process. It ends with the last [`Resolver`].
+pub(super) struct NameService {
+    questions: channel::Sender<Question>,
+}
+
+impl NameService {
+    /// What is wrong with the sources is told by `notices`.
+    ///
+    /// # Errors
+    /// When the kernel gives no thread, or no poller to it.
+    pub(super) fn start(sources: Sources, notices: mpsc::SyncSender<Notice>) -> std::io::Result<Self> {
+        let (questions, mut asked) = channel::channel::<Question>(limits::RESOLUTIONS_MAX);
+        let time_max = sources.time_max;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        thread::Builder::new()
+            .name("resolver".to_owned())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    let mut names = Names::new(sources, Instant::now());
+                    while let Some(question) = asked.recv().await {
+                        let resolver = names.resolver(Instant::now());
+                        if let Some(text) = names.poll_warning() {
+                            // A program that does not keep up misses notices.
+                            let _ = notices.try_send(Notice::Warning { text });
+                        }
+                        tokio::spawn(answer(resolver, question, time_max));
+                    }
+                });
+            })?;
+        Ok(Self { questions })
+    }
+
+    /// The end of one shard, which `waker` wakes when an answer is there.
+    pub(super) fn resolver(&self, waker: &Waker) -> Resolver {
+        let (answers, answered) = mpsc::channel();
+        Resolver {
+            questions: self.questions.clone(),
+            open: Arc::new(Semaphore::new(limits::RESOLUTIONS_PER_SHARD)),
+            asker: Asker {
+                answers,
+                waker: waker.clone(),
+            },
+            answered,
+        }
+    }
+}
+
+/// A shard's way to the [`NameService`].
+pub(super) struct Resolver {
+    questions: channel::Sender<Question>,
+    open: Arc<Semaphore>,
+    asker: Asker,
+    answered: mpsc::Receiver<Answer>,
+}
+
+impl Resolver {
+    /// Asks. One [`Answer`] follows, whatever happens.
+    pub(super) fn ask(&self, purpose: Purpose, host: &str, port: u16) {
+        let Ok(permit) = Arc::clone(&self.open).try_acquire_owned() else {
+            return self.asker.tell(purpose, Err(Unresolved::Unasked));
+        };
+        let question = Question {
+            purpose,
+            host: host.to_owned(),
+            port,
+            found: Err(Unresolved::Unasked),
+            asker: self.asker.clone(),
+            _permit: permit,
+        };
+        // What the thread does not take comes back in the error, and ends there.
+        let _ = self.questions.try_send(question);
+    }
+
+    pub(super) fn poll(&self) -> Option<Answer> {
+        self.answered.try_recv().ok()
+    }
+}
+
+/// Looks the name up; the question's end tells what was found.
+async fn answer(resolver: Option<TokioResolver>, mut question: Question, time_max: Duration) {
+    let Some(resolver) = resolver else {
+        question.found = Err(Unresolved::Absent);
+        return;
+    };
+    let lookup = resolver.lookup_ip(question.host.as_str());
+    question.found = match tokio::time::timeout(time_max, lookup).await {
+        Ok(Ok(lookup)) => addresses(lookup.iter().collect(), question.port),
+        Err(_) | Ok(Err(NetError::Timeout)) => Err(Unresolved::Late),
+        Ok(Err(_)) => Err(Unresolved::Absent),
+    };
+}
+
+fn addresses(found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, Unresolved> {
+    if found.is_empty() {
+        return Err(Unresolved::Absent);
+    }
+    let tried = in_order(found, has_route)
+        .into_iter()
+        .take(limits::ADDRESSES_PER_NAME);
+    Ok(tried.map(|address| SocketAddr::new(address, port)).collect())
+}
+
+/// IPv6 first where it has a route, else last (RFC 6724 section 6, rules 1 and 6).
+fn in_order(found: Vec<IpAddr>, has_route: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
+    let (mut first, mut second): (Vec<_>, Vec<_>) = found.into_iter().partition(IpAddr::is_ipv6);
+    if first.first().is_some_and(|address| !has_route(*address)) {
+        std::mem::swap(&mut first, &mut second);
+    }
+    first.append(&mut second);
+    first
+}
+
+/// Whether the kernel knows a way there; nothing is sent, and the port does not matter.
+fn has_route(address: IpAddr) -> bool {
+    let unspecified: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((unspecified, 0))
+        .is_ok_and(|socket| socket.connect((address, limits::NAME_SERVER_PORT)).is_ok())
+}

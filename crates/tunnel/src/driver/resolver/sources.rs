@@ -1,0 +1,160 @@
+//! Where names are looked up: the system's files, read again when they change.
+//!
+//! A `/etc/resolv.conf` with a line that cannot be used still counts for its name servers. Where it names none, this
+//! machine is asked, as by the C library. Both are told, when a name is asked for.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use hickory_resolver::config::{
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::{Hosts, TokioResolver, system_conf};
+
+use crate::limits;
+
+/// Where names are looked up.
+#[derive(Clone, Debug)]
+pub(in crate::driver) struct Sources {
+    /// As resolv.conf(5) describes it.
+    pub(in crate::driver) resolv_conf: PathBuf,
+    /// As hosts(5) describes it.
+    pub(in crate::driver) hosts: PathBuf,
+    /// Where name servers listen.
+    pub(in crate::driver) port: u16,
+    /// How long a name may take.
+    pub(in crate::driver) time_max: Duration,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self {
+            resolv_conf: "/etc/resolv.conf".into(),
+            hosts: "/etc/hosts".into(),
+            port: limits::NAME_SERVER_PORT,
+            time_max: limits::RESOLUTION_TIME_MAX,
+        }
+    }
+}
+
+/// The resolver of the present configuration.
+pub(super) struct Names {
+    sources: Sources,
+    resolver: Option<TokioResolver>,
+    /// What is wrong with the files, until it is told.
+    warning: Option<String>,
+    stamp: [Option<(SystemTime, u64)>; 2],
+    looked_at: Instant,
+}
+
+impl Names {
+    pub(super) fn new(sources: Sources, now: Instant) -> Self {
+        let stamp = stamp(&sources);
+        let (resolver, warning) = build(&sources);
+        Self {
+            sources,
+            resolver,
+            warning,
+            stamp,
+            looked_at: now,
+        }
+    }
+
+    /// None where the configuration is of no use.
+    pub(super) fn resolver(&mut self, now: Instant) -> Option<TokioResolver> {
+        if now.saturating_duration_since(self.looked_at) >= limits::NAME_SOURCES_INTERVAL {
+            self.looked_at = now;
+            let stamp = stamp(&self.sources);
+            if stamp != self.stamp {
+                self.stamp = stamp;
+                (self.resolver, self.warning) = build(&self.sources);
+            }
+        }
+        self.resolver.clone()
+    }
+
+    /// What is wrong with the present configuration, once.
+    pub(super) fn poll_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+}
+
+/// Changes when one of the files does.
+fn stamp(sources: &Sources) -> [Option<(SystemTime, u64)>; 2] {
+    [&sources.resolv_conf, &sources.hosts].map(|path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    })
+}
+
+/// The resolver that the files describe, and what is wrong with them.
+fn build(sources: &Sources) -> (Option<TokioResolver>, Option<String>) {
+    let (mut config, mut options, warning) = configuration(&sources.resolv_conf);
+    for server in &mut config.name_servers {
+        for connection in &mut server.connections {
+            connection.port = sources.port;
+        }
+    }
+    options.timeout = options.timeout.min(limits::RESOLUTION_TRY_TIME);
+    options.attempts = limits::RESOLUTION_RETRIES as usize;
+    // One server at a time: more of them multiply the sockets of every name.
+    options.num_concurrent_reqs = 1;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.cache_size = limits::NAMES_CACHED_MAX;
+    options.negative_max_ttl = Some(limits::NAME_ABSENT_TIME_MAX);
+    options.use_hosts_file = ResolveHosts::Never;
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    *builder.options_mut() = options;
+    let mut resolver = match builder.build() {
+        Ok(resolver) => resolver,
+        Err(error) => {
+            let text = format!(
+                "no name can be resolved by {}: {error}",
+                sources.resolv_conf.display()
+            );
+            return (None, Some(text));
+        }
+    };
+    let mut hosts = Hosts::default();
+    if let Ok(file) = std::fs::File::open(&sources.hosts) {
+        // A line that cannot be read leaves the lines before it.
+        let _ = hosts.read_hosts_conf(file);
+    }
+    resolver.set_hosts(Arc::new(hosts));
+    (Some(resolver), warning)
+}
+
+/// What the file says, and what is wrong with it.
+fn configuration(path: &Path) -> (ResolverConfig, ResolverOpts, Option<String>) {
+    let (text, unreadable) = match std::fs::read(path) {
+        Ok(text) => (text, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let error = match system_conf::parse_resolv_conf(&text) {
+        Ok((config, options)) => return (config, options, None),
+        Err(error) => unreadable.unwrap_or_else(|| error.to_string()),
+    };
+    let path = path.display();
+    if let Ok((config, options)) = system_conf::parse_resolv_conf(name_server_lines(&text)) {
+        let warning = format!("only the name servers of {path} are used, because of another line: {error}");
+        return (config, options, Some(warning));
+    }
+    let local = Ipv4Addr::LOCALHOST;
+    let config = ResolverConfig::from_name_servers(vec![NameServerConfig::udp_and_tcp(local.into())]);
+    let warning = format!(
+        "no name server in {path} ({error}): {local} is asked for names; a line `nameserver ADDRESS` there names another"
+    );
+    (config, ResolverOpts::default(), Some(warning))
+}
+
+/// The lines of a resolv.conf(5) that name servers.
+fn name_server_lines(text: &[u8]) -> Vec<u8> {
+    text.split_inclusive(|byte| *byte == b'\n')
+        .filter(|line| line.trim_ascii_start().starts_with(b"nameserver"))
+        .flatten()
+        .copied()
+        .collect()
+}
