@@ -7,6 +7,8 @@
 //! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature `rivals`,
 //! which only bench's own program has: `paths::run`, `rpc::run`, and `rivals::L3` for [`Command::run`].
 
+#[cfg(feature = "rivals")]
+mod check;
 mod children;
 mod command;
 mod counters;
