@@ -226,20 +226,20 @@ impl<R: Role> Engine<R> {
 
     /// The connection is gone, and with it its requests and what waits in its queues.
     fn lose(&mut self, connection: ConnectionKey, reason: CloseReason) {
-        let ids: Vec<usize> = self
-            .state
-            .requests
-            .iter()
-            .filter(|(_, request)| {
-                request
-                    .stream()
-                    .is_some_and(|stream| stream.connection == connection)
-            })
-            .map(|(id, _)| id)
-            .collect();
+        let peer = self.state.peer(connection);
+        let mut ids: Vec<RequestId> =
+            peer.map_or_else(Vec::new, |peer| peer.requests.values().copied().collect());
+        // Drivers hear of them in an order that does not depend on hashes.
+        ids.sort_unstable();
         for id in ids {
-            self.end_for(RequestId(id), Cause::ConnectionLost);
+            self.end_for(id, Cause::ConnectionLost);
         }
+        debug_assert!(
+            self.state.requests.iter().all(|(_, request)| request
+                .stream()
+                .is_none_or(|stream| stream.connection != connection)),
+            "a peer knows all its requests"
+        );
         if let Some(mut peer) = self
             .state
             .peers

@@ -43,6 +43,10 @@ impl Side for Server {
         connection: ConnectionKey,
         stream: StreamId,
     ) {
+        // A connection that ends as soon as it is there is no peer, and its streams are none's.
+        if state.peer(connection).is_none() {
+            return;
+        }
         let stream = RequestStream {
             connection,
             id: stream,
