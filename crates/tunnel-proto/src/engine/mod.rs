@@ -65,6 +65,8 @@ pub struct State<R: Role> {
     role: R,
     config: EngineConfig,
     peers: Vec<Option<Peer>>,
+    /// The peer that inner sockets or the TUN gave something last.
+    filled: Option<ConnectionKey>,
     requests: Slab<Request>,
     ledger: Ledger,
     actions: VecDeque<Action<R::Action>>,
@@ -101,6 +103,7 @@ impl<R: Role> Engine<R> {
             role,
             config,
             peers: Vec::new(),
+            filled: None,
             requests: Slab::new(),
             ledger: Ledger::default(),
             actions: VecDeque::new(),

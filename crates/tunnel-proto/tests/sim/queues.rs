@@ -3,7 +3,7 @@
 use sim::LinkConfig;
 use tunnel_proto::{DropReason, EngineConfig, QueuePolicy, limits};
 
-use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World};
+use crate::support::{DELAY, End, MILLISECOND, SECOND, Setup, Way, World, user};
 
 /// Bytes of a payload of 1,000 with its prefix for one of the first sessions.
 const QUEUED_BYTES: usize = 1_002;
@@ -136,4 +136,29 @@ fn what_waited_too_long_is_not_sent() {
     world.run_until(SECOND, |world| world.client().engine.ingress_waiting() == 0);
     let waited = world.now() - sent;
     assert!(waited <= limits::QUEUE_TIME_MAX + 100 * MILLISECOND, "{waited:?}");
+}
+
+#[test]
+fn a_long_queue_of_one_client_is_no_reason_to_leave_datagrams_for_another() {
+    let mut world = narrow(QueuePolicy::DropNewest);
+    let other = world.add_client(&user());
+    world.wait_until_up(other);
+    let [slow, quick] = [world.client, other].map(|client| {
+        let session = world.book.session();
+        world.send_from(client, "sink", session, &[100]);
+        session
+    });
+    world.run(SECOND);
+    let is_long = |world: &mut World, session| {
+        let server = world.server();
+        let id = server.request_of(session).expect("the session is open");
+        (server.engine.queue_of_is_long(id), server.engine.queue_is_long())
+    };
+    world.answer(slow, &[1_000; FLOW]);
+    assert_eq!(is_long(&mut world, slow), (true, true));
+    assert_eq!(is_long(&mut world, quick), (false, true));
+    world.answer(quick, &[100]);
+    assert_eq!(is_long(&mut world, slow), (true, false));
+    world.run(SECOND);
+    assert_eq!(is_long(&mut world, slow), (false, false));
 }
