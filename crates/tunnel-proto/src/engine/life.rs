@@ -208,6 +208,7 @@ impl<R: Role> State<R> {
         if request.is_udp() {
             self.udp_sessions -= 1;
             self.sessions.give_back();
+            self.idleness.remove(id, request);
         }
         let lost = self.waiting.take(id).len() as u64;
         self.ledger.ingress.drop(DropReason::SessionClosed, lost);

@@ -10,6 +10,7 @@ mod client;
 mod delay_control;
 mod egress;
 mod hold_queue;
+mod idleness;
 mod ingress;
 mod ip;
 mod life;
@@ -56,7 +57,8 @@ use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
 use hold_queue::HoldQueue;
-use life::{Cause, Life};
+use idleness::Idleness;
+use life::Cause;
 use peer::Peer;
 use request::Request;
 
@@ -77,7 +79,7 @@ pub struct State<R: Role> {
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
     unread_changed: Vec<ConnectionKey>,
-    /// TCP forwards in [`Life::Closing`].
+    /// TCP forwards in [`life::Life::Closing`].
     closing: usize,
     /// No new requests are taken.
     draining: bool,
@@ -86,6 +88,8 @@ pub struct State<R: Role> {
     sessions_total: u64,
     /// Budget for UDP sessions: every one that has not ended holds a place.
     sessions: Budget,
+    /// The same sessions, the idlest first.
+    idleness: Idleness,
     ip: ip::IpState,
     repair: repair::RepairState,
 }
@@ -117,6 +121,7 @@ impl<R: Role> Engine<R> {
             connections_total: 0,
             sessions_total: 0,
             sessions: Budget::whole(limits::UDP_SESSIONS_MAX),
+            idleness: Idleness::default(),
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
         };
@@ -330,11 +335,18 @@ impl<R: Role> State<R> {
     }
 
     fn insert_request(&mut self, request: Request) -> RequestId {
-        if request.is_udp() {
-            self.udp_sessions += 1;
-            self.sessions_total += 1;
+        let id = RequestId(self.requests.insert(request));
+        if self.requests[id.0].is_udp() {
+            self.session_opened(id);
         }
-        RequestId(self.requests.insert(request))
+        id
+    }
+
+    /// A request is a UDP session from here on.
+    fn session_opened(&mut self, id: RequestId) {
+        self.udp_sessions += 1;
+        self.sessions_total += 1;
+        self.idleness.add(id, &mut self.requests[id.0]);
     }
 }
 
@@ -344,11 +356,8 @@ impl<R: Role> Engine<R> {
         while !self.state.sessions.take() {
             let idlest = self
                 .state
-                .requests
-                .iter()
-                .filter(|(_, request)| request.is_udp() && request.life != Life::Ended)
-                .min_by_key(|(_, request)| request.last_active)
-                .map(|(id, _)| RequestId(id))
+                .idleness
+                .idlest(&mut self.state.requests)
                 .expect("a shard without sessions finds its guaranteed room");
             self.end_for(idlest, Cause::Idle);
         }
