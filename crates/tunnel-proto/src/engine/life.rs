@@ -202,6 +202,7 @@ impl<R: Role> State<R> {
         let (stream, is_closing) = (request.life.stream(), matches!(request.life, Life::Closing(_)));
         let was_unread = std::mem::take(&mut request.unread);
         request.output.clear();
+        self.queued.remove(&id);
         if is_closing {
             self.closing -= 1;
         }

@@ -27,7 +27,7 @@ mod server;
 mod source;
 mod timers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -58,7 +58,7 @@ use crate::drops::{DropReason, Ledger};
 use crate::limits;
 use hold_queue::HoldQueue;
 use idleness::Idleness;
-use life::Cause;
+use life::{Cause, Life};
 use peer::Peer;
 use request::Request;
 
@@ -73,13 +73,15 @@ pub struct State<R: Role> {
     ledger: Ledger,
     actions: VecDeque<Action<R::Action>>,
     arena: BytesMut,
+    /// Client: requests that have not been sent.
+    queued: BTreeSet<RequestId>,
     /// Client: datagrams of sessions whose request has not been sent.
     waiting: HoldQueue<RequestId>,
     /// Connections whose peer broke a rule that ends them.
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
     unread_changed: Vec<ConnectionKey>,
-    /// TCP forwards in [`life::Life::Closing`].
+    /// TCP forwards in [`Life::Closing`].
     closing: usize,
     /// No new requests are taken.
     draining: bool,
@@ -112,6 +114,7 @@ impl<R: Role> Engine<R> {
             ledger: Ledger::default(),
             actions: VecDeque::new(),
             arena: BytesMut::new(),
+            queued: BTreeSet::new(),
             waiting: HoldQueue::new(limits::WAITING_BYTES_MAX),
             broken: Vec::new(),
             unread_changed: Vec::new(),
@@ -336,7 +339,11 @@ impl<R: Role> State<R> {
 
     fn insert_request(&mut self, request: Request) -> RequestId {
         let id = RequestId(self.requests.insert(request));
-        if self.requests[id.0].is_udp() {
+        let request = &self.requests[id.0];
+        if matches!(request.life, Life::Queued(_)) {
+            self.queued.insert(id);
+        }
+        if request.is_udp() {
             self.session_opened(id);
         }
         id
