@@ -1,12 +1,15 @@
 //! Load generators, sinks and benchmark matrices behind `gramway bench` and `gramway demo`.
 //!
-//! Nothing here links the tunnel: a benchmark starts the shipped program as child processes and reads its counters
-//! through `gramway status --json`, so what is measured is what users run. Loads run as child processes too, so
-//! that CPU time is known per process.
+//! A benchmark starts the shipped program as child processes and reads its counters through `gramway status --json`,
+//! so what is measured is what users run. Loads run as child processes too, so that CPU time is known per process.
+//! Only `scale` links the tunnel's pure part: thousands of clients in one process show what the state of each costs.
 //!
-//! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature `rivals`,
-//! which only bench's own program has: `paths::run`, `rpc::run`, and `rivals::L3` for [`Command::run`].
+//! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature
+//! `rivals`, which only bench's own program has: `paths::run`, `rpc::run`, `scale::run`, and `rivals::L3` for
+//! [`Command::run`].
 
+#[cfg(feature = "rivals")]
+mod check;
 mod children;
 mod command;
 mod counters;
@@ -34,6 +37,8 @@ mod relay;
 pub mod rivals;
 #[cfg(feature = "rivals")]
 pub mod rpc;
+#[cfg(feature = "rivals")]
+pub mod scale;
 mod sink;
 mod sweeper;
 mod table;

@@ -58,5 +58,21 @@ pub const TCP_CHUNK_BYTES: usize = 128 << 10;
 /// Largest answer of `gramway status --json` that is read, in bytes.
 pub const STATUS_BYTES_MAX: u64 = 16 << 20;
 
+/// Clients of `bench scale` at most. Their engines are in this process, too: 300 KiB each, mostly for datagrams on
+/// their way.
+pub const SCALE_CLIENTS_MAX: usize = 2_000;
+
+/// Flows of `bench scale` at most, at both ends.
+pub const SCALE_FLOWS_MAX: usize = 10_000;
+
+/// Datagrams that a client of `bench scale` sends at once: less than a full train, as a busy flow gives in a turn.
+pub const SCALE_BURST: usize = 32;
+
+/// Payload bytes of these datagrams.
+pub const SCALE_PAYLOAD_BYTES: usize = 1_150;
+
+/// Datagrams of every flow before the measured ones.
+pub const SCALE_WARM_UPS: usize = 2;
+
 /// A windowed generator takes datagrams for lost when nothing has arrived for so long.
 pub const WINDOW_PATIENCE: Duration = Duration::from_millis(20);

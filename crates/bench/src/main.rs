@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Programs, demo, hidden, paths, rivals, rpc};
+use bench::{Programs, demo, hidden, paths, rivals, rpc, scale};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -37,6 +37,8 @@ enum Command {
         #[arg(long, value_name = "PATTERN")]
         only: Vec<String>,
     },
+    /// Cost of a datagram among many clients and flows, and memory of idle ones
+    Scale(scale::Options),
     /// Run a server and a client on this machine with traffic, for ten seconds.
     Demo,
 }
@@ -74,6 +76,7 @@ fn run() -> anyhow::Result<()> {
             };
             rpc::run(&options, &mut output)?;
         }
+        Command::Scale(options) => scale::run(&options, &mut output)?,
         Command::Demo => {
             let is_terminal = output.is_terminal();
             demo::run(&programs, &mut output, is_terminal)?;

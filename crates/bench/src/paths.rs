@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::check::Check;
 use crate::emulator::LinkReport;
 use crate::machine::Machine;
 use crate::matrix::{self, Measured, print, write_json};
@@ -34,7 +35,6 @@ use cell::Cell;
 use contestant::{Contestant, Installed};
 use measure::Run;
 use setting::Setting;
-use verdict::Check;
 
 /// Seconds per run when none are given.
 const SECONDS: u32 = 10;

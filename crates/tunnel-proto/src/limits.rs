@@ -8,8 +8,8 @@ pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
 pub const QUEUE_BYTES_MAX: usize = 2 << 20;
 
-/// Datagrams of one peer, in bytes, above which inner sockets are not read while QUIC still has something to send at
-/// once: a batch of coalesced datagrams holds more than one flush sends, and what waits in a socket waits cheaper.
+/// Datagrams of one peer, in bytes, above which its inner sockets are not read while QUIC still has something to send
+/// at once: a batch of coalesced datagrams holds more than one flush sends, and what waits in a socket waits cheaper.
 pub const QUEUE_INTAKE_BYTES: usize = 256 << 10;
 
 /// How much of a peer's queue one flow may hold, in multiples of the room that is free: alone it takes three quarters, and

@@ -2,8 +2,8 @@
 
 use super::contestant::ALL;
 use super::measure::Run;
-use super::verdict::Check;
 use super::{CaseResults, Row, median_run};
+use crate::check::Check;
 use crate::emulator::LinkReport;
 use crate::table::{Align, Table, count, percent};
 

@@ -1,9 +1,8 @@
-//! What a result must reach. A miss is reported; it is not an error.
-
-use serde::Serialize;
+//! What a result over a link must reach.
 
 use super::cases::Load;
 use super::cell::Cell;
+use crate::check::{Bound, Check};
 
 /// TCP through a forward reaches this share of the better of Hysteria2 and no tunnel.
 const OF_BEST_MIN: f64 = 0.95;
@@ -19,66 +18,6 @@ const LOSS_POINTS_MAX: f64 = 0.5;
 
 /// TCP in IP packets reaches this share of the same without a tunnel.
 const OF_DIRECT_MIN: f64 = 0.95;
-
-/// A bound.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Bound {
-    /// This or more.
-    AtLeast(f64),
-    /// This or less.
-    AtMost(f64),
-    /// From the first to the second.
-    Within(f64, f64),
-    /// Only reported.
-    Free,
-}
-
-/// A value and what it must be.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Check {
-    /// What it is, with its unit.
-    pub(super) what: String,
-    /// The value.
-    pub(super) value: f64,
-    /// What it must be.
-    pub(super) must: Bound,
-}
-
-impl Check {
-    /// A check of `value`.
-    pub(super) fn new(what: impl Into<String>, value: f64, must: Bound) -> Self {
-        let what = what.into();
-        Self { what, value, must }
-    }
-
-    /// Whether it is what it must be. What is no number is not.
-    pub(super) fn holds(&self) -> bool {
-        match self.must {
-            Bound::AtLeast(least) => self.value >= least,
-            Bound::AtMost(most) => self.value <= most,
-            Bound::Within(least, most) => (least..=most).contains(&self.value),
-            Bound::Free => true,
-        }
-    }
-}
-
-impl std::fmt::Display for Check {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, value, must } = self;
-        write!(formatter, "{value:.2} {what}")?;
-        match must {
-            Bound::AtLeast(least) => write!(formatter, " (must: >= {least})")?,
-            Bound::AtMost(most) => write!(formatter, " (must: <= {most})")?,
-            Bound::Within(least, most) => write!(formatter, " (must: {least} to {most})")?,
-            Bound::Free => {}
-        }
-        if !self.holds() {
-            formatter.write_str(" MISSED")?;
-        }
-        Ok(())
-    }
-}
 
 /// Medians of one load over one link that verdicts are made of, in bits per second.
 #[derive(Clone, Copy, Debug, Default)]

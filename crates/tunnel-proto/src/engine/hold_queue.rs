@@ -1,14 +1,13 @@
 //! Datagrams that are ahead of what they belong to, bounded in bytes and time: at a server those that overtook their
 //! request or whose target is still being opened, at a client those that came before the tunnel was up.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::limits::HELD_ENTRY_BYTES;
 
 #[derive(Debug)]
-struct Waiting<K> {
-    key: K,
+struct Waiting {
     payload: Vec<u8>,
     since: Instant,
 }
@@ -16,15 +15,19 @@ struct Waiting<K> {
 /// A queue of what waits for something else; `K` names what a datagram waits for.
 #[derive(Debug)]
 pub(crate) struct HoldQueue<K> {
-    entries: VecDeque<Waiting<K>>,
+    /// By key, then by arrival.
+    entries: BTreeMap<(K, u64), Waiting>,
+    /// Number of the next one.
+    next: u64,
     bytes: usize,
     bytes_max: usize,
 }
 
-impl<K: Copy + PartialEq> HoldQueue<K> {
+impl<K: Copy + Ord> HoldQueue<K> {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
-            entries: VecDeque::new(),
+            entries: BTreeMap::new(),
+            next: 0,
             bytes: 0,
             bytes_max,
         }
@@ -42,35 +45,33 @@ impl<K: Copy + PartialEq> HoldQueue<K> {
             return false;
         }
         self.bytes += bytes;
-        self.entries.push_back(Waiting {
-            key,
+        let waiting = Waiting {
             payload: payload.to_vec(),
             since: now,
-        });
+        };
+        self.entries.insert((key, self.next), waiting);
+        self.next += 1;
         true
     }
 
     /// Takes out, in order, everything that waits for `key`.
     pub(crate) fn take(&mut self, key: K) -> Vec<Vec<u8>> {
-        let mut taken = Vec::new();
-        self.entries.retain_mut(|entry| {
-            if entry.key != key {
-                return true;
-            }
-            self.bytes -= entry.payload.len() + HELD_ENTRY_BYTES;
-            taken.push(std::mem::take(&mut entry.payload));
-            false
-        });
+        let of_key = self.entries.range((key, 0)..=(key, u64::MAX));
+        let places: Vec<(K, u64)> = of_key.map(|(place, _)| *place).collect();
+        let taken = places.iter().filter_map(|place| self.entries.remove(place));
+        let taken: Vec<Vec<u8>> = taken.map(|waiting| waiting.payload).collect();
+        let bytes = taken.iter().map(|payload| payload.len() + HELD_ENTRY_BYTES);
+        self.bytes -= bytes.sum::<usize>();
         taken
     }
 
     /// Forgets what has waited longer than `limit` says for its key. How many those were.
     pub(crate) fn expire(&mut self, now: Instant, limit: impl Fn(K) -> Duration) -> u64 {
         let before = self.entries.len();
-        self.entries.retain(|entry| {
-            let stays = now.duration_since(entry.since) <= limit(entry.key);
+        self.entries.retain(|(key, _), waiting| {
+            let stays = now.duration_since(waiting.since) <= limit(*key);
             if !stays {
-                self.bytes -= entry.payload.len() + HELD_ENTRY_BYTES;
+                self.bytes -= waiting.payload.len() + HELD_ENTRY_BYTES;
             }
             stays
         });

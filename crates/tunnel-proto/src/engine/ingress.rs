@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use masque::datagram;
+use quic::ConnectionKey;
 
 use super::life::Life;
 use super::queue::FlowId;
@@ -41,6 +42,7 @@ impl<R: Role> Engine<R> {
             Life::Sent(stream) | Life::Open(stream) => {
                 let connection = stream.connection;
                 let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
+                self.state.filled = Some(connection);
                 if let Some(peer) = self.state.peer(connection) {
                     peer.datagram_max = datagram_max;
                 }
@@ -56,14 +58,21 @@ impl<R: Role> Engine<R> {
         }
     }
 
-    /// Whether some peer's queue holds more than inner sockets should add to while QUIC is sending.
+    /// Whether the queue that got something last, from an inner socket or the TUN, holds more than these should add to
+    /// while QUIC is sending. What waits for other peers does not matter: a slow one keeps nobody waiting.
     #[must_use]
     pub fn queue_is_long(&self) -> bool {
         self.state
-            .peers
-            .iter()
-            .flatten()
-            .any(|peer| peer.queue.bytes() > limits::QUEUE_INTAKE_BYTES)
+            .filled
+            .is_some_and(|connection| self.state.is_long(connection))
+    }
+
+    /// Whether the queue that the datagrams of a request go to is as long.
+    #[must_use]
+    pub fn queue_of_is_long(&self, id: RequestId) -> bool {
+        let request = self.state.requests.get(id.0);
+        let stream = request.and_then(Request::stream);
+        stream.is_some_and(|stream| self.state.is_long(stream.connection))
     }
 
     fn refuse_datagrams(&mut self, count: usize) {
@@ -85,6 +94,11 @@ impl<R: Role> Engine<R> {
 }
 
 impl<R: Role> State<R> {
+    fn is_long(&self, connection: ConnectionKey) -> bool {
+        let peer = self.peers.get(connection.index()).and_then(Option::as_ref);
+        peer.is_some_and(|peer| peer.queue.bytes() > limits::QUEUE_INTAKE_BYTES)
+    }
+
     /// Queues one datagram of a session with a stream; it is counted as accepted already.
     fn enqueue(&mut self, now: Instant, id: RequestId, payload: &[u8]) {
         let ingress = &mut self.ledger.ingress;

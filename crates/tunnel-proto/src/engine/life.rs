@@ -202,12 +202,14 @@ impl<R: Role> State<R> {
         let (stream, is_closing) = (request.life.stream(), matches!(request.life, Life::Closing(_)));
         let was_unread = std::mem::take(&mut request.unread);
         request.output.clear();
+        self.queued.remove(&id);
         if is_closing {
             self.closing -= 1;
         }
         if request.is_udp() {
             self.udp_sessions -= 1;
             self.sessions.give_back();
+            self.idleness.remove(id, request);
         }
         let lost = self.waiting.take(id).len() as u64;
         self.ledger.ingress.drop(DropReason::SessionClosed, lost);

@@ -10,6 +10,7 @@ mod client;
 mod delay_control;
 mod egress;
 mod hold_queue;
+mod idleness;
 mod ingress;
 mod ip;
 mod life;
@@ -26,7 +27,7 @@ mod server;
 mod source;
 mod timers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -56,6 +57,7 @@ use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
 use hold_queue::HoldQueue;
+use idleness::Idleness;
 use life::{Cause, Life};
 use peer::Peer;
 use request::Request;
@@ -65,10 +67,14 @@ pub struct State<R: Role> {
     role: R,
     config: EngineConfig,
     peers: Vec<Option<Peer>>,
+    /// The peer that inner sockets or the TUN gave something last.
+    filled: Option<ConnectionKey>,
     requests: Slab<Request>,
     ledger: Ledger,
     actions: VecDeque<Action<R::Action>>,
     arena: BytesMut,
+    /// Client: requests that have not been sent.
+    queued: BTreeSet<RequestId>,
     /// Client: datagrams of sessions whose request has not been sent.
     waiting: HoldQueue<RequestId>,
     /// Connections whose peer broke a rule that ends them.
@@ -84,6 +90,8 @@ pub struct State<R: Role> {
     sessions_total: u64,
     /// Budget for UDP sessions: every one that has not ended holds a place.
     sessions: Budget,
+    /// The same sessions, the idlest first.
+    idleness: Idleness,
     ip: ip::IpState,
     repair: repair::RepairState,
 }
@@ -101,10 +109,12 @@ impl<R: Role> Engine<R> {
             role,
             config,
             peers: Vec::new(),
+            filled: None,
             requests: Slab::new(),
             ledger: Ledger::default(),
             actions: VecDeque::new(),
             arena: BytesMut::new(),
+            queued: BTreeSet::new(),
             waiting: HoldQueue::new(limits::WAITING_BYTES_MAX),
             broken: Vec::new(),
             unread_changed: Vec::new(),
@@ -114,6 +124,7 @@ impl<R: Role> Engine<R> {
             connections_total: 0,
             sessions_total: 0,
             sessions: Budget::whole(limits::UDP_SESSIONS_MAX),
+            idleness: Idleness::default(),
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
         };
@@ -226,20 +237,20 @@ impl<R: Role> Engine<R> {
 
     /// The connection is gone, and with it its requests and what waits in its queues.
     fn lose(&mut self, connection: ConnectionKey, reason: CloseReason) {
-        let ids: Vec<usize> = self
-            .state
-            .requests
-            .iter()
-            .filter(|(_, request)| {
-                request
-                    .stream()
-                    .is_some_and(|stream| stream.connection == connection)
-            })
-            .map(|(id, _)| id)
-            .collect();
+        let peer = self.state.peer(connection);
+        let mut ids: Vec<RequestId> =
+            peer.map_or_else(Vec::new, |peer| peer.requests.values().copied().collect());
+        // Drivers hear of them in an order that does not depend on hashes.
+        ids.sort_unstable();
         for id in ids {
-            self.end_for(RequestId(id), Cause::ConnectionLost);
+            self.end_for(id, Cause::ConnectionLost);
         }
+        debug_assert!(
+            self.state.requests.iter().all(|(_, request)| request
+                .stream()
+                .is_none_or(|stream| stream.connection != connection)),
+            "a peer knows all its requests"
+        );
         if let Some(mut peer) = self
             .state
             .peers
@@ -327,11 +338,22 @@ impl<R: Role> State<R> {
     }
 
     fn insert_request(&mut self, request: Request) -> RequestId {
-        if request.is_udp() {
-            self.udp_sessions += 1;
-            self.sessions_total += 1;
+        let id = RequestId(self.requests.insert(request));
+        let request = &self.requests[id.0];
+        if matches!(request.life, Life::Queued(_)) {
+            self.queued.insert(id);
         }
-        RequestId(self.requests.insert(request))
+        if request.is_udp() {
+            self.session_opened(id);
+        }
+        id
+    }
+
+    /// A request is a UDP session from here on.
+    fn session_opened(&mut self, id: RequestId) {
+        self.udp_sessions += 1;
+        self.sessions_total += 1;
+        self.idleness.add(id, &mut self.requests[id.0]);
     }
 }
 
@@ -341,11 +363,8 @@ impl<R: Role> Engine<R> {
         while !self.state.sessions.take() {
             let idlest = self
                 .state
-                .requests
-                .iter()
-                .filter(|(_, request)| request.is_udp() && request.life != Life::Ended)
-                .min_by_key(|(_, request)| request.last_active)
-                .map(|(id, _)| RequestId(id))
+                .idleness
+                .idlest(&mut self.state.requests)
                 .expect("a shard without sessions finds its guaranteed room");
             self.end_for(idlest, Cause::Idle);
         }

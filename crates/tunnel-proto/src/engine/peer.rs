@@ -17,7 +17,7 @@ pub(crate) struct Peer {
     pub(crate) h3: masque::Connection,
     /// Our control and QPACK streams; open as long as the connection.
     pub(crate) own_streams: Vec<StreamId>,
-    /// Requests by Quarter Stream ID.
+    /// All requests with a stream of this connection, by Quarter Stream ID, until they end.
     pub(crate) requests: HashMap<u64, RequestId>,
     /// The session of the last datagram: most often the next one's, too.
     last: Option<(u64, RequestId)>,

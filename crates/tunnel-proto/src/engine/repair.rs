@@ -4,6 +4,7 @@
 //! A session without repair costs nothing here, and one with it nothing but a look at the plan while its path loses
 //! nothing: payloads go in context 0 then.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ::repair::{Decoder, Encoder, Field, SOURCE_HEADER_BYTES, Taken, parity_bytes};
@@ -11,6 +12,7 @@ use masque::limits::{REPAIR_LATENCY_MS_MAX, REPAIR_LATENCY_MS_MIN};
 use masque::repair::RepairOffer;
 use masque::{HeaderList, datagram};
 use packet::checksum::ChecksumState;
+use quic::ConnectionKey;
 
 use super::offer::Offer;
 use super::peer::Peer;
@@ -34,8 +36,8 @@ pub(crate) struct Repairing {
     heard: Instant,
     /// Bytes of its copies, as counted at its peer.
     bytes: usize,
-    /// It is among those whose ends of bursts are looked after.
-    is_armed: bool,
+    /// When the end of its burst is looked after, as [`RepairState`] has it.
+    armed: Option<Instant>,
 }
 
 /// Which of the two contexts.
@@ -71,7 +73,7 @@ impl Repairing {
             decoder: Decoder::default(),
             heard: now,
             bytes: 0,
-            is_armed: false,
+            armed: None,
         }
     }
 
@@ -123,17 +125,22 @@ impl Repairing {
 pub(super) struct RepairState {
     /// Made with the first session that agrees on repair.
     field: Option<Field>,
-    /// Sessions whose ends of bursts are looked after.
-    armed: Vec<RequestId>,
-    /// When the first of them may be due.
-    tail_due: Option<Instant>,
-    /// When loss is measured; `None` while nobody wants to know.
+    /// Sessions whose ends of bursts are looked after, and when: once each, not later than it is due.
+    armed: BTreeSet<(Instant, RequestId)>,
+    /// Connections whose loss is measured.
+    measured: BTreeSet<ConnectionKey>,
+    /// When that is done; `None` while there are none.
     measure_due: Option<Instant>,
 }
 
 impl RepairState {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.tail_due, self.measure_due].into_iter().flatten().min()
+        [self.tail_due(), self.measure_due].into_iter().flatten().min()
+    }
+
+    /// When the first end of a burst may be due.
+    fn tail_due(&self) -> Option<Instant> {
+        self.armed.first().map(|(due, _)| *due)
     }
 
     /// It is there where any session has agreed on repair.
@@ -150,10 +157,11 @@ impl RepairState {
         let Some(due) = repairing.encoder.tail_due() else {
             return;
         };
-        if !std::mem::replace(&mut repairing.is_armed, true) {
-            self.armed.push(id);
+        // While a burst goes on its end moves away: when it is looked after, it is armed again.
+        if repairing.armed.is_none() {
+            repairing.armed = Some(due);
+            self.armed.insert((due, id));
         }
-        self.tail_due = Some(self.tail_due.map_or(due, |earlier| earlier.min(due)));
     }
 }
 
@@ -164,31 +172,39 @@ impl<R: Role> Engine<R> {
         if state.measure_due.take_if(|due| *due <= now).is_some() {
             self.measure_loss(now);
         }
-        let state = &mut self.state.repair;
-        if state.tail_due.take_if(|due| *due <= now).is_some() {
+        if self.state.repair.tail_due().is_some_and(|due| due <= now) {
             self.send_tails(now);
         }
     }
 
     fn measure_loss(&mut self, now: Instant) {
-        let mut is_wanted = false;
-        for peer in self.state.peers.iter_mut().flatten() {
-            if peer.repairing == 0 {
-                continue;
-            }
-            is_wanted = true;
-            if let Some(report) = self.endpoint.report(peer.connection) {
+        let State { repair, peers, .. } = &mut self.state;
+        repair.measured.retain(|connection| {
+            let peer = peers.get_mut(connection.index()).and_then(Option::as_mut);
+            let Some(peer) = peer.filter(|peer| peer.repairing > 0) else {
+                return false;
+            };
+            if let Some(report) = self.endpoint.report(*connection) {
                 peer.loss
                     .measure(report.counters.packets_sent, report.counters.packets_lost);
                 peer.plan.follow(peer.loss.loss());
             }
-        }
-        self.state.repair.measure_due = is_wanted.then_some(now + ::repair::limits::LOSS_INTERVAL);
+            true
+        });
+        repair.measure_due = (!repair.measured.is_empty()).then_some(now + ::repair::limits::LOSS_INTERVAL);
     }
 
     /// Sends parity for the ends of bursts that are due.
     fn send_tails(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.state.repair.armed) {
+        let armed = &mut self.state.repair.armed;
+        let mut due = Vec::new();
+        while let Some((at, id)) = armed.first().copied()
+            && at <= now
+        {
+            armed.pop_first();
+            due.push(id);
+        }
+        for id in due {
             if let Some(connection) = self.state.send_tail(now, id) {
                 self.endpoint.mark_ready(connection);
             }
@@ -235,8 +251,11 @@ impl<R: Role> State<R> {
         self.repair
             .measure_due
             .get_or_insert(now + ::repair::limits::LOSS_INTERVAL);
-        if let Some(peer) = connection.and_then(|connection| self.peer(connection)) {
+        if let Some(connection) = connection
+            && let Some(peer) = self.peer(connection)
+        {
             peer.repairing += 1;
+            self.repair.measured.insert(connection);
         }
     }
 
@@ -251,6 +270,9 @@ impl<R: Role> State<R> {
         else {
             return;
         };
+        if let Some(due) = repairing.armed {
+            self.repair.armed.remove(&(due, id));
+        }
         if let Some(peer) = connection.and_then(|connection| self.peer(connection)) {
             peer.repairing -= 1;
             peer.repair_bytes -= repairing.bytes;
@@ -258,11 +280,12 @@ impl<R: Role> State<R> {
     }
 
     /// The connection that got parity, if any.
-    fn send_tail(&mut self, now: Instant, id: RequestId) -> Option<quic::ConnectionKey> {
+    fn send_tail(&mut self, now: Instant, id: RequestId) -> Option<ConnectionKey> {
         let request = self.requests.get_mut(id.0)?;
-        let stream = request.stream()?;
+        let stream = request.stream();
         let repairing = request.kind.repair()?.agreed()?;
-        repairing.is_armed = false;
+        repairing.armed = None;
+        let stream = stream?;
         let peer = self.peers.get_mut(stream.connection.index())?.as_mut()?;
         let mut writer = QueueWriter {
             arena: &mut self.arena,

@@ -114,6 +114,8 @@ pub struct Request {
     /// The peer's side has ended.
     pub(crate) peer_finished: bool,
     pub(crate) last_active: Instant,
+    /// A UDP session: where [`super::idleness::Idleness`] has it.
+    pub(crate) listed: Option<Instant>,
 }
 
 impl Request {
@@ -128,6 +130,7 @@ impl Request {
             unread: false,
             peer_finished: false,
             last_active: now,
+            listed: None,
         }
     }
 

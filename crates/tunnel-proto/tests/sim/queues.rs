@@ -5,7 +5,7 @@ use tunnel_proto::{DropReason, EngineConfig, QueuePolicy, limits};
 
 use crate::ip::world_with;
 use crate::support::packets::{tcp, udp};
-use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World};
+use crate::support::{DELAY, End, MILLISECOND, SECOND, Setup, Way, World, user};
 
 /// Bytes of a payload of 1,000 with its prefix for one of the first sessions.
 const QUEUED_BYTES: usize = 1_002;
@@ -162,4 +162,29 @@ fn expired_after_a_burst(make: fn(&str, &str, usize) -> Vec<u8>) -> u64 {
 fn packets_wait_longer_where_their_sender_would_only_repeat_them() {
     assert_eq!(expired_after_a_burst(tcp), 0);
     assert!(expired_after_a_burst(udp) > 0);
+}
+
+#[test]
+fn a_long_queue_of_one_client_is_no_reason_to_leave_datagrams_for_another() {
+    let mut world = narrow(QueuePolicy::DropNewest);
+    let other = world.add_client(&user());
+    world.wait_until_up(other);
+    let [slow, quick] = [world.client, other].map(|client| {
+        let session = world.book.session();
+        world.send_from(client, "sink", session, &[100]);
+        session
+    });
+    world.run(SECOND);
+    let is_long = |world: &mut World, session| {
+        let server = world.server();
+        let id = server.request_of(session).expect("the session is open");
+        (server.engine.queue_of_is_long(id), server.engine.queue_is_long())
+    };
+    world.answer(slow, &[1_000; FLOW]);
+    assert_eq!(is_long(&mut world, slow), (true, true));
+    assert_eq!(is_long(&mut world, quick), (false, true));
+    world.answer(quick, &[100]);
+    assert_eq!(is_long(&mut world, slow), (true, false));
+    world.run(SECOND);
+    assert_eq!(is_long(&mut world, slow), (false, false));
 }

@@ -93,7 +93,8 @@ impl Shard<Client> {
 impl Shard<Server> {
     /// One batch of a target's answers.
     pub(super) fn receive_upstream(&mut self, now: Instant, id: RequestId) {
-        if self.intake_should_wait() {
+        // Its client's queue alone matters: a slow client keeps no other's socket waiting.
+        if self.more_to_send && self.engine.queue_of_is_long(id) {
             return;
         }
         let Some(Some(Inner::Role(ServerInner::Upstream(socket)))) = self.inner.get_mut(id.index()) else {

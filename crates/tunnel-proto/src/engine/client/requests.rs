@@ -2,6 +2,7 @@
 //! the token checked first.
 
 use std::net::SocketAddr;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
 use masque::request as request_headers;
@@ -134,17 +135,11 @@ impl Engine<Client> {
         if self.state.role.current != Some(connection) || self.state.role.holds_requests {
             return;
         }
-        let queued: Vec<usize> = self
-            .state
-            .requests
-            .iter()
-            .filter(|(_, request)| matches!(request.life, Life::Queued(_)))
-            .map(|(id, _)| id)
-            .collect();
-        for id in queued {
-            if !self.send_request(now, connection, RequestId(id)) {
-                return;
-            }
+        let mut next = self.state.queued.first().copied();
+        while let Some(id) = next
+            && self.send_request(now, connection, id)
+        {
+            next = self.state.queued.range((Excluded(id), Unbounded)).next().copied();
         }
     }
 
@@ -200,6 +195,7 @@ impl Engine<Client> {
         };
         request.life = Life::Sent(stream);
         request.last_active = now;
+        self.state.queued.remove(&id);
         if let Some(peer) = self.state.peer(connection) {
             peer.requests.insert(stream.quarter(), id);
         }

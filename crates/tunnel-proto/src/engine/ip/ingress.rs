@@ -48,6 +48,7 @@ impl<R: Role> Engine<R> {
         let stream = request.and_then(Request::stream);
         let RequestStream { connection, .. } = stream.expect("a session that takes packets has a stream");
         let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
+        self.state.filled = Some(connection);
         if let Some(peer) = self.state.peer(connection) {
             peer.datagram_max = datagram_max;
         }

@@ -109,6 +109,8 @@ impl Engine<Server> {
         request.kind = Kind::Ip(Box::new(session));
         request.life = Life::Opening(stream);
         request.last_active = now;
+        let by_client = &mut self.state.role.ip_by_client;
+        by_client.entry(owner.client).or_default().push(id);
         self.state
             .actions
             .push_back(Action::Role(ServerAction::Lease { request: id, owner }));
@@ -159,18 +161,13 @@ impl Engine<Server> {
 
     /// Ends the sessions of a client's earlier runs; whoever sent this run's request knows of no other.
     pub fn end_older_runs(&mut self, owner: Owner) {
-        let old: Vec<RequestId> = self
-            .state
-            .requests
-            .iter()
-            .filter(|(_, request)| match &request.kind {
-                Kind::Ip(session) => session
-                    .owner
-                    .is_some_and(|other| other.client == owner.client && other.run != owner.run),
-                _ => false,
-            })
-            .map(|(id, _)| RequestId(id))
-            .collect();
+        let requests = &self.state.requests;
+        let is_older = |id: &RequestId| match requests.get(id.0).map(|request| &request.kind) {
+            Some(Kind::Ip(session)) => session.owner.is_some_and(|other| other.run != owner.run),
+            _ => false,
+        };
+        let sessions = self.state.role.ip_by_client.get(&owner.client);
+        let old: Vec<RequestId> = sessions.into_iter().flatten().copied().filter(is_older).collect();
         for id in old {
             self.end_for(id, Cause::Finished);
         }

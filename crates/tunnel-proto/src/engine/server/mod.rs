@@ -16,6 +16,7 @@ use super::{Engine, RequestId};
 use crate::config::EngineConfig;
 use crate::secret::Token;
 use ip_service::IpService;
+use lease::ClientIdentity;
 use wrong_tokens::WrongTokens;
 
 /// What a server's engine keeps besides.
@@ -31,6 +32,8 @@ pub struct Server {
     ip_service: Option<IpService>,
     /// The IP sessions of each client's address, the newest last.
     ip_by_address: HashMap<IpAddr, Vec<RequestId>>,
+    /// The IP sessions of each client, those that wait for a lease, too.
+    ip_by_client: HashMap<ClientIdentity, Vec<RequestId>>,
     /// Numbers clients without a name.
     nameless: u64,
 }
@@ -46,6 +49,7 @@ impl Engine<Server> {
             shard: ServerShard { index: 0, count: 1 },
             ip_service: None,
             ip_by_address: HashMap::new(),
+            ip_by_client: HashMap::new(),
             nameless: 0,
         };
         Self::new(endpoint, server, config)

@@ -128,8 +128,7 @@ impl Engine<Server> {
         request.life = Life::Opening(stream);
         request.last_active = now;
         if protocol == Protocol::Udp {
-            self.state.udp_sessions += 1;
-            self.state.sessions_total += 1;
+            self.state.session_opened(id);
         }
         self.state.actions.push_back(Action::Role(ServerAction::Open {
             request: id,

@@ -1,5 +1,7 @@
 //! The engine's events and packets as a server treats them.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Instant;
 
@@ -43,6 +45,10 @@ impl Side for Server {
         connection: ConnectionKey,
         stream: StreamId,
     ) {
+        // A connection that ends as soon as it is there is no peer, and its streams are none's.
+        if state.peer(connection).is_none() {
+            return;
+        }
         let stream = RequestStream {
             connection,
             id: stream,
@@ -96,15 +102,11 @@ impl Side for Server {
         let Some(Kind::Ip(session)) = request.map(|request| &mut request.kind) else {
             return;
         };
-        let by_address = &mut state.role.ip_by_address;
+        if let Some(owner) = session.owner {
+            take_out(&mut state.role.ip_by_client, &owner.client, id);
+        }
         for prefix in session.addresses() {
-            let address = prefix.address();
-            if let Some(sessions) = by_address.get_mut(&address) {
-                sessions.retain(|other| *other != id);
-                if sessions.is_empty() {
-                    by_address.remove(&address);
-                }
-            }
+            take_out(&mut state.role.ip_by_address, &prefix.address(), id);
         }
         if let (Some(owner), false) = (session.owner, session.addresses().is_empty()) {
             let addresses = session.addresses().iter().map(Prefix::address).collect();
@@ -185,5 +187,15 @@ impl Side for Server {
         };
         // It is only an answer: where it does not fit, the packet was dropped in silence.
         let _ = state.enqueue_packet(now, id, flow, &VnetHeader::default(), &view, &mut answer);
+    }
+}
+
+/// Takes a session out of a table, and its key with the last one.
+fn take_out<K: Eq + Hash>(table: &mut HashMap<K, Vec<RequestId>>, key: &K, id: RequestId) {
+    if let Some(sessions) = table.get_mut(key) {
+        sessions.retain(|other| *other != id);
+        if sessions.is_empty() {
+            table.remove(key);
+        }
     }
 }
