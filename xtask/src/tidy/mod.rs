@@ -17,6 +17,7 @@ mod pure_crates;
 mod rust_code;
 mod seam;
 mod specs;
+mod test_code;
 mod tree;
 mod unsafe_code;
 
