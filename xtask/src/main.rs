@@ -1,5 +1,5 @@
-//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`, `cargo xtask fuzz`,
-//! `cargo xtask dist`.
+//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`,
+//! `cargo xtask fuzz`, `cargo xtask dist`.
 
 mod dist;
 mod fuzz;

@@ -5,6 +5,7 @@
 
 mod architecture;
 mod arrows;
+mod comment_width;
 mod dependency_notes;
 mod drop_reasons;
 mod file_shape;
@@ -74,6 +75,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         seam::check,
         unsafe_code::check,
         file_shape::check,
+        comment_width::check,
         forbidden_text::check,
         drop_reasons::check,
         dependency_notes::check,
