@@ -51,7 +51,7 @@ enum Task {
         /// One target, by the name of its program in fuzz/; without it all run, one after the other.
         target: Option<String>,
     },
-    /// Build the program as one static file for x86-64, into target/dist.
+    /// Build the program as one static file for x86-64, into target/dist; as root also try it.
     Dist,
 }
 
