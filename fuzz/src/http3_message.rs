@@ -1,5 +1,5 @@
-//! Streams of HTTP/3: requests, responses, control and QPACK streams. The same items or the same refusal come out however
-//! a stream is cut, and whatever a request says is judged without panic.
+//! Streams of HTTP/3: requests, responses, control and QPACK streams. The same items or the same refusal come out
+//! however a stream is cut, and whatever a request says is judged without panic.
 
 use bytes::Bytes;
 use masque::{

@@ -1,5 +1,5 @@
-//! Source and parity datagrams from anybody, and our own encoder's in any order with any of them lost: memory stays within
-//! its bound, and of our own flow nothing is delivered but what was sent, and nothing twice.
+//! Source and parity datagrams from anybody, and our own encoder's in any order with any of them lost: memory stays
+//! within its bound, and of our own flow nothing is delivered but what was sent, and nothing twice.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

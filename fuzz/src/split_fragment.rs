@@ -1,5 +1,5 @@
-//! Fragments in any order from anybody: every one is accounted for exactly once, waiting ones stay within their bound, and
-//! a message of our own splitter comes back whole between them.
+//! Fragments in any order from anybody: every one is accounted for exactly once, waiting ones stay within their bound,
+//! and a message of our own splitter comes back whole between them.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Datagrams on a byte stream of irpc-uds: the same ones come out however the stream is cut, up to the first length that
-//! none may have.
+//! Datagrams on a byte stream of irpc-uds: the same ones come out however the stream is cut, up to the first length
+//! that none may have.
 
 /// One byte of piece length, then the stream.
 pub fn run(data: &[u8]) {

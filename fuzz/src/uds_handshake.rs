@@ -1,5 +1,5 @@
-//! The plaintext handshake of irpc-uds, which carries QUIC's transport parameters: no bytes make either side panic or keep
-//! more than its bound, and parameters that were understood are the same after they were written and read again.
+//! The plaintext handshake of irpc-uds, which carries QUIC's transport parameters: no bytes make either side panic or
+//! keep more than its bound, and parameters that were understood are the same after they were written and read again.
 
 /// One byte of piece length, then handshake bytes.
 pub fn run(data: &[u8]) {

@@ -3,8 +3,9 @@
 //! glibc is linked statically. The target is named although it is this machine's, because cargo then keeps the flags
 //! from build scripts and procedural macros, which are loaded or run here and stay dynamic.
 
+mod trial;
+
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -16,7 +17,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// empty root directory lacks: it is told to use the call (Linux 3.17 or later).
 const FLAGS: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
 
-/// Builds the program into `target/dist`, and starts it in an empty root directory where this process may.
+/// Builds the program into `target/dist`, and tries it in empty root directories where this process may ([`trial`]).
 pub(crate) fn run(repository: &Repository) -> Result<()> {
     let mut build = repository.cargo(&[
         "build",
@@ -37,27 +38,11 @@ pub(crate) fn run(repository: &Repository) -> Result<()> {
     let built = repository.target().join(TARGET).join("release/gramway");
     fs::copy(&built, &program).with_context(|| format!("{} cannot be copied", built.display()))?;
     if is_root() {
-        start_in_empty_root(repository, &program)?;
+        trial::run(&program, &directory)?;
+        println!("tried: a server and a client in empty root directories, and a TCP forward between them");
     } else {
-        println!("not started in an empty root directory: that needs root");
+        println!("not tried in empty root directories: that needs root");
     }
     println!("{}", program.display());
     Ok(())
-}
-
-/// A program that needs an interpreter or a shared library cannot start there.
-fn start_in_empty_root(repository: &Repository, program: &Path) -> Result<()> {
-    let root = repository.target().join("dist/root");
-    let _ = fs::remove_dir_all(&root);
-    fs::create_dir_all(&root).with_context(|| format!("{} cannot be made", root.display()))?;
-    let inside = root.join("gramway");
-    fs::copy(program, &inside).with_context(|| format!("{} cannot be made", inside.display()))?;
-    let started = run_to_success(
-        repository
-            .command("chroot")
-            .arg(&root)
-            .args(["/gramway", "--version"]),
-    );
-    fs::remove_dir_all(&root).with_context(|| format!("{} cannot be removed", root.display()))?;
-    started.context("the program does not run in an empty root directory")
 }

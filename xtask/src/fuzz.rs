@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, which is a workspace of its own, on the nightly toolchain.
 //!
 //! The engine is installed where it is missing. Each target starts from the inputs that it makes itself and those that
-//! earlier runs found (`fuzz/corpus`); an input that fails stays in `fuzz/artifacts`, and the engine prints how to run it
-//! again. Nothing of this is part of `cargo xtask test`, which must work without a nightly toolchain.
+//! earlier runs found (`fuzz/corpus`); an input that fails stays in `fuzz/artifacts`, and the engine prints how to run
+//! it again. Nothing of this is part of `cargo xtask test`, which must work without a nightly toolchain.
 
 use std::process::Command;
 

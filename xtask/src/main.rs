@@ -1,5 +1,5 @@
-//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`, `cargo xtask fuzz`,
-//! `cargo xtask dist`.
+//! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`,
+//! `cargo xtask fuzz`, `cargo xtask dist`.
 
 mod dist;
 mod fuzz;
@@ -51,7 +51,7 @@ enum Task {
         /// One target, by the name of its program in fuzz/; without it all run, one after the other.
         target: Option<String>,
     },
-    /// Build the program as one static file for x86-64, into target/dist.
+    /// Build the program as one static file for x86-64, into target/dist; as root also try it.
     Dist,
 }
 

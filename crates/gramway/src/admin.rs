@@ -1,5 +1,6 @@
-//! The admin socket of a running process: a Unix socket in the state directory (mode 0600) that answers every connection
-//! with one JSON object of all counters, and closes. It runs on a thread of its own and serves one reader at a time.
+//! The admin socket of a running process: a Unix socket in the state directory (mode 0600) that answers every
+//! connection with one JSON object of all counters, and closes. It runs on a thread of its own and serves one reader at
+//! a time.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};

@@ -22,7 +22,7 @@ struct Cli {
 }
 
 const EXIT_CODES: &str =
-    "Exit codes: 0 done, 64 usage, 69 unavailable, 70 defect, 77 permission, 78 configuration.";
+    "Exit codes: 0 done, 64 usage, 69 unavailable, 70 internal error, 77 permission, 78 configuration.";
 
 /// A command with its arguments.
 #[derive(Debug, Subcommand)]

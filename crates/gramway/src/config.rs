@@ -2,7 +2,8 @@
 //!
 //! One table, in `table.rs`, describes every setting: flags, environment, file, the commented file of a first run and
 //! docs/settings.md come from it. The layers are applied from the weakest to the strongest, each through the setting's
-//! `apply`, so that a value means the same wherever it comes from. A list that is given replaces the weaker layer's list.
+//! `apply`, so that a value means the same wherever it comes from. A list that is given replaces the weaker layer's
+//! list.
 
 mod error;
 mod file;
@@ -118,6 +119,42 @@ mod tests {
         assert_eq!(settings.public, [("c".to_owned(), None)]);
         assert!(!settings.common.gso);
         assert_eq!(settings.common.profile, Profile::Throughput);
+    }
+
+    /// What the file, the environment and the flags make of a client's routes.
+    fn routes(file: &str, variable: Option<(&str, &str)>, line: &[&str]) -> (Option<usize>, bool) {
+        let mut settings = Settings::default();
+        settings.apply_file(Path::new("c.toml"), file).unwrap();
+        let look_up = |name: &str| {
+            variable
+                .filter(|(key, _)| *key == name)
+                .map(|(_, value)| value.into())
+        };
+        settings.apply_environment(look_up).unwrap();
+        settings.apply_flags(&flags::<Connect>(line)).unwrap();
+        (
+            settings.tun.routes.map(|routes| routes.len()),
+            settings.tun.no_routes,
+        )
+    }
+
+    #[test]
+    fn of_route_and_no_routes_the_stronger_source_decides() {
+        let none = "no_routes = true\nroute = [\"10.0.0.0/8\"]\n";
+        let variable = |value| Some(("GRAMWAY_NO_ROUTES", value));
+        assert_eq!(
+            routes("no_routes = true\n", variable("false"), &[]),
+            (None, false)
+        );
+        assert_eq!(routes(none, variable("false"), &[]), (Some(1), false));
+        assert_eq!(
+            routes("no_routes = true\n", variable("false"), &["--no-routes"]),
+            (None, true)
+        );
+        assert!(routes(none, None, &[]).1);
+        let two = ["--route", "10.1.0.0/16", "--route", "10.2.0.0/16"];
+        assert_eq!(routes(none, variable("true"), &two), (Some(2), false));
+        assert!(routes("", Some(("GRAMWAY_ROUTE", "10.1.0.0/16")), &["--no-routes"]).1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `gramway connect`: runs a client. The link comes from exactly one place; the disk is touched only once the client runs.
+//! `gramway connect`: runs a client. The link comes from exactly one place; the disk is touched only once the client
+//! runs.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -67,8 +68,8 @@ fn take_link_from_tun(arguments: &mut ConnectArguments) {
     }
 }
 
-/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the `link_file` of the
-/// config file or the environment.
+/// The link from the argument, `--link-file` or GRAMWAY_LINK, of which one may be given; else from the `link_file` of
+/// the config file or the environment.
 fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, Problem> {
     let variable = std::env::var_os(LINK_VARIABLE).filter(|text| !text.is_empty());
     let given: Vec<_> = [

@@ -1,4 +1,5 @@
-//! The hidden subcommand `_guardian`: the child process that undoes what a killed `gramway` changed in the host's network.
+//! The hidden subcommand `_guardian`: the child process that undoes what a killed `gramway` changed in the host's
+//! network.
 //!
 //! `host` starts it and owns what it does. This file makes it ignore the signals that end the parent.
 

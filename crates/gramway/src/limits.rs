@@ -45,6 +45,9 @@ pub(crate) const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a file in the state directory: a certificate chain is the largest.
 pub(crate) const STATE_FILE_BYTES_MAX: u64 = 1 << 16;
 
+/// Characters of an unknown key that are compared with the known ones, which are shorter: the work grows with both.
+pub(crate) const KEY_CHARACTERS_MAX: usize = 64;
+
 /// Edits between an unknown key and the suggested one; with more edits it is another word.
 pub(crate) const SUGGESTION_EDITS_MAX: usize = 3;
 

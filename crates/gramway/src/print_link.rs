@@ -42,8 +42,8 @@ pub(crate) fn show_with_code(link: &Link) -> Result<(), Problem> {
     output::data(&text)
 }
 
-/// The URI templates of UDP (RFC 9298 section 2) and of IP packets (RFC 9484 section 3), each for every endpoint, then the
-/// certificate to trust.
+/// The URI templates of UDP (RFC 9298 section 2) and of IP packets (RFC 9484 section 3), each for every endpoint, then
+/// the certificate to trust.
 fn masque_text(link: &Link, certificate_pem: &str) -> String {
     let segment = link.token.path_segment();
     let mut text = String::new();

@@ -1,8 +1,8 @@
 //! What a server keeps in its state directory: key, certificate, the owner's token, the keys of resets and of address
 //! validation, and the endpoints that its link names.
 //!
-//! [`ServerState::open`] reads existing files and creates the rest in memory; [`ServerState::commit`] writes the rest once
-//! the server runs, so a failed start leaves the disk unchanged. An existing file is never overwritten, except the
+//! [`ServerState::open`] reads existing files and creates the rest in memory; [`ServerState::commit`] writes the rest
+//! once the server runs, so a failed start leaves the disk unchanged. An existing file is never overwritten, except the
 //! list of endpoints. An advisory lock on the directory prevents a second server.
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The counters of running processes as text for people. A counter that a process does not send is shown as zero, so that
-//! versions can be mixed.
+//! The counters of running processes as text for people. A counter that a process does not send is shown as zero, so
+//! that versions can be mixed.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -31,7 +31,10 @@ pub(crate) struct TunSettings {
     pub(crate) nat: bool,
     pub(crate) client_to_client: bool,
     pub(crate) advertise: Option<Vec<Prefix>>,
-    pub(crate) routes: TunRoutes,
+    /// `None`: what the server advertises.
+    pub(crate) routes: Option<Vec<Prefix>>,
+    /// No routes, whatever `routes` says.
+    pub(crate) no_routes: bool,
     pub(crate) default_route: bool,
     pub(crate) dns: Vec<IpAddr>,
 }
@@ -45,7 +48,8 @@ impl Default for TunSettings {
             nat: false,
             client_to_client: false,
             advertise: None,
-            routes: TunRoutes::Advertised,
+            routes: None,
+            no_routes: false,
             default_route: false,
             dns: Vec::new(),
         }
@@ -84,6 +88,14 @@ impl TunSettings {
         }))
     }
 
+    fn client_routes(&self) -> TunRoutes {
+        match &self.routes {
+            _ if self.no_routes => TunRoutes::None,
+            Some(routes) => TunRoutes::These(routes.clone()),
+            None => TunRoutes::Advertised,
+        }
+    }
+
     /// A client's TUN and the lock on its name; `None` if it has none.
     pub(crate) fn for_client(
         &self,
@@ -97,7 +109,7 @@ impl TunSettings {
         let settings = ClientTun {
             name: self.interface(),
             client,
-            routes: self.routes.clone(),
+            routes: self.client_routes(),
             default_route: self.default_route,
             dns: self.dns.clone(),
             offloads: self.offloads,
@@ -107,8 +119,8 @@ impl TunSettings {
     }
 }
 
-/// One pool of each version. The IPv6 one is a unique local network whose global ID is as good as random (RFC 4193 section
-/// 3.2.2): it comes from the server's key.
+/// One pool of each version. The IPv6 one is a unique local network whose global ID is as good as random (RFC 4193
+/// section 3.2.2): it comes from the server's key.
 fn default_pools(pin: [u8; 32]) -> Vec<Prefix> {
     let mut octets = [0; 16];
     octets[0] = 0xfd;
@@ -120,8 +132,8 @@ fn default_pools(pin: [u8; 32]) -> Vec<Prefix> {
         .collect()
 }
 
-/// The permanent name of this client, by which it gets the same addresses again. Processes that run at the same time have
-/// different names: each locks its own file.
+/// The permanent name of this client, by which it gets the same addresses again. Processes that run at the same time
+/// have different names: each locks its own file.
 fn client_name(directory: &StateDirectory) -> Result<(ClientId, File), Problem> {
     directory.create()?;
     for number in 1..=CLIENT_NAMES_MAX {
@@ -176,6 +188,17 @@ mod tests {
         assert_ne!(first, second);
         drop(lock);
         assert_eq!(client_name(&directory).unwrap().0, first);
+    }
+
+    #[test]
+    fn routes_are_the_servers_ours_or_none() {
+        let mut settings = TunSettings::default();
+        assert_eq!(settings.client_routes(), TunRoutes::Advertised);
+        let ours = vec!["10.1.0.0/16".parse().unwrap()];
+        settings.routes = Some(ours.clone());
+        assert_eq!(settings.client_routes(), TunRoutes::These(ours));
+        settings.no_routes = true;
+        assert_eq!(settings.client_routes(), TunRoutes::None);
     }
 
     #[test]

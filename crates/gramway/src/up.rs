@@ -1,7 +1,7 @@
 //! `gramway up`: runs a server.
 //!
-//! The order leaves the disk unchanged if the start fails: settings, secrets in memory, the server itself, and only then
-//! files, admin socket and link.
+//! The order leaves the disk unchanged if the start fails: settings, secrets in memory, the server itself, and only
+//! then files, admin socket and link.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;

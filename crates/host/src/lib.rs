@@ -1,4 +1,5 @@
-//! The host's network around a TUN: links, addresses, routes, the uplink, NAT, forwarding, DNS, and undoing all changes.
+//! The host's network around a TUN: links, addresses, routes, the uplink, NAT, forwarding, DNS, and undoing all
+//! changes.
 //!
 //! Everything acts in the network namespace of the calling thread, is synchronous and blocks only for the kernel's
 //! answer. What the kernel removes by itself when the process ends (the TUN with its addresses and routes, the NAT

@@ -37,27 +37,6 @@ impl Network {
             .explain(|| format!("set interface {index} {}", if up { "up" } else { "down" }))
     }
 
-    /// The MTU of an interface in bytes.
-    ///
-    /// # Errors
-    /// No such interface.
-    pub fn mtu(&mut self, index: u32) -> Result<u32, HostError> {
-        let mut mtu = None;
-        let request = RouteNetlinkMessage::GetLink(link(index));
-        let read = |message| {
-            if let RouteNetlinkMessage::NewLink(link) = message {
-                mtu = link.attributes.iter().find_map(|attribute| match attribute {
-                    LinkAttribute::Mtu(bytes) => Some(*bytes),
-                    _ => None,
-                });
-            }
-        };
-        self.socket
-            .ask(request, read)
-            .and_then(|()| mtu.ok_or_else(|| io::ErrorKind::InvalidData.into()))
-            .explain(|| format!("read the MTU of interface {index}"))
-    }
-
     /// Sets the MTU of an interface in bytes.
     ///
     /// # Errors

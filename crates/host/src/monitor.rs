@@ -59,18 +59,25 @@ impl Monitor {
     }
 
     /// Reads the news that are there, a bounded number of them at once: while the descriptor stays readable there are
-    /// more. Where news were lost or cannot be decoded, everything counts as changed.
+    /// more. Where news were lost or cannot be decoded, everything counts as changed; what comes behind is dropped
+    /// unread, because a descriptor that stays readable would make the caller look again.
     pub fn drain(&mut self) -> Changes {
         let mut changes = Changes::default();
         let ignored = self.ignored;
         for _ in 0..MONITOR_READS_MAX {
-            let heard = self.socket.hear(|message| match message {
-                Some(message) => note(&mut changes, &message, ignored),
-                None => changes = Changes::ALL,
-            });
+            let heard = if changes == Changes::ALL {
+                self.socket.skip()
+            } else {
+                self.socket.hear(|message| match message {
+                    Some(message) => note(&mut changes, &message, ignored),
+                    None => changes = Changes::ALL,
+                })
+            };
             match heard {
                 Ok(true) => {}
                 Ok(false) => break,
+                // A second error in a row tells nothing new.
+                Err(_) if changes == Changes::ALL => break,
                 Err(_) => changes = Changes::ALL,
             }
         }

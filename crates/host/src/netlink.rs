@@ -151,10 +151,8 @@ impl<M: Subsystem> Socket<M> {
     /// Reads one datagram of news and gives its messages to `each`, `None` for one that cannot be decoded; `false`
     /// where there is no news.
     pub(super) fn hear(&mut self, mut each: impl FnMut(Option<M>)) -> io::Result<bool> {
-        let length = match self.receive() {
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
+        let Some(length) = self.receive_news()? else {
+            return Ok(false);
         };
         for (_, payload) in messages(&self.buffer[..length]) {
             each(match payload {
@@ -163,6 +161,19 @@ impl<M: Subsystem> Socket<M> {
             });
         }
         Ok(true)
+    }
+
+    /// Drops one datagram of news undecoded; `false` where there is none.
+    pub(super) fn skip(&mut self) -> io::Result<bool> {
+        self.receive_news().map(|length| length.is_some())
+    }
+
+    fn receive_news(&mut self) -> io::Result<Option<usize>> {
+        match self.receive() {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn receive(&mut self) -> io::Result<usize> {

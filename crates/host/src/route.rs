@@ -37,8 +37,6 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The address that packets of this machine carry on it, where it says one.
     pub source: Option<IpAddr>,
-    /// Its own MTU in bytes, where it has one.
-    pub mtu: Option<u32>,
     /// The least is taken of equal prefixes; `None` is the kernel's default.
     pub metric: Option<u32>,
 }
@@ -52,7 +50,6 @@ impl Route {
             index,
             gateway: None,
             source: None,
-            mtu: None,
             metric: None,
         }
     }

@@ -44,7 +44,8 @@ impl UdsEndpoint {
         irpc::rpc::listen(self.endpoint, handler).await;
     }
 
-    /// Serves each client with the handler that `handler_for` makes for the process it is, until the endpoint is closed.
+    /// Serves each client with the handler that `handler_for` makes for the process it is, until the endpoint is
+    /// closed.
     ///
     /// Handlers that check the caller are made this way: each knows its one caller.
     ///

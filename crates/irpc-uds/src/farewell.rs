@@ -1,9 +1,9 @@
 //! What the socket layer reports to QUIC when a peer is gone, and to a client that is refused.
 //!
-//! The end of a socket is known at once, but noq only learns from packets. Since packets are plain, the layer writes the
-//! one that the peer did not: a CONNECTION_CLOSE (RFC 9000 section 19.19) in a packet that continues the last one that
-//! the peer sent, or, if it sent none, that answers what was sent to it. It reaches no other machine or process: it is
-//! handed to this endpoint as if received.
+//! The end of a socket is known at once, but noq only learns from packets. Since packets are plain, the layer writes
+//! the one that the peer did not: a CONNECTION_CLOSE (RFC 9000 section 19.19) in a packet that continues the last one
+//! that the peer sent, or, if it sent none, that answers what was sent to it. It reaches no other machine or process:
+//! it is handed to this endpoint as if received.
 //!
 //! A refusal travels to the client as a *notice*: a first byte without QUIC's fixed bit, then text.
 
@@ -184,7 +184,8 @@ fn last_packet(datagram: &[u8]) -> Option<Last<'_>> {
     packets(datagram).last()
 }
 
-/// A packet number beyond all that a peer reaches during a handshake, for packets with keys whose last number is not known.
+/// A packet number beyond all that a peer reaches during a handshake, for packets with keys whose last number is not
+/// known.
 const FAR_NUMBER: [u8; 4] = [0x3f, 0, 0, 0];
 
 /// A packet number of the same length that follows `number`: the receiver expands it next to the largest it has seen

@@ -27,11 +27,11 @@ pub(crate) const CONNECTION_ID_BYTES_MAX: usize = 20;
 
 /// Datagram size by default, in bytes: with the kernel's own 320 bytes it fills one 32 KiB allocation.
 ///
-/// Medians of 16 alternated runs (messages: 7) of the example `measure` for 16,064 / 32,448 / 65,216 bytes, two cores of an
-/// AMD EPYC: 1.8 / 2.1 / 2.1 GB/s in one QUIC stream, 1.5 / 1.4 / 1.4 GB/s in 1 MiB messages, 1.33 / 1.29 / 1.36 million messages
-/// a second in one stream, 7.2 / 6.4 / 7.4 thousand calls a second one at a time and 120 / 111 / 127 thousand 32 at a time,
-/// the last four rows within the scatter of their runs. So it is the smallest with the full rate of a stream, and
-/// a receive batch of 32 stays at 1 MiB.
+/// Medians of 16 alternated runs (messages: 7) of the example `measure` for 16,064 / 32,448 / 65,216 bytes, two cores
+/// of an AMD EPYC: 1.8 / 2.1 / 2.1 GB/s in one QUIC stream, 1.5 / 1.4 / 1.4 GB/s in 1 MiB messages, 1.33 / 1.29 / 1.36
+/// million messages a second in one stream, 7.2 / 6.4 / 7.4 thousand calls a second one at a time and 120 / 111 / 127
+/// thousand 32 at a time, the last four rows within the scatter of their runs. So it is the smallest with the full rate
+/// of a stream, and a receive batch of 32 stays at 1 MiB.
 pub const DATAGRAM_BYTES_DEFAULT: u16 = 32_448;
 
 /// Permission bits of the socket file by default: its owner alone may connect.

@@ -161,8 +161,8 @@ impl UdsListener {
         self
     }
 
-    /// Looks for datagrams for at most this long before it sleeps, up to [`crate::SPIN_MAX`]; zero, the default, is off.
-    /// Shortens calls where waking up is slow, and keeps a processor busy while calls come in close succession.
+    /// Looks for datagrams for at most this long before it sleeps, up to [`crate::SPIN_MAX`]; zero, the default, is
+    /// off. Shortens calls where waking up is slow, and keeps a processor busy while calls come in close succession.
     #[must_use]
     pub fn spin(mut self, bound: Duration) -> Self {
         self.spin = bound;

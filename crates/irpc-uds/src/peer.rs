@@ -1,8 +1,8 @@
 //! Who is at the other end of a connection, as the kernel knows it.
 //!
 //! noq names peers by IP address, so each socket gets one: `fd`, 56 random bits of this process, 64 bits of a counter.
-//! Nothing outside can guess or reach such an address. The registry leads from it to the credentials, for as long as the
-//! socket or a connection on it lives.
+//! Nothing outside can guess or reach such an address. The registry leads from it to the credentials, for as long as
+//! the socket or a connection on it lives.
 
 use std::collections::HashMap;
 use std::fmt;

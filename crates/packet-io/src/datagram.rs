@@ -135,8 +135,8 @@ pub struct IoStats {
     pub gro_messages: u64,
     /// Messages received that the kernel had to cut short.
     pub truncated: u64,
-    /// Drops because the buffer was full, as the kernel counts them: one per socket buffer, of which a coalesced one holds
-    /// several datagrams. Known when a later datagram arrives, or when a [`UdpSocket`](crate::UdpSocket) is
+    /// Drops because the buffer was full, as the kernel counts them: one per socket buffer, of which a coalesced one
+    /// holds several datagrams. Known when a later datagram arrives, or when a [`UdpSocket`](crate::UdpSocket) is
     /// asked to refresh it.
     pub kernel_drops: u64,
     /// `sendmmsg` calls.

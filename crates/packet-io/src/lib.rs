@@ -5,8 +5,8 @@
 //! one, and the path does without GSO for [`GSO_BACKOFF`]. [`FaultySocket`] has the same interface and loses,
 //! duplicates and mangles datagrams by a seed. [`Poller`] and [`Waker`] are the event loop's ends of the kernel.
 //!
-//! [`TunDevice`] exchanges IP packets with the kernel; sockets of several threads may share a port, and [`steering`] has
-//! the kernel spread QUIC packets over them.
+//! [`TunDevice`] exchanges IP packets with the kernel; sockets of several threads may share a port, and [`steering`]
+//! has the kernel spread QUIC packets over them.
 //!
 //! Sockets are non-blocking and belong to one thread. This is the only crate with unsafe code, all of it in `sys`.
 //!

@@ -34,7 +34,8 @@ pub fn receive_seqpackets(
     seqpacket::receive(socket.as_fd(), &mut buffers[..room], &mut messages[..room])
 }
 
-/// Sends `contents` without waiting, as messages of `segment` bytes each (at least 1), of which the last may be shorter.
+/// Sends `contents` without waiting, as messages of `segment` bytes each (at least 1), of which the last may be
+/// shorter.
 ///
 /// Returns how many messages the kernel took, at most [`SEQPACKET_BATCH_MAX`] a call; the caller goes on from there.
 ///

@@ -78,8 +78,8 @@ impl UdpSocket {
     }
 
     /// `count` (at least 1) sockets that share the port of `local`, at which nobody else may be receiving already. The
-    /// kernel spreads senders over them by addresses and ports, until [`crate::steering`] replaces that rule. Closing one
-    /// moves the last into its place; a later one joins with [`SocketOptions::reuse_port`].
+    /// kernel spreads senders over them by addresses and ports, until [`crate::steering`] replaces that rule. Closing
+    /// one moves the last into its place; a later one joins with [`SocketOptions::reuse_port`].
     ///
     /// # Errors
     /// As of [`UdpSocket::bind`].

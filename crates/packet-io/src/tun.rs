@@ -302,7 +302,8 @@ impl TunQueue {
     /// Reads one packet into `buffer`, behind its header; `None` where none waits. To be repeated, within bounds, while
     /// the queue is readable: the kernel has no call that reads several.
     ///
-    /// One plain buffer for both, because two would cost a `readv`: 485 ns against 298 on the machine of the benchmarks.
+    /// One plain buffer for both, because two would cost a `readv`: 485 ns against 298 on the machine of the
+    /// benchmarks.
     ///
     /// # Errors
     /// [`TunError::Gone`], or [`TunError::Other`].

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), changed in place (RFC 1624), complete or partial.
 //!
-//! A *partial* checksum is what Linux calls `CHECKSUM_PARTIAL`: the field of a TCP or UDP header holds the folded sum of
-//! the pseudo-header, not complemented, and the sender of the packet adds the rest. A sum is 16 bits wide, of
+//! A *partial* checksum is what Linux calls `CHECKSUM_PARTIAL`: the field of a TCP or UDP header holds the folded sum
+//! of the pseudo-header, not complemented, and the sender of the packet adds the rest. A sum is 16 bits wide, of
 //! big-endian words; its complement is the checksum.
 
 use std::net::IpAddr;
@@ -115,8 +115,8 @@ pub fn complete(packet: &mut [u8]) -> Result<(), ChecksumError> {
     Ok(())
 }
 
-/// Whether the TCP or UDP checksum of a whole packet is right. A UDP checksum of zero means none, which IPv4 allows (RFC
-/// 768) and IPv6 does not (RFC 8200 section 8.1). `false` for everything without such a checksum.
+/// Whether the TCP or UDP checksum of a whole packet is right. A UDP checksum of zero means none, which IPv4 allows
+/// (RFC 768) and IPv6 does not (RFC 8200 section 8.1). `false` for everything without such a checksum.
 #[must_use]
 pub fn verify(packet: &[u8]) -> bool {
     IpView::parse(packet).is_ok_and(|view| verify_view(&view, packet))

@@ -1,18 +1,20 @@
 //! Joins packets from a tunnel into super-packets, which a TUN device takes in one write.
 //!
 //! The segments of a TCP flow are joined while each follows the one before: next sequence number, the same headers but
-//! for length, IP ID, checksum and PSH or FIN, equal sizes but a shorter last one. UDP datagrams of a flow are joined while
-//! they have equal sizes, the last possibly shorter. This is what the kernel's GRO does, with the same conditions, so
-//! whoever receives or forwards the super-packet can restore the packets; anything else passes unchanged.
+//! for length, IP ID, checksum and PSH or FIN, equal sizes but a shorter last one. UDP datagrams of a flow are joined
+//! while they have equal sizes, the last possibly shorter. This is what the kernel's GRO does, with the same
+//! conditions, so whoever receives or forwards the super-packet can restore the packets; anything else passes
+//! unchanged.
 //!
-//! Order within a flow is kept: a packet joins the *latest* super-packet of its flow or starts a new one, and super-packets
-//! leave in the order in which they were started. The latest of a flow is found in a table of buckets; a bucket
-//! remembers one flow only, so a collision costs a merge, never order, and each packet costs one look. A fragment might
-//! belong to any flow between its hosts; it and packets with IP options or extension headers end every open super-packet.
+//! Order within a flow is kept: a packet joins the *latest* super-packet of its flow or starts a new one, and
+//! super-packets leave in the order in which they were started. The latest of a flow is found in a table of buckets; a
+//! bucket remembers one flow only, so a collision costs a merge, never order, and each packet costs one look. A
+//! fragment might belong to any flow between its hosts; it and packets with IP options or extension headers end every
+//! open super-packet.
 //!
 //! Checksums: those of joined packets must be right (full ones are verified when the second packet comes, partial ones
-//! compared with the pseudo-header), since a super-packet leaves with a partial checksum, which nobody verifies again. A
-//! packet with a wrong one passes unchanged, and its receiver drops it.
+//! compared with the pseudo-header), since a super-packet leaves with a partial checksum, which nobody verifies again.
+//! A packet with a wrong one passes unchanged, and its receiver drops it.
 
 mod entry;
 #[cfg(test)]
@@ -134,8 +136,8 @@ impl Coalescer {
         self.used == 0
     }
 
-    /// Takes one packet, whose checksum field holds what `state` says. Bytes behind the length that the packet claims are
-    /// cut off.
+    /// Takes one packet, whose checksum field holds what `state` says. Bytes behind the length that the packet claims
+    /// are cut off.
     ///
     /// # Errors
     /// [`PushError`]; the packet is not taken then.

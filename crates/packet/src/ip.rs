@@ -1,8 +1,9 @@
 //! IP headers: what a packet says about itself, its flow, its hop limit and its ECN bits.
 //!
-//! [`IpView::parse`] compares every length with the received bytes before it uses it, and walks IPv6 extension headers up to the upper-layer protocol, at most [`limits::EXTENSION_HEADERS_MAX`] of them. The IPv4 header
-//! checksum is left to the kernel, which checks it on every packet that it takes from a TUN device; the coalescer, which
-//! rewrites headers, checks it itself.
+//! [`IpView::parse`] compares every length with the received bytes before it uses it, and walks IPv6 extension headers
+//! up to the upper-layer protocol, at most [`limits::EXTENSION_HEADERS_MAX`] of them. The IPv4 header checksum is left
+//! to the kernel, which checks it on every packet that it takes from a TUN device; the coalescer, which rewrites
+//! headers, checks it itself.
 
 mod fields;
 mod flow;

@@ -11,9 +11,9 @@ const OPTION_NO_OPERATION: u8 = 1;
 const OPTION_MSS: u8 = 2;
 const OPTION_MSS_BYTES: u8 = 4;
 
-/// Lowers the MSS option of a SYN to what packets of `mtu` bytes carry, less the IP and TCP headers without options (RFC
-/// 6691 section 2). `true` where it was changed. Other packets, and SYNs without the option, which mean 536 or 1,220
-/// bytes, are left alone, and so is a smaller value.
+/// Lowers the MSS option of a SYN to what packets of `mtu` bytes carry, less the IP and TCP headers without options
+/// (RFC 6691 section 2). `true` where it was changed. Other packets, and SYNs without the option, which mean 536 or
+/// 1,220 bytes, are left alone, and so is a smaller value.
 #[must_use]
 pub fn clamp_mss(packet: &mut [u8], mtu: usize, checksum: ChecksumState) -> bool {
     clamp(packet, mtu, checksum).is_some()
@@ -54,8 +54,8 @@ fn clamp(packet: &mut [u8], mtu: usize, checksum: ChecksumState) -> Option<()> {
     Some(())
 }
 
-/// A cheap first look, since it is taken at every packet of the tunnel: `false` where the flags are in their usual place
-/// without SYN, or the packet is not TCP.
+/// A cheap first look, since it is taken at every packet of the tunnel: `false` where the flags are in their usual
+/// place without SYN, or the packet is not TCP.
 fn may_be_syn(packet: &[u8]) -> bool {
     let (next_header, transport) = match packet {
         [first, ..] if first >> 4 == 4 => (packet.get(V4_PROTOCOL), usize::from(first & 0x0f) * 4),

@@ -1,9 +1,9 @@
 //! Segments super-packets from a TUN device into IP packets of at most the MTU.
 //!
-//! It does what the kernel would do before sending a super-packet: copies headers and patches lengths, IP ID, TCP sequence
-//! number, flags and checksums. TCP is cut to `gso_size`, or smaller if the MTU
-//! requires it; UDP datagrams keep their size. All packets of one super-packet but the last have the same size. With partial checksums
-//! wanted, no payload byte is summed up.
+//! It does what the kernel would do before sending a super-packet: copies headers and patches lengths, IP ID, TCP
+//! sequence number, flags and checksums. TCP is cut to `gso_size`, or smaller if the MTU requires it; UDP datagrams
+//! keep their size. All packets of one super-packet but the last have the same size. With partial checksums wanted, no
+//! payload byte is summed up.
 //!
 //! A [`VnetHeader`] is checked against the packet: offsets must name the checksum field of the packet's own TCP or UDP
 //! header; the length of the headers is computed from the packet; lengths must agree. The exception is a single
@@ -68,8 +68,8 @@ impl<'a> Segmenter<'a> {
     /// Checks a packet read from a TUN device, and how it is to be cut into packets of at most `mtu` bytes.
     ///
     /// # Errors
-    /// [`OffloadError`] where header and packet do not agree; [`OffloadError::TooBig`] where they do but the packets can't
-    /// be made to fit.
+    /// [`OffloadError`] where header and packet do not agree; [`OffloadError::TooBig`] where they do but the packets
+    /// can't be made to fit.
     pub fn new(header: &VnetHeader, packet: &'a [u8], mtu: usize) -> Result<Self, OffloadError> {
         Self::with_view(header, &IpView::parse(packet)?, packet, mtu)
     }
@@ -235,8 +235,8 @@ impl<'a> Segmenter<'a> {
         }
     }
 
-    /// Appends the next packet to `out`, with its checksum as [`Segmenter::checksum_state`] says: its bytes, or `None` after
-    /// the last. Nothing is allocated where `out` has room.
+    /// Appends the next packet to `out`, with its checksum as [`Segmenter::checksum_state`] says: its bytes, or `None`
+    /// after the last. Nothing is allocated where `out` has room.
     pub fn next_into(&mut self, out: &mut BytesMut, wanted: ChecksumState) -> Option<usize> {
         if self.next == self.count {
             return None;

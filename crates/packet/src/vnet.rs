@@ -168,8 +168,8 @@ impl VnetHeader {
     }
 }
 
-/// Checks what can be known without reading the packet: that a checksum field lies inside its `packet_bytes`, and that a
-/// super-packet has segments.
+/// Checks what can be known without reading the packet: that a checksum field lies inside its `packet_bytes`, and that
+/// a super-packet has segments.
 ///
 /// # Errors
 /// [`OffloadError::ChecksumOutside`] or [`OffloadError::SegmentSize`].

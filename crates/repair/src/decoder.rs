@@ -1,7 +1,8 @@
 //! One flow's receiver: detects duplicates, keeps copies of the last payloads, and rebuilds missing ones.
 //!
 //! A payload goes on when it comes; nothing waits. Copies are kept of the last [`COUNT_MAX`] numbers, within
-//! [`DECODER_BYTES_MAX`]. Parity costs work only if a payload of its window is missing. The parity itself says which payloads are too late: its window begins with the oldest payload that may still be delivered (REPAIR-12).
+//! [`DECODER_BYTES_MAX`]. Parity costs work only if a payload of its window is missing. The parity itself says which
+//! payloads are too late: its window begins with the oldest payload that may still be delivered (REPAIR-12).
 
 use crate::field::Field;
 use crate::limits::{COUNT_MAX, DECODER_BYTES_MAX, NUMBERS_REMEMBERED, PARITY_AT_ONCE, PARITY_FOR_FOUR};

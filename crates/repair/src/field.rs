@@ -1,15 +1,16 @@
 //! The field GF(2^16) of the code, and the coefficients of its parity (REPAIR-8).
 //!
-//! The coefficients are a Cauchy matrix: of any parity datagrams that cover the same window, each repairs one loss. They
-//! depend on 16 bits of numbers only, so there are 256 of them, whose tables stay in the cache. Loops over payloads are
-//! the SIMD engine's of `reed-solomon-simd`; its block codes are not used, because decoding any block, however small,
-//! costs them 0.15 ms.
+//! The coefficients are a Cauchy matrix: of any parity datagrams that cover the same window, each repairs one loss.
+//! They depend on 16 bits of numbers only, so there are 256 of them, whose tables stay in the cache. Loops over
+//! payloads are the SIMD engine's of `reed-solomon-simd`; its block codes are not used, because decoding any block,
+//! however small, costs them 0.15 ms.
 
 use reed_solomon_simd::engine::{DefaultEngine, Engine, GF_MODULUS, GfElement, tables, utils};
 
 use crate::symbol::Symbol;
 
-/// Arithmetic of the code; one for each shard. The first one of a process makes 8 MiB of tables, which takes about 10 ms.
+/// Arithmetic of the code; one for each shard. The first one of a process makes 8 MiB of tables, which takes about 10
+/// ms.
 pub struct Field {
     engine: DefaultEngine,
     /// Logarithms of the coefficients, by the difference of number and index.

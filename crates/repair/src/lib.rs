@@ -1,10 +1,10 @@
 //! Repair of lost datagrams by parity, sans-IO (specs/repair.md).
 //!
-//! The sender numbers payloads and sends them at once; from time to time it adds a parity datagram, a linear combination
-//! of the payloads of a sliding window. The receiver solves for what is missing. A window that slides gives each payload
-//! the whole latency that is allowed; blocks of the same latency give it to their first payload only, and at 100
-//! datagrams a second within 40 ms miss 0.1 % of residual loss at 5 % loss (0.11 % to 0.16 %, where the window leaves
-//! 0.05 % to 0.09 %).
+//! The sender numbers payloads and sends them at once; from time to time it adds a parity datagram, a linear
+//! combination of the payloads of a sliding window. The receiver solves for what is missing. A window that slides gives
+//! each payload the whole latency that is allowed; blocks of the same latency give it to their first payload only, and
+//! at 100 datagrams a second within 40 ms miss 0.1 % of residual loss at 5 % loss (0.11 % to 0.16 %, where the window
+//! leaves 0.05 % to 0.09 %).
 //!
 //! - [`Encoder`]: window, byte budget and parity of one flow in one direction.
 //! - [`Decoder`]: duplicates, bounded copies, and the solving of one flow in one direction.

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Payloads that one parity datagram covers at most (REPAIR-6).
 pub const COUNT_MAX: usize = 128;
 
-/// Numbers behind the highest one for which duplicates are recognized (REPAIR-5): far above the reordering of any usable
-/// path.
+/// Numbers behind the highest one for which duplicates are recognized (REPAIR-5): far above the reordering of any
+/// usable path.
 pub const NUMBERS_REMEMBERED: usize = 4_096;
 
 /// Bytes of parity, and of headers, for each hundred bytes of payload at most (REPAIR-10).
@@ -16,19 +16,20 @@ pub const EXTRA_PERCENT_MAX: usize = 50;
 /// it costs 0.1 us for each parity datagram.
 pub const WINDOW_MAX: usize = 64;
 
-/// Bytes that a QUIC packet adds to its datagram on the way, counted on the low side: IPv4 and UDP headers 28, QUIC header
-/// 10, authentication tag 16.
+/// Bytes that a QUIC packet adds to its datagram on the way, counted on the low side: IPv4 and UDP headers 28, QUIC
+/// header 10, authentication tag 16.
 pub const PACKET_OVERHEAD_BYTES: usize = 54;
 
 /// Parity datagrams that the byte budget of a flow may have saved up: one that is due, and one for the end of a burst.
 pub const SAVED_PARITY: usize = 2;
 
-/// Part of the latency, in percent, after which a payload that no parity covers yet gets some although no further payload
-/// came: what is left is for the jitter of timers.
+/// Part of the latency, in percent, after which a payload that no parity covers yet gets some although no further
+/// payload came: what is left is for the jitter of timers.
 pub const TAIL_PERCENT: u32 = 75;
 
 /// Residual loss that a block code of the same window and parity may have by our reckoning: half of the 0.1 % that we
-/// promise at 5 % of loss, as what a long window does not repair comes in clusters. The sliding window leaves about half of it.
+/// promise at 5 % of loss, as what a long window does not repair comes in clusters. The sliding window leaves about
+/// half of it.
 pub const RESIDUAL_LOSS_MAX: f64 = 0.000_5;
 
 /// Loss below which no parity is sent: it is below what may be left.

@@ -287,8 +287,8 @@ fn parity_shorter_than_its_payloads_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// REPAIR-5: whatever is lost, repeated and reordered: what is delivered is what was sent, and nothing is delivered twice.
-    /// Of a window that has as much parity as losses, everything is.
+    /// REPAIR-5: whatever is lost, repeated and reordered: what is delivered is what was sent, and nothing is delivered
+    /// twice. Of a window that has as much parity as losses, everything is.
     #[test]
     fn what_is_rebuilt_is_what_was_lost(
         seed in any::<u64>(), loss in 0.0..0.6_f64, swap in 0.0..0.5_f64, repeat in 0.0..0.3_f64, longest in 8..1_300_usize,

@@ -1,6 +1,7 @@
 //! Which seeds a test runs with, and how a failing one is found again.
 //!
-//! `GRAMWAY_SIM_SEED=N cargo test …` runs seed N alone, `GRAMWAY_SIM_SEEDS=N cargo test …` at least N seeds of each test.
+//! `GRAMWAY_SIM_SEED=N cargo test …` runs seed N alone, `GRAMWAY_SIM_SEEDS=N cargo test …` at least N seeds of each
+//! test.
 
 /// Environment variable that replays one seed.
 const REPLAY_VARIABLE: &str = "GRAMWAY_SIM_SEED";
@@ -8,7 +9,8 @@ const REPLAY_VARIABLE: &str = "GRAMWAY_SIM_SEED";
 /// Environment variable that asks for more seeds than a test runs with by default.
 const COUNT_VARIABLE: &str = "GRAMWAY_SIM_SEEDS";
 
-/// The seeds 0 to `count - 1`, to more where `GRAMWAY_SIM_SEEDS` asks for more, or the one that `GRAMWAY_SIM_SEED` names.
+/// The seeds 0 to `count - 1`, to more where `GRAMWAY_SIM_SEEDS` asks for more, or the one that `GRAMWAY_SIM_SEED`
+/// names.
 ///
 /// # Panics
 /// When a variable is set to something that is not an unsigned number.

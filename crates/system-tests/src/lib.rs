@@ -1,5 +1,5 @@
-//! Helpers of the end-to-end tests: networks, a running tunnel, what it leads to, and the law that its counters obey. What
-//! they stand on (namespaces, processes, iperf3, directories, waits) is crate `testbed`.
+//! Helpers of the end-to-end tests: networks, a running tunnel, what it leads to, and the law that its counters obey.
+//! What they stand on (namespaces, processes, iperf3, directories, waits) is crate `testbed`.
 //!
 //! Helpers panic with a sentence when something that a test rests on fails. Whatever a helper starts or creates is
 //! removed when its guard is dropped, after a panic too. A test that cannot run here says so by [`require_root!`] or

@@ -1,5 +1,5 @@
-//! Paths that change under a running session: rebinding NAT, smaller MTU, a cable that is pulled, a server that does not
-//! answer for a while.
+//! Paths that change under a running session: rebinding NAT, smaller MTU, a cable that is pulled, a server that does
+//! not answer for a while.
 
 use std::time::Duration;
 

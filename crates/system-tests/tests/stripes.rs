@@ -301,8 +301,8 @@ impl Rebinding {
         }
     }
 
-    /// Moves the client to so many ports, one after the other. By addresses and ports alone, each would come to the other
-    /// shard every second time. The connection survives; what the server says at the end.
+    /// Moves the client to so many ports, one after the other. By addresses and ports alone, each would come to the
+    /// other shard every second time. The connection survives; what the server says at the end.
     fn rebind(&mut self, times: u16) -> Value {
         let before = of_shards(&self.server.status(), "/connections/total");
         for outside_port in 40_001..=40_000 + times {

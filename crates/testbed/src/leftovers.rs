@@ -1,5 +1,5 @@
-//! What processes left because they were killed: namespaces and directories carry their owner's process ID in their names,
-//! `gramway-bed-PROCESS-NUMBER`.
+//! What processes left because they were killed: namespaces and directories carry their owner's process ID in their
+//! names, `gramway-bed-PROCESS-NUMBER`.
 
 use std::path::{Path, PathBuf};
 

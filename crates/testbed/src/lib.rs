@@ -1,9 +1,9 @@
-//! What benchmarks and system tests stand on: network namespaces, processes under guard, iperf3, private directories, free
-//! ports, waits with a deadline.
+//! What benchmarks and system tests stand on: network namespaces, processes under guard, iperf3, private directories,
+//! free ports, waits with a deadline.
 //!
 //! Whatever is started or created is removed when its guard is dropped, after a panic too. What a killed owner left is
-//! found by its process ID ([`leftovers`]). Everything fails by [`Error`], one sentence for people; `Debug` prints the same
-//! sentence, so tests unwrap.
+//! found by its process ID ([`leftovers`]). Everything fails by [`Error`], one sentence for people; `Debug` prints the
+//! same sentence, so tests unwrap.
 
 pub mod directory;
 mod error;

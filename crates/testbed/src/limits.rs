@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Between two looks at a condition: short beside what is waited for, long beside the cost of a look.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long the output of a program that has ended is waited for. Only a program that it started and that lives on keeps
-/// the pipes open longer.
+/// How long the output of a program that has ended is waited for. Only a program that it started and that lives on
+/// keeps the pipes open longer.
 pub const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Bytes of each output of a program that are kept; the oldest go first.

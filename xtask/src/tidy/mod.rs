@@ -5,16 +5,20 @@
 
 mod architecture;
 mod arrows;
+mod comment_width;
 mod dependency_notes;
 mod drop_reasons;
 mod file_shape;
 mod forbidden_text;
+mod imports;
 mod manifest;
 mod program_crates;
+mod public_items;
 mod pure_crates;
 mod rust_code;
 mod seam;
 mod specs;
+mod test_code;
 mod tree;
 mod unsafe_code;
 
@@ -71,6 +75,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         seam::check,
         unsafe_code::check,
         file_shape::check,
+        comment_width::check,
         forbidden_text::check,
         drop_reasons::check,
         dependency_notes::check,

@@ -5,13 +5,14 @@
 //! `tidy-allow(pure): REASON`.
 
 use super::rust_code::{code_only, lines_with};
+use super::test_code::TestCode;
 use super::tree::{File, Tree};
 use super::{Finding, manifest};
 
 const RULE: &str = "pure";
 
 /// The crates that are pure.
-pub(super) const PURE_CRATES: [&str; 6] = ["packet", "quic", "masque", "repair", "tunnel-proto", "sim"];
+pub(crate) const PURE_CRATES: [&str; 6] = ["packet", "quic", "masque", "repair", "tunnel-proto", "sim"];
 
 /// Crates that do I/O or stand above the pure ones.
 const IO_CRATES: [&str; 21] = [
@@ -80,22 +81,23 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     let pure = |file: &&File| file.crate_name().is_some_and(|name| PURE_CRATES.contains(&name));
+    let test_code = TestCode::of(tree);
     for file in tree.rust().filter(pure) {
-        findings.extend(impure_words(file));
+        findings.extend(impure_words(file, &test_code));
     }
     findings
 }
 
-fn impure_words(file: &File) -> Vec<Finding> {
+fn impure_words(file: &File, test_code: &TestCode) -> Vec<Finding> {
     let code = code_only(&file.text);
-    let tests_from = tests_from(file, &code);
+    let test_lines = test_code.lines(file, &code);
     let words = IMPURE_WORDS
         .iter()
         .flat_map(|word| lines_with(&code, word).into_iter().map(move |line| (*word, line)));
     let files = ["std::fs", "fs::read", "fs::read_to_string", "File::open"]
         .iter()
         .flat_map(|word| lines_with(&code, word).into_iter().map(move |line| (*word, line)))
-        .filter(|(_, line)| *line < tests_from);
+        .filter(|(_, line)| !test_lines.contains(*line));
     words
         .chain(files)
         .filter(|(_, line)| !file.allows(*line, RULE))
@@ -105,15 +107,6 @@ fn impure_words(file: &File) -> Vec<Finding> {
             file.finding(line, RULE, message)
         })
         .collect()
-}
-
-/// The first line that only tests compile.
-fn tests_from(file: &File, code: &str) -> usize {
-    if file.path.contains("/tests/") || file.path.ends_with("/tests.rs") {
-        return 0;
-    }
-    let marker = code.lines().position(|line| line.trim() == "#[cfg(test)]");
-    marker.map_or(usize::MAX, |index| index + 1)
 }
 
 #[cfg(test)]
@@ -150,6 +143,7 @@ mod tests {
             lines("use std::fs;\n#[cfg(test)]\nmod tests { use std::fs; }\n"),
             [1]
         );
+        assert_eq!(lines("#[cfg(test)]\nmod tests;\nuse std::fs;\n"), [3]);
         assert!(check(&Tree::of(&[("crates/quic/tests/a.rs", "use std::fs;")])).is_empty());
     }
 

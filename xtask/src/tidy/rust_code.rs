@@ -25,18 +25,59 @@ pub(super) fn code_only(source: &str) -> String {
 
 /// Lines (from 1) of `code` where `word` stands by itself; `::` and `_` do not end a word on their side.
 pub(super) fn lines_with(code: &str, word: &str) -> Vec<usize> {
-    let matches = |line: &str| {
-        line.match_indices(word).any(|(start, found)| {
-            let before = line[..start].chars().next_back();
-            let after = line[start + found.len()..].chars().next();
+    let mut lines: Vec<usize> = positions_of(code, word)
+        .map(|start| line_at(code, start))
+        .collect();
+    lines.dedup();
+    lines
+}
+
+/// Where `word` stands by itself, in bytes from the beginning of `code`.
+pub(super) fn positions_of<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    code.match_indices(word)
+        .map(|(start, _)| start)
+        .filter(move |start| {
+            let before = code[..*start].chars().next_back();
+            let after = code[start + word.len()..].chars().next();
             !before.is_some_and(is_word) && !after.is_some_and(is_word)
         })
-    };
-    code.lines()
-        .enumerate()
-        .filter(|(_, line)| matches(line))
-        .map(|(index, _)| index + 1)
-        .collect()
+}
+
+/// The line (from 1) of a position.
+pub(super) fn line_at(code: &str, position: usize) -> usize {
+    1 + code.as_bytes()[..position]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+}
+
+/// The position from `start` on where one of `ends` stands outside brackets, or where the brackets around `start`
+/// close, or the end of `code`. Angle brackets count where they pair, so `ends` are found in items and types, not in
+/// expressions.
+pub(super) fn end_of(code: &str, start: usize, ends: &[u8]) -> usize {
+    let bytes = code.as_bytes();
+    let mut open = Vec::new();
+    for (index, &byte) in bytes.iter().enumerate().skip(start) {
+        if open.is_empty() && ends.contains(&byte) {
+            return index;
+        }
+        match byte {
+            b'(' | b'[' | b'{' | b'<' => open.push(byte),
+            // The head of an arrow closes nothing; nor does a shift inside an array's length.
+            b'>' if index > 0 && matches!(bytes[index - 1], b'-' | b'=') => {}
+            b'>' => {
+                open.pop_if(|bracket| *bracket == b'<');
+            }
+            b')' | b']' | b'}' => {
+                while open.pop_if(|bracket| *bracket == b'<').is_some() {}
+                if open.pop().is_none() {
+                    return index;
+                }
+            }
+            _ => {}
+        }
+    }
+    code.len()
 }
 
 fn is_word(character: char) -> bool {
@@ -149,6 +190,22 @@ mod tests {
         assert_eq!(
             lines_with("std::time::Instant::now()\nInstant::nowhere", "Instant::now"),
             [1]
+        );
+    }
+
+    #[test]
+    fn an_end_is_outside_all_brackets_and_not_behind_those_around() {
+        let end = |code: &str, ends: &[u8]| end_of(code, 0, ends);
+        assert_eq!(end("a(b, c), d", b","), 7);
+        assert_eq!(end("A<B, [C; 2]>; d", b",;"), 12);
+        assert_eq!(end("Fn(A) -> B<C> => D, e", b","), 18);
+        assert_eq!(end("[A; 1 << 2], b", b","), 11);
+        assert_eq!(end("a), b", b","), 1);
+        assert_eq!(end("{ a < b }, c", b","), 9);
+        assert_eq!((end("a(b,", b","), end(">", b""), end("", b"")), (4, 1, 0));
+        assert_eq!(
+            [0, 1, 2, 3].map(|position| line_at("a\nb\n", position)),
+            [1, 1, 2, 2]
         );
     }
 

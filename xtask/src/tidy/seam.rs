@@ -1,10 +1,15 @@
 //! Rule `seam`: quinn-proto is the core of `quic` and nobody else sees it, so that it could be exchanged.
 //!
-//! Only the files listed here name it; of these, the ones of `quic` name none of its types in a public item.
+//! Only the files listed here name it; of these, the ones of `quic` name none of its types in what other crates see:
+//! public items ([`public_items`]) and implementations of traits for public types.
 
-use super::rust_code::{code_only, lines_with};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::imports::names_from;
+use super::rust_code::{code_only, end_of, line_at, lines_with, positions_of};
 use super::tree::{File, Tree};
-use super::{Finding, manifest};
+use super::{Finding, manifest, public_items};
 
 const RULE: &str = "seam";
 
@@ -50,6 +55,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    let owned = tree.rust().filter(|file| file.path.starts_with(OWNER));
+    let owned: Vec<String> = owned.map(|file| code_only(&file.text)).collect();
+    let types: BTreeSet<&str> = owned
+        .iter()
+        .flat_map(|code| public_items::type_names(code))
+        .collect();
     for file in tree.rust() {
         let code = code_only(&file.text);
         let named = lines_with(&code, CORE_LIBRARY);
@@ -59,55 +70,104 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             );
             findings.extend(named.iter().map(|line| file.finding(*line, RULE, &*message)));
         } else if file.path.starts_with(OWNER) {
-            findings.extend(shown_types(file, &code));
+            findings.extend(shown_types(file, &code, &types));
         }
     }
     findings
 }
 
-/// Public items whose signature names the core or what is imported from it.
-fn shown_types(file: &File, code: &str) -> Vec<Finding> {
-    let mut names = vec![CORE_LIBRARY];
-    for (start, _) in code.match_indices("use quinn_proto::") {
-        let import = code[start..].split(';').next().unwrap_or_default();
-        let words = import.split(|character: char| !character.is_alphanumeric() && character != '_');
-        names.extend(words.filter(|word| word.starts_with(char::is_uppercase)));
+/// Shown items that name the core, what is imported from it, or a private alias of that. `types` are the public types
+/// of the crate.
+fn shown_types(file: &File, code: &str, types: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut names = names_from(code, CORE_LIBRARY);
+    if names.contains(&"*") {
+        let message =
+            format!("imports everything of {CORE_PACKAGE}; name the types, so that this rule knows them");
+        let line = lines_with(code, CORE_LIBRARY).first().copied().unwrap_or(1);
+        return vec![file.finding(line, RULE, message)];
     }
+    names.push(CORE_LIBRARY);
+    add_aliases(code, &mut names);
+    let mut items = public_items::shown(code);
+    items.extend(implementations(code, types));
     let mut findings = Vec::new();
-    for (index, signature) in public_signatures(code) {
-        if let Some(name) = names.iter().find(|name| !lines_with(&signature, name).is_empty()) {
+    for parts in items {
+        let named = |name: &&str| parts.iter().find_map(|part| position_in(code, part, name));
+        if let Some((position, name)) = names.iter().find_map(|name| Some((named(name)?, name))) {
             let message = format!(
                 "a public item shows `{name}` of {CORE_PACKAGE}; give `quic` a type of its own and convert it in translate.rs"
             );
-            findings.push(file.finding(index + 1, RULE, message));
+            findings.push(file.finding(line_at(code, position), RULE, message));
         }
     }
     findings
 }
 
-/// The signature of each item and field that is `pub` without restriction, with the index of its first line.
-fn public_signatures(code: &str) -> Vec<(usize, String)> {
-    let lines: Vec<&str> = code.lines().collect();
-    let begins = |line: &str| line.trim_start().starts_with("pub ");
-    let indices = lines.iter().enumerate().filter(|(_, line)| begins(line));
-    indices
-        .map(|(index, line)| {
-            let item = line.trim_start();
-            let is_function = item.split('(').next().is_some_and(|head| head.contains(" fn "));
-            // An import's braces and a function's commas belong to it.
-            let ends: &[char] = if item.starts_with("pub use ") {
-                &[';']
-            } else if is_function {
-                &['{', ';']
-            } else if item.starts_with("pub struct ") {
-                &['{', '(', ';']
-            } else {
-                &['{', ',', ';']
-            };
-            let rest = lines[index..].join("\n");
-            (index, rest.split(ends).next().unwrap_or_default().to_owned())
+/// Where `part` of the code names something by its own name; a module is named where a path goes through it.
+fn position_in(code: &str, part: &Range<usize>, name: &str) -> Option<usize> {
+    let text = &code[part.clone()];
+    let is_type = name.starts_with(char::is_uppercase) || name == CORE_LIBRARY;
+    positions_of(text, name)
+        .find(|start| {
+            is_type || (text[start + name.len()..].starts_with("::") && !text[..*start].ends_with("::"))
         })
-        .collect()
+        .map(|start| part.start + start)
+}
+
+/// Adds the names of the file's type aliases whose value names the core; an alias may stand for another.
+fn add_aliases<'a>(code: &'a str, names: &mut Vec<&'a str>) {
+    let aliases: Vec<(&str, Range<usize>)> = positions_of(code, "type")
+        .filter(|start| {
+            let line = code[..*start].rfind('\n').map_or(0, |end| end + 1);
+            let before = &code[line..*start];
+            before.is_empty() || before.starts_with("pub(")
+        })
+        .filter_map(|start| {
+            let words = &code[start + "type".len()..];
+            let name = words
+                .trim_start()
+                .split(|character: char| !character.is_alphanumeric())
+                .next()?;
+            Some((name, start..end_of(code, start, b";")))
+        })
+        .collect();
+    loop {
+        let known = names.len();
+        for (name, value) in &aliases {
+            let names_core = names
+                .iter()
+                .any(|known| position_in(code, value, known).is_some());
+            if names_core && !names.contains(name) {
+                names.push(name);
+            }
+        }
+        if names.len() == known {
+            return;
+        }
+    }
+}
+
+/// What implementations of traits that concern one of `types` show: their head and associated types.
+fn implementations(code: &str, types: &BTreeSet<&str>) -> Vec<Vec<Range<usize>>> {
+    let mut items = Vec::new();
+    for start in positions_of(code, "impl") {
+        let line = code[..start].rfind('\n').map_or(0, |end| end + 1);
+        if !matches!(code[line..start].trim(), "" | "unsafe") {
+            continue;
+        }
+        let head = start..end_of(code, start, b"{;");
+        let text = &code[head.clone()];
+        let concerns = |name: &&str| positions_of(text, name).next().is_some();
+        if positions_of(text, "for").next().is_none() || !types.iter().any(concerns) {
+            continue;
+        }
+        let body = head.end..end_of(code, (head.end + 1).min(code.len()), b"");
+        let associated = positions_of(&code[body.clone()], "type")
+            .map(|at| body.start + at)
+            .map(|at| at..end_of(code, at, b";"));
+        items.push([head].into_iter().chain(associated).collect());
+    }
+    items
 }
 
 #[cfg(test)]
@@ -142,15 +202,45 @@ mod tests {
             "use quinn_proto::{A, Dir as Way};\npub const fn a() -> Way {}\n",
             "pub struct A {\n    pub dir: quinn_proto::Dir,\n}\n",
             "pub type A = quinn_proto::Dir;\n",
+            // Brackets with a semicolon or a comma before the name.
+            "use quinn_proto::Dir;\npub fn a(b: [u8; 4], c: Dir) {}\n",
+            "use quinn_proto::Dir;\npub struct A {\n    pub b: Map<u8, Dir>,\n}\n",
+            "use quinn_proto::Dir;\npub const A: [Option<Dir>; 2] = [None; 2];\n",
+            "use quinn_proto::Dir;\npub type A = ([u8; 4], Dir);\n",
+            // Generics and their bounds.
+            "use quinn_proto::Dir;\npub struct A<B: Into<Dir>> {\n    b: B,\n}\n",
+            "use quinn_proto::Dir;\npub fn a<B>(b: B)\nwhere\n    B: Fn(Dir),\n{\n}\n",
+            // Variants, traits, fields of tuples.
+            "use quinn_proto::Dir;\npub enum A {\n    B,\n    C(u8, Dir),\n}\n",
+            "use quinn_proto::Dir;\npub enum A {\n    B { c: u8, d: Option<Dir> },\n}\n",
+            "use quinn_proto::Dir;\npub trait A: From<Dir> {}\n",
+            "use quinn_proto::Dir;\npub trait A {\n    fn b(&self) {\n        c();\n    }\n    fn d(&self) -> Dir;\n}\n",
+            "use quinn_proto::Dir;\npub struct A(u8, pub Option<Dir>);\n",
+            // By other names, and by implementations.
+            "use quinn_proto as core;\npub fn a() -> core::Dir {}\n",
+            "use quinn_proto::{congestion, crypto::rustls::{self}};\npub fn a(b: congestion::Controller) {}\n",
+            "use quinn_proto::Dir;\npub(crate) type Way = Option<Dir>;\ntype Ways = Vec<Way>;\npub fn a() -> Ways {}\n",
+            "use quinn_proto::*;\n",
+            "use quinn_proto::Dir;\npub struct A;\nimpl From<Dir> for A {\n    fn from(_: Dir) -> A {}\n}\n",
+            "use quinn_proto::Dir;\npub struct A;\nimpl Iterator for A {\n    type Item = Dir;\n}\n",
         ] {
             assert_eq!(lines(path, shown).len(), 1, "{shown}");
+            assert!(lines("crates/bench/src/floor/bare.rs", shown).is_empty());
         }
+        let far = "use quinn_proto::Dir;\npub enum A {\n    B,\n    C(\n        Dir,\n    ),\n}\n";
+        assert_eq!(lines(path, far), [5]);
         for hidden in [
             "use quinn_proto::Dir;\npub(crate) fn a(dir: Dir) {}\n",
             "use quinn_proto::Dir;\npub fn a(dir: u8) {\n    Dir::Bi\n}\n",
             "pub struct A {\n    dir: quinn_proto::Dir,\n}\n",
             "pub struct A(quinn_proto::Dir);\n",
             "use quinn_proto::Dir;\npub struct A {\n    pub dir: Direction,\n    way: Dir,\n}\n",
+            "use quinn_proto::Dir;\npub enum A {\n    Dir,\n    B(u8),\n}\n",
+            "use quinn_proto::Dir;\npub trait A {\n    fn b(&self) {\n        Dir::Bi;\n    }\n}\n",
+            "use quinn_proto::Dir;\nuse crate::Direction as Way;\npub const A: Way = Dir::Bi;\n",
+            "use quinn_proto::congestion;\npub fn congestion() {}\npub fn a(b: crate::congestion::Phase) {}\n",
+            "use quinn_proto::Dir;\nstruct A;\nimpl From<Dir> for A {\n    fn from(_: Dir) -> A {}\n}\n",
+            "use quinn_proto::Dir;\npub struct A;\nimpl A {\n    fn b(&self) -> Dir {}\n}\n",
         ] {
             assert!(lines(path, hidden).is_empty(), "{hidden}");
         }

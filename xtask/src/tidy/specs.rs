@@ -1,40 +1,38 @@
 //! Rule `specs`: every numbered rule of `specs/*.md` is cited by a test, and what Rust files cite exists.
 //!
-//! A rule is a list item that begins with its number in bold, `- **SPLIT-4**`. A test cites it by the number, or by a range,
-//! `SPLIT-4 to SPLIT-6`. Test code is what is below `tests/`, in a file `tests.rs`, or below `#[cfg(test)]`.
+//! A rule is a list item that begins with its number in bold, `- **SPLIT-4**`; a number stands for one rule. A test
+//! cites it by the number, or by a range, `SPLIT-4 to SPLIT-6`. What is test code is decided in [`super::test_code`].
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Finding;
+use super::rust_code::code_only;
+use super::test_code::TestCode;
 use super::tree::{File, Tree};
 
 const RULE: &str = "specs";
-const TEST_MODULE: &str = "#[cfg(test)]";
 
 /// A rule's number: `("SPLIT", 4)`.
 type Number<'a> = (&'a str, u32);
 
+/// Where each rule stands.
+type Rules<'a> = BTreeMap<Number<'a>, (&'a File, usize)>;
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut rules: BTreeMap<Number<'_>, (&File, usize)> = BTreeMap::new();
-    for file in tree.files.iter().filter(|file| is_specification(&file.path)) {
-        for (index, line) in file.text.lines().enumerate() {
-            if let Some(number) = defined(line) {
-                rules.insert(number, (file, index + 1));
-            }
-        }
-    }
-    let prefixes: BTreeSet<&str> = rules.keys().map(|(prefix, _)| *prefix).collect();
-    let mut tested = BTreeSet::new();
     let mut findings = Vec::new();
+    let rules = rules(tree, &mut findings);
+    let prefixes: BTreeSet<&str> = rules.keys().map(|(prefix, _)| *prefix).collect();
+    let test_code = TestCode::of(tree);
+    let mut tested = BTreeSet::new();
     for file in tree.rust() {
-        let mut in_test = is_test_file(&file.path);
+        let test_lines = test_code.lines(file, &code_only(&file.text));
         for (index, line) in file.text.lines().enumerate() {
-            in_test |= line.trim_start() == TEST_MODULE;
             for number in citations(line, &prefixes) {
                 if !rules.contains_key(&number) {
                     let message = format!("{}-{} is no rule of specs/", number.0, number.1);
                     findings.push(file.finding(index + 1, RULE, message));
-                } else if in_test {
+                } else if test_lines.contains(index + 1) {
                     tested.insert(number);
                 }
             }
@@ -50,12 +48,32 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn is_specification(path: &str) -> bool {
-    path.starts_with("specs/") && path.ends_with(".md")
+/// All rules; a second one with the same number is a finding.
+fn rules<'a>(tree: &'a Tree, findings: &mut Vec<Finding>) -> Rules<'a> {
+    let mut rules = Rules::new();
+    for file in tree.files.iter().filter(|file| is_specification(&file.path)) {
+        for (index, line) in file.text.lines().enumerate() {
+            let Some(number) = defined(line) else { continue };
+            match rules.entry(number) {
+                Entry::Vacant(entry) => {
+                    entry.insert((file, index + 1));
+                }
+                Entry::Occupied(entry) => {
+                    let (first, at) = entry.get();
+                    let message = format!(
+                        "{}-{} is the rule in {}:{at} already; give this one a number of its own",
+                        number.0, number.1, first.path
+                    );
+                    findings.push(file.finding(index + 1, RULE, message));
+                }
+            }
+        }
+    }
+    rules
 }
 
-fn is_test_file(path: &str) -> bool {
-    path.contains("/tests/") || path.ends_with("/tests.rs")
+fn is_specification(path: &str) -> bool {
+    path.starts_with("specs/") && path.ends_with(".md")
 }
 
 /// The number of the rule that a line of a specification begins with.
@@ -112,6 +130,37 @@ mod tests {
         assert_eq!(lines(&[]), [spec(5), spec(6), spec(7)]);
         let code = "//! Obeys CUT-1.\n#[cfg(test)]\nmod tests {\n    /// CUT-2.\n}\n";
         assert_eq!(lines(&[("crates/a/src/a.rs", code)]), [spec(5), spec(7)]);
+    }
+
+    #[test]
+    fn only_test_code_cites_for_a_test() {
+        let module = (
+            "crates/a/src/b.rs",
+            "#[cfg(test)]\nmod checks;\n\n/// Obeys CUT-1 to CUT-3.\nfn a() {}\n",
+        );
+        assert_eq!(lines(&[module]).len(), 3);
+        assert_eq!(
+            lines(&[module, ("crates/a/src/b/checks.rs", "/// CUT-1 to CUT-3.\n")]),
+            []
+        );
+    }
+
+    #[test]
+    fn a_number_stands_for_one_rule() {
+        let files = [
+            ("specs/a.md", "- **CUT-1** One.\n- **CUT-1** Another.\n"),
+            ("specs/b.md", "\n- **CUT-1** A third.\n"),
+            ("crates/a/tests/a.rs", "// CUT-1"),
+        ];
+        let found: Vec<String> = check(&Tree::of(&files)).iter().map(ToString::to_string).collect();
+        let already = "[specs] CUT-1 is the rule in specs/a.md:1 already; give this one a number of its own";
+        assert_eq!(
+            found,
+            [
+                format!("specs/a.md:2: {already}"),
+                format!("specs/b.md:2: {already}")
+            ]
+        );
     }
 
     #[test]

@@ -26,19 +26,30 @@ impl Settings {
         };
         let table = DeTable::parse(text)
             .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
-        // The table is sorted by key; the first complaint should be about the first line.
-        let mut entries: Vec<_> = table.get_ref().iter().collect();
-        entries.sort_by_key(|(key, _)| key.span().start);
-        for (key, value) in entries {
-            let name: &str = key.get_ref();
-            let Some(setting) = names::find(name) else {
-                return Err(wrong(key.span().start, &names::unknown(name)));
-            };
-            read(value.get_ref())
-                .and_then(|value| (setting.apply)(self, value))
-                .map_err(|error| wrong(value.span().start, &format!("{name}: {error}")))?;
+        let entries = table.get_ref();
+        let mut complaints = Vec::new();
+        for (key, _) in entries {
+            if names::find(key.get_ref()).is_none() {
+                complaints.push((key.span().start, names::unknown(key.get_ref())));
+            }
         }
-        Ok(())
+        // In the order of the settings, so that the order of the lines does not matter.
+        for setting in SETTINGS {
+            let Some(value) = entries.get(setting.key) else {
+                continue;
+            };
+            let applied = read(value.get_ref()).and_then(|value| (setting.apply)(self, value));
+            complaints.extend(
+                applied
+                    .err()
+                    .map(|error| (value.span().start, format!("{}: {error}", setting.key))),
+            );
+        }
+        // The first line that is wrong is told.
+        match complaints.into_iter().min() {
+            Some((offset, complaint)) => Err(wrong(offset, &complaint)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -66,7 +77,7 @@ fn read(value: &DeValue<'_>) -> Result<Value, SettingError> {
 pub(crate) fn template() -> String {
     let mut text = String::from(
         "# Settings of gramway. A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides this file.\n\
-         # Remove the # before a key to set it.\n",
+         # Remove the # before a key to set it. The program reads this file once, when it starts.\n",
     );
     for setting in SETTINGS {
         let reader = match setting.reader {
@@ -75,10 +86,9 @@ pub(crate) fn template() -> String {
             Reader::Both => "",
         };
         text.push_str(&format!(
-            "\n# {reader}{}.\n# Default: {}. Takes effect {}.\n#{} = {}\n",
+            "\n# {reader}{}.\n# Default: {}.\n#{} = {}\n",
             setting.documentation,
             setting.shown_default(),
-            setting.shown_effect(),
             setting.key,
             setting.example()
         ));
@@ -151,6 +161,10 @@ mod tests {
             (
                 "repair = \"40\"",
                 "config.toml line 1: repair: \"40\" is neither a latency in milliseconds, such as 40ms, nor off",
+            ),
+            (
+                "gro = 1\nlisen = 1\ngso = 2",
+                "config.toml line 1: gro: it takes true or false",
             ),
             ("gso = \n", "config.toml line 1: "),
             ("gso = true\ngso = false", "config.toml line 2: "),

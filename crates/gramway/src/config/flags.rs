@@ -1,5 +1,5 @@
-//! The flags of the table's settings: their clap arguments, and the values given on a command line. Values stay texts here,
-//! so that a flag, a variable and the file are checked by the same code.
+//! The flags of the table's settings: their clap arguments, and the values given on a command line. Values stay texts
+//! here, so that a flag, a variable and the file are checked by the same code.
 
 use std::ffi::{OsStr, OsString};
 use std::marker::PhantomData;

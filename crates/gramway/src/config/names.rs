@@ -2,7 +2,7 @@
 
 use super::setting::Setting;
 use super::table::SETTINGS;
-use crate::limits::SUGGESTION_EDITS_MAX;
+use crate::limits::{KEY_CHARACTERS_MAX, SUGGESTION_EDITS_MAX};
 
 /// The setting with this key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
@@ -27,7 +27,8 @@ pub(super) fn unknown(name: &str) -> String {
 
 /// Insertions, deletions and replacements that turn one word into the other (Levenshtein), `-` counting as `_`.
 fn edits(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.to_lowercase().replace('-', "_").chars().take(64).collect();
+    let from = from.to_lowercase().replace('-', "_");
+    let from: Vec<char> = from.chars().take(KEY_CHARACTERS_MAX).collect();
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {
@@ -55,9 +56,19 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_compared_whole() {
+        assert!(
+            SETTINGS
+                .iter()
+                .all(|setting| setting.key.len() <= KEY_CHARACTERS_MAX)
+        );
+    }
+
+    #[test]
     fn edits_are_counted_as_usual() {
         assert_eq!(edits("kitten", "sitting"), 3);
         assert_eq!(edits("", "gso"), 3);
         assert_eq!(edits("gso", "gso"), 0);
+        assert_eq!(edits(&"x".repeat(1 << 20), ""), KEY_CHARACTERS_MAX);
     }
 }

@@ -18,7 +18,7 @@ the_reference`.
 
 A flag overrides the environment, the environment overrides the config file, and the file overrides the default. A list replaces the
 list of a weaker source. The config file is TOML, a flat list of keys: `DIR/config.toml` in the state directory, or the file that
-`--config` or `GRAMWAY_CONFIG` names. In the environment lists are separated by commas.
+`--config` or `GRAMWAY_CONFIG` names. In the environment lists are separated by commas. All settings are read once, when the program starts.
 
 Three values have no key: the state directory (`--state`, `GRAMWAY_STATE`), the config file (`--config`, `GRAMWAY_CONFIG`), and a client's
 link as text (`LINK`, `GRAMWAY_LINK`). The link is given once: as text or by `--link-file`; the key `link_file` counts if neither is given.
@@ -34,7 +34,7 @@ fn reference() -> String {
     for (title, readers) in sections {
         write!(
             text,
-            "\n## {title}\n\n| key | type | flag | environment | default | takes effect | meaning |\n|---|---|---|---|---|---|---|\n"
+            "\n## {title}\n\n| key | type | flag | environment | default | meaning |\n|---|---|---|---|---|---|\n"
         )
         .expect("strings take everything");
         for setting in SETTINGS
@@ -60,11 +60,10 @@ fn row(setting: &Setting) -> String {
         DefaultValue::Unset { effect, .. } => effect.to_owned(),
     };
     format!(
-        "| `{}` | {kind} | {} | `{}` | {default} | {} | {} |\n",
+        "| `{}` | {kind} | {} | `{}` | {default} | {} |\n",
         setting.key,
         flag(setting),
         setting.variable(),
-        setting.shown_effect(),
         setting.documentation
     )
 }

@@ -61,13 +61,6 @@ pub(super) enum DefaultValue {
     },
 }
 
-/// When a changed value takes effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TakesEffect {
-    /// The program reads it once, when it starts.
-    AtStart,
-}
-
 /// Stores a value in the settings.
 pub(super) type Apply = fn(&mut Settings, Value) -> Result<(), SettingError>;
 
@@ -82,7 +75,6 @@ pub(super) struct Setting {
     /// The key whose flag cannot be given together with this one's.
     pub(super) excludes: Option<&'static str>,
     pub(super) default: DefaultValue,
-    pub(super) takes_effect: TakesEffect,
     /// A sentence or two without the last full stop.
     pub(super) documentation: &'static str,
     pub(super) apply: Apply,
@@ -117,13 +109,6 @@ impl Setting {
         match self.default {
             DefaultValue::Value(value) => value,
             DefaultValue::Unset { example, .. } => example,
-        }
-    }
-
-    /// When a changed value takes effect, for people.
-    pub(super) fn shown_effect(&self) -> &'static str {
-        match self.takes_effect {
-            TakesEffect::AtStart => "at start",
         }
     }
 

@@ -1,27 +1,40 @@
-//! The table of all settings. The file, the environment, the flags with their help, the commented file of a first run and
-//! docs/settings.md come from it; a new setting is an entry here and a field in what the entry sets.
+//! The table of all settings. The file, the environment, the flags with their help, the commented file of a first run
+//! and docs/settings.md come from it; a new setting is an entry here and a field in what the entry sets.
 
 use std::path::PathBuf;
 
-use tunnel_proto::TunRoutes;
-
 use super::error::SettingError;
-use super::setting::{Apply, DefaultValue, Flag, Kind, Reader, Setting, TakesEffect};
+use super::setting::{Apply, DefaultValue, Flag, Kind, Reader, Setting};
 use super::values;
 use crate::limits::{CONNECTIONS, UDP_PAYLOAD_BYTES};
 
-const fn setting(key: &'static str, kind: Kind, reader: Reader, apply: Apply) -> Setting {
+const fn setting(
+    key: &'static str,
+    kind: Kind,
+    reader: Reader,
+    default: DefaultValue,
+    apply: Apply,
+) -> Setting {
     Setting {
         key,
         kind,
         reader,
         flag: Flag::None,
         excludes: None,
-        default: DefaultValue::Value(""),
-        takes_effect: TakesEffect::AtStart,
+        default,
         documentation: "",
         apply,
     }
+}
+
+/// A default, in TOML.
+const fn default(value: &'static str) -> DefaultValue {
+    DefaultValue::Value(value)
+}
+
+/// What happens without a value, and a value for the file of a first run, in TOML.
+const fn unset(effect: &'static str, example: &'static str) -> DefaultValue {
+    DefaultValue::Unset { effect, example }
 }
 
 impl Setting {
@@ -35,55 +48,46 @@ impl Setting {
         self
     }
 
-    /// The default, in TOML.
-    const fn default(mut self, value: &'static str) -> Self {
-        self.default = DefaultValue::Value(value);
-        self
-    }
-
-    /// What happens without a value, and a value for the file of a first run, in TOML.
-    const fn unset(mut self, effect: &'static str, example: &'static str) -> Self {
-        self.default = DefaultValue::Unset { effect, example };
-        self
-    }
-
     const fn about(mut self, documentation: &'static str) -> Self {
         self.documentation = documentation;
         self
     }
 }
 
-/// Every setting, in the order of the file of a first run. The environment is applied in this order.
+/// Every setting, in the order of the file of a first run. Each source is applied in this order.
 pub(super) static SETTINGS: &[Setting] = &[
-    setting("listen", Kind::Text, Reader::Server, |settings, value| {
+    setting("listen", Kind::Text, Reader::Server, unset(
+        "[::]:443, all addresses",
+        "\"[::]:443\"",
+    ), |settings, value| {
         settings.listen = Some(values::listen(&value.text()?)?);
         Ok(())
     })
     .flag(Flag::Value("ADDR:PORT"))
-    .unset("[::]:443, all addresses", "\"[::]:443\"")
     .about("Address and port to listen on"),
-    setting("public", Kind::List, Reader::ServerAndLink, |settings, value| {
+    setting("public", Kind::List, Reader::ServerAndLink, unset(
+        "the listening address, or the source addresses of the default routes",
+        "[\"vpn.example.org\"]",
+    ), |settings, value| {
         let hosts = value.list()?;
         let read = |host: &String| crate::endpoint::parse_optional_port(host);
         settings.public = hosts.iter().map(read).collect::<Result<_, _>>()?;
         Ok(())
     })
     .flag(Flag::Value("HOST[:PORT]"))
-    .unset(
-        "the listening address, or the source addresses of the default routes",
-        "[\"vpn.example.org\"]",
-    )
     .about("Host that the link names, with a port if it is not the listening port"),
-    setting("allow_target", Kind::List, Reader::Server, |settings, value| {
+    setting("allow_target", Kind::List, Reader::Server, unset(
+        "none",
+        "[\"127.0.0.1/32:53\"]",
+    ), |settings, value| {
         let targets = value.list()?;
         let read = |target: &String| target.parse();
         settings.allow_target = targets.iter().map(read).collect::<Result<_, _>>()?;
         Ok(())
     })
     .flag(Flag::Value("CIDR[:PORT]"))
-    .unset("none", "[\"127.0.0.1/32:53\"]")
     .about("Allow targets that are refused by default, such as loopback and the server's own addresses"),
-    setting("tun", Kind::Text, Reader::Both, |settings, value| {
+    setting("tun", Kind::Text, Reader::Both, unset("no TUN device", "\"auto\""), |settings, value| {
         settings.tun.name = Some(value.text()?).filter(|name| !name.is_empty());
         Ok(())
     })
@@ -91,106 +95,114 @@ pub(super) static SETTINGS: &[Setting] = &[
         value: "NAME",
         alone: crate::tun::AUTOMATIC,
     })
-    .unset("no TUN device", "\"auto\"")
     .about(
         "Carry IP packets through a TUN device of this name; \"auto\", or the flag without a name, takes the first free \
          gramwayN. Needs root or CAP_NET_ADMIN",
     ),
-    setting("pool", Kind::List, Reader::Server, |settings, value| {
+    setting("pool", Kind::List, Reader::Server, unset(
+        "10.86.0.0/24 and a private IPv6 network",
+        "[\"10.86.0.0/24\"]",
+    ), |settings, value| {
         settings.tun.pools = values::prefixes(&value.list()?)?;
         Ok(())
     })
     .flag(Flag::Value("CIDR"))
-    .unset("10.86.0.0/24 and a private IPv6 network", "[\"10.86.0.0/24\"]")
     .about("Lease clients' addresses from this network; its first address is the server's own"),
-    setting("nat", Kind::Boolean, Reader::Server, |settings, value| {
+    setting("nat", Kind::Boolean, Reader::Server, default("false"), |settings, value| {
         settings.tun.nat = value.boolean()?;
         Ok(())
     })
     .flag(Flag::On)
-    .default("false")
     .about("Translate clients' addresses to this machine's, so that they reach what it reaches"),
-    setting("advertise", Kind::List, Reader::Server, |settings, value| {
+    setting("advertise", Kind::List, Reader::Server, unset(
+        "everything with nat, else nothing",
+        "[\"192.168.1.0/24\"]",
+    ), |settings, value| {
         settings.tun.advertise = Some(values::prefixes(&value.list()?)?);
         Ok(())
     })
     .flag(Flag::Value("CIDR"))
-    .unset("everything with nat, else nothing", "[\"192.168.1.0/24\"]")
     .about("Advertise this network to clients, besides the pools"),
-    setting("client_to_client", Kind::Boolean, Reader::Server, |settings, value| {
+    setting("client_to_client", Kind::Boolean, Reader::Server, default("false"), |settings, value| {
         settings.tun.client_to_client = value.boolean()?;
         Ok(())
     })
     .flag(Flag::On)
-    .default("false")
     .about("Let clients of the TUN reach each other"),
-    setting("route", Kind::List, Reader::Client, |settings, value| {
-        settings.tun.routes = TunRoutes::These(values::prefixes(&value.list()?)?);
+    setting("route", Kind::List, Reader::Client, unset(
+        "what the server advertises",
+        "[\"192.168.1.0/24\"]",
+    ), |settings, value| {
+        settings.tun.routes = Some(values::prefixes(&value.list()?)?);
+        // A weaker source's; the same source's comes after this.
+        settings.tun.no_routes = false;
         Ok(())
     })
     .flag(Flag::Value("CIDR"))
     .excludes("no_routes")
-    .unset("what the server advertises", "[\"192.168.1.0/24\"]")
     .about("Route this network through the TUN"),
-    setting("no_routes", Kind::Boolean, Reader::Client, |settings, value| {
-        if value.boolean()? {
-            settings.tun.routes = TunRoutes::None;
-        }
+    setting("no_routes", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
+        settings.tun.no_routes = value.boolean()?;
         Ok(())
     })
     .flag(Flag::On)
-    .default("false")
-    .about("Route nothing through the TUN, except the default route if default_route asks for it"),
-    setting("default_route", Kind::Boolean, Reader::Client, |settings, value| {
+    .about(
+        "Route nothing through the TUN, except the default route if default_route asks for it. Overrides route of the same \
+         source and of weaker ones",
+    ),
+    setting("default_route", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
         settings.tun.default_route = value.boolean()?;
         Ok(())
     })
     .flag(Flag::On)
-    .default("false")
     .about("Route everything that has no more specific route through the TUN"),
-    setting("dns", Kind::List, Reader::Client, |settings, value| {
+    setting("dns", Kind::List, Reader::Client, unset(
+        "the system's own",
+        "[\"10.86.0.1\"]",
+    ), |settings, value| {
         settings.tun.dns = values::addresses(&value.list()?)?;
         Ok(())
     })
     .flag(Flag::Value("ADDR"))
-    .unset("the system's own", "[\"10.86.0.1\"]")
     .about("Name server to ask while the TUN is up"),
-    setting("tun_offloads", Kind::Boolean, Reader::Both, |settings, value| {
+    setting("tun_offloads", Kind::Boolean, Reader::Both, default("true"), |settings, value| {
         settings.tun.offloads = value.boolean()?;
         Ok(())
     })
     .flag(Flag::Off("Disable super-packets (GSO and GRO) on the TUN device"))
-    .default("true")
     .about("Exchange super-packets (GSO and GRO) with the kernel through the TUN where it supports them"),
-    setting("forward", Kind::List, Reader::Client, |settings, value| {
+    setting("forward", Kind::List, Reader::Client, unset(
+        "none",
+        "[\"udp:5353=10.0.0.1:53\"]",
+    ), |settings, value| {
         settings.forward = crate::forward::parse_all(&value.list()?)?;
         Ok(())
     })
     .flag(Flag::Letter('L', "FORWARD"))
-    .unset("none", "[\"udp:5353=10.0.0.1:53\"]")
     .about(
         "Forward udp:LISTEN=TARGET or tcp:LISTEN=TARGET. LISTEN is PORT (on 127.0.0.1), ADDR:PORT or [V6]:PORT; TARGET is \
          HOST:PORT or [V6]:PORT, resolved at the server",
     ),
-    setting("repair", Kind::Text, Reader::Client, |settings, value| {
+    setting("repair", Kind::Text, Reader::Client, unset("off", "\"40ms\""), |settings, value| {
         settings.common.engine.repair = values::repair(&value.text()?)?;
         Ok(())
     })
     .flag(Flag::Value("LATENCY"))
-    .unset("off", "\"40ms\"")
     .about(
         "Rebuild lost datagrams of UDP forwards, and lost IP packets that are marked urgent (DSCP EF, CS4, CS5, AF4x), from \
          parity, at most this much later than without loss: 1ms to 500ms, or off. Costs at most half as many bytes again, \
          and nothing without loss",
     ),
-    setting("link_file", Kind::Path, Reader::Client, |settings, value| {
+    setting("link_file", Kind::Path, Reader::Client, unset("none", "\"server.link\""), |settings, value| {
         settings.link_file = Some(PathBuf::from(value.path()?));
         Ok(())
     })
     .flag(Flag::Value("FILE"))
-    .unset("none", "\"server.link\"")
     .about("File that holds the link; - reads it from standard input"),
-    setting("bind", Kind::Text, Reader::Client, |settings, value| {
+    setting("bind", Kind::Text, Reader::Client, unset(
+        "the system chooses",
+        "\"192.0.2.7\"",
+    ), |settings, value| {
         let text = value.text()?;
         let address = text
             .parse()
@@ -198,77 +210,69 @@ pub(super) static SETTINGS: &[Setting] = &[
         settings.bind = Some(address);
         Ok(())
     })
-    .unset("the system chooses", "\"192.0.2.7\"")
     .about("Local address for connections to the server"),
-    setting("connections", Kind::Integer, Reader::Both, |settings, value| {
+    setting("connections", Kind::Integer, Reader::Both, unset("one for each core", "2"), |settings, value| {
         let count = value.integer_in(CONNECTIONS, "connections")?;
         settings.common.connections = Some(usize::try_from(count).expect("the range starts above zero"));
         Ok(())
     })
     .flag(Flag::Value("N"))
-    .unset("one for each core", "2")
     .about("Threads that carry traffic, and a client's connections to its server, 1 to 16"),
-    setting("max_udp_payload", Kind::Integer, Reader::Both, |settings, value| {
+    setting("max_udp_payload", Kind::Integer, Reader::Both, unset(
+        "what the interface's MTU allows",
+        "1452",
+    ), |settings, value| {
         let bytes = value.integer_in(UDP_PAYLOAD_BYTES, "bytes")?;
         settings.common.max_udp_payload = Some(u16::try_from(bytes).expect("the range ends below 65,536"));
         Ok(())
     })
     .flag(Flag::Value("BYTES"))
-    .unset("what the interface's MTU allows", "1452")
     .about("Largest QUIC packet, in bytes of UDP payload, 1200 to 65507"),
-    setting("profile", Kind::Text, Reader::Both, |settings, value| {
+    setting("profile", Kind::Text, Reader::Both, default("\"throughput\""), |settings, value| {
         settings.common.profile = values::profile(&value.text()?)?;
         Ok(())
     })
     .flag(Flag::Value("PROFILE"))
-    .default("\"throughput\"")
     .about(
         "Congestion control: throughput fills the path, latency keeps its queue short, fixed:RATE sends at that rate in bits \
-         per second whatever is lost (fixed:500M)",
+         per second whatever is lost (fixed:500M), 1M to 1000G",
     ),
-    setting("gso", Kind::Boolean, Reader::Both, |settings, value| {
+    setting("gso", Kind::Boolean, Reader::Both, default("true"), |settings, value| {
         settings.common.gso = value.boolean()?;
         Ok(())
     })
     .flag(Flag::Off("Disable UDP segmentation offload (GSO)"))
-    .default("true")
     .about("Use UDP segmentation offload (GSO) where the kernel supports it"),
-    setting("gro", Kind::Boolean, Reader::Both, |settings, value| {
+    setting("gro", Kind::Boolean, Reader::Both, default("true"), |settings, value| {
         settings.common.gro = value.boolean()?;
         Ok(())
     })
     .flag(Flag::Off("Disable UDP receive offload (GRO)"))
-    .default("true")
     .about("Use UDP receive offload (GRO) where the kernel supports it"),
-    setting("receive_buffer_bytes", Kind::Integer, Reader::Both, |settings, value| {
+    setting("receive_buffer_bytes", Kind::Integer, Reader::Both, default("8388608"), |settings, value| {
         settings.common.receive_buffer_bytes = values::buffer(&value)?;
         Ok(())
     })
-    .default("8388608")
-    .about("Receive buffer to request for each UDP socket, in bytes"),
-    setting("send_buffer_bytes", Kind::Integer, Reader::Both, |settings, value| {
+    .about("Receive buffer to request for each UDP socket, in bytes, 65536 to 1073741824"),
+    setting("send_buffer_bytes", Kind::Integer, Reader::Both, default("4194304"), |settings, value| {
         settings.common.send_buffer_bytes = values::buffer(&value)?;
         Ok(())
     })
-    .default("4194304")
-    .about("Send buffer to request for each UDP socket, in bytes"),
-    setting("udp_idle_timeout_s", Kind::Integer, Reader::Both, |settings, value| {
+    .about("Send buffer to request for each UDP socket, in bytes, 65536 to 1073741824"),
+    setting("udp_idle_timeout_s", Kind::Integer, Reader::Both, default("120"), |settings, value| {
         settings.common.engine.udp_idle_timeout = values::seconds(&value)?;
         Ok(())
     })
-    .default("120")
-    .about("Close a UDP session after this many seconds without traffic"),
-    setting("oversize", Kind::Text, Reader::Both, |settings, value| {
+    .about("Close a UDP session after this many seconds without traffic, 1 to 86400"),
+    setting("oversize", Kind::Text, Reader::Both, default("\"split\""), |settings, value| {
         settings.common.engine.oversize = values::oversize(&value.text()?)?;
         Ok(())
     })
-    .default("\"split\"")
     .about("Payloads that do not fit one QUIC packet: split them between Gramway peers, or drop and count them"),
-    setting("queue_policy", Kind::Text, Reader::Both, |settings, value| {
+    setting("queue_policy", Kind::Text, Reader::Both, default("\"drop-newest\""), |settings, value| {
         settings.common.engine.queue_policy = values::queue_policy(&value.text()?)?;
         Ok(())
     })
-    .default("\"drop-newest\"")
     .about("What a full queue drops: drop-newest or drop-oldest"),
 ];
 
@@ -280,12 +284,16 @@ mod tests {
     use super::super::values::Value;
     use super::*;
 
-    fn apply(setting: &Setting, toml: &str) -> Settings {
+    fn try_apply(setting: &Setting, text: &str) -> Result<Settings, SettingError> {
         let mut settings = Settings::default();
+        let value = Value::from_text(setting.kind, OsStr::new(text))?;
+        (setting.apply)(&mut settings, value)?;
+        Ok(settings)
+    }
+
+    fn apply(setting: &Setting, toml: &str) -> Settings {
         let text = toml.trim_matches(['[', ']']).trim_matches('"');
-        let value = Value::from_text(setting.kind, OsStr::new(text)).unwrap();
-        (setting.apply)(&mut settings, value).unwrap_or_else(|error| panic!("{}: {error}", setting.key));
-        settings
+        try_apply(setting, text).unwrap_or_else(|error| panic!("{}: {error}", setting.key))
     }
 
     #[test]
@@ -334,6 +342,49 @@ mod tests {
                 text.starts_with(char::is_uppercase) && !text.ends_with('.'),
                 "{}",
                 setting.key
+            );
+        }
+    }
+    /// Numbers tell theirs at the end of their documentation: "…, FIRST to LAST".
+    #[test]
+    fn every_number_keeps_exactly_the_bounds_that_are_documented() {
+        for setting in SETTINGS.iter().filter(|setting| setting.kind == Kind::Integer) {
+            let bounds = setting
+                .documentation
+                .rsplit_once(", ")
+                .map_or("", |(_, bounds)| bounds);
+            let bounds = bounds
+                .split_once(" to ")
+                .unwrap_or_else(|| panic!("{} tells no bounds", setting.key));
+            let first: i64 = bounds.0.parse().unwrap();
+            let last: i64 = bounds.1.parse().unwrap();
+            for (number, is_inside) in [(first - 1, false), (first, true), (last, true), (last + 1, false)] {
+                let applied = try_apply(setting, &number.to_string());
+                assert_eq!(applied.is_ok(), is_inside, "{} = {number}", setting.key);
+            }
+        }
+    }
+
+    #[test]
+    fn latencies_and_rates_keep_exactly_the_bounds_that_are_documented() {
+        for (key, bounds, inside, outside) in [
+            ("repair", "1ms to 500ms", ["1ms", "500ms"], ["0ms", "501ms"]),
+            (
+                "profile",
+                "1M to 1000G",
+                ["fixed:1M", "fixed:1000G"],
+                ["fixed:999k", "fixed:1001G"],
+            ),
+        ] {
+            let setting = SETTINGS.iter().find(|setting| setting.key == key).unwrap();
+            assert!(setting.documentation.contains(bounds), "{key}");
+            assert!(
+                inside.iter().all(|text| try_apply(setting, text).is_ok()),
+                "{key}"
+            );
+            assert!(
+                outside.iter().all(|text| try_apply(setting, text).is_err()),
+                "{key}"
             );
         }
     }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
-    RouteScope, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
+    RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -67,11 +67,6 @@ pub(super) fn route_message(route: &Route, made_by: RouteProtocol) -> RouteMessa
             .map(|source| RouteAttribute::PrefSource(source.into())),
     );
     attributes.extend(route.metric.map(RouteAttribute::Priority));
-    attributes.extend(
-        route
-            .mtu
-            .map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])),
-    );
     message
 }
 
@@ -89,7 +84,7 @@ pub(super) fn read_route(message: RouteNetlinkMessage) -> Option<Listed> {
         _ => return None,
     };
     let (mut index, mut first_hop) = (None, None);
-    let (mut gateway, mut source, mut mtu, mut metric) = (None, None, None, None);
+    let (mut gateway, mut source, mut metric) = (None, None, None);
     for attribute in attributes {
         match attribute {
             RouteAttribute::Destination(address) => destination = ip_address(&address)?,
@@ -98,12 +93,6 @@ pub(super) fn read_route(message: RouteNetlinkMessage) -> Option<Listed> {
             RouteAttribute::Via(via) => gateway = via_address(&via),
             RouteAttribute::PrefSource(address) => source = ip_address(&address),
             RouteAttribute::Priority(value) => metric = Some(value),
-            RouteAttribute::Metrics(metrics) => {
-                mtu = metrics.iter().find_map(|metric| match metric {
-                    RouteMetric::Mtu(bytes) => Some(*bytes),
-                    _ => None,
-                });
-            }
             RouteAttribute::MultiPath(hops) => first_hop = hops.into_iter().next(),
             _ => {}
         }
@@ -124,7 +113,6 @@ pub(super) fn read_route(message: RouteNetlinkMessage) -> Option<Listed> {
             index: index.unwrap_or(0),
             gateway,
             source,
-            mtu,
             metric,
         },
         table: header.table,
@@ -160,7 +148,6 @@ mod tests {
             index: 7,
             gateway: Some("192.0.2.1".parse().unwrap()),
             source: Some("192.0.2.7".parse().unwrap()),
-            mtu: Some(1400),
             metric: Some(50),
         };
         let other_family = Route {

@@ -102,7 +102,8 @@ impl Undo {
     }
 
     /// Lets packets to `server` go by the uplink whatever other routes say, which a strict reverse-path filter needs.
-    /// It replaces the exception that was made for this server before.
+    /// It replaces the exception that was made for this server before. The same one again costs one question to the
+    /// kernel, and leaves the list of changes alone.
     ///
     /// # Errors
     /// A missing privilege, a file system that cannot be written, an uplink that is gone.
@@ -114,30 +115,33 @@ impl Undo {
             gateway: uplink.gateway,
             source: uplink.source,
         };
-        let former = |known: &Change| {
-            *known != change && matches!(known, Change::Route { destination, .. } if *destination == server)
-        };
-        self.take_back_where(former)?;
-        self.record([change.clone()], &Directory::make(&self.directory)?)?;
+        // Listed already, it is the only exception for this server, but the kernel drops a route with its interface.
+        if !self.lists(&change) {
+            self.take_back_exception(server)?;
+            self.record([change.clone()], &Directory::make(&self.directory)?)?;
+        }
         change.make()
     }
 
-    /// Removes every exception route.
-    ///
-    /// # Errors
-    /// A missing privilege.
-    pub fn remove_exception_routes(&mut self) -> Result<(), HostError> {
-        self.take_back_where(|change| matches!(change, Change::Route { .. }))
+    fn lists(&self, change: &Change) -> bool {
+        let watch = self.watch.as_ref();
+        watch.is_some_and(|watch| watch.record.changes.contains(change))
     }
 
-    fn take_back_where(&mut self, which: impl Fn(&Change) -> bool) -> Result<(), HostError> {
+    /// Removes the exception that was made for this server, if one was.
+    fn take_back_exception(&mut self, server: IpAddr) -> Result<(), HostError> {
         let Some(watch) = &mut self.watch else {
             return Ok(());
         };
+        let is_former =
+            |change: &Change| matches!(change, Change::Route { destination, .. } if *destination == server);
+        if !watch.record.changes.iter().any(is_former) {
+            return Ok(());
+        }
         let directory = Directory::lock(&self.directory)?;
         let changes = std::mem::take(&mut watch.record.changes);
-        let (gone, kept) = changes.into_iter().partition(which);
-        watch.record.changes = gone;
+        let (former, kept) = changes.into_iter().partition(is_former);
+        watch.record.changes = former;
         let taken = watch.record.take_back(&directory.others(&watch.file));
         watch.record.changes.extend(kept);
         watch.record.save(&watch.file)?;

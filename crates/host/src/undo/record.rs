@@ -25,7 +25,8 @@ use crate::route::Route;
 /// The format of the file.
 const VERSION: u32 = 1;
 
-/// A running process, distinguished from a later one with the same number, on this boot of this machine, in its network.
+/// A running process, distinguished from a later one with the same number, on this boot of this machine, in its
+/// network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Holder {
     /// Process ID.

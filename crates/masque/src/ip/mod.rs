@@ -2,8 +2,8 @@
 //!
 //! The client names a [`Scope`], the two ends tell each other addresses and routes in capsules ([`IpCapsule`]), and a
 //! datagram in context [`PACKET_CONTEXT_ID`] is one IP packet. Between two Gramway peers there may be two contexts
-//! more: packets in pieces (specs/split.md) and packets with unfinished checksums (specs/checksum.md), and two for packets
-//! that parity repairs (specs/repair.md).
+//! more: packets in pieces (specs/split.md) and packets with unfinished checksums (specs/checksum.md), and two for
+//! packets that parity repairs (specs/repair.md).
 
 mod address;
 mod capsule;

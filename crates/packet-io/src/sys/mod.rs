@@ -1,7 +1,7 @@
 //! All unsafe code of the workspace: the system calls that have no safe wrapper elsewhere.
 //!
-//! Addresses and control messages are read and written as bytes, so only the calls themselves are unsafe. They are Linux's;
-//! the files beside this module call Linux through `rustix`.
+//! Addresses and control messages are read and written as bytes, so only the calls themselves are unsafe. They are
+//! Linux's; the files beside this module call Linux through `rustix`.
 
 pub(crate) mod addr;
 pub(crate) mod cmsg;

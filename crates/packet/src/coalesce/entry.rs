@@ -80,8 +80,8 @@ impl Shape {
             return false;
         }
         if self.is_tcp() {
-            // ACK and, on a first segment, CWR (RFC 3168 section 6.1.2); everything else is a matter of its own, and PSH
-            // and FIN end a super-packet.
+            // ACK and, on a first segment, CWR (RFC 3168 section 6.1.2); everything else is a matter of its own, and
+            // PSH and FIN end a super-packet.
             segment[tcp::FLAGS] & !tcp::CWR == tcp::ACK
                 && packet.len() - self.headers_bytes >= limits::TCP_SEGMENT_BYTES_MIN
         } else {

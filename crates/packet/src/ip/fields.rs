@@ -22,8 +22,8 @@ pub(crate) const V6_HOP_LIMIT: usize = 7;
 pub(crate) const V6_SOURCE: usize = 8;
 pub(crate) const V6_DESTINATION: usize = 24;
 
-/// Takes one from the TTL or hop limit, as who forwards a packet does. `false`, with the packet unchanged, where it would
-/// become zero: the packet is to be answered with [`crate::icmp::time_exceeded`]. `packet` is one that
+/// Takes one from the TTL or hop limit, as who forwards a packet does. `false`, with the packet unchanged, where it
+/// would become zero: the packet is to be answered with [`crate::icmp::time_exceeded`]. `packet` is one that
 /// [`crate::ip::IpView::parse`] accepted; anything else is left alone and gives `false`.
 #[must_use]
 pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
@@ -44,8 +44,8 @@ pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     true
 }
 
-/// The differentiated services codepoint (RFC 2474), 0 to 63. `packet` is one that [`crate::ip::IpView::parse`] accepted;
-/// anything else gives 0, the default.
+/// The differentiated services codepoint (RFC 2474), 0 to 63. `packet` is one that [`crate::ip::IpView::parse`]
+/// accepted; anything else gives 0, the default.
 #[must_use]
 pub fn dscp(packet: &[u8]) -> u8 {
     match header_version(packet) {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::IpView;
 use crate::transport::protocol;
 
-/// What keeps packets in order among each other: the 5-tuple, or the 3-tuple of addresses and protocol where there are no
-/// ports or, in fragments, not in all of them.
+/// What keeps packets in order among each other: the 5-tuple, or the 3-tuple of addresses and protocol where there are
+/// no ports or, in fragments, not in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// Source address.

@@ -5,6 +5,7 @@
 mod undo;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -13,6 +14,7 @@ use ::host::{Changes, Monitor, Nat, Network, Prefix, Route, Uplink, forwarding_b
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::topology::{self, Routed};
 use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 use testbed::wait::wait_until;
 
@@ -141,26 +143,21 @@ fn links_addresses_and_routes_come_and_go() {
             "{listed:?}"
         );
         let routes = [
+            Route::on_link(prefix("10.20.0.0/16"), index),
             Route {
-                mtu: Some(1_300),
-                source: Some(address("10.9.0.2")),
-                ..Route::on_link(prefix("10.20.0.0/16"), index)
-            },
-            Route {
-                mtu: Some(1_400),
                 metric: Some(50),
                 ..Route::on_link(prefix("fd20::/16"), index)
             },
         ];
         for route in &routes {
             network.add_route(route).unwrap();
-            network
-                .add_route(&Route {
-                    mtu: Some(1_350),
-                    ..*route
-                })
-                .unwrap();
         }
+        // The same destination again is updated.
+        let with_source = Route {
+            source: Some(address("10.9.0.2")),
+            ..routes[0]
+        };
+        network.add_route(&with_source).unwrap();
         for route in HALF_DEFAULTS.map(prefix) {
             network.add_route(&Route::on_link(route, index)).unwrap();
         }
@@ -168,13 +165,7 @@ fn links_addresses_and_routes_come_and_go() {
         let found = listed
             .iter()
             .find(|route| route.destination == prefix("10.20.0.0/16"));
-        assert_eq!(
-            found,
-            Some(&Route {
-                mtu: Some(1_350),
-                ..routes[0]
-            })
-        );
+        assert_eq!(found, Some(&with_source));
         routes
     });
     let shown = machine.run("ip", ["route"]).unwrap() + &machine.run("ip", ["-6", "route"]).unwrap();
@@ -206,11 +197,6 @@ fn links_addresses_and_routes_come_and_go() {
             network.remove_route(&Route::on_link(route, index)).unwrap();
         }
         for route in routes {
-            let route = Route {
-                source: None,
-                mtu: None,
-                ..route
-            };
             network.remove_route(&route).unwrap();
             // It may be gone already, as that of the address that went.
             network.remove_route(&route).unwrap();
@@ -226,11 +212,16 @@ fn mtu_and_queue_follow_but_never_cost_ipv6_its_addresses() {
     require_root!();
     let machine = Namespace::create().unwrap();
     let index = add_tun(&machine);
+    let mtu = || {
+        let shown = machine.run("ip", ["-o", "link", "show", "tun0"]).unwrap();
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "mtu");
+        words.nth(1).unwrap().parse::<u32>().unwrap()
+    };
     machine.inside(|| {
         let mut network = Network::open().unwrap();
         for bytes in [1_400, 9_000, 1_000, 1_280] {
             network.set_mtu(index, bytes).unwrap();
-            assert_eq!(network.mtu(index).unwrap(), bytes);
+            assert_eq!(mtu(), bytes);
         }
         network.set_queue_length(index, 321).unwrap();
         network.add_address(index, prefix("fd09::2/64")).unwrap();
@@ -239,8 +230,8 @@ fn mtu_and_queue_follow_but_never_cost_ipv6_its_addresses() {
             refused.contains("fd09::2") && refused.contains("1280"),
             "{refused}"
         );
-        assert_eq!(network.mtu(index).unwrap(), 1_280);
-        assert!(network.index_of("nothing").is_err() && network.mtu(9_999).is_err());
+        assert_eq!(mtu(), 1_280);
+        assert!(network.index_of("nothing").is_err() && network.set_mtu(9_999, 1_400).is_err());
     });
     let shown = machine.run("ip", ["link", "show", "tun0"]).unwrap();
     assert!(shown.contains("qlen 321"), "{shown}");
@@ -340,6 +331,21 @@ fn changes_are_heard_but_not_those_of_ones_own_tun() {
         .run("ip", ["-6", "route", "add", "fd20::/64", "dev", "eth7"])
         .unwrap();
     heard(&mut monitor, "news of a route", |changes| changes.routes);
+    // More news than fit the socket: some are lost, so that everything may have changed.
+    let directory = Directory::create_for_test().unwrap();
+    let batch = directory.path().join("routes");
+    let line = |number: u32| format!("route add 10.64.{}.{}/32 dev eth7\n", number / 256, number % 256);
+    std::fs::write(&batch, (0..4_000).map(line).collect::<String>()).unwrap();
+    machine
+        .run("ip", [OsStr::new("-batch"), batch.as_os_str()])
+        .unwrap();
+    let everything = Changes {
+        links: true,
+        addresses: true,
+        routes: true,
+    };
+    assert_eq!(monitor.drain(), everything);
+    wait_until("the end of the news", PROGRAM_LIMIT, || !monitor.drain().any());
 }
 
 #[test]

@@ -1,5 +1,7 @@
-//! What the kernel does not undo by itself: it comes back at the end, by the guardian after a kill, or at the next start.
+//! What the kernel does not undo by itself: it comes back at the end, by the guardian after a kill, or at the next
+//! start.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ::host::{
@@ -132,14 +134,22 @@ fn a_strict_filter_lets_answers_in_by_an_exception_route() {
         ping.output().unwrap().status.success()
     };
     assert!(!answers());
-    network.client.inside(|| {
+    let client = &network.client;
+    client.inside(|| {
         let server = address(topology::ROUTED_SERVER_V4);
         let mut network = Network::open().unwrap();
         let uplink = network.uplink_towards(server, Some(tun)).unwrap().unwrap();
         let mut undo = Undo::new(directory.path(), guardian());
+        undo.set_exception_route(server, &uplink).unwrap();
+        assert!(answers());
+        // The same again: what the kernel dropped is back, and the list was not written.
+        let listed = || std::fs::metadata(&files(directory.path())[0]).unwrap().ino();
+        let (written, host_route) = (listed(), format!("{server}/32"));
         for _ in 0..2 {
             undo.set_exception_route(server, &uplink).unwrap();
-            assert!(answers());
+            assert!(answers() && listed() == written);
+            client.run("ip", ["route", "delete", &host_route]).unwrap();
+            assert!(!answers());
         }
         let elsewhere = Uplink {
             gateway: Some(address("10.77.0.9")),
@@ -149,7 +159,7 @@ fn a_strict_filter_lets_answers_in_by_an_exception_route() {
         assert!(!answers());
         undo.set_exception_route(server, &uplink).unwrap();
         assert!(answers());
-        undo.remove_exception_routes().unwrap();
+        undo.undo().unwrap();
         assert!(!answers());
         undo.set_exception_route(server, &uplink).unwrap();
     });

@@ -1,8 +1,8 @@
-//! Both roles against HTTP/3 stacks that we did not write (aioquic, and quic-go for IP packets): what goes over the wire
-//! is what the RFCs say, and whoever breaks them is refused as they say.
+//! Both roles against HTTP/3 stacks that we did not write (aioquic, and quic-go for IP packets): what goes over the
+//! wire is what the RFCs say, and whoever breaks them is refused as they say.
 //!
-//! The programs in `interop/` and `interop-go/` judge by themselves and print one line of JSON; these tests start both sides, read it, and
-//! look at the counters of ours.
+//! The programs in `interop/` and `interop-go/` judge by themselves and print one line of JSON; these tests start both
+//! sides, read it, and look at the counters of ours.
 
 mod connect_ip;
 mod foreign_client;

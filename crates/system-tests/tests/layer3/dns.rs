@@ -1,5 +1,5 @@
-//! Name servers of the TUN. systemd-resolved is played by a script that writes down what it is told: it keeps such settings per link
-//! and forgets them with the link, so what has to be seen is that it is told, and that the link goes.
+//! Name servers of the TUN. systemd-resolved is played by a script that writes down what it is told: it keeps such
+//! settings per link and forgets them with the link, so what has to be seen is that it is told, and that the link goes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,8 @@ use super::*;
 /// Makes it look as if systemd-resolved ran and programs asked it, for what follows alone.
 const PRETEND: &str = "mount -t tmpfs none /run && mkdir -p /run/systemd/resolve && mount --bind $RESOLV /etc/resolv.conf && exec \"$@\"";
 
-/// A client with name servers on a machine whose `resolvectl` is `script`; the file that the script may write to is `$TOLD`.
+/// A client with name servers on a machine whose `resolvectl` is `script`; the file that the script may write to is
+/// `$TOLD`.
 fn connect_with_dns(
     machine: &Namespace,
     server: &Server,

@@ -54,8 +54,8 @@ fn a_path_that_shrinks_and_grows_is_followed_and_senders_are_told() {
     let machine = &machines.first;
     wait_until("Ethernet's MTU", PATH_LIMIT, || mtu(machine) > 1400);
     let before = mtu(machine);
-    // Each direction finds out by its own traffic: TCP's first flight and some of its repetitions are lost whole, which takes
-    // about as long as one short connection lives. The next one passes.
+    // Each direction finds out by its own traffic: TCP's first flight and some of its repetitions are lost whole, which
+    // takes about as long as one short connection lives. The next one passes.
     machines.router.set_mtu("outside", 1300).unwrap();
     machines.server.set_mtu("eth0", 1300).unwrap();
     connect_until(machine, &machines.server, &tcp(SERVER_V4), || {
