@@ -1,6 +1,10 @@
-//! The endpoint of one shard: routes received packets to connections, lets new ones in, and keeps their timers.
+//! The endpoint of one shard: its connections, from the first packet or [`Endpoint::connect`] to their end.
 
+mod events;
+mod incoming;
+mod receiving;
 mod streams;
+mod timers;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -8,14 +12,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use aws_lc_rs::{hkdf, hmac};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use packet::Ecn;
-use quinn_proto::{
-    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, StreamEvent,
-    VarInt,
-};
+use quinn_proto::{EndpointConfig, VarInt};
 
-use crate::admission::{Admission, Verdict};
+use crate::admission::Admission;
 use crate::config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
 use crate::congestion::Gate;
 use crate::connection::Connection;
@@ -182,137 +183,6 @@ impl Endpoint {
         Ok(key)
     }
 
-    /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
-    ///
-    /// Answers that belong to no connection (Retry, version negotiation, stateless reset) go to `outbox`, or are left
-    /// out where it is full.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one received message, and the two ways on"
-    )]
-    pub fn handle_received(
-        &mut self,
-        now: Instant,
-        path: Path,
-        ecn: Ecn,
-        mut data: BytesMut,
-        segment_size: usize,
-        receiver: &mut impl Receiver,
-        outbox: &mut Outbox,
-    ) {
-        let segment_size = if segment_size == 0 {
-            data.len()
-        } else {
-            segment_size
-        };
-        let codepoint = EcnCodepoint::from_bits(ecn.bits());
-        let mut touched = None;
-        while !data.is_empty() {
-            let segment = data.split_to(segment_size.min(data.len()));
-            // quinn-proto would answer it with a stateless reset, which the peer would believe.
-            if let Some(sorter) = &mut self.sorter
-                && let Some(shard) = sorter.other_shard(&segment)
-            {
-                self.foreign_segments += 1;
-                receiver.foreign_segment(shard, path, ecn, &segment);
-                continue;
-            }
-            // Unread stream data pins the whole receive buffer that it arrived in.
-            let segment = if self.standing_readers > 0 {
-                BytesMut::from(&segment[..])
-            } else {
-                segment
-            };
-            let mut response = outbox.buffer();
-            let event = self
-                .proto
-                .handle(now, path.remote, path.local, codepoint, segment, &mut response);
-            match event {
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    outbox.return_buffer(response);
-                    if touched != Some(handle.0) {
-                        self.drain_datagrams(touched, receiver);
-                        touched = Some(handle.0);
-                    }
-                    if let Some(connection) = self.connections.get_mut(handle.0).and_then(Option::as_mut) {
-                        connection.proto.handle_event(event);
-                    }
-                }
-                Some(DatagramEvent::NewConnection(incoming)) => {
-                    outbox.return_buffer(response);
-                    self.admit(now, incoming, receiver, outbox);
-                }
-                Some(DatagramEvent::Response(transmit)) => {
-                    if outbox.is_full() {
-                        outbox.return_buffer(response);
-                    } else {
-                        outbox.push(translate::train(&transmit, false, response));
-                    }
-                }
-                None => outbox.return_buffer(response),
-            }
-        }
-        self.drain_datagrams(touched, receiver);
-    }
-
-    fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {
-        let Some(index) = index else { return };
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        while let Some(payload) = connection.proto.datagrams().recv() {
-            if !connection.closed {
-                receiver.datagram(ConnectionKey(index), payload);
-            }
-        }
-        self.touch(index);
-    }
-
-    fn admit(&mut self, now: Instant, incoming: Incoming, receiver: &mut impl Receiver, outbox: &mut Outbox) {
-        let remote = incoming.remote_address();
-        let validated = incoming.remote_address_validated() || !incoming.may_retry();
-        let verdict = self.admission.judge(now, remote.ip(), validated, self.open);
-        let mut response = outbox.buffer();
-        let transmit = match (verdict, &self.server) {
-            (Verdict::Accept, Some(server)) => {
-                let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
-                let mut server = server.clone();
-                let gate = Gate::default();
-                server.transport_config(transport::settings(self.profile, ceiling, false, &gate));
-                match self
-                    .proto
-                    .accept(incoming, now, &mut response, Some(Arc::new(server)))
-                {
-                    Ok((handle, mut proto)) => {
-                        // The credit that the peer has from its transport parameters is not renewed by reading.
-                        proto.set_receive_window(VarInt::from_u32(0));
-                        let key = ConnectionKey(handle.0);
-                        let mut connection = Connection::new(proto, key, self.profile, gate, None);
-                        connection.half_open = Some(remote.ip());
-                        connection.deadline = Some(now + limits::AUTHENTICATION_DEADLINE);
-                        self.admission.begin(remote.ip());
-                        self.insert(key, connection);
-                        None
-                    }
-                    Err(refused) => refused.response,
-                }
-            }
-            (Verdict::Retry, Some(_)) => {
-                self.retries += 1;
-                self.proto.retry(incoming, &mut response).ok()
-            }
-            _ => {
-                self.ignored_handshakes += 1;
-                self.proto.ignore(incoming);
-                None
-            }
-        };
-        match transmit {
-            Some(transmit) if !outbox.is_full() => outbox.push(translate::train(&transmit, false, response)),
-            _ => outbox.return_buffer(response),
-        }
-    }
-
     fn insert(&mut self, key: ConnectionKey, connection: Connection) {
         if self.connections.len() <= key.0 {
             self.connections.resize_with(key.0 + 1, || None);
@@ -345,195 +215,6 @@ impl Endpoint {
             && !std::mem::replace(&mut entry.ready, true)
         {
             self.ready.push_back(connection.0);
-        }
-    }
-
-    /// The next event. To be asked until `None` after every call that takes input.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Some(event);
-            }
-            let index = self.unsettled.pop()?;
-            self.settle(index);
-        }
-    }
-
-    fn settle(&mut self, index: usize) {
-        let key = ConnectionKey(index);
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        connection.unsettled = false;
-        while let Some(event) = connection.proto.poll_endpoint_events() {
-            if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
-                connection.proto.handle_event(event);
-            }
-        }
-        while let Some(event) = connection.proto.poll() {
-            let event = match event {
-                _ if connection.closed => continue,
-                quinn_proto::Event::HandshakeDataReady
-                | quinn_proto::Event::DatagramReceived
-                | quinn_proto::Event::DatagramsUnblocked => continue,
-                quinn_proto::Event::Connected => {
-                    if let Some(remote) = connection.half_open.take() {
-                        self.admission.end(remote);
-                    }
-                    Event::Connected { connection: key }
-                }
-                quinn_proto::Event::ConnectionLost { reason } => {
-                    connection.closed = true;
-                    let count = connection.take_dropped();
-                    if count > 0 {
-                        self.events.push_back(Event::DatagramsDropped {
-                            connection: key,
-                            count,
-                        });
-                    }
-                    Event::Closed {
-                        connection: key,
-                        reason: connection.close_reason(&reason),
-                    }
-                }
-                quinn_proto::Event::Stream(event) => match event {
-                    StreamEvent::Opened { dir } => {
-                        while let Some(stream) = connection.proto.streams().accept(dir) {
-                            self.events.push_back(Event::StreamOpened {
-                                connection: key,
-                                stream: translate::stream(stream),
-                            });
-                        }
-                        if dir == Dir::Bi {
-                            connection.grant_streams();
-                        }
-                        continue;
-                    }
-                    StreamEvent::Readable { id } => Event::StreamReadable {
-                        connection: key,
-                        stream: translate::stream(id),
-                    },
-                    StreamEvent::Writable { id } => Event::StreamWritable {
-                        connection: key,
-                        stream: translate::stream(id),
-                    },
-                    StreamEvent::Finished { id } => Event::StreamFinished {
-                        connection: key,
-                        stream: translate::stream(id),
-                    },
-                    StreamEvent::Stopped { id, error_code } => Event::StreamStopped {
-                        connection: key,
-                        stream: translate::stream(id),
-                        code: error_code.into_inner(),
-                    },
-                    StreamEvent::Available { dir } => Event::StreamsAvailable {
-                        connection: key,
-                        direction: translate::direction(dir),
-                    },
-                },
-            };
-            self.events.push_back(event);
-        }
-        let count = connection.take_dropped();
-        if count > 0 && !connection.closed {
-            self.events.push_back(Event::DatagramsDropped {
-                connection: key,
-                count,
-            });
-        }
-        if connection.proto.is_drained() {
-            self.remove(index);
-        } else {
-            self.arm(index);
-        }
-    }
-
-    fn remove(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
-            return;
-        };
-        if let Some(timer) = connection.timer {
-            self.timers.remove(&(timer, index));
-        }
-        if let Some(remote) = connection.half_open {
-            self.admission.end(remote);
-        }
-        self.standing_readers -= connection.standing_readers;
-        self.ended += connection.counters();
-        self.open -= 1;
-    }
-
-    fn arm(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        let timers = [
-            connection.proto.poll_timeout(),
-            connection.deadline,
-            connection.paced_until,
-        ];
-        let due = timers.into_iter().flatten().min();
-        if due == connection.timer {
-            return;
-        }
-        if let Some(old) = std::mem::replace(&mut connection.timer, due) {
-            self.timers.remove(&(old, index));
-        }
-        if let Some(due) = due {
-            self.timers.insert((due, index));
-        }
-    }
-
-    /// When [`Endpoint::handle_timeout`] is due, and why.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
-        let (due, index) = *self.timers.first()?;
-        let key = ConnectionKey(index);
-        let deadline = self
-            .connections
-            .get(index)
-            .and_then(Option::as_ref)
-            .and_then(|entry| entry.deadline);
-        Some((
-            due,
-            if deadline == Some(due) {
-                Timer::Authentication(key)
-            } else {
-                Timer::Transport(key)
-            },
-        ))
-    }
-
-    /// Runs every timer that is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((due, index)) = self.timers.first().copied()
-            && due <= now
-        {
-            self.timers.remove(&(due, index));
-            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-                continue;
-            };
-            connection.timer = None;
-            if connection.deadline.take_if(|deadline| *deadline <= now).is_some() {
-                if connection.closed {
-                    // A connection that its first packet closed gets no closing timer from quinn-proto and would stay.
-                    self.proto
-                        .handle_event(ConnectionHandle(index), EndpointEvent::drained());
-                    self.remove(index);
-                    continue;
-                }
-                self.end(
-                    now,
-                    index,
-                    CloseReason::Unauthenticated,
-                    0,
-                    b"no valid token in time",
-                );
-            } else {
-                connection.paced_until.take_if(|until| *until <= now);
-                connection.proto.handle_timeout(now);
-            }
-            self.touch(index);
         }
     }
 
@@ -592,14 +273,9 @@ impl Endpoint {
             .proto
             .close(now, VarInt::from_u32(code), Bytes::copy_from_slice(reason));
         connection.closed = true;
-        let count = connection.take_dropped();
         let key = ConnectionKey(index);
-        if count > 0 {
-            self.events.push_back(Event::DatagramsDropped {
-                connection: key,
-                count,
-            });
-        }
+        let dropped = events::dropped(connection, key);
+        self.events.extend(dropped);
         self.events.push_back(Event::Closed {
             connection: key,
             reason: why,

@@ -1,0 +1,100 @@
+//! Received messages: each segment is answered, given to its connection, or begins one.
+
+use std::time::Instant;
+
+use bytes::BytesMut;
+use packet::Ecn;
+use quinn_proto::{DatagramEvent, EcnCodepoint};
+
+use super::{Endpoint, Path, Receiver};
+use crate::event::ConnectionKey;
+use crate::translate;
+use crate::transmit::Outbox;
+
+impl Endpoint {
+    /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
+    ///
+    /// Answers that belong to no connection (Retry, version negotiation, stateless reset) go to `outbox`, or are left
+    /// out where it is full.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one received message, and the two ways on"
+    )]
+    pub fn handle_received(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        mut data: BytesMut,
+        segment_size: usize,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let segment_size = if segment_size == 0 {
+            data.len()
+        } else {
+            segment_size
+        };
+        let codepoint = EcnCodepoint::from_bits(ecn.bits());
+        let mut touched = None;
+        while !data.is_empty() {
+            let segment = data.split_to(segment_size.min(data.len()));
+            // quinn-proto would answer it with a stateless reset, which the peer would believe.
+            if let Some(sorter) = &mut self.sorter
+                && let Some(shard) = sorter.other_shard(&segment)
+            {
+                self.foreign_segments += 1;
+                receiver.foreign_segment(shard, path, ecn, &segment);
+                continue;
+            }
+            // Unread stream data pins the whole receive buffer that it arrived in.
+            let segment = if self.standing_readers > 0 {
+                BytesMut::from(&segment[..])
+            } else {
+                segment
+            };
+            let mut response = outbox.buffer();
+            let event = self
+                .proto
+                .handle(now, path.remote, path.local, codepoint, segment, &mut response);
+            match event {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    outbox.return_buffer(response);
+                    if touched != Some(handle.0) {
+                        self.drain_datagrams(touched, receiver);
+                        touched = Some(handle.0);
+                    }
+                    if let Some(connection) = self.connections.get_mut(handle.0).and_then(Option::as_mut) {
+                        connection.proto.handle_event(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => {
+                    outbox.return_buffer(response);
+                    self.admit(now, incoming, receiver, outbox);
+                }
+                Some(DatagramEvent::Response(transmit)) => {
+                    if outbox.is_full() {
+                        outbox.return_buffer(response);
+                    } else {
+                        outbox.push(translate::train(&transmit, false, response));
+                    }
+                }
+                None => outbox.return_buffer(response),
+            }
+        }
+        self.drain_datagrams(touched, receiver);
+    }
+
+    fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {
+        let Some(index) = index else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        while let Some(payload) = connection.proto.datagrams().recv() {
+            if !connection.closed {
+                receiver.datagram(ConnectionKey(index), payload);
+            }
+        }
+        self.touch(index);
+    }
+}
