@@ -17,15 +17,19 @@ use packet::Ecn;
 use quinn_proto::{EndpointConfig, VarInt};
 
 use crate::admission::Admission;
-use crate::config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
+use crate::config::{
+    Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
+};
 use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::connection_id::{Generator, Sorter, SteerKey};
-use crate::counters::{ConnectionReport, Counters};
+use crate::counters::{ConnectionReport, Counters, IncomingCounters};
 use crate::error::{CloseReason, ConfigurationError, ConnectError};
-use crate::event::{ConnectionKey, Event};
-use crate::transmit::{DatagramSource, Outbox};
+use crate::event::{ConnectionKey, Event, IncomingKey};
+use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
 use crate::{limits, tls, translate, transport};
+
+use incoming::Undecided;
 
 /// Where a received message came from and went to.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +62,8 @@ pub enum Timer {
     Transport(ConnectionKey),
     /// The time in which a peer has to show a valid token.
     Authentication(ConnectionKey),
+    /// The time in which the caller has to decide on a new connection.
+    Decision(IncomingKey),
 }
 
 /// QUIC of one shard, for any number of connections.
@@ -72,14 +78,16 @@ pub struct Endpoint {
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
     admission: Admission,
+    undecided: Undecided,
+    /// Answers to new connections, for the next flush.
+    answers: VecDeque<OutgoingTrain>,
     unsettled: Vec<usize>,
     ready: VecDeque<usize>,
     timers: BTreeSet<(Instant, usize)>,
     events: VecDeque<Event>,
     ended: Counters,
     standing_readers: usize,
-    ignored_handshakes: u64,
-    retries: u64,
+    incoming: IncomingCounters,
 }
 
 impl Endpoint {
@@ -113,23 +121,7 @@ impl Endpoint {
             .max_udp_payload_size(udp_payload_max)
             .expect("the payload is clamped to at least 1,200 bytes");
         let server = server
-            .map(|server| {
-                let tls = tls::server(parameters.aead, server.certificate_chain, server.private_key)?;
-                let token_key =
-                    hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
-                let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
-                config
-                    .transport_config(transport::settings(
-                        parameters.profile,
-                        udp_payload_max,
-                        false,
-                        &Gate::default(),
-                    ))
-                    .max_incoming(limits::HALF_OPEN_TOTAL)
-                    .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
-                    .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
-                Ok(config)
-            })
+            .map(|server| server_config(parameters, server, udp_payload_max))
             .transpose()?;
         let proto =
             quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, Some(seed));
@@ -144,14 +136,15 @@ impl Endpoint {
             connections: Vec::new(),
             open: 0,
             admission: Admission::new(shard.count),
+            undecided: Undecided::new(shard.count),
+            answers: VecDeque::new(),
             unsettled: Vec::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             ended: Counters::default(),
             standing_readers: 0,
-            ignored_handshakes: 0,
-            retries: 0,
+            incoming: IncomingCounters::default(),
         })
     }
 
@@ -171,7 +164,7 @@ impl Endpoint {
         let mut client = quinn_proto::ClientConfig::new(tls);
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
         let gate = Gate::default();
-        client.transport_config(transport::settings(self.profile, ceiling, true, &gate));
+        client.transport_config(transport::settings(self.profile, ceiling, None, &gate));
         let (handle, proto) = self
             .proto
             .connect(now, client, remote, server_name)
@@ -221,6 +214,11 @@ impl Endpoint {
     /// Fills `outbox` with trains of connections that have something to send. Whether some had to wait, so that the
     /// caller sends what is there and comes back.
     pub fn flush(&mut self, now: Instant, source: &mut impl DatagramSource, outbox: &mut Outbox) -> bool {
+        while !outbox.is_full()
+            && let Some(answer) = self.answers.pop_front()
+        {
+            outbox.push(answer);
+        }
         for _ in 0..self.ready.len() {
             if outbox.is_full() {
                 break;
@@ -241,7 +239,7 @@ impl Endpoint {
             }
             self.arm(index);
         }
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.answers.is_empty()
     }
 
     /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
@@ -343,15 +341,31 @@ impl Endpoint {
         self.open
     }
 
-    /// Handshakes that were not answered because too many were in progress, and Retry packets sent.
-    #[must_use]
-    pub fn handshakes_limited(&self) -> (u64, u64) {
-        (self.ignored_handshakes, self.retries)
-    }
-
     /// Received segments that were given to [`Receiver::foreign_segment`].
     #[must_use]
     pub fn foreign_segments(&self) -> u64 {
         self.foreign_segments
     }
+}
+
+/// What is the same for all connections that this server accepts as a matter of course.
+fn server_config(
+    parameters: &EndpointParameters,
+    server: ServerParameters,
+    udp_payload_max: u16,
+) -> Result<quinn_proto::ServerConfig, ConfigurationError> {
+    let tls = tls::server(parameters.aead, server.certificate_chain, server.private_key)?;
+    let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
+    let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
+    config
+        .transport_config(transport::settings(
+            parameters.profile,
+            udp_payload_max,
+            Some(&ConnectionLimits::default()),
+            &Gate::default(),
+        ))
+        .max_incoming(limits::HALF_OPEN_TOTAL)
+        .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
+        .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
+    Ok(config)
 }

@@ -8,8 +8,8 @@ use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::{Endpoint, Path, Receiver};
 use crate::event::ConnectionKey;
-use crate::translate;
 use crate::transmit::Outbox;
+use crate::{initial, translate};
 
 impl Endpoint {
     /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
@@ -38,7 +38,7 @@ impl Endpoint {
         let codepoint = EcnCodepoint::from_bits(ecn.bits());
         let mut touched = None;
         while !data.is_empty() {
-            let segment = data.split_to(segment_size.min(data.len()));
+            let mut segment = data.split_to(segment_size.min(data.len()));
             // quinn-proto would answer it with a stateless reset, which the peer would believe.
             if let Some(sorter) = &mut self.sorter
                 && let Some(shard) = sorter.other_shard(&segment)
@@ -47,16 +47,16 @@ impl Endpoint {
                 receiver.foreign_segment(shard, path, ecn, &segment);
                 continue;
             }
-            // Unread stream data pins the whole receive buffer that it arrived in.
-            let segment = if self.standing_readers > 0 {
+            // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
+            let taken = if self.standing_readers > 0 || initial::is_long_header(&segment) {
                 BytesMut::from(&segment[..])
             } else {
-                segment
+                std::mem::take(&mut segment)
             };
             let mut response = outbox.buffer();
             let event = self
                 .proto
-                .handle(now, path.remote, path.local, codepoint, segment, &mut response);
+                .handle(now, path.remote, path.local, codepoint, taken, &mut response);
             match event {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                     outbox.return_buffer(response);
@@ -70,7 +70,7 @@ impl Endpoint {
                 }
                 Some(DatagramEvent::NewConnection(incoming)) => {
                     outbox.return_buffer(response);
-                    self.admit(now, incoming, receiver, outbox);
+                    self.admit(now, incoming, &segment, receiver, outbox);
                 }
                 Some(DatagramEvent::Response(transmit)) => {
                     if outbox.is_full() {

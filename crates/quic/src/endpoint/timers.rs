@@ -33,25 +33,31 @@ impl Endpoint {
     /// When [`Endpoint::handle_timeout`] is due, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
-        let (due, index) = *self.timers.first()?;
+        let decision = self.undecided.deadline();
+        let decision = decision.map(|(due, key)| (due, Timer::Decision(key)));
+        let of_connection = self.timers.first().map(|first| self.timer_of_connection(*first));
+        let both = [decision, of_connection].into_iter().flatten();
+        both.min_by_key(|(due, _)| *due)
+    }
+
+    fn timer_of_connection(&self, (due, index): (Instant, usize)) -> (Instant, Timer) {
         let key = ConnectionKey(index);
         let deadline = self
             .connections
             .get(index)
             .and_then(Option::as_ref)
             .and_then(|entry| entry.deadline);
-        Some((
-            due,
-            if deadline == Some(due) {
-                Timer::Authentication(key)
-            } else {
-                Timer::Transport(key)
-            },
-        ))
+        let timer = if deadline == Some(due) {
+            Timer::Authentication(key)
+        } else {
+            Timer::Transport(key)
+        };
+        (due, timer)
     }
 
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.expire_undecided(now);
         while let Some((due, index)) = self.timers.first().copied()
             && due <= now
         {

@@ -8,6 +8,7 @@ mod basics;
 mod fairness;
 mod foreign;
 mod hostile;
+mod incoming;
 mod limits;
 mod path_mtu;
 mod profiles;

@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
-use quic::{CloseReason, ConnectionKey, Event, Outbox, Path};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, Event, Outbox, Path};
 use slab::Slab;
 
 pub use action::{Action, ClientAction, Ending, ServerAction};
@@ -173,6 +173,9 @@ impl<R: Role> Engine<R> {
 
     fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
         match event {
+            // A first packet that cannot be used is its sender's affair; the endpoint counts it.
+            Event::Incoming(new) => drop(self.endpoint.accept(now, new.key, &AcceptParameters::default())),
+            Event::IncomingExpired { .. } => {}
             Event::Connected { connection } => self.connected(now, connection),
             Event::Closed { connection, reason } => self.lose(connection, reason),
             Event::DatagramsDropped { count, .. } => {
