@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use aws_lc_rs::{hkdf, hmac};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quinn_proto::{EndpointConfig, VarInt};
 
 use crate::admission::Admission;
+use crate::classifier::{ByShard, Classified, Classifier};
 use crate::config::{
     Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
 };
 use crate::congestion::Gate;
 use crate::connection::Connection;
-use crate::connection_id::{Generator, Sorter, SteerKey};
+use crate::connection_id::{Generator, SteerKey};
 use crate::counters::{ConnectionReport, Counters, IncomingCounters};
 use crate::error::{CloseReason, ConfigurationError, ConnectError};
 use crate::event::{ConnectionKey, Event, IncomingKey};
@@ -53,6 +54,12 @@ pub trait Receiver {
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
         let _ = (shard, path, ecn, segment);
     }
+
+    /// Datagrams that the [`Classifier`] gives away, as they came: each has `segment_size` bytes, the last one may have
+    /// fewer. They are dropped where this is left out. The bytes pin the buffer that the socket received them in.
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        let _ = (path, ecn, datagrams, segment_size);
+    }
 }
 
 /// Why [`Endpoint::handle_timeout`] wants to be called.
@@ -73,8 +80,8 @@ pub struct Endpoint {
     profile: Profile,
     aead: Aead,
     udp_payload_max: u16,
-    sorter: Option<Sorter>,
-    foreign_segments: u64,
+    classifier: Box<dyn Classifier>,
+    classified: Classified,
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
     admission: Admission,
@@ -111,8 +118,7 @@ impl Endpoint {
             shard.index < shard.count,
             "a shard is one of those that there are"
         );
-        let steer_key = SteerKey::derive(&parameters.reset_key);
-        let id_key = steer_key.clone();
+        let id_key = SteerKey::derive(&parameters.reset_key);
         let mut endpoint =
             EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
         endpoint
@@ -131,8 +137,8 @@ impl Endpoint {
             profile: parameters.profile,
             aead: parameters.aead,
             udp_payload_max,
-            sorter: Sorter::new(&steer_key, shard),
-            foreign_segments: 0,
+            classifier: Box::new(ByShard::new(&parameters.reset_key, shard)),
+            classified: Classified::default(),
             connections: Vec::new(),
             open: 0,
             admission: Admission::new(shard.count),
@@ -146,6 +152,13 @@ impl Endpoint {
             standing_readers: 0,
             incoming: IncomingCounters::default(),
         })
+    }
+
+    /// Lets `classifier` decide what received datagrams are, instead of [`ByShard`].
+    #[must_use]
+    pub fn with_classifier(mut self, classifier: Box<dyn Classifier>) -> Self {
+        self.classifier = classifier;
+        self
     }
 
     /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
@@ -341,10 +354,10 @@ impl Endpoint {
         self.open
     }
 
-    /// Received segments that were given to [`Receiver::foreign_segment`].
+    /// What was received, by class.
     #[must_use]
-    pub fn foreign_segments(&self) -> u64 {
-        self.foreign_segments
+    pub fn classified(&self) -> &Classified {
+        &self.classified
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod admission;
 mod cap;
+mod classifier;
 mod config;
 mod congestion;
 mod connection;
@@ -29,6 +30,7 @@ mod transmit;
 mod transport;
 
 pub use admission::prefix as customer_prefix;
+pub use classifier::{Arrived, ByShard, Class, Classified, Classifier, Run};
 pub use config::{
     AcceptParameters, Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
 };

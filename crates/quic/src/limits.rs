@@ -121,6 +121,9 @@ pub const CONNECTIONS_MAX: usize = 16_384;
 /// Initial packets of one connection that wait while it is being accepted, in bytes.
 pub const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 
+/// Reasons under which a classifier's drops are counted: more than anybody reads.
+pub const CLASSIFIER_REASONS_MAX: usize = 32;
+
 /// Handshake bytes that a peer may send out of order, per packet space (RFC 9000 section 7.5 asks for 4,096).
 pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
 

@@ -1,4 +1,5 @@
-//! Received messages: each segment is answered, given to its connection, or begins one.
+//! Received messages: each run of datagrams goes where its class says; of ours, each segment is answered, given to its
+//! connection, or begins one.
 
 use std::time::Instant;
 
@@ -7,9 +8,19 @@ use packet::Ecn;
 use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::{Endpoint, Path, Receiver};
+use crate::classifier::{Arrived, Class};
 use crate::event::ConnectionKey;
 use crate::transmit::Outbox;
 use crate::{initial, translate};
+
+/// What is the same for all segments of one message.
+#[derive(Clone, Copy)]
+struct Message {
+    now: Instant,
+    path: Path,
+    ecn: Ecn,
+    segment_size: usize,
+}
 
 impl Endpoint {
     /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
@@ -35,18 +46,54 @@ impl Endpoint {
         } else {
             segment_size
         };
-        let codepoint = EcnCodepoint::from_bits(ecn.bits());
+        let message = Message {
+            now,
+            path,
+            ecn,
+            segment_size,
+        };
+        while !data.is_empty() {
+            let run = self.classifier.classify(&Arrived {
+                now,
+                path,
+                ecn,
+                segment_size,
+                bytes: &data,
+            });
+            let bytes = run.bytes(segment_size, data.len());
+            self.classified
+                .count(run.class, bytes.div_ceil(segment_size) as u64);
+            let run_of = if bytes < data.len() {
+                data.split_to(bytes)
+            } else {
+                std::mem::take(&mut data)
+            };
+            match run.class {
+                Class::Ours => self.take_ours(message, run_of, receiver, outbox),
+                Class::OtherShard(shard) => {
+                    for segment in packet::segments(&run_of, segment_size) {
+                        receiver.foreign_segment(shard, path, ecn, segment);
+                    }
+                }
+                Class::GivenAway => receiver.given_away(path, ecn, run_of, segment_size),
+                Class::Dropped(_) => {}
+            }
+        }
+    }
+
+    /// QUIC reads what is ours.
+    fn take_ours(
+        &mut self,
+        message: Message,
+        mut data: BytesMut,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let Message { now, path, .. } = message;
+        let codepoint = EcnCodepoint::from_bits(message.ecn.bits());
         let mut touched = None;
         while !data.is_empty() {
-            let mut segment = data.split_to(segment_size.min(data.len()));
-            // quinn-proto would answer it with a stateless reset, which the peer would believe.
-            if let Some(sorter) = &mut self.sorter
-                && let Some(shard) = sorter.other_shard(&segment)
-            {
-                self.foreign_segments += 1;
-                receiver.foreign_segment(shard, path, ecn, &segment);
-                continue;
-            }
+            let mut segment = data.split_to(message.segment_size.min(data.len()));
             // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
             let taken = if self.standing_readers > 0 || initial::is_long_header(&segment) {
                 BytesMut::from(&segment[..])

@@ -96,6 +96,8 @@ pub(crate) struct Recorder {
     pub(crate) datagram_bytes: u64,
     /// Segments of other shards.
     pub(crate) foreign: Vec<(u8, Ecn, Vec<u8>)>,
+    /// Datagrams that were given away: from whom, and the size of each.
+    pub(crate) given_away: Vec<(SocketAddr, Vec<u8>, usize)>,
 }
 
 impl Receiver for Recorder {
@@ -113,6 +115,11 @@ impl Receiver for Recorder {
 
     fn foreign_segment(&mut self, shard: u8, _path: Path, ecn: Ecn, segment: &[u8]) {
         self.foreign.push((shard, ecn, segment.to_vec()));
+    }
+
+    fn given_away(&mut self, path: Path, _: Ecn, datagrams: BytesMut, segment_size: usize) {
+        self.given_away
+            .push((path.remote, datagrams.to_vec(), segment_size));
     }
 }
 
@@ -169,6 +176,7 @@ impl Side {
             datagram_count: 0,
             datagram_bytes: 0,
             foreign: Vec::new(),
+            given_away: Vec::new(),
         };
         Self {
             endpoint,
