@@ -286,10 +286,12 @@ impl Endpoint {
         connection.closed = true;
         let key = ConnectionKey(index);
         let dropped = events::dropped(connection, key);
+        let counters = connection.counters();
         self.events.extend(dropped);
         self.events.push_back(Event::Closed {
             connection: key,
             reason: why,
+            counters,
         });
     }
 

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 
+use crate::counters::Counters;
 use crate::error::CloseReason;
 use crate::stream::{Direction, StreamId};
 
@@ -73,6 +74,8 @@ pub enum Event {
         connection: ConnectionKey,
         /// Why.
         reason: CloseReason,
+        /// What it had counted until here.
+        counters: Counters,
     },
     /// Datagrams that the core had taken will not be sent: the path MTU fell, or the connection ended.
     DatagramsDropped {

@@ -50,6 +50,7 @@ impl Endpoint {
                     self.events.push_back(Event::Closed {
                         connection: key,
                         reason: connection.close_reason(&reason),
+                        counters: connection.counters(),
                     });
                 }
                 quinn_proto::Event::Stream(event) => {

@@ -20,3 +20,4 @@ mod sizes;
 mod storm;
 mod support;
 mod tcp;
+mod users;

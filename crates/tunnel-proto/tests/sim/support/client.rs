@@ -34,6 +34,13 @@ pub(crate) struct ClientData {
     pub(crate) requests: BTreeMap<u32, RequestId>,
 }
 
+impl ClientData {
+    /// It is not to come back.
+    pub(crate) fn stop_reconnecting(&mut self) {
+        self.reconnects = false;
+    }
+}
+
 impl Side for Client {
     type Data = ClientData;
 

@@ -24,8 +24,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{Clock, Event, LinkConfig, Network};
 use tunnel_proto::{
-    Budget, Client, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Server, ServerShard,
-    TargetRules, Token, limits,
+    Authorizer, Budget, Client, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Server,
+    ServerShard, SoleOwner, TargetRules, Token, limits,
 };
 
 pub(crate) use book::{Book, Way};
@@ -153,14 +153,27 @@ impl World {
     /// Starts the server, or replaces it by one that has forgotten everything but its keys.
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
         let endpoint = endpoint(self.setup.seed, reset_key, true);
-        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
+        self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
+    }
+
+    /// In place of the server one that lets in whom `authorizer` knows; one of so many shards, which have each its part of
+    /// the bounds.
+    pub(crate) fn start_server_for(&mut self, authorizer: Box<dyn Authorizer>, shards: u8) {
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
+        let engine = Engine::server(endpoint, authorizer, self.setup.server.clone());
+        let shard = ServerShard {
+            index: 0,
+            count: shards,
+        };
+        let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
         self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
     }
 
     /// In place of the server one of its shards.
     pub(crate) fn start_shard(&mut self, shard: ServerShard) {
         let endpoint = endpoint(self.setup.seed, RESET_KEY, true);
-        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
         let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
         self.server_end = Some(Tunnel::server(engine, self.setup.ceiling));
     }
@@ -220,7 +233,12 @@ impl World {
 
     /// A client that asks for an IP session under this name and run, and begins to connect.
     pub(crate) fn add_ip_client(&mut self, name: u8, run: u32) -> SocketAddr {
-        let address = self.add_client(&user());
+        self.add_ip_client_of(&user(), name, run)
+    }
+
+    /// The same with the token of another user.
+    pub(crate) fn add_ip_client_of(&mut self, token: &Token, name: u8, run: u32) -> SocketAddr {
+        let address = self.add_client(token);
         self.client_at(address)
             .engine
             .use_ip(ClientId([name; 16]), run, 2);
@@ -475,6 +493,10 @@ pub(crate) const RESET_KEY: [u8; 64] = [7; 64];
 /// The token that opens the server.
 pub(crate) fn user() -> Token {
     Token::from_bytes([42; 32])
+}
+
+fn owner() -> Box<dyn Authorizer> {
+    Box::new(SoleOwner::new(vec![user()]))
 }
 
 /// A token that does not.

@@ -1,6 +1,6 @@
 //! A server's TUN: addresses of the pools, NAT, leases, and which shard has which client's sessions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use std::time::Instant;
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, StoredLease, TargetRules,
-    own_address,
+    Elsewhere, End, IpService, Leases, NoLease, Owner, Prefix, ProxyError, RequestId, StoredLease,
+    TargetRules, UserId, UserSnapshot, own_address,
 };
 
 use super::{Server, ServerMessage};
@@ -28,7 +28,7 @@ use crate::limits;
 use crate::snapshot::Gauge;
 
 /// Bytes of the longest file of leases that is read: [`tunnel_proto::limits::LEASES_MAX`] of them.
-const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 160;
+const LEASES_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * 208;
 
 /// What a server's shards share; it is asked when sessions come and go, and by packets whose session is on another shard.
 #[derive(Clone)]
@@ -127,6 +127,14 @@ impl ServerHost {
         let others: Vec<usize> = shards.iter().copied().filter(|shard| *shard != own).collect();
         let index = elsewhere.flow.checked_rem(others.len() as u64)?;
         Some(others[index as usize])
+    }
+
+    /// Enters how many leases each user has.
+    pub(in crate::driver) fn count_leases(&self, users: &mut BTreeMap<UserId, UserSnapshot>) {
+        let state = self.lock();
+        for (id, user) in users {
+            user.leases = state.leases.of_user(*id) as u64;
+        }
     }
 
     /// Open leases and all that are kept, and those since the start.
@@ -282,14 +290,14 @@ fn write_leases(path: &Path, leases: &[StoredLease]) -> io::Result<()> {
 
 impl Shard<Server> {
     /// A client wants an IP session.
-    pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+    pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner, leases_max: usize) {
         let own = self.neighbours.own();
         let Some(host) = self.role.ip.clone() else {
             return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
         let lease = {
             let mut state = host.lock();
-            let lease = state.leases.acquire(owner.client);
+            let lease = state.leases.acquire_within(owner.client, leases_max);
             if let Ok(lease) = lease {
                 state.leases_total += 1;
                 for address in lease.addresses() {
@@ -304,7 +312,8 @@ impl Shard<Server> {
                 self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
             }
-            Err(exhausted) => {
+            Err(NoLease::UserLimit) => self.engine.refuse_lease(id),
+            Err(exhausted @ NoLease::Exhausted) => {
                 self.engine
                     .end(id, End::Refused(ProxyError::ConnectionLimitReached));
                 let text = format!("a client got no address: {exhausted}");
