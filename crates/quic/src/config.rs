@@ -1,6 +1,10 @@
 //! Parameters of endpoints and connections.
 
+use std::time::Duration;
+
 use crate::connection_id::Shard;
+use crate::limits;
+use crate::tls::ServerIdentity;
 
 /// How a connection weighs throughput against delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,56 @@ pub struct ServerParameters {
     pub private_key: Vec<u8>,
     /// Key of address validation tokens (RFC 9000 section 8.1), the same over restarts.
     pub token_key: [u8; 64],
+}
+
+/// How one new connection is accepted; the default is what the endpoint does for all.
+#[derive(Clone, Debug, Default)]
+pub struct AcceptParameters {
+    /// Throughput against delay; `None`: the endpoint's.
+    pub profile: Option<Profile>,
+    /// What the peer may do.
+    pub limits: ConnectionLimits,
+    /// Certificate and key; `None`: the endpoint's.
+    pub identity: Option<ServerIdentity>,
+}
+
+/// What the peer of an accepted connection may do; each value is reduced to the named limit where it is above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Without [`crate::Endpoint::authenticate`] it is closed after this; at most [`limits::AUTHENTICATION_DEADLINE`].
+    pub authentication_deadline: Duration,
+    /// Request streams before that; at most [`limits::UNAUTHENTICATED_STREAMS`].
+    pub unauthenticated_streams: u32,
+    /// Bytes of stream data before that; at most [`limits::UNAUTHENTICATED_CREDIT_BYTES`].
+    pub unauthenticated_credit_bytes: u32,
+    /// Request streams after it; at most [`limits::AUTHENTICATED_STREAMS`].
+    pub streams: u32,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            authentication_deadline: limits::AUTHENTICATION_DEADLINE,
+            unauthenticated_streams: limits::UNAUTHENTICATED_STREAMS,
+            unauthenticated_credit_bytes: limits::UNAUTHENTICATED_CREDIT_BYTES,
+            streams: limits::AUTHENTICATED_STREAMS,
+        }
+    }
+}
+
+impl ConnectionLimits {
+    /// None above the named limit.
+    pub(crate) fn bounded(self) -> Self {
+        let most = Self::default();
+        Self {
+            authentication_deadline: self.authentication_deadline.min(most.authentication_deadline),
+            unauthenticated_streams: self.unauthenticated_streams.min(most.unauthenticated_streams),
+            unauthenticated_credit_bytes: self
+                .unauthenticated_credit_bytes
+                .min(most.unauthenticated_credit_bytes),
+            streams: self.streams.min(most.streams),
+        }
+    }
 }
 
 /// How a client knows its server.

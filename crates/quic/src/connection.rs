@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     /// Until when a valid token has to come.
     pub(crate) deadline: Option<Instant>,
     pub(crate) authenticated: bool,
+    /// Request streams that its peer may have open once it is authenticated.
+    pub(crate) streams_max: u32,
     /// [`crate::Event::Closed`] was given; what follows is draining.
     pub(crate) closed: bool,
     pub(crate) unsettled: bool,
@@ -76,6 +78,7 @@ impl Connection {
             half_open: None,
             deadline: None,
             authenticated: false,
+            streams_max: limits::AUTHENTICATED_STREAMS,
             closed: false,
             unsettled: false,
             ready: false,
@@ -112,7 +115,7 @@ impl Connection {
         let more = if open * 2 > granted { granted * 2 } else { granted };
         let more = more
             .max(u64::from(limits::AUTHENTICATED_STREAMS_AT_FIRST))
-            .min(u64::from(limits::AUTHENTICATED_STREAMS));
+            .min(u64::from(self.streams_max));
         if more != granted {
             let count = VarInt::from_u64(more).expect("it is at most 16,384");
             self.proto.set_max_concurrent_streams(Dir::Bi, count);

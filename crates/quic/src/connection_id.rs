@@ -109,7 +109,7 @@ impl SteerKey {
     }
 
     /// The shard that an ID names; `None` where it is not one of ours.
-    fn shard(&self, id: [u8; CONNECTION_ID_BYTES]) -> Option<u8> {
+    pub(crate) fn shard(&self, id: [u8; CONNECTION_ID_BYTES]) -> Option<u8> {
         let [shard, tag, ..] = self.decipher(u64::from_be_bytes(id)).to_be_bytes();
         (tag == STEER_TAG).then_some(shard)
     }
@@ -136,7 +136,7 @@ pub fn shard_of(key: &SteerKey, datagram: &[u8]) -> Option<u8> {
 }
 
 /// Destination connection ID of the first packet, where it has the length of ours (RFC 8999 sections 5.1 and 5.2).
-fn destination_id(datagram: &[u8]) -> Option<[u8; CONNECTION_ID_BYTES]> {
+pub(crate) fn destination_id(datagram: &[u8]) -> Option<[u8; CONNECTION_ID_BYTES]> {
     if datagram.len() < DATAGRAM_BYTES_MIN {
         return None;
     }
@@ -146,39 +146,6 @@ fn destination_id(datagram: &[u8]) -> Option<[u8; CONNECTION_ID_BYTES]> {
         (true, _) => return None,
     };
     datagram[start..start + CONNECTION_ID_BYTES].try_into().ok()
-}
-
-/// Tells segments of other shards of this process from all others.
-pub(crate) struct Sorter {
-    key: SteerKey,
-    shard: Shard,
-    /// The last ID found not to be another shard's: a train has one ID, which is deciphered once.
-    last_kept: [u8; CONNECTION_ID_BYTES],
-}
-
-impl Sorter {
-    /// `None` where there is no other shard.
-    pub(crate) fn new(key: &SteerKey, shard: Shard) -> Option<Self> {
-        (shard.count > 1).then(|| Self {
-            key: key.clone(),
-            shard,
-            last_kept: [0; CONNECTION_ID_BYTES],
-        })
-    }
-
-    /// The other shard that `segment` is for.
-    pub(crate) fn other_shard(&mut self, segment: &[u8]) -> Option<u8> {
-        let id = destination_id(segment).filter(|id| *id != self.last_kept)?;
-        let Shard { index, count } = self.shard;
-        let other = self
-            .key
-            .shard(id)
-            .filter(|shard| *shard != index && *shard < count);
-        if other.is_none() {
-            self.last_kept = id;
-        }
-        other
-    }
 }
 
 /// Issues the IDs of one shard.
@@ -198,7 +165,7 @@ impl Generator {
         }
     }
 
-    fn next_id(&mut self) -> [u8; CONNECTION_ID_BYTES] {
+    pub(crate) fn next_id(&mut self) -> [u8; CONNECTION_ID_BYTES] {
         self.count = self.count.wrapping_add(1);
         let clear = self.prefix | self.count & COUNT_MASK;
         self.key.encipher(clear).to_be_bytes()
@@ -302,20 +269,5 @@ mod tests {
         let id = |shard| Generator::new(key.clone(), shard, &[0; 32]).next_id();
         assert_eq!(id(0), [0xe1, 0xf2, 0x59, 0xfd, 0x03, 0x11, 0xa8, 0x6a]);
         assert_eq!(id(1), [0x89, 0xba, 0x4b, 0x3b, 0x6d, 0x6b, 0x2d, 0x5a]);
-    }
-
-    #[test]
-    fn only_segments_of_other_living_shards_are_sorted_out() {
-        let key = SteerKey::derive(&[3; 64]);
-        assert!(Sorter::new(&key, Shard::SOLE).is_none());
-        let mut sorter = Sorter::new(&key, Shard { index: 1, count: 3 }).unwrap();
-        let segment = |shard| short_header(&Generator::new(key.clone(), shard, &[1; 32]).next_id());
-        for _ in 0..2 {
-            assert_eq!(sorter.other_shard(&segment(0)), Some(0));
-            assert_eq!(sorter.other_shard(&segment(1)), None);
-            assert_eq!(sorter.other_shard(&segment(2)), Some(2));
-            assert_eq!(sorter.other_shard(&segment(3)), None);
-            assert_eq!(sorter.other_shard(&long_header(&[1; 20])), None);
-        }
     }
 }

@@ -67,6 +67,34 @@ impl AddAssign for Counters {
     }
 }
 
+/// What became of the new connections that peers asked for, since the start:
+/// `offered = accepted + damaged + refused + retried + ignored + expired + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IncomingCounters {
+    /// Told to the caller as [`crate::Event::Incoming`].
+    pub offered: u64,
+    /// Accepted.
+    pub accepted: u64,
+    /// Accepted by the caller, but their first packet could not be used.
+    pub damaged: u64,
+    /// Refused by the caller.
+    pub refused: u64,
+    /// Asked by the caller to prove their address.
+    pub retried: u64,
+    /// Ignored by the caller.
+    pub ignored: u64,
+    /// Not decided on in time.
+    pub expired: u64,
+    /// Waiting for the caller's decision.
+    pub waiting: u64,
+    /// Not offered: packets of a first flight whose connection was not accepted just before.
+    pub turned_down: u64,
+    /// Not offered and not answered, because too many were in progress.
+    pub over_limit: u64,
+    /// Not offered, but asked to prove their address, because many came.
+    pub over_rate: u64,
+}
+
 /// State of one living connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionReport {

@@ -1,6 +1,10 @@
-//! The endpoint of one shard: routes received packets to connections, lets new ones in, and keeps their timers.
+//! The endpoint of one shard: its connections, from the first packet or [`Endpoint::connect`] to their end.
 
+mod events;
+mod incoming;
+mod receiving;
 mod streams;
+mod timers;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -10,21 +14,23 @@ use std::time::Instant;
 use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
-use quinn_proto::{
-    ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, StreamEvent,
-    VarInt,
-};
+use quinn_proto::{EndpointConfig, VarInt};
 
-use crate::admission::{Admission, Verdict};
-use crate::config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
+use crate::admission::Admission;
+use crate::classifier::{ByShard, Classified, Classifier};
+use crate::config::{
+    Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
+};
 use crate::congestion::Gate;
 use crate::connection::Connection;
-use crate::connection_id::{Generator, Sorter, SteerKey};
-use crate::counters::{ConnectionReport, Counters};
+use crate::connection_id::{Generator, SteerKey};
+use crate::counters::{ConnectionReport, Counters, IncomingCounters};
 use crate::error::{CloseReason, ConfigurationError, ConnectError};
-use crate::event::{ConnectionKey, Event};
-use crate::transmit::{DatagramSource, Outbox};
+use crate::event::{ConnectionKey, Event, IncomingKey};
+use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
 use crate::{limits, tls, translate, transport};
+
+use incoming::Undecided;
 
 /// Where a received message came from and went to.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +54,12 @@ pub trait Receiver {
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
         let _ = (shard, path, ecn, segment);
     }
+
+    /// Datagrams that the [`Classifier`] gives away, as they came: each has `segment_size` bytes, the last one may have
+    /// fewer. They are dropped where this is left out. The bytes pin the buffer that the socket received them in.
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        let _ = (path, ecn, datagrams, segment_size);
+    }
 }
 
 /// Why [`Endpoint::handle_timeout`] wants to be called.
@@ -57,6 +69,8 @@ pub enum Timer {
     Transport(ConnectionKey),
     /// The time in which a peer has to show a valid token.
     Authentication(ConnectionKey),
+    /// The time in which the caller has to decide on a new connection.
+    Decision(IncomingKey),
 }
 
 /// QUIC of one shard, for any number of connections.
@@ -66,19 +80,21 @@ pub struct Endpoint {
     profile: Profile,
     aead: Aead,
     udp_payload_max: u16,
-    sorter: Option<Sorter>,
-    foreign_segments: u64,
+    classifier: Box<dyn Classifier>,
+    classified: Classified,
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
     admission: Admission,
+    undecided: Undecided,
+    /// Answers to new connections, for the next flush.
+    answers: VecDeque<OutgoingTrain>,
     unsettled: Vec<usize>,
     ready: VecDeque<usize>,
     timers: BTreeSet<(Instant, usize)>,
     events: VecDeque<Event>,
     ended: Counters,
     standing_readers: usize,
-    ignored_handshakes: u64,
-    retries: u64,
+    incoming: IncomingCounters,
 }
 
 impl Endpoint {
@@ -102,8 +118,7 @@ impl Endpoint {
             shard.index < shard.count,
             "a shard is one of those that there are"
         );
-        let steer_key = SteerKey::derive(&parameters.reset_key);
-        let id_key = steer_key.clone();
+        let id_key = SteerKey::derive(&parameters.reset_key);
         let mut endpoint =
             EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
         endpoint
@@ -112,23 +127,7 @@ impl Endpoint {
             .max_udp_payload_size(udp_payload_max)
             .expect("the payload is clamped to at least 1,200 bytes");
         let server = server
-            .map(|server| {
-                let tls = tls::server(parameters.aead, server.certificate_chain, server.private_key)?;
-                let token_key =
-                    hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
-                let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
-                config
-                    .transport_config(transport::settings(
-                        parameters.profile,
-                        udp_payload_max,
-                        false,
-                        &Gate::default(),
-                    ))
-                    .max_incoming(limits::HALF_OPEN_TOTAL)
-                    .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
-                    .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
-                Ok(config)
-            })
+            .map(|server| server_config(parameters, server, udp_payload_max))
             .transpose()?;
         let proto =
             quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, Some(seed));
@@ -138,20 +137,28 @@ impl Endpoint {
             profile: parameters.profile,
             aead: parameters.aead,
             udp_payload_max,
-            sorter: Sorter::new(&steer_key, shard),
-            foreign_segments: 0,
+            classifier: Box::new(ByShard::new(&parameters.reset_key, shard)),
+            classified: Classified::default(),
             connections: Vec::new(),
             open: 0,
             admission: Admission::new(shard.count),
+            undecided: Undecided::new(shard.count),
+            answers: VecDeque::new(),
             unsettled: Vec::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             ended: Counters::default(),
             standing_readers: 0,
-            ignored_handshakes: 0,
-            retries: 0,
+            incoming: IncomingCounters::default(),
         })
+    }
+
+    /// Lets `classifier` decide what received datagrams are, instead of [`ByShard`].
+    #[must_use]
+    pub fn with_classifier(mut self, classifier: Box<dyn Classifier>) -> Self {
+        self.classifier = classifier;
+        self
     }
 
     /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
@@ -170,7 +177,7 @@ impl Endpoint {
         let mut client = quinn_proto::ClientConfig::new(tls);
         let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
         let gate = Gate::default();
-        client.transport_config(transport::settings(self.profile, ceiling, true, &gate));
+        client.transport_config(transport::settings(self.profile, ceiling, None, &gate));
         let (handle, proto) = self
             .proto
             .connect(now, client, remote, server_name)
@@ -180,137 +187,6 @@ impl Endpoint {
         connection.authenticated = true;
         self.insert(key, connection);
         Ok(key)
-    }
-
-    /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
-    ///
-    /// Answers that belong to no connection (Retry, version negotiation, stateless reset) go to `outbox`, or are left
-    /// out where it is full.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one received message, and the two ways on"
-    )]
-    pub fn handle_received(
-        &mut self,
-        now: Instant,
-        path: Path,
-        ecn: Ecn,
-        mut data: BytesMut,
-        segment_size: usize,
-        receiver: &mut impl Receiver,
-        outbox: &mut Outbox,
-    ) {
-        let segment_size = if segment_size == 0 {
-            data.len()
-        } else {
-            segment_size
-        };
-        let codepoint = EcnCodepoint::from_bits(ecn.bits());
-        let mut touched = None;
-        while !data.is_empty() {
-            let segment = data.split_to(segment_size.min(data.len()));
-            // quinn-proto would answer it with a stateless reset, which the peer would believe.
-            if let Some(sorter) = &mut self.sorter
-                && let Some(shard) = sorter.other_shard(&segment)
-            {
-                self.foreign_segments += 1;
-                receiver.foreign_segment(shard, path, ecn, &segment);
-                continue;
-            }
-            // Unread stream data pins the whole receive buffer that it arrived in.
-            let segment = if self.standing_readers > 0 {
-                BytesMut::from(&segment[..])
-            } else {
-                segment
-            };
-            let mut response = outbox.buffer();
-            let event = self
-                .proto
-                .handle(now, path.remote, path.local, codepoint, segment, &mut response);
-            match event {
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    outbox.return_buffer(response);
-                    if touched != Some(handle.0) {
-                        self.drain_datagrams(touched, receiver);
-                        touched = Some(handle.0);
-                    }
-                    if let Some(connection) = self.connections.get_mut(handle.0).and_then(Option::as_mut) {
-                        connection.proto.handle_event(event);
-                    }
-                }
-                Some(DatagramEvent::NewConnection(incoming)) => {
-                    outbox.return_buffer(response);
-                    self.admit(now, incoming, receiver, outbox);
-                }
-                Some(DatagramEvent::Response(transmit)) => {
-                    if outbox.is_full() {
-                        outbox.return_buffer(response);
-                    } else {
-                        outbox.push(translate::train(&transmit, false, response));
-                    }
-                }
-                None => outbox.return_buffer(response),
-            }
-        }
-        self.drain_datagrams(touched, receiver);
-    }
-
-    fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {
-        let Some(index) = index else { return };
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        while let Some(payload) = connection.proto.datagrams().recv() {
-            if !connection.closed {
-                receiver.datagram(ConnectionKey(index), payload);
-            }
-        }
-        self.touch(index);
-    }
-
-    fn admit(&mut self, now: Instant, incoming: Incoming, receiver: &mut impl Receiver, outbox: &mut Outbox) {
-        let remote = incoming.remote_address();
-        let validated = incoming.remote_address_validated() || !incoming.may_retry();
-        let verdict = self.admission.judge(now, remote.ip(), validated, self.open);
-        let mut response = outbox.buffer();
-        let transmit = match (verdict, &self.server) {
-            (Verdict::Accept, Some(server)) => {
-                let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
-                let mut server = server.clone();
-                let gate = Gate::default();
-                server.transport_config(transport::settings(self.profile, ceiling, false, &gate));
-                match self
-                    .proto
-                    .accept(incoming, now, &mut response, Some(Arc::new(server)))
-                {
-                    Ok((handle, mut proto)) => {
-                        // The credit that the peer has from its transport parameters is not renewed by reading.
-                        proto.set_receive_window(VarInt::from_u32(0));
-                        let key = ConnectionKey(handle.0);
-                        let mut connection = Connection::new(proto, key, self.profile, gate, None);
-                        connection.half_open = Some(remote.ip());
-                        connection.deadline = Some(now + limits::AUTHENTICATION_DEADLINE);
-                        self.admission.begin(remote.ip());
-                        self.insert(key, connection);
-                        None
-                    }
-                    Err(refused) => refused.response,
-                }
-            }
-            (Verdict::Retry, Some(_)) => {
-                self.retries += 1;
-                self.proto.retry(incoming, &mut response).ok()
-            }
-            _ => {
-                self.ignored_handshakes += 1;
-                self.proto.ignore(incoming);
-                None
-            }
-        };
-        match transmit {
-            Some(transmit) if !outbox.is_full() => outbox.push(translate::train(&transmit, false, response)),
-            _ => outbox.return_buffer(response),
-        }
     }
 
     fn insert(&mut self, key: ConnectionKey, connection: Connection) {
@@ -348,198 +224,14 @@ impl Endpoint {
         }
     }
 
-    /// The next event. To be asked until `None` after every call that takes input.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Some(event);
-            }
-            let index = self.unsettled.pop()?;
-            self.settle(index);
-        }
-    }
-
-    fn settle(&mut self, index: usize) {
-        let key = ConnectionKey(index);
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        connection.unsettled = false;
-        while let Some(event) = connection.proto.poll_endpoint_events() {
-            if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
-                connection.proto.handle_event(event);
-            }
-        }
-        while let Some(event) = connection.proto.poll() {
-            let event = match event {
-                _ if connection.closed => continue,
-                quinn_proto::Event::HandshakeDataReady
-                | quinn_proto::Event::DatagramReceived
-                | quinn_proto::Event::DatagramsUnblocked => continue,
-                quinn_proto::Event::Connected => {
-                    if let Some(remote) = connection.half_open.take() {
-                        self.admission.end(remote);
-                    }
-                    Event::Connected { connection: key }
-                }
-                quinn_proto::Event::ConnectionLost { reason } => {
-                    connection.closed = true;
-                    let count = connection.take_dropped();
-                    if count > 0 {
-                        self.events.push_back(Event::DatagramsDropped {
-                            connection: key,
-                            count,
-                        });
-                    }
-                    Event::Closed {
-                        connection: key,
-                        reason: connection.close_reason(&reason),
-                    }
-                }
-                quinn_proto::Event::Stream(event) => match event {
-                    StreamEvent::Opened { dir } => {
-                        while let Some(stream) = connection.proto.streams().accept(dir) {
-                            self.events.push_back(Event::StreamOpened {
-                                connection: key,
-                                stream: translate::stream(stream),
-                            });
-                        }
-                        if dir == Dir::Bi {
-                            connection.grant_streams();
-                        }
-                        continue;
-                    }
-                    StreamEvent::Readable { id } => Event::StreamReadable {
-                        connection: key,
-                        stream: translate::stream(id),
-                    },
-                    StreamEvent::Writable { id } => Event::StreamWritable {
-                        connection: key,
-                        stream: translate::stream(id),
-                    },
-                    StreamEvent::Finished { id } => Event::StreamFinished {
-                        connection: key,
-                        stream: translate::stream(id),
-                    },
-                    StreamEvent::Stopped { id, error_code } => Event::StreamStopped {
-                        connection: key,
-                        stream: translate::stream(id),
-                        code: error_code.into_inner(),
-                    },
-                    StreamEvent::Available { dir } => Event::StreamsAvailable {
-                        connection: key,
-                        direction: translate::direction(dir),
-                    },
-                },
-            };
-            self.events.push_back(event);
-        }
-        let count = connection.take_dropped();
-        if count > 0 && !connection.closed {
-            self.events.push_back(Event::DatagramsDropped {
-                connection: key,
-                count,
-            });
-        }
-        if connection.proto.is_drained() {
-            self.remove(index);
-        } else {
-            self.arm(index);
-        }
-    }
-
-    fn remove(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
-            return;
-        };
-        if let Some(timer) = connection.timer {
-            self.timers.remove(&(timer, index));
-        }
-        if let Some(remote) = connection.half_open {
-            self.admission.end(remote);
-        }
-        self.standing_readers -= connection.standing_readers;
-        self.ended += connection.counters();
-        self.open -= 1;
-    }
-
-    fn arm(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        let timers = [
-            connection.proto.poll_timeout(),
-            connection.deadline,
-            connection.paced_until,
-        ];
-        let due = timers.into_iter().flatten().min();
-        if due == connection.timer {
-            return;
-        }
-        if let Some(old) = std::mem::replace(&mut connection.timer, due) {
-            self.timers.remove(&(old, index));
-        }
-        if let Some(due) = due {
-            self.timers.insert((due, index));
-        }
-    }
-
-    /// When [`Endpoint::handle_timeout`] is due, and why.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
-        let (due, index) = *self.timers.first()?;
-        let key = ConnectionKey(index);
-        let deadline = self
-            .connections
-            .get(index)
-            .and_then(Option::as_ref)
-            .and_then(|entry| entry.deadline);
-        Some((
-            due,
-            if deadline == Some(due) {
-                Timer::Authentication(key)
-            } else {
-                Timer::Transport(key)
-            },
-        ))
-    }
-
-    /// Runs every timer that is due.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((due, index)) = self.timers.first().copied()
-            && due <= now
-        {
-            self.timers.remove(&(due, index));
-            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-                continue;
-            };
-            connection.timer = None;
-            if connection.deadline.take_if(|deadline| *deadline <= now).is_some() {
-                if connection.closed {
-                    // A connection that its first packet closed gets no closing timer from quinn-proto and would stay.
-                    self.proto
-                        .handle_event(ConnectionHandle(index), EndpointEvent::drained());
-                    self.remove(index);
-                    continue;
-                }
-                self.end(
-                    now,
-                    index,
-                    CloseReason::Unauthenticated,
-                    0,
-                    b"no valid token in time",
-                );
-            } else {
-                connection.paced_until.take_if(|until| *until <= now);
-                connection.proto.handle_timeout(now);
-            }
-            self.touch(index);
-        }
-    }
-
     /// Fills `outbox` with trains of connections that have something to send. Whether some had to wait, so that the
     /// caller sends what is there and comes back.
     pub fn flush(&mut self, now: Instant, source: &mut impl DatagramSource, outbox: &mut Outbox) -> bool {
+        while !outbox.is_full()
+            && let Some(answer) = self.answers.pop_front()
+        {
+            outbox.push(answer);
+        }
         for _ in 0..self.ready.len() {
             if outbox.is_full() {
                 break;
@@ -560,7 +252,7 @@ impl Endpoint {
             }
             self.arm(index);
         }
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.answers.is_empty()
     }
 
     /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
@@ -592,17 +284,14 @@ impl Endpoint {
             .proto
             .close(now, VarInt::from_u32(code), Bytes::copy_from_slice(reason));
         connection.closed = true;
-        let count = connection.take_dropped();
         let key = ConnectionKey(index);
-        if count > 0 {
-            self.events.push_back(Event::DatagramsDropped {
-                connection: key,
-                count,
-            });
-        }
+        let dropped = events::dropped(connection, key);
+        let counters = connection.counters();
+        self.events.extend(dropped);
         self.events.push_back(Event::Closed {
             connection: key,
             reason: why,
+            counters,
         });
     }
 
@@ -670,15 +359,31 @@ impl Endpoint {
         self.open
     }
 
-    /// Handshakes that were not answered because too many were in progress, and Retry packets sent.
+    /// What was received, by class.
     #[must_use]
-    pub fn handshakes_limited(&self) -> (u64, u64) {
-        (self.ignored_handshakes, self.retries)
+    pub fn classified(&self) -> &Classified {
+        &self.classified
     }
+}
 
-    /// Received segments that were given to [`Receiver::foreign_segment`].
-    #[must_use]
-    pub fn foreign_segments(&self) -> u64 {
-        self.foreign_segments
-    }
+/// What is the same for all connections that this server accepts as a matter of course.
+fn server_config(
+    parameters: &EndpointParameters,
+    server: ServerParameters,
+    udp_payload_max: u16,
+) -> Result<quinn_proto::ServerConfig, ConfigurationError> {
+    let tls = tls::server(parameters.aead, server.certificate_chain, server.private_key)?;
+    let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
+    let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
+    config
+        .transport_config(transport::settings(
+            parameters.profile,
+            udp_payload_max,
+            Some(&ConnectionLimits::default()),
+            &Gate::default(),
+        ))
+        .max_incoming(limits::HALF_OPEN_TOTAL)
+        .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
+        .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
+    Ok(config)
 }

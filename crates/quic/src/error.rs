@@ -27,6 +27,20 @@ pub enum ConnectError {
     TooManyConnections,
 }
 
+/// Why a new connection cannot be accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcceptError {
+    /// It was decided on already, or not in time.
+    #[error(
+        "the new connection waits no longer: it was decided on already, or not within {:?}",
+        crate::limits::UNDECIDED_TIME_MAX
+    )]
+    Gone,
+    /// Its first packet is damaged, or asks for what this server does not offer; the peer is told where QUIC says so.
+    #[error("the new connection's first packet cannot be used: {0}")]
+    FirstPacket(CloseReason),
+}
+
 /// Why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {

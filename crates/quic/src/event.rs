@@ -1,5 +1,10 @@
 //! Events that a shard's QUIC reports to its caller.
 
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+
+use crate::counters::Counters;
 use crate::error::CloseReason;
 use crate::stream::{Direction, StreamId};
 
@@ -15,9 +20,49 @@ impl ConnectionKey {
     }
 }
 
+/// Names one new connection that waits for its decision; never used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IncomingKey(pub(crate) u64);
+
+/// A peer asks for a connection: what its first packet says in clear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// Names it for the decision.
+    pub key: IncomingKey,
+    /// The peer's address.
+    pub remote: SocketAddr,
+    /// Our address, where the socket is bound to a wildcard.
+    pub local: Option<IpAddr>,
+    /// Whether a Retry has proved the address (RFC 9000 section 8.1); else it may be forged.
+    pub is_address_validated: bool,
+    /// The token of its Initial packet as it came (RFC 9000 section 17.2.2); empty where there is none.
+    pub token: Bytes,
+    /// Destination connection ID of the peer's very first packet, before a Retry: 8 to 20 bytes of its choice.
+    pub original_destination_id: Bytes,
+}
+
 /// Something happened on a connection.
 #[derive(Debug, PartialEq)]
 pub enum Event {
+    /// A peer asks for a connection. The caller decides with [`Endpoint::accept`], [`Endpoint::retry`],
+    /// [`Endpoint::refuse`] or [`Endpoint::ignore`], at once or within [`crate::limits::UNDECIDED_TIME_MAX`].
+    ///
+    /// Who takes everybody writes
+    ///
+    /// ```ignore
+    /// Event::Incoming(incoming) => drop(endpoint.accept(now, incoming.key, &AcceptParameters::default())),
+    /// ```
+    ///
+    /// [`Endpoint::accept`]: crate::Endpoint::accept
+    /// [`Endpoint::retry`]: crate::Endpoint::retry
+    /// [`Endpoint::refuse`]: crate::Endpoint::refuse
+    /// [`Endpoint::ignore`]: crate::Endpoint::ignore
+    Incoming(Incoming),
+    /// A new connection was not decided on in time, and is ignored from here on.
+    IncomingExpired {
+        /// Which.
+        incoming: IncomingKey,
+    },
     /// The handshake is complete.
     Connected {
         /// Which.
@@ -29,6 +74,8 @@ pub enum Event {
         connection: ConnectionKey,
         /// Why.
         reason: CloseReason,
+        /// What it had counted until here.
+        counters: Counters,
     },
     /// Datagrams that the core had taken will not be sent: the path MTU fell, or the connection ended.
     DatagramsDropped {

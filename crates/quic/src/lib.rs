@@ -11,6 +11,7 @@
 
 mod admission;
 mod cap;
+mod classifier;
 mod config;
 mod congestion;
 mod connection;
@@ -19,6 +20,7 @@ mod counters;
 mod endpoint;
 mod error;
 mod event;
+mod initial;
 pub mod limits;
 mod pacer;
 mod stream;
@@ -28,13 +30,16 @@ mod transmit;
 mod transport;
 
 pub use admission::prefix as customer_prefix;
-pub use config::{Aead, ClientParameters, EndpointParameters, Profile, ServerParameters};
+pub use classifier::{Arrived, ByShard, Class, Classified, Classifier, Run};
+pub use config::{
+    AcceptParameters, Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
+};
 pub use congestion::{PathEstimate, Phase};
 pub use connection_id::{STEER_ROUNDS, STEER_TAG, Shard, SteerKey, shard_of};
-pub use counters::{ConnectionReport, Counters};
+pub use counters::{ConnectionReport, Counters, IncomingCounters};
 pub use endpoint::{Endpoint, Path, Receiver, Timer};
-pub use error::{CloseReason, ConfigurationError, ConnectError, StreamError};
-pub use event::{ConnectionKey, Event};
+pub use error::{AcceptError, CloseReason, ConfigurationError, ConnectError, StreamError};
+pub use event::{ConnectionKey, Event, Incoming, IncomingKey};
 pub use stream::{Direction, Read, StreamId};
-pub use tls::{public_key_pin, sealing_probe};
+pub use tls::{ServerIdentity, public_key_pin, sealing_probe};
 pub use transmit::{DatagramSource, Outbox, OutgoingTrain};

@@ -91,6 +91,27 @@ pub const HALF_OPEN_PER_PREFIX: usize = 64;
 /// Handshakes in progress altogether; addresses that have not answered a Retry get half of it.
 pub const HALF_OPEN_TOTAL: usize = 1_024;
 
+/// New connections that wait for the caller's decision: more than come in a second without proof of their address. They
+/// count as handshakes in progress, too.
+pub const UNDECIDED_MAX: usize = HALF_OPEN_TOTAL / 4;
+
+/// First datagrams of new connections that wait for the caller's decision, in bytes: [`UNDECIDED_MAX`] of ordinary size.
+pub const UNDECIDED_BYTES_MAX: usize = 512 << 10;
+
+/// A new connection that was not decided on is ignored after this: room for a question to another machine, and less than a
+/// client waits before it gives up.
+pub const UNDECIDED_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long the rest of a new connection's first flight is dropped after the caller did not accept it: longer than a flight
+/// takes to arrive, and shorter than a client waits before it repeats it.
+pub const TURNED_DOWN_TIME: Duration = Duration::from_millis(200);
+
+/// New connections that were not accepted and whose first flights are dropped; the oldest goes first.
+pub const TURNED_DOWN_MAX: usize = 256;
+
+/// Answers to new connections that wait for the next flush; beyond it they are left out, as any packet may be lost.
+pub const ANSWERS_MAX: usize = 64;
+
 /// New connections per second above which addresses are validated by Retry first (RFC 9000 section 8.1.2).
 pub const RETRY_ABOVE_PER_SECOND: u32 = 200;
 
@@ -99,6 +120,9 @@ pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// Initial packets of one connection that wait while it is being accepted, in bytes.
 pub const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
+
+/// Reasons under which a classifier's drops are counted: more than anybody reads.
+pub const CLASSIFIER_REASONS_MAX: usize = 32;
 
 /// Handshake bytes that a peer may send out of order, per packet space (RFC 9000 section 7.5 asks for 4,096).
 pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
@@ -111,6 +135,9 @@ pub const ACKNOWLEDGED_THROUGHPUT: (u32, Duration) = (63, Duration::from_millis(
 pub const ACKNOWLEDGED_LATENCY: (u32, Duration) = (3, Duration::from_millis(1));
 
 const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
+const _: () = assert!(AUTHENTICATED_STREAMS_AT_FIRST <= AUTHENTICATED_STREAMS);
+const _: () = assert!(UNDECIDED_MAX * 1_500 <= UNDECIDED_BYTES_MAX);
+const _: () = assert!(UNDECIDED_MAX >= RETRY_ABOVE_PER_SECOND as usize);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);
 const _: () = assert!(CONNECTION_WINDOW_BYTES_MAX <= 96 << 20);

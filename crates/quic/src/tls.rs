@@ -80,6 +80,31 @@ pub fn public_key_pin(certificate: &[u8]) -> Result<[u8; 32], ConfigurationError
     Ok(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
+/// A certificate and its key, ready for handshakes; a clone shares them.
+#[derive(Clone)]
+pub struct ServerIdentity(pub(crate) Arc<QuicServerConfig>);
+
+impl ServerIdentity {
+    /// Takes a certificate chain (DER, leaf first) and the leaf's private key (PKCS#8 DER).
+    ///
+    /// # Errors
+    /// [`ConfigurationError::Certificate`] where they cannot be used.
+    pub fn new(
+        aead: Aead,
+        certificate_chain: Vec<Vec<u8>>,
+        private_key: Vec<u8>,
+    ) -> Result<Self, ConfigurationError> {
+        server(aead, certificate_chain, private_key).map(Self)
+    }
+}
+
+/// Shows nothing of the key.
+impl std::fmt::Debug for ServerIdentity {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ServerIdentity")
+    }
+}
+
 pub(crate) fn server(
     aead: Aead,
     certificate_chain: Vec<Vec<u8>>,

@@ -4,30 +4,25 @@ use std::sync::Arc;
 
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 
-use crate::config::Profile;
+use crate::config::{ConnectionLimits, Profile};
 use crate::congestion::{Factory, Gate, Kind, Tuning};
 use crate::limits;
 
 /// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes, and whose congestion controller
-/// shares `gate` with it; no other connection may have the same settings.
+/// shares `gate` with it; no other connection may have the same settings. `stranger` says what a client may do before it is
+/// authenticated; `None`: the peer is a server that we chose.
 pub(crate) fn settings(
     profile: Profile,
     udp_payload_ceiling: u16,
-    authenticated: bool,
+    stranger: Option<&ConnectionLimits>,
     gate: &Gate,
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
     mtu_discovery.upper_bound(ceiling);
-    let window = if authenticated {
-        limits::CONNECTION_WINDOW_BYTES
-    } else {
-        limits::UNAUTHENTICATED_CREDIT_BYTES
-    };
-    let streams = if authenticated {
-        0
-    } else {
-        limits::UNAUTHENTICATED_STREAMS
+    let (window, streams) = match stranger {
+        None => (limits::CONNECTION_WINDOW_BYTES, 0),
+        Some(may) => (may.unauthenticated_credit_bytes, may.unauthenticated_streams),
     };
     let mut config = TransportConfig::default();
     config
@@ -42,7 +37,7 @@ pub(crate) fn settings(
                 .try_into()
                 .expect("30 s fits a varint of milliseconds"),
         ))
-        .keep_alive_interval(authenticated.then_some(limits::KEEP_ALIVE_INTERVAL))
+        .keep_alive_interval(stranger.is_none().then_some(limits::KEEP_ALIVE_INTERVAL))
         .packet_threshold(limits::PACKET_THRESHOLD)
         .time_threshold(limits::TIME_THRESHOLD)
         .initial_mtu(limits::UDP_PAYLOAD_MIN)

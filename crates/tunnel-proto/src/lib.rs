@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or draws randomness of its own: time, bytes and seeds are parameters. So the
 //! same state machines run in the `tunnel` crate's threads and, in virtual time, over `sim`.
 
+mod access;
 mod budget;
 mod client;
 mod config;
@@ -13,6 +14,10 @@ mod secret;
 mod snapshot;
 mod target_rules;
 
+pub use access::{
+    Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, SoleOwner, User, UserId,
+    UserLimit, UserLimits, UserSnapshot,
+};
 pub use budget::Budget;
 pub use client::{
     AddressMove, Arrival, ConnectAction, MoveOutcome, Reconnection, StripeNews, Stripes, TunPlan, Welcome,
@@ -20,9 +25,9 @@ pub use client::{
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
-    Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, End,
-    Ending, Engine, Exhausted, IpService, Lease, Leases, Owner, Prefix, ProxyError, RequestId, Role, Server,
-    ServerAction, ServerShard, StoredLease, Target, own_address,
+    Action, Assignment, AuthorizationCounters, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver,
+    Elsewhere, End, Ending, Engine, IpService, Lease, Leases, NoLease, Owner, Prefix, ProxyError, RequestId,
+    Role, Server, ServerAction, ServerShard, StoredLease, Target, own_address,
 };
 pub use secret::{NotAToken, Token};
 pub use snapshot::{Direction, PathSnapshot, PeerSnapshot};

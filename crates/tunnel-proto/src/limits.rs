@@ -84,6 +84,26 @@ pub const WRONG_TOKENS_WINDOW: Duration = Duration::from_secs(60);
 /// Prefixes whose wrong tokens are remembered; the oldest goes first.
 pub const WRONG_TOKEN_PREFIXES: usize = 4_096;
 
+/// How long a request waits for the answer who asks: less than a client's attempt to connect lasts
+/// ([`CONNECT_ATTEMPT`]), and than a stranger's connection. Looked at every [`SWEEP_INTERVAL`].
+pub const AUTHORIZATION_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Requests that wait for the answer who asks: those of 256 strangers with all their streams.
+pub const AUTHORIZATIONS_WAITING_MAX: usize = 1_024;
+
+/// Users that a shard remembers for `status`; one who is gone makes room for the next.
+pub const USERS_SHOWN_MAX: usize = 1_024;
+
+/// QUIC connections of one user: all that a shard takes, so that a sole user meets the server's bounds first.
+pub const USER_CONNECTIONS_MAX: u64 = quic::limits::CONNECTIONS_MAX as u64;
+
+/// UDP sessions, TCP connections and IP sessions of one user together: more than the server's own bounds let in, so that
+/// a sole user meets those first.
+pub const USER_SESSIONS_MAX: u64 = 65_536;
+
+/// Bytes of one user in both directions: no bound, unless its grant has one.
+pub const USER_BYTES_MAX: u64 = u64::MAX;
+
 /// Bytes that one arena of queued datagrams holds: small enough to stay in the second-level cache.
 pub const ARENA_BYTES: usize = 128 << 10;
 
@@ -149,5 +169,8 @@ pub const MOVED_ROUND_TRIPS: u32 = 4;
 /// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
 pub const TUN_SETTLED: Duration = Duration::from_millis(300);
 
+const _: () = assert!(USER_SESSIONS_MAX as usize >= UDP_SESSIONS_MAX + LEASES_MAX);
+const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < CONNECT_ATTEMPT.as_millis());
+const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);

@@ -101,7 +101,7 @@ pub const ADDRESSES_PER_NAME: usize = 8;
 pub const HOST_JOBS_MAX: usize = 8;
 
 /// One lease in the file that keeps them, in bytes: its JSON takes at most 116.
-pub const LEASE_BYTES: usize = 160;
+pub const LEASE_BYTES: usize = 208;
 
 /// Bytes of the longest file of leases that is read.
 pub const LEASES_FILE_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * LEASE_BYTES;

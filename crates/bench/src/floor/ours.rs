@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quic::{
-    ClientParameters, ConnectionKey, DatagramSource, Endpoint, EndpointParameters, Event, Outbox,
-    OutgoingTrain, Path, Profile, Receiver, ServerParameters,
+    AcceptParameters, ClientParameters, ConnectionKey, DatagramSource, Endpoint, EndpointParameters, Event,
+    Outbox, OutgoingTrain, Path, Profile, Receiver, ServerParameters,
 };
 
 use super::identity::{Identity, SERVER_NAME};
@@ -108,12 +108,19 @@ impl Ours {
         }
     }
 
-    fn poll_events(&mut self) {
+    fn poll_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
-            if let Event::Connected { connection } = event {
-                self.connection = Some(connection);
-                self.connected = true;
-                self.endpoint.authenticate(connection);
+            match event {
+                // Where it fails, the client's attempt times out.
+                Event::Incoming(new) => {
+                    drop(self.endpoint.accept(now, new.key, &AcceptParameters::default()));
+                }
+                Event::Connected { connection } => {
+                    self.connection = Some(connection);
+                    self.connected = true;
+                    self.endpoint.authenticate(connection);
+                }
+                _ => {}
             }
         }
     }
@@ -139,7 +146,7 @@ impl End for Ours {
             &mut self.counter,
             &mut self.outbox,
         );
-        self.poll_events();
+        self.poll_events(now);
     }
 
     fn flush(&mut self, now: Instant, feed: &mut u64) {
@@ -153,7 +160,7 @@ impl End for Ours {
             payload: &self.payload,
         };
         self.endpoint.flush(now, &mut source, &mut self.outbox);
-        self.poll_events();
+        self.poll_events(now);
     }
 
     fn trains(&self) -> &[OutgoingTrain] {
@@ -170,7 +177,7 @@ impl End for Ours {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
-        self.poll_events();
+        self.poll_events(now);
     }
 
     fn is_connected(&self) -> bool {

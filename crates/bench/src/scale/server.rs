@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quic::Outbox;
 use rustix::time::{ClockId, clock_gettime};
-use tunnel_proto::{Action, Engine, EngineConfig, Server, ServerAction};
+use tunnel_proto::{Action, Engine, EngineConfig, Server, ServerAction, SoleOwner};
 
 use super::end::{Message, PAYLOAD, SHARD, Setting, Taken, sessions};
 use crate::Error;
@@ -27,7 +27,8 @@ pub(super) struct ServerEnd {
 impl ServerEnd {
     pub(super) fn new(setting: &Setting) -> Result<Self, Error> {
         let endpoint = setting.server_endpoint()?;
-        let engine = Engine::server(endpoint, vec![setting.token.clone()], EngineConfig::default());
+        let owner = SoleOwner::new(vec![setting.token.clone()]);
+        let engine = Engine::server(endpoint, Box::new(owner), EngineConfig::default());
         Ok(Self {
             engine: engine.sharded(SHARD, sessions()),
             outboxes: vec![Outbox::default()],

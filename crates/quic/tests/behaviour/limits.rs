@@ -146,15 +146,16 @@ fn above_the_named_rate_handshakes_take_a_retry_and_succeed() {
         pair.connect();
         pair.drive(Duration::from_millis(2));
     }
-    let (ignored, retries) = pair.server.endpoint.handshakes_limited();
-    assert_eq!(ignored, 0);
+    let totals = pair.server.endpoint.incoming_totals();
+    assert_eq!(totals.over_limit, 0);
+    let retries = totals.over_rate;
     assert!((50..=70).contains(&retries), "{retries}");
     assert_eq!(pair.server.connected.len(), wanted);
     pair.drive(2 * SECOND);
     pair.connect();
     pair.drive(SECOND);
     assert_eq!(
-        pair.server.endpoint.handshakes_limited().1,
+        pair.server.endpoint.incoming_totals().over_rate,
         retries,
         "below the rate there is none"
     );
@@ -166,7 +167,7 @@ fn a_token_for_one_address_says_nothing_about_another() {
         link: Link::with_delay(Duration::from_micros(100)),
         ..Setup::default()
     });
-    while pair.server.endpoint.handshakes_limited().1 == 0 {
+    while pair.server.endpoint.incoming_totals().over_rate == 0 {
         pair.connect();
         pair.drive(Duration::from_millis(1));
     }
@@ -189,7 +190,7 @@ fn half_open_handshakes_of_one_prefix_are_bounded_and_leave_room_for_others() {
     }
     pair.drive(SECOND / 10);
     assert_eq!(pair.server.endpoint.open_connections(), HALF_OPEN_PER_PREFIX / 2);
-    assert!(pair.server.endpoint.handshakes_limited().1 >= 20);
+    assert!(pair.server.endpoint.incoming_totals().over_rate >= 20);
     pair.replace_client("192.0.2.77:1000", 11);
     pair.link.loss_per_mille = [0, 0];
     pair.connect();

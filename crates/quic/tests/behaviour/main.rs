@@ -5,9 +5,11 @@
 mod accounting;
 mod acks;
 mod basics;
+mod classifier;
 mod fairness;
 mod foreign;
 mod hostile;
+mod incoming;
 mod limits;
 mod path_mtu;
 mod profiles;

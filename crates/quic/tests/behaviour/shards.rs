@@ -20,7 +20,7 @@ fn two_shards() -> (Pair, Side, Vec<u8>) {
     pair.client.captured = Some(Vec::new());
     pair.client.send_datagram(client, &[5; 500][..]);
     pair.drive(Duration::from_secs(1));
-    assert_eq!(pair.server.endpoint.foreign_segments(), 0);
+    assert_eq!(pair.server.endpoint.classified().other_shard, 0);
     let packet = pair.client.captured.take().unwrap().swap_remove(0);
     let setup = Setup {
         server_shard: Shard { index: 0, count: 2 },
@@ -44,7 +44,7 @@ fn a_segment_of_another_shard_is_handed_over_and_never_answered() {
     assert_eq!(shard_of(&SteerKey::derive(&RESET_KEY), &packet), Some(1));
     let foreign = BytesMut::from(&packet.repeat(3)[..]);
     sibling.receive(pair.now, path(&pair), Ecn::Ect0, foreign, packet.len());
-    assert_eq!(sibling.endpoint.foreign_segments(), 3);
+    assert_eq!(sibling.endpoint.classified().other_shard, 3);
     assert_eq!(sibling.recorder.foreign, vec![(1, Ecn::Ect0, packet); 3]);
     sibling.work(pair.now);
     assert!(sibling.take_trains(pair.now).is_empty());
@@ -71,7 +71,7 @@ fn a_segment_handed_over_reaches_its_connection() {
             .receive(pair.now, path, ecn, BytesMut::from(&segment[..]), len);
     }
     assert_eq!(pair.server.recorder.datagrams[before..], [vec![6; 500]]);
-    assert_eq!(pair.server.endpoint.foreign_segments(), 0);
+    assert_eq!(pair.server.endpoint.classified().other_shard, 0);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quic::{
-    CloseReason, ConnectionKey, DatagramSource, Endpoint, Event, Outbox, OutgoingTrain, Path, Read, Receiver,
-    StreamId, Timer,
+    AcceptParameters, CloseReason, ConnectionKey, DatagramSource, Endpoint, Event, Incoming, IncomingKey,
+    Outbox, OutgoingTrain, Path, Read, Receiver, StreamId, Timer,
 };
 
 /// Received datagrams that are kept for inspection; later ones are only counted.
@@ -96,6 +96,8 @@ pub(crate) struct Recorder {
     pub(crate) datagram_bytes: u64,
     /// Segments of other shards.
     pub(crate) foreign: Vec<(u8, Ecn, Vec<u8>)>,
+    /// Datagrams that were given away: from whom, and the size of each.
+    pub(crate) given_away: Vec<(SocketAddr, Vec<u8>, usize)>,
 }
 
 impl Receiver for Recorder {
@@ -113,6 +115,11 @@ impl Receiver for Recorder {
 
     fn foreign_segment(&mut self, shard: u8, _path: Path, ecn: Ecn, segment: &[u8]) {
         self.foreign.push((shard, ecn, segment.to_vec()));
+    }
+
+    fn given_away(&mut self, path: Path, _: Ecn, datagrams: BytesMut, segment_size: usize) {
+        self.given_away
+            .push((path.remote, datagrams.to_vec(), segment_size));
     }
 }
 
@@ -134,6 +141,11 @@ pub(crate) struct Side {
     pub(crate) outbox: Outbox,
     /// Every connection gets the rights of a user as soon as it stands.
     pub(crate) authenticates: bool,
+    /// How new connections are accepted as they come; `None`: the test decides.
+    pub(crate) accepts: Option<AcceptParameters>,
+    /// New connections as they were offered, decided on or not.
+    pub(crate) incoming: Vec<Incoming>,
+    pub(crate) expired: Vec<(Instant, IncomingKey)>,
     /// Streams are read as data comes.
     pub(crate) reads: bool,
     pub(crate) connected: Vec<ConnectionKey>,
@@ -164,6 +176,7 @@ impl Side {
             datagram_count: 0,
             datagram_bytes: 0,
             foreign: Vec::new(),
+            given_away: Vec::new(),
         };
         Self {
             endpoint,
@@ -172,6 +185,9 @@ impl Side {
             recorder,
             outbox: Outbox::default(),
             authenticates: true,
+            accepts: Some(AcceptParameters::default()),
+            incoming: Vec::new(),
+            expired: Vec::new(),
             reads: true,
             connected: Vec::new(),
             closed: Vec::new(),
@@ -237,6 +253,14 @@ impl Side {
     fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
+                Event::Incoming(incoming) => {
+                    if let Some(parameters) = &self.accepts {
+                        // A first packet that cannot be used is counted by the endpoint.
+                        let _ = self.endpoint.accept(now, incoming.key, parameters);
+                    }
+                    self.incoming.push(incoming);
+                }
+                Event::IncomingExpired { incoming } => self.expired.push((now, incoming)),
                 Event::Connected { connection } => {
                     self.connected.push(connection);
                     if self.authenticates {

@@ -100,12 +100,15 @@ pub enum ServerAction {
         target: Target,
     },
     /// A client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
-    /// [`super::Engine::end`] with [`super::End::Refused`].
+    /// [`super::Engine::refuse_lease`] where its user has too many, or [`super::Engine::end`] with
+    /// [`super::End::Refused`].
     Lease {
         /// Which request.
         request: RequestId,
         /// Whose it is.
         owner: Owner,
+        /// How many leases its user may keep.
+        leases_max: usize,
     },
     /// An accepted IP session is over; its lease is one holder poorer.
     LeaseOver {

@@ -13,7 +13,7 @@ use quic::{ConnectionKey, Path, Receiver};
 
 use super::life::Life;
 use super::repair::{Part, Repair};
-use super::request::{Kind, RequestId};
+use super::request::{Kind, Request, RequestId};
 use super::{HoldQueue, Role, State};
 use crate::drops::DropReason;
 
@@ -84,8 +84,8 @@ impl<R: Role> State<R> {
         let request = peer
             .request(quarter)
             .and_then(|id| Some((id, self.requests.get_mut(id.0)?)));
-        let Some((id, request)) = request.filter(|(_, request)| !matches!(request.life, Life::Headers(_)))
-        else {
+        let is_known = |request: &Request| !matches!(request.life, Life::Headers(_) | Life::Identifying(_));
+        let Some((id, request)) = request.filter(|(_, request)| is_known(request)) else {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         };
         if matches!(request.kind, Kind::Tcp | Kind::Undecided) {

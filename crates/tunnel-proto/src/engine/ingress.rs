@@ -52,7 +52,12 @@ impl<R: Role> Engine<R> {
                 }
                 self.endpoint.mark_ready(connection);
             }
-            Life::Refused { .. } | Life::Ended | Life::Headers(_) | Life::Opening(_) | Life::Closing(_) => {
+            Life::Refused { .. }
+            | Life::Ended
+            | Life::Headers(_)
+            | Life::Identifying(_)
+            | Life::Opening(_)
+            | Life::Closing(_) => {
                 self.refuse_datagrams(payloads.count());
             }
         }

@@ -44,6 +44,8 @@ pub(crate) enum Life {
     Refused { stream: RequestStream, until: Instant },
     /// Server: its headers have not come.
     Headers(RequestStream),
+    /// Server: who asks is not known yet; what follows the headers stays in QUIC.
+    Identifying(RequestStream),
     /// Server: the driver opens the target.
     Opening(RequestStream),
     /// Answered with success.
@@ -61,6 +63,7 @@ impl Life {
             Self::Refused { stream, .. }
             | Self::Sent(stream)
             | Self::Headers(stream)
+            | Self::Identifying(stream)
             | Self::Opening(stream)
             | Self::Open(stream)
             | Self::Closing(stream) => Some(*stream),
@@ -232,7 +235,7 @@ impl<R: Role> State<R> {
                 .egress
                 .drop(DropReason::ReassemblyExpired, u64::from(fragments));
         }
-        R::ip_session_ended(self, id);
+        R::request_ended(self, id);
         self.forget_repair(id);
     }
 }

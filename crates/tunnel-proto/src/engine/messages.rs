@@ -37,16 +37,15 @@ impl<R: Role> Engine<R> {
         if stream.direction() == Direction::Unidirectional {
             return self.read_control(now, connection, stream);
         }
-        let Some(id) = self
-            .state
-            .peer(connection)
-            .and_then(|peer| peer.request(quarter(stream)))
-            .filter(|id| {
-                self.state
-                    .requests
-                    .get(id.0)
-                    .is_some_and(|request| !matches!(request.life, Life::Closing(_)))
-            })
+        let Some(id) =
+            self.state
+                .peer(connection)
+                .and_then(|peer| peer.request(quarter(stream)))
+                .filter(|id| {
+                    self.state.requests.get(id.0).is_some_and(|request| {
+                        !matches!(request.life, Life::Closing(_) | Life::Identifying(_))
+                    })
+                })
         else {
             return;
         };
@@ -101,6 +100,16 @@ impl<R: Role> Engine<R> {
         }
     }
 
+    /// A request is judged whose stream was left alone meanwhile.
+    pub(super) fn read_what_waited(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
+        let is_read_here = |request: &Request| {
+            matches!(request.kind, Kind::Udp { .. } | Kind::Ip(_)) && request.life != Life::Ended
+        };
+        if self.state.requests.get(id.0).is_some_and(is_read_here) {
+            self.read_message(now, id, deliver);
+        }
+    }
+
     /// Headers, and the capsules of UDP sessions.
     fn read_message(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
         loop {
@@ -124,7 +133,7 @@ impl<R: Role> Engine<R> {
                 Some(request) if matches!(request.kind, Kind::Tcp) => {
                     return self.state.announce_body(id);
                 }
-                Some(request) if request.life != Life::Ended => {}
+                Some(request) if !matches!(request.life, Life::Ended | Life::Identifying(_)) => {}
                 _ => return,
             }
         }

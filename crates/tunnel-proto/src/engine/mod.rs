@@ -32,7 +32,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
-use quic::{CloseReason, ConnectionKey, Event, Outbox, Path};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Event, Outbox, Path};
 use slab::Slab;
 
 pub use action::{Action, ClientAction, Ending, ServerAction};
@@ -48,9 +48,10 @@ pub use masque::{ServerShard, Target};
 pub use request::RequestId;
 pub use role::Role;
 pub use server::Server;
+pub use server::authorization::AuthorizationCounters;
 pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
-pub use server::lease::{ClientIdentity, Exhausted, Lease, Leases, StoredLease, own_address};
+pub use server::lease::{ClientIdentity, Lease, Leases, NoLease, StoredLease, own_address};
 
 use crate::budget::Budget;
 use crate::config::EngineConfig;
@@ -184,8 +185,15 @@ impl<R: Role> Engine<R> {
 
     fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
         match event {
+            // A first packet that cannot be used is its sender's affair; the endpoint counts it.
+            Event::Incoming(new) => drop(self.endpoint.accept(now, new.key, &AcceptParameters::default())),
+            Event::IncomingExpired { .. } => {}
             Event::Connected { connection } => self.connected(now, connection),
-            Event::Closed { connection, reason } => self.lose(connection, reason),
+            Event::Closed {
+                connection,
+                reason,
+                counters,
+            } => self.lose(connection, reason, &counters),
             Event::DatagramsDropped { count, .. } => {
                 self.state.ledger.ingress.drop(DropReason::PathChanged, count);
             }
@@ -236,7 +244,7 @@ impl<R: Role> Engine<R> {
     }
 
     /// The connection is gone, and with it its requests and what waits in its queues.
-    fn lose(&mut self, connection: ConnectionKey, reason: CloseReason) {
+    fn lose(&mut self, connection: ConnectionKey, reason: CloseReason, counters: &Counters) {
         let peer = self.state.peer(connection);
         let mut ids: Vec<RequestId> =
             peer.map_or_else(Vec::new, |peer| peer.requests.values().copied().collect());
@@ -271,7 +279,7 @@ impl<R: Role> Engine<R> {
                 u64::from(peer.reassembler.waiting()),
             );
         }
-        R::connection_lost(&mut self.state, connection, reason);
+        R::connection_lost(&mut self.state, connection, reason, counters);
     }
 
     /// Closes the connections whose peer broke a rule of HTTP/3.

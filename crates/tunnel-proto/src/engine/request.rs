@@ -113,6 +113,8 @@ pub struct Request {
     pub(crate) unread: bool,
     /// The peer's side has ended.
     pub(crate) peer_finished: bool,
+    /// Server: it has a place among its user's sessions.
+    pub(crate) is_counted: bool,
     pub(crate) last_active: Instant,
     /// A UDP session: where [`super::idleness::Idleness`] has it.
     pub(crate) listed: Option<Instant>,
@@ -129,6 +131,7 @@ impl Request {
             sending: Sending::Open,
             unread: false,
             peer_finished: false,
+            is_counted: false,
             last_active: now,
             listed: None,
         }

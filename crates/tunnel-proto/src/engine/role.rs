@@ -9,7 +9,7 @@ use std::time::Instant;
 use masque::ip::IpCapsule;
 use masque::{HeaderList, ServerShard};
 use packet::ip::IpView;
-use quic::{CloseReason, ConnectionKey, StreamId};
+use quic::{CloseReason, ConnectionKey, Counters, StreamId};
 use slab::Slab;
 
 use super::ip::session::IpSession;
@@ -53,8 +53,13 @@ pub trait Side: Sized {
     /// The peer allows more streams.
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);
 
-    /// A connection is gone, and its requests have ended.
-    fn connection_lost(state: &mut State<Self>, connection: ConnectionKey, reason: CloseReason);
+    /// A connection is gone, and its requests have ended; `counters` are its last.
+    fn connection_lost(
+        state: &mut State<Self>,
+        connection: ConnectionKey,
+        reason: CloseReason,
+        counters: &Counters,
+    );
 
     /// Headers of a request, or the answer to one, have come.
     fn headers_received(
@@ -74,8 +79,8 @@ pub trait Side: Sized {
     /// IP sessions that take packets.
     fn ip_sessions(&self) -> Vec<RequestId>;
 
-    /// An IP session has ended: nothing finds it any more.
-    fn ip_session_ended(state: &mut State<Self>, id: RequestId);
+    /// A request has ended: nothing of the role finds it any more.
+    fn request_ended(state: &mut State<Self>, id: RequestId);
 
     /// A capsule of addresses or routes.
     fn ip_capsule(engine: &mut Engine<Self>, id: RequestId, capsule: IpCapsule);

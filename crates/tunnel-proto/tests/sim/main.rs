@@ -21,3 +21,4 @@ mod storm;
 mod stripes;
 mod support;
 mod tcp;
+mod users;

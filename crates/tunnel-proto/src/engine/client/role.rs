@@ -6,7 +6,7 @@ use std::time::Instant;
 use masque::ip::{IpCapsule, Prefix};
 use masque::{HeaderList, ServerShard};
 use packet::ip::IpView;
-use quic::{CloseReason, ConnectionKey, StreamId};
+use quic::{CloseReason, ConnectionKey, Counters, StreamId};
 use slab::Slab;
 
 use super::Client;
@@ -47,7 +47,12 @@ impl Side for Client {
         engine.send_queued_requests(now, connection);
     }
 
-    fn connection_lost(state: &mut State<Self>, connection: ConnectionKey, reason: CloseReason) {
+    fn connection_lost(
+        state: &mut State<Self>,
+        connection: ConnectionKey,
+        reason: CloseReason,
+        _: &Counters,
+    ) {
         if state.role.current == Some(connection) {
             state.role.current = None;
             state
@@ -77,7 +82,7 @@ impl Side for Client {
         self.ip_session.into_iter().collect()
     }
 
-    fn ip_session_ended(state: &mut State<Self>, id: RequestId) {
+    fn request_ended(state: &mut State<Self>, id: RequestId) {
         if state.role.ip_session == Some(id) {
             state.role.ip_session = None;
             state.actions.push_back(Action::Role(ClientAction::IpLost));

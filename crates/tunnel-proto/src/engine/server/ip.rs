@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use masque::ip::{self, AddressEntry, ClientId, ConnectIp, Extensions, Prefix, Scope};
-use masque::request::PathKind;
 use masque::response::{self, ProxyError};
 use packet::icmp::{self, Unreachable};
 use packet::vnet::{VNET_HEADER_BYTES, VnetHeader};
@@ -55,25 +54,8 @@ impl Engine<Server> {
         }
     }
 
-    /// A request for an IP session.
-    pub(in crate::engine) fn judge_connect_ip(
-        &mut self,
-        now: Instant,
-        stream: RequestStream,
-        id: RequestId,
-        asked: &ConnectIp,
-    ) {
-        match &asked.path {
-            PathKind::Segment(segment) if !self.has_path_segment(segment) => {
-                return self.turn_away(id, &response::response(404), 404);
-            }
-            PathKind::WellKnown if !self.holds_token(&asked.credential) => {
-                self.turn_away(id, &response::unauthorized(), 401);
-                return self.count_wrong_token(now, stream.connection, &asked.credential);
-            }
-            PathKind::Segment(_) | PathKind::WellKnown => {}
-        }
-        self.recognise(stream.connection);
+    /// A user asks for an IP session.
+    pub(super) fn admit_ip(&mut self, now: Instant, stream: RequestStream, id: RequestId, asked: &ConnectIp) {
         let Ok(scope) = &asked.scope else {
             return self.answer_and_end(id, &response::response(400));
         };
@@ -84,15 +66,21 @@ impl Engine<Server> {
         if self.state.draining {
             return self.answer_and_end(id, &response::failure(ProxyError::DestinationUnavailable));
         }
+        let Some((user, leases_max)) = self.lease_holder(stream.connection) else {
+            return;
+        };
+        if !self.take_user_session(id, stream.connection, |rights| rights.ip) {
+            return;
+        }
         let owner = match asked.extensions.client {
             Some(ClientId(name)) => Owner {
-                client: ClientIdentity::Named(name),
+                client: ClientIdentity::Named(user, name),
                 run: asked.extensions.run,
             },
             None => {
                 self.state.role.nameless += 1;
                 Owner {
-                    client: ClientIdentity::Nameless(self.state.role.nameless),
+                    client: ClientIdentity::Nameless(user, self.state.role.nameless),
                     run: None,
                 }
             }
@@ -111,9 +99,11 @@ impl Engine<Server> {
         request.last_active = now;
         let by_client = &mut self.state.role.ip_by_client;
         by_client.entry(owner.client).or_default().push(id);
-        self.state
-            .actions
-            .push_back(Action::Role(ServerAction::Lease { request: id, owner }));
+        self.state.actions.push_back(Action::Role(ServerAction::Lease {
+            request: id,
+            owner,
+            leases_max,
+        }));
     }
 
     /// The driver has a lease for the session. It is given back after [`ServerAction::LeaseOver`].
@@ -137,8 +127,8 @@ impl Engine<Server> {
         session.addresses = Some(addresses.iter().copied().map(Prefix::host).collect());
         session.routes = Some(routes);
         let client = session.owner.and_then(|owner| match owner.client {
-            ClientIdentity::Named(name) => Some(ClientId(name)),
-            ClientIdentity::Nameless(_) => None,
+            ClientIdentity::Named(_, name) => Some(ClientId(name)),
+            ClientIdentity::Nameless(..) => None,
         });
         let repair = session.repair.offer();
         let accepted = ip::accepted(&Extensions {

@@ -11,15 +11,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use masque::ip::Prefix;
 use serde::{Deserialize, Serialize};
 
+use crate::access::UserId;
 use crate::limits;
 
-/// Names a client over sessions: what it said of itself, or a number for a client that says nothing.
+/// Names a client over sessions: whose it is, and what it said of itself, or a number for a client that says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientIdentity {
-    /// The client's own name.
-    Named([u8; 16]),
+    /// The client's own name; two users' clients of the same name are two.
+    Named(UserId, [u8; 16]),
     /// A client without a name; its lease ends with its session.
-    Nameless(u64),
+    Nameless(UserId, u64),
+}
+
+impl ClientIdentity {
+    /// Whose client it is.
+    #[must_use]
+    pub fn user(self) -> UserId {
+        match self {
+            Self::Named(user, _) | Self::Nameless(user, _) => user,
+        }
+    }
 }
 
 /// The addresses of one client.
@@ -38,10 +49,16 @@ impl Lease {
     }
 }
 
-/// Every address is held by a client that is there.
+/// Why a client gets no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("every address of the pool is in use; give the server a larger --pool")]
-pub struct Exhausted;
+pub enum NoLease {
+    /// Every address is held by a client that is there.
+    #[error("every address of the pool is in use; give the server a larger --pool")]
+    Exhausted,
+    /// Clients that are there hold as many leases as their user may have.
+    #[error("the user has as many leases as it may have; end a client, or raise the user's limit")]
+    UserLimit,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -203,6 +220,9 @@ fn is_usable(network: &Prefix, address: IpAddr) -> bool {
 /// One lease as the server's state keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredLease {
+    /// The user's name in hexadecimal digits; none for the owner.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub user: Option<String>,
     /// The client's name in hexadecimal digits.
     pub client: String,
     /// Its IPv4 address.
@@ -211,6 +231,12 @@ pub struct StoredLease {
     /// Its IPv6 address.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub v6: Option<Ipv6Addr>,
+}
+
+/// Sixteen bytes in hexadecimal digits.
+fn sixteen_bytes(text: &str) -> Option<[u8; 16]> {
+    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+    bytes.try_into().ok()
 }
 
 impl Leases {
@@ -230,12 +256,15 @@ impl Leases {
     /// Takes up what [`Leases::stored`] gave, longest free first; what the pools do not offer any more is forgotten.
     pub fn restore(&mut self, stored: impl IntoIterator<Item = StoredLease>) {
         for one in stored.into_iter().take(limits::LEASES_MAX) {
-            let Some(client) = data_encoding::HEXLOWER_PERMISSIVE
-                .decode(one.client.as_bytes())
-                .ok()
-                .and_then(|bytes| Some(ClientIdentity::Named(bytes.try_into().ok()?)))
-                .filter(|client| !self.entries.contains_key(client))
-            else {
+            let user = one
+                .user
+                .as_deref()
+                .map_or(Some(UserId::OWNER.0), sixteen_bytes)
+                .map(UserId);
+            let client = user
+                .zip(sixteen_bytes(&one.client))
+                .map(|(user, name)| ClientIdentity::Named(user, name));
+            let Some(client) = client.filter(|client| !self.entries.contains_key(client)) else {
                 continue;
             };
             let lease = Lease {
@@ -263,14 +292,17 @@ impl Leases {
             .entries
             .iter()
             .filter_map(|(client, entry)| match client {
-                ClientIdentity::Named(name) => Some((entry.holders > 0, entry.freed, *name, entry.lease)),
-                ClientIdentity::Nameless(_) => None,
+                ClientIdentity::Named(user, name) => {
+                    Some((entry.holders > 0, entry.freed, (*user, *name), entry.lease))
+                }
+                ClientIdentity::Nameless(..) => None,
             })
             .collect();
-        named.sort_unstable_by_key(|(is_held, freed, name, _)| (*is_held, *freed, *name));
+        named.sort_unstable_by_key(|(is_held, freed, client, _)| (*is_held, *freed, *client));
         named
             .into_iter()
-            .map(|(_, _, name, lease)| StoredLease {
+            .map(|(_, _, (user, name), lease)| StoredLease {
+                user: (user != UserId::OWNER).then(|| data_encoding::HEXLOWER.encode(&user.0)),
                 client: data_encoding::HEXLOWER.encode(&name),
                 v4: lease.v4,
                 v6: lease.v6,
@@ -293,8 +325,8 @@ impl Leases {
     /// released once.
     ///
     /// # Errors
-    /// [`Exhausted`].
-    pub fn acquire(&mut self, client: ClientIdentity) -> Result<Lease, Exhausted> {
+    /// [`NoLease::Exhausted`].
+    pub fn acquire(&mut self, client: ClientIdentity) -> Result<Lease, NoLease> {
         if let Some(entry) = self.entries.get_mut(&client) {
             if entry.holders == 0 {
                 self.free.remove(&(entry.freed, client));
@@ -337,6 +369,32 @@ impl Leases {
         Ok(lease)
     }
 
+    /// The same for a user who may keep `user_max` leases. A new client beyond them gets the place of that user's client
+    /// which is gone for longest.
+    ///
+    /// # Errors
+    /// [`NoLease`]; [`NoLease::UserLimit`] where all clients of the user's leases are there.
+    pub fn acquire_within(&mut self, client: ClientIdentity, user_max: usize) -> Result<Lease, NoLease> {
+        let user = client.user();
+        if user_max < limits::LEASES_MAX && !self.entries.contains_key(&client) {
+            while self.of_user(user) >= user_max {
+                let mut free = self.free.iter().copied();
+                let (freed, gone) = free
+                    .find(|(_, other)| other.user() == user)
+                    .ok_or(NoLease::UserLimit)?;
+                self.free.remove(&(freed, gone));
+                self.forget(gone)?;
+            }
+        }
+        self.acquire(client)
+    }
+
+    /// Leases that clients of `user` have, or had and may come back to.
+    #[must_use]
+    pub fn of_user(&self, user: UserId) -> usize {
+        self.entries.keys().filter(|client| client.user() == user).count()
+    }
+
     /// A session of `client` is over.
     pub fn release(&mut self, client: ClientIdentity) {
         let Some(entry) = self.entries.get_mut(&client) else {
@@ -346,7 +404,7 @@ impl Leases {
         if entry.holders > 0 {
             return;
         }
-        if matches!(client, ClientIdentity::Nameless(_)) {
+        if matches!(client, ClientIdentity::Nameless(..)) {
             let lease = entry.lease;
             self.entries.remove(&client);
             return self.return_addresses(lease);
@@ -357,9 +415,13 @@ impl Leases {
         self.changed = true;
     }
 
-    fn forget_longest_free(&mut self) -> Result<(), Exhausted> {
-        let (_, client) = self.free.pop_first().ok_or(Exhausted)?;
-        let entry = self.entries.remove(&client).ok_or(Exhausted)?;
+    fn forget_longest_free(&mut self) -> Result<(), NoLease> {
+        let (_, client) = self.free.pop_first().ok_or(NoLease::Exhausted)?;
+        self.forget(client)
+    }
+
+    fn forget(&mut self, client: ClientIdentity) -> Result<(), NoLease> {
+        let entry = self.entries.remove(&client).ok_or(NoLease::Exhausted)?;
         self.return_addresses(entry.lease);
         self.changed = true;
         Ok(())
@@ -386,7 +448,7 @@ mod tests {
     use super::*;
 
     fn client(number: u8) -> ClientIdentity {
-        ClientIdentity::Named([number; 16])
+        ClientIdentity::Named(UserId::OWNER, [number; 16])
     }
 
     fn leases(pools: &[&str]) -> Leases {
@@ -431,7 +493,7 @@ mod tests {
         for number in 1..=5 {
             leases.acquire(client(number)).unwrap();
         }
-        assert_eq!(leases.acquire(client(9)), Err(Exhausted));
+        assert_eq!(leases.acquire(client(9)), Err(NoLease::Exhausted));
         leases.release(client(3));
         leases.release(client(2));
         let third = leases.entries[&client(3)].lease;
@@ -439,7 +501,7 @@ mod tests {
         assert!(!leases.entries.contains_key(&client(3)));
         assert_eq!(leases.counts(), (4, 5));
         leases.acquire(client(3)).unwrap();
-        assert_eq!(leases.acquire(client(2)), Err(Exhausted));
+        assert_eq!(leases.acquire(client(2)), Err(NoLease::Exhausted));
     }
 
     /// SESSION-9.
@@ -449,7 +511,7 @@ mod tests {
         let lease = leases.acquire(client(1)).unwrap();
         assert_eq!(leases.acquire(client(1)), Ok(lease));
         leases.release(client(1));
-        assert_eq!(leases.acquire(client(2)), Err(Exhausted));
+        assert_eq!(leases.acquire(client(2)), Err(NoLease::Exhausted));
         leases.release(client(1));
         assert_eq!(leases.acquire(client(2)), Ok(lease));
     }
@@ -459,7 +521,7 @@ mod tests {
     fn a_client_without_a_name_leaves_nothing_behind() {
         let mut leases = leases(&["10.9.0.0/30"]);
         for number in 0..10 {
-            let nameless = ClientIdentity::Nameless(number);
+            let nameless = ClientIdentity::Nameless(UserId::OWNER, number);
             assert_eq!(
                 leases.acquire(nameless).unwrap().v4,
                 Some("10.9.0.2".parse().unwrap())
@@ -494,6 +556,48 @@ mod tests {
         let mut moved = leases(&["10.10.0.0/29"]);
         moved.restore(before.stored());
         assert_eq!(moved.counts(), (0, 0));
+    }
+
+    fn guest(number: u8) -> ClientIdentity {
+        ClientIdentity::Named(UserId([7; 16]), [number; 16])
+    }
+
+    #[test]
+    fn clients_of_two_users_with_one_name_are_two() {
+        let mut before = leases(&["10.9.0.0/29", "fd09::/64"]);
+        let (owners, guests) = (
+            before.acquire(client(1)).unwrap(),
+            before.acquire(guest(1)).unwrap(),
+        );
+        assert_ne!(owners, guests);
+        // Both come back to their own after a restart, and the owner's leases are stored as ever.
+        let stored = before.stored();
+        let users: Vec<_> = stored.iter().map(|lease| lease.user.as_deref()).collect();
+        assert_eq!(users, [None, Some(&"07".repeat(16)[..])]);
+        let mut after = leases(&["10.9.0.0/29", "fd09::/64"]);
+        after.restore(stored);
+        assert_eq!(after.acquire(guest(1)), Ok(guests));
+        assert_eq!(after.acquire(client(1)), Ok(owners));
+    }
+
+    #[test]
+    fn a_user_keeps_no_more_leases_than_it_may_and_takes_none_of_others() {
+        let mut leases = leases(&["10.9.0.0/24"]);
+        let owners = leases.acquire(client(1)).unwrap();
+        leases.release(client(1));
+        for number in [1, 2] {
+            leases.acquire_within(guest(number), 2).unwrap();
+        }
+        assert_eq!(leases.acquire_within(guest(3), 2), Err(NoLease::UserLimit));
+        assert!(NoLease::UserLimit.to_string().contains("user"));
+        // One that is there is not new.
+        assert!(leases.acquire_within(guest(2), 2).is_ok());
+        leases.release(guest(1));
+        assert!(leases.acquire_within(guest(3), 2).is_ok());
+        assert_eq!(leases.of_user(UserId([7; 16])), 2);
+        assert!(!leases.entries.contains_key(&guest(1)));
+        assert_eq!(leases.acquire(client(1)), Ok(owners));
+        assert_eq!(leases.acquire_within(guest(9), 0), Err(NoLease::UserLimit));
     }
 
     #[test]

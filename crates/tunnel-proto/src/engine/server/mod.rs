@@ -1,5 +1,6 @@
 //! What only a server's engine does: it judges requests, and serves IP sessions.
 
+pub(super) mod authorization;
 pub(super) mod ip;
 pub(super) mod ip_service;
 pub(super) mod lease;
@@ -13,16 +14,17 @@ use std::net::IpAddr;
 use masque::ServerShard;
 
 use super::{Engine, RequestId};
+use crate::access::Authorizer;
 use crate::config::EngineConfig;
-use crate::secret::Token;
+use authorization::Access;
 use ip_service::IpService;
 use lease::ClientIdentity;
 use wrong_tokens::WrongTokens;
 
 /// What a server's engine keeps besides.
 pub struct Server {
-    /// What opens it.
-    tokens: Vec<Token>,
+    /// Who may use it.
+    access: Access,
     wrong_tokens: WrongTokens,
     /// Requests refused before a valid token, by status.
     refused: BTreeMap<String, u64>,
@@ -39,11 +41,11 @@ pub struct Server {
 }
 
 impl Engine<Server> {
-    /// A server's engine that `tokens` open.
+    /// A server's engine that lets in whom `authorizer` knows.
     #[must_use]
-    pub fn server(endpoint: quic::Endpoint, tokens: Vec<Token>, config: EngineConfig) -> Self {
+    pub fn server(endpoint: quic::Endpoint, authorizer: Box<dyn Authorizer>, config: EngineConfig) -> Self {
         let server = Server {
-            tokens,
+            access: Access::new(authorizer),
             wrong_tokens: WrongTokens::new(1),
             refused: BTreeMap::new(),
             shard: ServerShard { index: 0, count: 1 },

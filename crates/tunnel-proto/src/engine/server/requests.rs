@@ -4,18 +4,18 @@
 
 use std::time::Instant;
 
-use masque::request::{self as request_headers, ConnectUdp, Credential, PathKind, Request as Asked};
+use masque::request::{self as request_headers, Credential, PathKind, Request as Asked};
 use masque::response::{self, ProxyError};
 use masque::{HeaderList, MessageError, Target};
 use quic::ConnectionKey;
 
 use super::Server;
+use crate::access::Rights;
 use crate::config::{Oversize, Protocol};
 use crate::engine::life::{Cause, Life, RequestStream};
 use crate::engine::request::{Kind, Offers, RequestId};
 use crate::engine::{Action, Deliver, Engine, ServerAction};
 use crate::limits;
-use crate::secret::Token;
 
 impl Engine<Server> {
     /// The headers of a request have come.
@@ -32,53 +32,53 @@ impl Engine<Server> {
             }
             Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
-            Ok(Asked::Connect { target, credential }) => {
-                if self.holds_token(&credential) {
-                    self.admit(now, stream, id, Protocol::Tcp, target.ok(), Offers::default());
-                } else {
-                    self.turn_away(id, &response::proxy_authentication_required(), 407);
-                    self.count_wrong_token(now, connection, &credential);
-                }
-            }
-            Ok(Asked::ConnectUdp(asked)) => self.judge_connect_udp(now, stream, id, asked),
-            Ok(Asked::ConnectIp(asked)) => self.judge_connect_ip(now, stream, id, &asked),
+            Ok(asked) => self.identify(now, id, stream, asked),
         }
     }
 
-    fn judge_connect_udp(&mut self, now: Instant, stream: RequestStream, id: RequestId, asked: ConnectUdp) {
-        match &asked.path {
-            PathKind::Segment(segment) => {
-                // A wrong segment is any wrong path of a web site.
-                if !self.has_path_segment(segment) {
-                    return self.turn_away(id, &response::response(404), 404);
-                }
+    /// Nobody with a valid credential: every answer is as short as any web server's.
+    pub(super) fn refuse_stranger(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        connection: ConnectionKey,
+        asked: &Asked,
+    ) {
+        let (path, credential) = match asked {
+            Asked::Connect { credential, .. } => {
+                self.turn_away(id, &response::proxy_authentication_required(), 407);
+                return self.count_wrong_token(now, connection, credential);
             }
-            PathKind::WellKnown => {
-                if !self.holds_token(&asked.credential) {
-                    self.turn_away(id, &response::unauthorized(), 401);
-                    return self.count_wrong_token(now, stream.connection, &asked.credential);
-                }
-            }
-        }
-        let offers = Offers {
-            split: asked
-                .split
-                .filter(|_| self.state.config.oversize == Oversize::Split),
-            repair: asked.repair,
+            Asked::ConnectUdp(asked) => (&asked.path, &asked.credential),
+            Asked::ConnectIp(asked) => (&asked.path, &asked.credential),
+            Asked::Other => return self.turn_away(id, &response::response(404), 404),
         };
-        self.admit(now, stream, id, Protocol::Udp, asked.target.ok(), offers);
+        match path {
+            // A wrong segment is any wrong path of a web site.
+            PathKind::Segment(_) => self.turn_away(id, &response::response(404), 404),
+            PathKind::WellKnown => {
+                self.turn_away(id, &response::unauthorized(), 401);
+                self.count_wrong_token(now, connection, credential);
+            }
+        }
     }
 
-    pub(in crate::engine) fn has_path_segment(&self, segment: &str) -> bool {
-        any(&self.state.role.tokens, |token| {
-            token.matches_path_segment(segment)
-        })
-    }
-
-    pub(in crate::engine) fn holds_token(&self, credential: &Credential) -> bool {
-        match credential {
-            Credential::Bearer(text) => any(&self.state.role.tokens, |token| token.matches(text)),
-            Credential::None | Credential::Malformed => false,
+    /// The user is known: what it asks for is opened, or refused for another reason.
+    pub(super) fn admit(&mut self, now: Instant, stream: RequestStream, id: RequestId, asked: Asked) {
+        match asked {
+            Asked::Connect { target, .. } => {
+                self.admit_target(now, stream, id, Protocol::Tcp, target.ok(), Offers::default());
+            }
+            Asked::ConnectUdp(asked) => {
+                let splits = self.state.config.oversize == Oversize::Split;
+                let offers = Offers {
+                    split: asked.split.filter(|_| splits),
+                    repair: asked.repair,
+                };
+                self.admit_target(now, stream, id, Protocol::Udp, asked.target.ok(), offers);
+            }
+            Asked::ConnectIp(asked) => self.admit_ip(now, stream, id, &asked),
+            Asked::Other => self.turn_away(id, &response::response(404), 404),
         }
     }
 
@@ -90,8 +90,8 @@ impl Engine<Server> {
         }
     }
 
-    /// The user is known: the driver opens the target.
-    fn admit(
+    /// The driver opens the target.
+    fn admit_target(
         &mut self,
         now: Instant,
         stream: RequestStream,
@@ -100,7 +100,6 @@ impl Engine<Server> {
         target: Option<Target>,
         offers: Offers,
     ) {
-        self.recognise(stream.connection);
         let Some(target) = target else {
             return self.answer_and_end(id, &response::response(400));
         };
@@ -114,6 +113,13 @@ impl Engine<Server> {
         }
         if self.state.draining {
             return self.answer_and_end(id, &response::failure(ProxyError::DestinationUnavailable));
+        }
+        let right = |rights: &Rights| match protocol {
+            Protocol::Udp => rights.udp,
+            Protocol::Tcp => rights.tcp,
+        };
+        if !self.take_user_session(id, stream.connection, right) {
+            return;
         }
         if protocol == Protocol::Udp {
             self.reserve_session();
@@ -198,9 +204,4 @@ impl Engine<Server> {
             peer.wrong_tokens.saturating_add(1)
         };
     }
-}
-
-/// Looks at every token, so that the time does not tell which one matched.
-fn any(tokens: &[Token], matches: impl Fn(&Token) -> bool) -> bool {
-    tokens.iter().fold(false, |found, token| found | matches(token))
 }

@@ -10,7 +10,7 @@ use masque::{HeaderList, ServerShard};
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, flow_key};
 use packet::vnet::VnetHeader;
-use quic::{CloseReason, ConnectionKey, StreamId};
+use quic::{CloseReason, ConnectionKey, Counters, StreamId};
 use slab::Slab;
 
 use super::{Server, WrongTokens};
@@ -32,6 +32,7 @@ impl Side for Server {
     fn set_shard(&mut self, shard: ServerShard) {
         self.shard = shard;
         self.wrong_tokens = WrongTokens::new(shard.count);
+        self.access.divide(shard.count);
     }
 
     /// Connections that a client makes are peers, or nothing.
@@ -68,7 +69,14 @@ impl Side for Server {
     /// A server opens no requests.
     fn streams_available(_: &mut Engine<Self>, _: Instant, _: ConnectionKey) {}
 
-    fn connection_lost(_: &mut State<Self>, _: ConnectionKey, _: CloseReason) {}
+    fn connection_lost(
+        state: &mut State<Self>,
+        connection: ConnectionKey,
+        _: CloseReason,
+        counters: &Counters,
+    ) {
+        state.role.access.connection_lost(connection, counters);
+    }
 
     fn headers_received(
         engine: &mut Engine<Self>,
@@ -82,8 +90,9 @@ impl Side for Server {
 
     fn content_read(_: &mut State<Self>, _: RequestId) {}
 
-    /// Closes connections that have shown too many wrong tokens.
+    /// Closes connections that have shown too many wrong tokens, and those of users who have had enough.
     fn sweep(engine: &mut Engine<Self>, now: Instant) {
+        engine.sweep_users(now);
         for peer in engine.state.peers.iter().flatten() {
             if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
                 engine
@@ -97,9 +106,17 @@ impl Side for Server {
         self.ip_by_address.values().flatten().copied().collect()
     }
 
-    fn ip_session_ended(state: &mut State<Self>, id: RequestId) {
-        let request = state.requests.get_mut(id.0);
-        let Some(Kind::Ip(session)) = request.map(|request| &mut request.kind) else {
+    fn request_ended(state: &mut State<Self>, id: RequestId) {
+        let Some(request) = state.requests.get_mut(id.0) else {
+            return;
+        };
+        if matches!(request.life, Life::Identifying(_)) {
+            state.role.access.forget(id);
+        }
+        if let (true, Some(stream)) = (std::mem::take(&mut request.is_counted), request.stream()) {
+            state.role.access.session_ended(stream.connection);
+        }
+        let Kind::Ip(session) = &mut request.kind else {
             return;
         };
         if let Some(owner) = session.owner {

@@ -67,6 +67,11 @@ impl ClientData {
     pub(crate) fn is_up(&self) -> bool {
         self.reconnection.is_up()
     }
+
+    /// It is not to come back.
+    pub(crate) fn stop_reconnecting(&mut self) {
+        self.has_ended = true;
+    }
 }
 
 impl Side for Client {

@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use masque::{HeaderList, Item, MessageReader, Role};
 use packet::Ecn;
 use quic::{
-    CloseReason, ConnectionKey, DatagramSource, Direction, Endpoint, Event, Outbox, Path, Read, Receiver,
-    StreamId,
+    AcceptParameters, CloseReason, ConnectionKey, DatagramSource, Direction, Endpoint, Event, Outbox, Path,
+    Read, Receiver, StreamId,
 };
 
 #[derive(Default)]
@@ -85,6 +85,10 @@ impl Foreign {
         }
         while let Some(event) = self.endpoint.poll_event() {
             match event {
+                Event::Incoming(new) => {
+                    let accepted = self.endpoint.accept(now, new.key, &AcceptParameters::default());
+                    accepted.expect("the client's first packet is whole");
+                }
                 Event::Connected { connection } => {
                     self.connection = Some(connection);
                     self.is_connected = true;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use packet::vnet::VnetHeader;
 use tunnel_proto::{
-    Elsewhere, End, Engine, Leases, Owner, Protocol, ProxyError, RequestId, Server, ServerAction, Target,
+    AuthorizationId, Decision, Elsewhere, End, Engine, Leases, NoLease, Owner, Protocol, ProxyError,
+    RequestId, Server, ServerAction, Target,
 };
 
 use super::book::Way;
@@ -55,7 +56,11 @@ impl Side for Server {
                 protocol,
                 target,
             } => tunnel.open_target(now, *request, *protocol, target),
-            ServerAction::Lease { request, owner } => tunnel.lease(now, *request, *owner),
+            ServerAction::Lease {
+                request,
+                owner,
+                leases_max,
+            } => tunnel.lease(now, *request, *owner, *leases_max),
             ServerAction::LeaseOver { owner, .. } => {
                 let leases = tunnel.data.leases.as_mut();
                 leases
@@ -84,6 +89,11 @@ impl Tunnel<Server> {
         Self::with(engine, ceiling, ServerData::default())
     }
 
+    /// The answer who asks has come.
+    pub(crate) fn authorized(&mut self, now: Instant, id: AuthorizationId, decision: Decision) {
+        self.engine.authorized(now, id, decision, &mut self.recorder);
+    }
+
     /// The TUN gives a packet or super-packet, whose session may be on another shard.
     pub(crate) fn send_packet_if_here(
         &mut self,
@@ -96,18 +106,19 @@ impl Tunnel<Server> {
             .send_packet(now, &header.encode(), &mut packet, &mut self.recorder)
     }
 
-    fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+    fn lease(&mut self, now: Instant, id: RequestId, owner: Owner, leases_max: usize) {
         let leases = self
             .data
             .leases
             .as_mut()
             .expect("a server that serves IP has leases");
-        match leases.acquire(owner.client) {
+        match leases.acquire_within(owner.client, leases_max) {
             Ok(lease) => {
                 self.engine.end_older_runs(owner);
                 self.engine.accept_ip(now, id, lease, &mut self.recorder);
             }
-            Err(_) => self
+            Err(NoLease::UserLimit) => self.engine.refuse_lease(id),
+            Err(NoLease::Exhausted) => self
                 .engine
                 .end(id, End::Refused(ProxyError::ConnectionLimitReached)),
         }

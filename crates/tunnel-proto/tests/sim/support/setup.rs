@@ -9,8 +9,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sim::{Clock, LinkConfig, Network};
 use tunnel_proto::{
-    Budget, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Reconnection, ServerShard,
-    TargetRules, Token, limits,
+    Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Reconnection, ServerShard,
+    SoleOwner, TargetRules, Token, limits,
 };
 
 use super::book::Book;
@@ -100,7 +100,21 @@ impl World {
     /// Starts the server, or replaces it by one that has forgotten everything but its keys.
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
         let endpoint = endpoint(self.setup.seed, reset_key, Some(quic::Shard::SOLE));
-        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
+        let server = Tunnel::server(engine, self.setup.ceiling);
+        self.servers.insert(self.server, vec![server]);
+    }
+
+    /// In place of the server one that lets in whom `authorizer` knows; one of so many shards, which have each its part of
+    /// the bounds.
+    pub(crate) fn start_server_for(&mut self, authorizer: Box<dyn Authorizer>, shards: u8) {
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, Some(quic::Shard::SOLE));
+        let engine = Engine::server(endpoint, authorizer, self.setup.server.clone());
+        let shard = ServerShard {
+            index: 0,
+            count: shards,
+        };
+        let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
         let server = Tunnel::server(engine, self.setup.ceiling);
         self.servers.insert(self.server, vec![server]);
     }
@@ -108,7 +122,7 @@ impl World {
     /// In place of the server one of its shards.
     pub(crate) fn start_shard(&mut self, shard: ServerShard) {
         let endpoint = endpoint(self.setup.seed, RESET_KEY, Some(quic::Shard::SOLE));
-        let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+        let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
         let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
         let server = Tunnel::server(engine, self.setup.ceiling);
         self.servers.insert(self.server, vec![server]);
@@ -121,7 +135,7 @@ impl World {
         let shards = (0..count).zip(sessions).map(|(index, sessions)| {
             let seed = self.setup.seed + 100 + self.starts - u64::from(index);
             let endpoint = endpoint(seed, RESET_KEY, Some(quic::Shard { index, count }));
-            let engine = Engine::server(endpoint, vec![user()], self.setup.server.clone());
+            let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
             let engine = engine.sharded(ServerShard { index, count }, sessions);
             Tunnel::server(engine, self.setup.ceiling)
         });
@@ -223,7 +237,12 @@ impl World {
 
     /// A client that asks for an IP session under this name and run, and begins to connect.
     pub(crate) fn add_ip_client(&mut self, name: u8, run: u32) -> SocketAddr {
-        let address = self.add_client(&user());
+        self.add_ip_client_of(&user(), name, run)
+    }
+
+    /// The same with the token of another user.
+    pub(crate) fn add_ip_client_of(&mut self, token: &Token, name: u8, run: u32) -> SocketAddr {
+        let address = self.add_client(token);
         self.client_at(address)
             .engine
             .use_ip(ClientId([name; 16]), run, 2);
@@ -266,6 +285,10 @@ pub(crate) const RESET_KEY: [u8; 64] = [7; 64];
 /// The token that opens the server.
 pub(crate) fn user() -> Token {
     Token::from_bytes([42; 32])
+}
+
+fn owner() -> Box<dyn Authorizer> {
+    Box::new(SoleOwner::new(vec![user()]))
 }
 
 /// A token that does not.

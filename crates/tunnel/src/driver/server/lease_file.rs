@@ -155,7 +155,7 @@ mod tests {
     use std::time::Duration;
 
     use tempfile::TempDir;
-    use tunnel_proto::{ClientIdentity, Prefix};
+    use tunnel_proto::{ClientIdentity, Prefix, UserId};
 
     use super::*;
 
@@ -163,7 +163,9 @@ mod tests {
         let pool: Prefix = "10.9.0.0/24".parse().unwrap();
         let mut leases = Leases::new(&[pool]);
         for number in 0..clients {
-            leases.acquire(ClientIdentity::Named([number; 16])).unwrap();
+            leases
+                .acquire(ClientIdentity::Named(UserId::OWNER, [number; 16]))
+                .unwrap();
         }
         leases
     }
@@ -219,7 +221,9 @@ mod tests {
             None
         }));
         file.save(now, &mut leases, &worker);
-        leases.acquire(ClientIdentity::Named([9; 16])).unwrap();
+        leases
+            .acquire(ClientIdentity::Named(UserId::OWNER, [9; 16]))
+            .unwrap();
         drop(release);
         assert_eq!(file.save_at_end(&mut leases, &mut worker), []);
         assert_eq!(read(&path).unwrap(), leases.stored());
@@ -256,6 +260,7 @@ mod tests {
     #[test]
     fn the_longest_lease_takes_no_more_than_its_limit() {
         let lease = StoredLease {
+            user: Some("0".repeat(32)),
             client: "0".repeat(32),
             v4: Some([255; 4].into()),
             v6: Some([0xffff; 8].into()),

@@ -44,7 +44,11 @@ impl Role for Server {
                 protocol,
                 target,
             } => shard.open_target(now, request, protocol, &target),
-            ServerAction::Lease { request, owner } => shard.lease(now, request, owner),
+            ServerAction::Lease {
+                request,
+                owner,
+                leases_max,
+            } => shard.lease(now, request, owner, leases_max),
             ServerAction::LeaseOver { owner, addresses } => shard.lease_over(owner, &addresses),
         }
     }
@@ -132,6 +136,10 @@ impl Role for Server {
 
     fn complete(shard: &mut Shard<Self>, snapshot: &mut Snapshot, _: &mut ShardSnapshot) {
         snapshot.refused_requests = shard.engine.refused_requests();
+        snapshot.users = shard.engine.users();
+        if let Some(host) = &shard.role.ip {
+            host.count_leases(&mut snapshot.users);
+        }
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();
             (tun.leases, tun.leases_kept) = host.leases();

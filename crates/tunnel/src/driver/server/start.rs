@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use quic::ServerParameters;
-use tunnel_proto::{Engine, TargetRules};
+use tunnel_proto::{Engine, SoleOwner, TargetRules};
 
 use super::Server;
 use super::tun::{ServerHost, service};
@@ -20,6 +20,7 @@ use crate::handle::{Failure, Handle, Notice};
 pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Handle, Failure> {
     let now = Instant::now();
     let count = config.common.shards();
+    let owner = SoleOwner::new(config.tokens.clone());
     let mut parts = Vec::with_capacity(count);
     for index in 0..count {
         let shard = quic_shard(index, count);
@@ -31,7 +32,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         };
         let endpoint = quic::Endpoint::new(&parameters, Some(server))
             .map_err(|error| Failure::Configuration(error.to_string()))?;
-        let engine = Engine::server(endpoint, config.tokens.clone(), config.common.engine.clone());
+        let engine = Engine::server(endpoint, Box::new(owner.clone()), config.common.engine.clone());
         let rules = TargetRules::new(config.allowed_targets.clone());
         parts.push((engine, Server::new(rules, now)));
     }

@@ -1,5 +1,6 @@
 //! A server's TUN: addresses of the pools, NAT, leases, and which shard has which client's sessions.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -7,7 +8,8 @@ use std::time::Instant;
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, Leases, Owner, Prefix, ProxyError, RequestId, TargetRules, own_address,
+    Elsewhere, End, IpService, Leases, NoLease, Owner, Prefix, ProxyError, RequestId, TargetRules, UserId,
+    UserSnapshot, own_address,
 };
 
 use super::lease_file::{self, LeaseFile};
@@ -116,6 +118,14 @@ impl ServerHost {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // Each call leaves it whole; a shard that panicked ends the process anyway.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters how many leases each user has.
+    pub(in crate::driver) fn count_leases(&self, users: &mut BTreeMap<UserId, UserSnapshot>) {
+        let state = self.lock();
+        for (id, user) in users {
+            user.leases = state.leases.of_user(*id) as u64;
+        }
     }
 
     /// Open leases and all that are kept, and those since the start.
@@ -236,14 +246,14 @@ pub(in crate::driver) fn service(config: &ServerTun, rules: TargetRules) -> IpSe
 
 impl Shard<Server> {
     /// A client wants an IP session.
-    pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner) {
+    pub(in crate::driver) fn lease(&mut self, now: Instant, id: RequestId, owner: Owner, leases_max: usize) {
         let own = self.neighbours.own();
         let Some(host) = self.role.ip.clone() else {
             return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
         let lease = {
             let mut state = host.lock();
-            let lease = state.leases.acquire(owner.client);
+            let lease = state.leases.acquire_within(owner.client, leases_max);
             state.leases_total += u64::from(lease.is_ok());
             lease
         };
@@ -254,7 +264,8 @@ impl Shard<Server> {
                 self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
                 self.engine.accept_ip(now, id, lease, &mut self.delivery);
             }
-            Err(exhausted) => {
+            Err(NoLease::UserLimit) => self.engine.refuse_lease(id),
+            Err(exhausted @ NoLease::Exhausted) => {
                 self.engine
                     .end(id, End::Refused(ProxyError::ConnectionLimitReached));
                 let text = format!("a client got no address: {exhausted}");

@@ -1,0 +1,291 @@
+//! What becomes of received datagrams before QUIC reads them: [`Classifier`] is the one door that all of them pass.
+//!
+//! A message of the socket is one datagram, or several of equal size that the kernel coalesced. The classifier says of each
+//! run of them, from the front, what it is: ours, another shard's, to be dropped, or the caller's to take elsewhere. Only
+//! what is ours reaches QUIC, which then bounds new connections by itself ([`crate::Event::Incoming`]). [`ByShard`] is what
+//! an endpoint has where nothing else is given.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use packet::Ecn;
+
+use crate::connection_id::{Shard, SteerKey, destination_id};
+use crate::endpoint::Path;
+use crate::limits;
+
+/// What a received datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// QUIC reads it.
+    Ours,
+    /// Another shard of this process has its connection: it goes to [`crate::Receiver::foreign_segment`], and is never
+    /// answered here.
+    OtherShard(u8),
+    /// It goes to [`crate::Receiver::given_away`], unread.
+    GivenAway,
+    /// It is dropped, and counted under this reason.
+    Dropped(&'static str),
+}
+
+/// The class of the first datagrams of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What they are.
+    pub class: Class,
+    /// How many, at least 1; more than there are means all.
+    pub segments: usize,
+}
+
+impl Run {
+    /// All datagrams of the message.
+    #[must_use]
+    pub fn all(class: Class) -> Self {
+        Self {
+            class,
+            segments: usize::MAX,
+        }
+    }
+
+    /// Bytes of the run at the front of a message of `length` bytes.
+    pub(crate) fn bytes(self, segment_size: usize, length: usize) -> usize {
+        self.segments.max(1).saturating_mul(segment_size).min(length)
+    }
+}
+
+/// What is left of one received message.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a> {
+    /// When it was received.
+    pub now: Instant,
+    /// From whom, and to which of our addresses.
+    pub path: Path,
+    /// Its mark.
+    pub ecn: Ecn,
+    /// Bytes of every datagram but the last, which may be shorter; at least 1.
+    pub segment_size: usize,
+    /// The datagrams, at least one.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Arrived<'a> {
+    /// The datagrams one by one.
+    pub fn segments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        packet::segments(self.bytes, self.segment_size)
+    }
+}
+
+/// Decides what received datagrams are. It is asked for every message, so that what it does is paid for by all traffic.
+///
+/// ```
+/// use quic::{Arrived, ByShard, Class, Classifier, Run};
+///
+/// /// Takes nothing from ports that only forged answers come from.
+/// struct NoReflection(ByShard);
+///
+/// impl Classifier for NoReflection {
+///     fn classify(&mut self, arrived: &Arrived<'_>) -> Run {
+///         match arrived.path.remote.port() {
+///             53 | 123 | 1900 => Run::all(Class::Dropped("reflected")),
+///             _ => self.0.classify(arrived),
+///         }
+///     }
+/// }
+/// ```
+pub trait Classifier: Send {
+    /// The class of the first datagrams of `arrived`; it is asked again for those behind them.
+    fn classify(&mut self, arrived: &Arrived<'_>) -> Run;
+}
+
+/// What was received, by class; every datagram that is not empty is counted once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classified {
+    /// Read by QUIC.
+    pub ours: u64,
+    /// Given to [`crate::Receiver::foreign_segment`].
+    pub other_shard: u64,
+    /// Given to [`crate::Receiver::given_away`].
+    pub given_away: u64,
+    /// Dropped, by reason; beyond [`limits::CLASSIFIER_REASONS_MAX`] reasons under `other`.
+    pub dropped: BTreeMap<&'static str, u64>,
+}
+
+impl Classified {
+    pub(crate) fn count(&mut self, class: Class, segments: u64) {
+        match class {
+            Class::Ours => self.ours += segments,
+            Class::OtherShard(_) => self.other_shard += segments,
+            Class::GivenAway => self.given_away += segments,
+            Class::Dropped(reason) => {
+                let is_known = self.dropped.contains_key(reason);
+                let has_room = self.dropped.len() < limits::CLASSIFIER_REASONS_MAX;
+                let reason = if is_known || has_room { reason } else { "other" };
+                *self.dropped.entry(reason).or_default() += segments;
+            }
+        }
+    }
+}
+
+/// Tells segments of other shards of this process from all others, which are ours. In the only shard of a process it looks
+/// at nothing.
+pub struct ByShard(Option<Sorter>);
+
+impl ByShard {
+    /// For one shard of those that share `reset_key` ([`crate::EndpointParameters::reset_key`]).
+    #[must_use]
+    pub fn new(reset_key: &[u8; 64], shard: Shard) -> Self {
+        Self((shard.count > 1).then(|| Sorter {
+            key: SteerKey::derive(reset_key),
+            shard,
+            last_kept: [0; limits::CONNECTION_ID_BYTES],
+        }))
+    }
+}
+
+impl Classifier for ByShard {
+    fn classify(&mut self, arrived: &Arrived<'_>) -> Run {
+        let Some(sorter) = &mut self.0 else {
+            return Run::all(Class::Ours);
+        };
+        let mut segments = arrived.segments();
+        let class = segments
+            .next()
+            .map_or(Class::Ours, |segment| sorter.class(segment));
+        let more = segments
+            .take_while(|segment| sorter.class(segment) == class)
+            .count();
+        Run {
+            class,
+            segments: 1 + more,
+        }
+    }
+}
+
+struct Sorter {
+    key: SteerKey,
+    shard: Shard,
+    /// The last ID found not to be another shard's: a train has one ID, which is deciphered once.
+    last_kept: [u8; limits::CONNECTION_ID_BYTES],
+}
+
+impl Sorter {
+    /// QUIC would answer another shard's segment with a stateless reset, which the peer would believe.
+    fn class(&mut self, segment: &[u8]) -> Class {
+        let Some(id) = destination_id(segment).filter(|id| *id != self.last_kept) else {
+            return Class::Ours;
+        };
+        let Shard { index, count } = self.shard;
+        let named = self.key.shard(id);
+        match named.filter(|shard| *shard != index && *shard < count) {
+            Some(other) => Class::OtherShard(other),
+            None => {
+                self.last_kept = id;
+                Class::Ours
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection_id::Generator;
+
+    const RESET_KEY: [u8; 64] = [3; 64];
+
+    fn segment(shard: u8) -> Vec<u8> {
+        let id = Generator::new(SteerKey::derive(&RESET_KEY), shard, &[1; 32]).next_id();
+        let mut packet = vec![0x40];
+        packet.extend_from_slice(&id);
+        packet.resize(40, 0);
+        packet
+    }
+
+    fn stranger() -> Vec<u8> {
+        let mut packet = vec![0xc0, 0, 0, 0, 1, 20];
+        packet.resize(40, 1);
+        packet
+    }
+
+    fn runs(classifier: &mut ByShard, segments: &[Vec<u8>]) -> Vec<Run> {
+        let message = segments.concat();
+        let mut bytes = &message[..];
+        let mut runs = Vec::new();
+        while !bytes.is_empty() {
+            let run = classifier.classify(&Arrived {
+                // tidy-allow(pure): first instant of virtual time
+                now: Instant::now(),
+                path: Path {
+                    remote: ([192, 0, 2, 1], 4_000).into(),
+                    local: None,
+                },
+                ecn: Ecn::NotEct,
+                segment_size: 40,
+                bytes,
+            });
+            bytes = &bytes[run.bytes(40, bytes.len())..];
+            runs.push(run);
+        }
+        runs
+    }
+
+    fn run(class: Class, segments: usize) -> Run {
+        Run { class, segments }
+    }
+
+    #[test]
+    fn only_segments_of_other_living_shards_are_sorted_out() {
+        let mut classifier = ByShard::new(&RESET_KEY, Shard { index: 1, count: 3 });
+        let (other, ours) = (Class::OtherShard, Class::Ours);
+        for _ in 0..2 {
+            assert_eq!(runs(&mut classifier, &[segment(0)]), [run(other(0), 1)]);
+            assert_eq!(runs(&mut classifier, &[segment(1)]), [run(ours, 1)]);
+            assert_eq!(runs(&mut classifier, &[segment(2)]), [run(other(2), 1)]);
+            assert_eq!(runs(&mut classifier, &[segment(3)]), [run(ours, 1)]);
+            assert_eq!(runs(&mut classifier, &[stranger()]), [run(ours, 1)]);
+        }
+    }
+
+    #[test]
+    fn a_message_is_cut_into_runs_of_one_class() {
+        let mut classifier = ByShard::new(&RESET_KEY, Shard { index: 1, count: 3 });
+        let message = [0, 0, 1, 3, 2, 0].map(segment);
+        let found = runs(&mut classifier, &message);
+        let (other, ours) = (Class::OtherShard, Class::Ours);
+        let expected = [run(other(0), 2), run(ours, 2), run(other(2), 1), run(other(0), 1)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_only_shard_looks_at_nothing() {
+        let mut classifier = ByShard::new(&RESET_KEY, Shard::SOLE);
+        let message = [segment(0), segment(3), stranger()];
+        assert_eq!(runs(&mut classifier, &message), [Run::all(Class::Ours)]);
+    }
+
+    #[test]
+    fn a_run_is_at_least_one_segment_and_at_most_what_there_is() {
+        assert_eq!(run(Class::Ours, 0).bytes(40, 100), 40);
+        assert_eq!(run(Class::Ours, 2).bytes(40, 100), 80);
+        assert_eq!(run(Class::Ours, 9).bytes(40, 100), 100);
+        assert_eq!(Run::all(Class::Ours).bytes(40, 100), 100);
+    }
+
+    #[test]
+    fn reasons_without_end_take_no_memory_without_end() {
+        const MANY: [&str; 40] = [
+            "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17",
+            "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "30", "31", "32", "33",
+            "34", "35", "36", "37", "38", "39",
+        ];
+        let mut counted = Classified::default();
+        for _ in 0..2 {
+            for reason in MANY {
+                counted.count(Class::Dropped(reason), 3);
+            }
+        }
+        assert_eq!(counted.dropped.len(), limits::CLASSIFIER_REASONS_MAX + 1);
+        assert_eq!(counted.dropped.values().sum::<u64>(), 2 * 3 * 40);
+        assert_eq!(counted.dropped["0"], 6);
+    }
+}

@@ -1,0 +1,139 @@
+//! What the connections tell: the core's events become ours, and connections that are drained are removed.
+
+use std::collections::VecDeque;
+
+use quinn_proto::{ConnectionHandle, Dir, StreamEvent};
+
+use super::Endpoint;
+use crate::connection::Connection;
+use crate::event::{ConnectionKey, Event};
+use crate::translate;
+
+impl Endpoint {
+    /// The next event. To be asked until `None` after every call that takes input.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let index = self.unsettled.pop()?;
+            self.settle(index);
+        }
+    }
+
+    fn settle(&mut self, index: usize) {
+        let key = ConnectionKey(index);
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        connection.unsettled = false;
+        while let Some(event) = connection.proto.poll_endpoint_events() {
+            if let Some(event) = self.proto.handle_event(ConnectionHandle(index), event) {
+                connection.proto.handle_event(event);
+            }
+        }
+        while let Some(event) = connection.proto.poll() {
+            match event {
+                _ if connection.closed => {}
+                quinn_proto::Event::HandshakeDataReady
+                | quinn_proto::Event::DatagramReceived
+                | quinn_proto::Event::DatagramsUnblocked => {}
+                quinn_proto::Event::Connected => {
+                    if let Some(remote) = connection.half_open.take() {
+                        self.admission.end(remote);
+                    }
+                    self.events.push_back(Event::Connected { connection: key });
+                }
+                quinn_proto::Event::ConnectionLost { reason } => {
+                    connection.closed = true;
+                    self.events.extend(dropped(connection, key));
+                    self.events.push_back(Event::Closed {
+                        connection: key,
+                        reason: connection.close_reason(&reason),
+                        counters: connection.counters(),
+                    });
+                }
+                quinn_proto::Event::Stream(event) => {
+                    stream_event(connection, key, event, &mut self.events);
+                }
+            }
+        }
+        let dropped = dropped(connection, key);
+        if !connection.closed {
+            self.events.extend(dropped);
+        }
+        if connection.proto.is_drained() {
+            self.remove(index);
+        } else {
+            self.arm(index);
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::take) else {
+            return;
+        };
+        if let Some(timer) = connection.timer {
+            self.timers.remove(&(timer, index));
+        }
+        if let Some(remote) = connection.half_open {
+            self.admission.end(remote);
+        }
+        self.standing_readers -= connection.standing_readers;
+        self.ended += connection.counters();
+        self.open -= 1;
+    }
+}
+
+/// The datagrams that the core has given up since the last question, where there are some.
+pub(super) fn dropped(connection: &mut Connection, key: ConnectionKey) -> Option<Event> {
+    let count = connection.take_dropped();
+    (count > 0).then_some(Event::DatagramsDropped {
+        connection: key,
+        count,
+    })
+}
+
+fn stream_event(
+    connection: &mut Connection,
+    key: ConnectionKey,
+    event: StreamEvent,
+    events: &mut VecDeque<Event>,
+) {
+    let event = match event {
+        StreamEvent::Opened { dir } => {
+            while let Some(stream) = connection.proto.streams().accept(dir) {
+                events.push_back(Event::StreamOpened {
+                    connection: key,
+                    stream: translate::stream(stream),
+                });
+            }
+            if dir == Dir::Bi {
+                connection.grant_streams();
+            }
+            return;
+        }
+        StreamEvent::Readable { id } => Event::StreamReadable {
+            connection: key,
+            stream: translate::stream(id),
+        },
+        StreamEvent::Writable { id } => Event::StreamWritable {
+            connection: key,
+            stream: translate::stream(id),
+        },
+        StreamEvent::Finished { id } => Event::StreamFinished {
+            connection: key,
+            stream: translate::stream(id),
+        },
+        StreamEvent::Stopped { id, error_code } => Event::StreamStopped {
+            connection: key,
+            stream: translate::stream(id),
+            code: error_code.into_inner(),
+        },
+        StreamEvent::Available { dir } => Event::StreamsAvailable {
+            connection: key,
+            direction: translate::direction(dir),
+        },
+    };
+    events.push_back(event);
+}

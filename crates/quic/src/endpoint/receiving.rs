@@ -1,0 +1,147 @@
+//! Received messages: each run of datagrams goes where its class says; of ours, each segment is answered, given to its
+//! connection, or begins one.
+
+use std::time::Instant;
+
+use bytes::BytesMut;
+use packet::Ecn;
+use quinn_proto::{DatagramEvent, EcnCodepoint};
+
+use super::{Endpoint, Path, Receiver};
+use crate::classifier::{Arrived, Class};
+use crate::event::ConnectionKey;
+use crate::transmit::Outbox;
+use crate::{initial, translate};
+
+/// What is the same for all segments of one message.
+#[derive(Clone, Copy)]
+struct Message {
+    now: Instant,
+    path: Path,
+    ecn: Ecn,
+    segment_size: usize,
+}
+
+impl Endpoint {
+    /// Takes one received message: one UDP datagram, or several of `segment_size` bytes that the kernel coalesced.
+    ///
+    /// Answers that belong to no connection (Retry, version negotiation, stateless reset) go to `outbox`, or are left
+    /// out where it is full.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one received message, and the two ways on"
+    )]
+    pub fn handle_received(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        mut data: BytesMut,
+        segment_size: usize,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let segment_size = if segment_size == 0 {
+            data.len()
+        } else {
+            segment_size
+        };
+        let message = Message {
+            now,
+            path,
+            ecn,
+            segment_size,
+        };
+        while !data.is_empty() {
+            let run = self.classifier.classify(&Arrived {
+                now,
+                path,
+                ecn,
+                segment_size,
+                bytes: &data,
+            });
+            let bytes = run.bytes(segment_size, data.len());
+            self.classified
+                .count(run.class, bytes.div_ceil(segment_size) as u64);
+            let run_of = if bytes < data.len() {
+                data.split_to(bytes)
+            } else {
+                std::mem::take(&mut data)
+            };
+            match run.class {
+                Class::Ours => self.take_ours(message, run_of, receiver, outbox),
+                Class::OtherShard(shard) => {
+                    for segment in packet::segments(&run_of, segment_size) {
+                        receiver.foreign_segment(shard, path, ecn, segment);
+                    }
+                }
+                Class::GivenAway => receiver.given_away(path, ecn, run_of, segment_size),
+                Class::Dropped(_) => {}
+            }
+        }
+    }
+
+    /// QUIC reads what is ours.
+    fn take_ours(
+        &mut self,
+        message: Message,
+        mut data: BytesMut,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let Message { now, path, .. } = message;
+        let codepoint = EcnCodepoint::from_bits(message.ecn.bits());
+        let mut touched = None;
+        while !data.is_empty() {
+            let mut segment = data.split_to(message.segment_size.min(data.len()));
+            // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
+            let taken = if self.standing_readers > 0 || initial::is_long_header(&segment) {
+                BytesMut::from(&segment[..])
+            } else {
+                std::mem::take(&mut segment)
+            };
+            let mut response = outbox.buffer();
+            let event = self
+                .proto
+                .handle(now, path.remote, path.local, codepoint, taken, &mut response);
+            match event {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    outbox.return_buffer(response);
+                    if touched != Some(handle.0) {
+                        self.drain_datagrams(touched, receiver);
+                        touched = Some(handle.0);
+                    }
+                    if let Some(connection) = self.connections.get_mut(handle.0).and_then(Option::as_mut) {
+                        connection.proto.handle_event(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => {
+                    outbox.return_buffer(response);
+                    self.admit(now, incoming, &segment, receiver, outbox);
+                }
+                Some(DatagramEvent::Response(transmit)) => {
+                    if outbox.is_full() {
+                        outbox.return_buffer(response);
+                    } else {
+                        outbox.push(translate::train(&transmit, false, response));
+                    }
+                }
+                None => outbox.return_buffer(response),
+            }
+        }
+        self.drain_datagrams(touched, receiver);
+    }
+
+    fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {
+        let Some(index) = index else { return };
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        while let Some(payload) = connection.proto.datagrams().recv() {
+            if !connection.closed {
+                receiver.datagram(ConnectionKey(index), payload);
+            }
+        }
+        self.touch(index);
+    }
+}

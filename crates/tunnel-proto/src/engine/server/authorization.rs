@@ -1,0 +1,398 @@
+//! Who a connection's peer is: asks the [`Authorizer`], keeps requests whose answer comes later, and holds each user to its
+//! limits.
+//!
+//! A connection belongs to the user of its first valid credential, and counts for it until it ends. A credential that was
+//! granted on a connection is not asked about again there. A request that waits for an answer has no more than before its
+//! headers came: what follows them stays in QUIC, within a stranger's credit.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use masque::request::{Credential, PathKind, Request as Asked};
+use masque::response::{self, ProxyError};
+use quic::{ConnectionKey, Counters};
+use serde::Serialize;
+use subtle::ConstantTimeEq;
+
+use super::Server;
+use crate::access::{
+    Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, User, UserId, UserLimit,
+    UserSnapshot,
+};
+use crate::engine::life::{Life, RequestStream};
+use crate::engine::request::RequestId;
+use crate::engine::{Deliver, End, Engine, State, masque_code};
+use crate::limits;
+
+/// What became of the questions to an authorizer, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AuthorizationCounters {
+    /// Asked.
+    pub asked: u64,
+    /// Granted, at once or later.
+    pub granted: u64,
+    /// Refused, at once or later.
+    pub refused: u64,
+    /// Not answered in time; the request was refused with an internal error.
+    pub expired: u64,
+    /// Would have been answered later, but too many waited already.
+    pub over_limit: u64,
+    /// Later answers to requests that were gone.
+    pub too_late: u64,
+    /// Waiting for an answer.
+    pub waiting: u64,
+}
+
+/// A server's users on this shard, and the questions about them.
+pub(super) struct Access {
+    authorizer: Box<dyn Authorizer>,
+    waiting: BTreeMap<AuthorizationId, Waiting>,
+    waiting_max: usize,
+    grants: BTreeMap<ConnectionKey, Granted>,
+    /// Users that were here, for `status`.
+    users: BTreeMap<UserId, User>,
+    counters: AuthorizationCounters,
+}
+
+/// A request whose answer comes later.
+struct Waiting {
+    request: RequestId,
+    asked: Asked,
+    digest: [u8; 32],
+    deadline: Instant,
+}
+
+/// What a connection's peer was granted.
+struct Granted {
+    digest: [u8; 32],
+    grant: Grant,
+    /// Bytes of the connection that the user's account has.
+    bytes_counted: u64,
+}
+
+impl Granted {
+    fn count_bytes(&mut self, counters: &Counters) {
+        let bytes = counters.bytes_sent + counters.bytes_received;
+        self.grant
+            .user
+            .add_bytes(bytes.saturating_sub(self.bytes_counted));
+        self.bytes_counted = bytes.max(self.bytes_counted);
+    }
+}
+
+impl Access {
+    pub(super) fn new(authorizer: Box<dyn Authorizer>) -> Self {
+        Self {
+            authorizer,
+            waiting: BTreeMap::new(),
+            waiting_max: limits::AUTHORIZATIONS_WAITING_MAX,
+            grants: BTreeMap::new(),
+            users: BTreeMap::new(),
+            counters: AuthorizationCounters::default(),
+        }
+    }
+
+    /// One of so many shards, which has its part of the bound.
+    pub(super) fn divide(&mut self, shards: u8) {
+        self.waiting_max = limits::AUTHORIZATIONS_WAITING_MAX / usize::from(shards);
+    }
+
+    /// What the credential was granted on this connection before.
+    fn grant_of(&self, connection: ConnectionKey, digest: &[u8; 32]) -> Option<Grant> {
+        let granted = self.grants.get(&connection)?;
+        bool::from(granted.digest.ct_eq(digest)).then(|| granted.grant.clone())
+    }
+
+    fn ask(&mut self, now: Instant, credentials: &Credentials<'_>) -> (AuthorizationId, Answer) {
+        let id = AuthorizationId(self.counters.asked);
+        self.counters.asked += 1;
+        (id, self.authorizer.authorize(now, id, credentials))
+    }
+
+    /// Remembers a user for `status`; where there are too many, one who is gone makes room.
+    fn remember(&mut self, user: &User) {
+        if self.users.len() >= limits::USERS_SHOWN_MAX && !self.users.contains_key(&user.id()) {
+            let is_here = |id: &UserId| self.grants.values().any(|granted| granted.grant.user.id() == *id);
+            let Some(gone) = self.users.keys().copied().find(|id| !is_here(id)) else {
+                return;
+            };
+            self.users.remove(&gone);
+        }
+        self.users.entry(user.id()).or_insert_with(|| user.clone());
+    }
+
+    /// A request whose answer did not come in time. All wait equally long, and IDs grow: the first one is the oldest.
+    fn take_expired(&mut self, now: Instant) -> Option<RequestId> {
+        let first = self.waiting.first_entry()?;
+        if first.get().deadline > now {
+            return None;
+        }
+        self.counters.expired += 1;
+        Some(first.remove().request)
+    }
+
+    /// A request has ended: no answer finds it any more.
+    pub(super) fn forget(&mut self, request: RequestId) {
+        self.waiting.retain(|_, waiting| waiting.request != request);
+    }
+
+    /// A session of the connection's user has ended.
+    pub(super) fn session_ended(&self, connection: ConnectionKey) {
+        if let Some(granted) = self.grants.get(&connection) {
+            granted.grant.user.give_session_back();
+        }
+    }
+
+    pub(super) fn connection_lost(&mut self, connection: ConnectionKey, counters: &Counters) {
+        if let Some(mut granted) = self.grants.remove(&connection) {
+            granted.count_bytes(counters);
+            granted.grant.user.give_connection_back();
+        }
+    }
+}
+
+/// Why a valid credential does not help.
+enum Barred {
+    /// The connection is another user's.
+    OtherUser,
+    /// The user has as many connections as it may have, or has used up its bytes.
+    Full,
+}
+
+impl Engine<Server> {
+    /// The answer to a question that was answered with [`Answer::Later`]. One that comes too late is counted and changes
+    /// nothing.
+    pub fn authorized(
+        &mut self,
+        now: Instant,
+        id: AuthorizationId,
+        decision: Decision,
+        deliver: &mut impl Deliver,
+    ) {
+        let access = &mut self.state.role.access;
+        let Some(waiting) = access.waiting.remove(&id) else {
+            access.counters.too_late += 1;
+            return;
+        };
+        let Some(stream) = self.state.wait_no_longer(waiting.request) else {
+            return;
+        };
+        self.decide(
+            now,
+            waiting.request,
+            stream,
+            waiting.asked,
+            waiting.digest,
+            decision,
+        );
+        self.read_what_waited(now, waiting.request, deliver);
+    }
+
+    /// A request's headers are understood: who asks?
+    pub(super) fn identify(&mut self, now: Instant, id: RequestId, stream: RequestStream, asked: Asked) {
+        let Some(credentials) = shown(&asked) else {
+            return self.refuse_stranger(now, id, stream.connection, &asked);
+        };
+        let digest = credentials.digest();
+        let access = &mut self.state.role.access;
+        if let Some(grant) = access.grant_of(stream.connection, &digest) {
+            return self.let_in(now, id, stream, asked, digest, grant);
+        }
+        let (authorization, answer) = access.ask(now, &credentials);
+        match answer {
+            Answer::Now(decision) => self.decide(now, id, stream, asked, digest, decision),
+            Answer::Later if access.waiting.len() >= access.waiting_max => {
+                access.counters.over_limit += 1;
+                self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+            }
+            Answer::Later => {
+                let waiting = Waiting {
+                    request: id,
+                    asked,
+                    digest,
+                    deadline: now + limits::AUTHORIZATION_TIME_MAX,
+                };
+                access.waiting.insert(authorization, waiting);
+                if let Some(request) = self.state.requests.get_mut(id.0) {
+                    request.life = Life::Identifying(stream);
+                }
+            }
+        }
+    }
+
+    fn decide(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        stream: RequestStream,
+        asked: Asked,
+        digest: [u8; 32],
+        decision: Decision,
+    ) {
+        let counters = &mut self.state.role.access.counters;
+        match decision {
+            Decision::Granted(grant) => {
+                counters.granted += 1;
+                self.let_in(now, id, stream, asked, digest, grant);
+            }
+            Decision::Refused => {
+                counters.refused += 1;
+                self.refuse_stranger(now, id, stream.connection, &asked);
+            }
+        }
+    }
+
+    fn let_in(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        stream: RequestStream,
+        asked: Asked,
+        digest: [u8; 32],
+        grant: Grant,
+    ) {
+        match self.enter(stream.connection, digest, grant) {
+            Ok(()) => {
+                self.recognise(stream.connection);
+                self.admit(now, stream, id, asked);
+            }
+            Err(Barred::OtherUser) => self.turn_away(id, &response::response(403), 403),
+            Err(Barred::Full) => {
+                self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+            }
+        }
+    }
+
+    /// The connection is the user's from here on.
+    fn enter(&mut self, connection: ConnectionKey, digest: [u8; 32], grant: Grant) -> Result<(), Barred> {
+        let access = &mut self.state.role.access;
+        if let Some(granted) = access.grants.get_mut(&connection) {
+            if granted.grant.user.id() != grant.user.id() {
+                return Err(Barred::OtherUser);
+            }
+            // Places were taken from the account that is there, and are given back to it.
+            (granted.digest, granted.grant.rights, granted.grant.limits) =
+                (digest, grant.rights, grant.limits);
+            return Ok(());
+        }
+        access.remember(&grant.user);
+        if !grant.user.has_bytes_left(&grant.limits) || !grant.user.take_connection(&grant.limits) {
+            return Err(Barred::Full);
+        }
+        access.grants.insert(
+            connection,
+            Granted {
+                digest,
+                grant,
+                bytes_counted: 0,
+            },
+        );
+        Ok(())
+    }
+
+    /// Takes a place for a session of the connection's user, who needs a right for it. Where that cannot be, the request is
+    /// answered.
+    pub(super) fn take_user_session(
+        &mut self,
+        id: RequestId,
+        connection: ConnectionKey,
+        right: impl Fn(&Rights) -> bool,
+    ) -> bool {
+        let Some(granted) = self.state.role.access.grants.get(&connection) else {
+            return false;
+        };
+        let grant = &granted.grant;
+        if !right(&grant.rights) {
+            self.turn_away(id, &response::response(403), 403);
+            return false;
+        }
+        if !grant.user.has_bytes_left(&grant.limits) || !grant.user.take_session(&grant.limits) {
+            self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+            return false;
+        }
+        match self.state.requests.get_mut(id.0) {
+            Some(request) => request.is_counted = true,
+            None => grant.user.give_session_back(),
+        }
+        true
+    }
+
+    /// Whose the connection is, and how many leases that user may keep.
+    pub(super) fn lease_holder(&self, connection: ConnectionKey) -> Option<(UserId, usize)> {
+        let granted = self.state.role.access.grants.get(&connection)?;
+        Some((granted.grant.user.id(), granted.grant.limits.leases))
+    }
+
+    /// The driver has no lease for an IP session, because its user has as many as it may have.
+    pub fn refuse_lease(&mut self, id: RequestId) {
+        let stream = self.state.requests.get(id.0).and_then(|request| request.stream());
+        let grants = &self.state.role.access.grants;
+        if let Some(granted) = stream.and_then(|stream| grants.get(&stream.connection)) {
+            granted.grant.user.count_refused(UserLimit::Leases);
+        }
+        self.end(id, End::Refused(ProxyError::ConnectionLimitReached));
+    }
+
+    /// Counts bytes, closes connections of users who have used up theirs, and gives up answers that do not come.
+    pub(super) fn sweep_users(&mut self, now: Instant) {
+        for (connection, granted) in &mut self.state.role.access.grants {
+            if let Some(report) = self.endpoint.report(*connection) {
+                granted.count_bytes(&report.counters);
+                if !granted.grant.user.has_bytes_left(&granted.grant.limits) {
+                    let code = masque_code(masque::Code::NoError);
+                    self.endpoint
+                        .close(now, *connection, code, b"the user's bytes are used up");
+                }
+            }
+        }
+        while let Some(request) = self.state.role.access.take_expired(now) {
+            if self.state.wait_no_longer(request).is_some() {
+                self.answer_and_end(request, &response::failure(ProxyError::ProxyInternalError));
+            }
+        }
+    }
+
+    /// Users that were here, with the numbers of all shards; how many leases each has, only the driver knows.
+    #[must_use]
+    pub fn users(&self) -> BTreeMap<UserId, UserSnapshot> {
+        let users = &self.state.role.access.users;
+        users.iter().map(|(id, user)| (*id, user.snapshot())).collect()
+    }
+
+    /// What became of the questions who a peer is.
+    #[must_use]
+    pub fn authorizations(&self) -> AuthorizationCounters {
+        let access = &self.state.role.access;
+        AuthorizationCounters {
+            waiting: access.waiting.len() as u64,
+            ..access.counters
+        }
+    }
+}
+
+impl State<Server> {
+    /// A request goes on after its wait for an answer; its stream, where it is still there.
+    fn wait_no_longer(&mut self, id: RequestId) -> Option<RequestStream> {
+        let request = self.requests.get_mut(id.0)?;
+        let Life::Identifying(stream) = request.life else {
+            return None;
+        };
+        request.life = Life::Headers(stream);
+        Some(stream)
+    }
+}
+
+/// The credential that a request shows, where it shows one.
+fn shown(asked: &Asked) -> Option<Credentials<'_>> {
+    let (path, credential) = match asked {
+        Asked::Connect { credential, .. } => (None, credential),
+        Asked::ConnectUdp(asked) => (Some(&asked.path), &asked.credential),
+        Asked::ConnectIp(asked) => (Some(&asked.path), &asked.credential),
+        Asked::Other => return None,
+    };
+    match (path, credential) {
+        (Some(PathKind::Segment(segment)), _) => Some(Credentials::PathSegment(segment)),
+        (_, Credential::Bearer(text)) => Some(Credentials::Token(text)),
+        (_, Credential::None | Credential::Malformed) => None,
+    }
+}
