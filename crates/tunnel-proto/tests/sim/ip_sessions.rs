@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use masque::ip::{ClientId, Extensions, Scope, connect_ip};
 use masque::{ServerShard, Target, request};
-use tunnel_proto::{ClientAction, DropReason};
+use tunnel_proto::{ClientAction, DropReason, ServerAction};
 
 use crate::ip_hostile::{datagram, foreigner};
 use crate::support::packets::udp;
@@ -170,4 +170,20 @@ fn a_server_tells_its_shard_only_to_who_has_a_token() {
         assert_eq!(masque::response::status_of(&answer), Ok(status));
         assert_eq!(ServerShard::of(&answer), told);
     }
+}
+
+/// SESSION-5: shards share the leases of a server.
+#[test]
+fn clients_without_a_name_on_two_shards_are_two_clients() {
+    let owners = [0, 1].map(|index| {
+        let mut world = World::with_server(Setup::default());
+        world.start_shard(ServerShard { index, count: 2 });
+        foreigner(&mut world, &Extensions::default());
+        let asked = world.server().actions().find_map(|(_, action)| match action {
+            ServerAction::Lease { owner, .. } => Some(owner.client),
+            _ => None,
+        });
+        asked.expect("the client asks for a lease")
+    });
+    assert_ne!(owners[0], owners[1]);
 }

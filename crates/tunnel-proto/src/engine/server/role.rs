@@ -31,6 +31,8 @@ impl Side for Server {
 
     fn set_shard(&mut self, shard: ServerShard) {
         self.shard = shard;
+        // Shards share the leases, so no two of them give a client without a name the same number.
+        self.nameless = u64::from(shard.index) << 56;
         self.wrong_tokens = WrongTokens::new(shard.count);
         self.access.divide(shard.count);
     }
