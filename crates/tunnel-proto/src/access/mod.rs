@@ -1,8 +1,8 @@
 //! Who may use a server: the question that its engine asks of an [`Authorizer`], and the answer.
 //!
-//! The engine asks once for each credential that a connection shows; the answer comes at once or later. Until then the peer
-//! has no more than every stranger. [`SoleOwner`] is what a server has where nothing else is given: one user, who holds its
-//! tokens.
+//! The engine asks for each credential but the one that was granted last on the same connection; the answer comes at once
+//! or later. Until then the peer has no more than every stranger. [`SoleOwner`] is what a server has where nothing else is
+//! given: one user, who holds its tokens.
 
 mod user;
 

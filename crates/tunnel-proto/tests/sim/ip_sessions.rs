@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use masque::ip::{ClientId, Extensions, Scope, connect_ip};
 use masque::{ServerShard, Target, request};
-use tunnel_proto::{ClientAction, DropReason, ServerAction};
+use tunnel_proto::{ClientAction, DropReason, EngineConfig, Oversize, ServerAction};
 
 use crate::ip_hostile::{datagram, foreigner};
 use crate::support::packets::udp;
@@ -186,4 +186,43 @@ fn clients_without_a_name_on_two_shards_are_two_clients() {
         asked.expect("the client asks for a lease")
     });
     assert_ne!(owners[0], owners[1]);
+}
+
+/// The request is over when its lease is there.
+#[test]
+fn a_request_that_ends_with_its_first_flight_keeps_no_lease() {
+    let mut world = World::with_server(Setup::default());
+    let foreigner = foreigner(&mut world, &Extensions::default());
+    let held = lease_counts(&mut world);
+    let list = connect_ip(
+        "server.test:443",
+        &Scope::ANY,
+        &user().reveal(),
+        &Extensions::default(),
+    );
+    let hasty = world.foreign(foreigner).request(&list);
+    world.foreign(foreigner).finish(hasty);
+    world.run(SECOND);
+    assert_eq!(lease_counts(&mut world), held);
+}
+
+/// Without the split context a session has no IPv6 address, but its client has one leased.
+#[test]
+fn a_lease_whose_address_no_session_can_use_is_given_back() {
+    let client = EngineConfig {
+        oversize: Oversize::Drop,
+        ..EngineConfig::default()
+    };
+    let mut world = World::with_server(Setup {
+        client,
+        ..Setup::default()
+    });
+    world.serve_ip(&["fd09::/64"], &["::/0"], false);
+    let client = world.add_ip_client(1, 7);
+    world.run(2 * SECOND);
+    assert_eq!(lease_counts(&mut world), (1, 1));
+    let now = world.now();
+    world.client_at(client).leave(now);
+    world.run(SECOND);
+    assert_eq!(lease_counts(&mut world), (0, 1));
 }

@@ -8,7 +8,7 @@ use masque::split::Splitter;
 
 use crate::engine::offer::{ContextOffer, Offer};
 use crate::engine::repair::Repair;
-use crate::engine::server::lease::ClientIdentity;
+use crate::engine::server::lease::{ClientIdentity, Lease};
 
 /// Bytes that every IPv6 link carries (RFC 8200 section 5).
 const IPV6_MTU_MIN: usize = packet::limits::IPV6_MTU_MIN;
@@ -25,6 +25,8 @@ pub struct IpSession {
     pub(crate) repair: Repair,
     /// Server: whose it is.
     pub(crate) owner: Option<Owner>,
+    /// Server: what the driver leased for it, and gets back when it is over.
+    pub(crate) lease: Option<Lease>,
     /// The addresses of the client's end, once they are known.
     pub(crate) addresses: Option<Vec<Prefix>>,
     /// Where the client may send packets to, and what may answer, once it is known.
@@ -55,6 +57,7 @@ impl IpSession {
             checksum: Offer::offered(checksum),
             repair: Repair::offered(repair),
             owner: None,
+            lease: None,
             addresses: None,
             routes: None,
             is_by_name: false,

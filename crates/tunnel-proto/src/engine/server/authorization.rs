@@ -198,13 +198,13 @@ impl Engine<Server> {
         if let Some(grant) = access.grant_of(stream.connection, &digest) {
             return self.let_in(now, id, stream, asked, digest, grant);
         }
+        if access.waiting.len() >= access.waiting_max {
+            access.counters.over_limit += 1;
+            return self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+        }
         let (authorization, answer) = access.ask(now, &credentials);
         match answer {
             Answer::Now(decision) => self.decide(now, id, stream, asked, digest, decision),
-            Answer::Later if access.waiting.len() >= access.waiting_max => {
-                access.counters.over_limit += 1;
-                self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
-            }
             Answer::Later => {
                 let waiting = Waiting {
                     request: id,

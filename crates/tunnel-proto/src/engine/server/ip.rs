@@ -18,7 +18,7 @@ use crate::engine::ip::is_confined;
 use crate::engine::ip::session::{IpSession, Owner};
 use crate::engine::life::{Cause, Life, RequestStream};
 use crate::engine::request::{Kind, Request, RequestId};
-use crate::engine::{Action, Deliver, Engine, ServerAction};
+use crate::engine::{Action, Deliver, Engine, ServerAction, State};
 
 /// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
 /// goes back to [`Engine::refuse_packet`].
@@ -106,18 +106,29 @@ impl Engine<Server> {
         }));
     }
 
-    /// The driver has a lease for the session. It is given back after [`ServerAction::LeaseOver`].
-    pub fn accept_ip(&mut self, now: Instant, id: RequestId, lease: Lease, deliver: &mut impl Deliver) {
-        let Some(service) = &self.state.role.ip_service else {
-            return;
-        };
-        let routes = service.routes().clone();
-        let Some(request) = self.state.requests.get_mut(id.0) else {
-            return;
+    /// The driver has a lease for the session. It is given back after [`ServerAction::LeaseOver`], also where the request
+    /// has ended meanwhile.
+    pub fn accept_ip(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        owner: Owner,
+        lease: Lease,
+        deliver: &mut impl Deliver,
+    ) {
+        let routes = self
+            .state
+            .role
+            .ip_service
+            .as_ref()
+            .map(|service| service.routes().clone());
+        let Some((request, routes)) = self.state.requests.get_mut(id.0).zip(routes) else {
+            return self.state.return_lease(owner, lease);
         };
         let (Life::Opening(stream), Kind::Ip(session)) = (&request.life, &mut request.kind) else {
-            return;
+            return self.state.return_lease(owner, lease);
         };
+        session.lease = Some(lease);
         request.life = Life::Open(*stream);
         request.last_active = now;
         let (split, checksum) = (session.split.accept(), session.checksum.accept());
@@ -246,5 +257,14 @@ impl Engine<Server> {
         let header = VnetHeader::decode(header).unwrap_or_default();
         self.state
             .drop_super_packet(&header, packet, DropReason::QueueFull);
+    }
+}
+
+impl State<Server> {
+    /// The driver gets a lease back.
+    pub(super) fn return_lease(&mut self, owner: Owner, lease: Lease) {
+        let addresses = lease.addresses().collect();
+        let over = ServerAction::LeaseOver { owner, addresses };
+        self.actions.push_back(Action::Role(over));
     }
 }

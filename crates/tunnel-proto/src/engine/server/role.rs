@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use masque::ip::{IpCapsule, Prefix};
+use masque::ip::IpCapsule;
 use masque::{HeaderList, ServerShard};
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, flow_key};
@@ -21,7 +21,7 @@ use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
-use crate::engine::{Action, Deliver, Engine, ServerAction, State, masque_code};
+use crate::engine::{Deliver, Engine, ServerAction, State, masque_code};
 use crate::limits;
 
 impl Side for Server {
@@ -127,10 +127,8 @@ impl Side for Server {
         for prefix in session.addresses() {
             take_out(&mut state.role.ip_by_address, &prefix.address(), id);
         }
-        if let (Some(owner), false) = (session.owner, session.addresses().is_empty()) {
-            let addresses = session.addresses().iter().map(Prefix::address).collect();
-            let over = ServerAction::LeaseOver { owner, addresses };
-            state.actions.push_back(Action::Role(over));
+        if let (Some(owner), Some(lease)) = (session.owner, session.lease.take()) {
+            state.return_lease(owner, lease);
         }
     }
 

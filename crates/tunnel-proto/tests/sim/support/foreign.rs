@@ -144,6 +144,12 @@ impl Foreign {
         self.endpoint.write(connection, stream, bytes).unwrap_or(0)
     }
 
+    /// Ends what this side sends on a stream.
+    pub(crate) fn finish(&mut self, stream: StreamId) {
+        let connection = self.key();
+        self.endpoint.finish(connection, stream);
+    }
+
     /// Sends a request on a new stream.
     pub(crate) fn request(&mut self, list: &HeaderList) -> StreamId {
         let stream = self

@@ -115,7 +115,7 @@ impl Tunnel<Server> {
         match leases.acquire_within(owner.client, leases_max) {
             Ok(lease) => {
                 self.engine.end_older_runs(owner);
-                self.engine.accept_ip(now, id, lease, &mut self.recorder);
+                self.engine.accept_ip(now, id, owner, lease, &mut self.recorder);
             }
             Err(NoLease::UserLimit) => self.engine.refuse_lease(id),
             Err(NoLease::Exhausted) => self

@@ -262,7 +262,7 @@ impl Shard<Server> {
                 host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
                 self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
-                self.engine.accept_ip(now, id, lease, &mut self.delivery);
+                self.engine.accept_ip(now, id, owner, lease, &mut self.delivery);
             }
             Err(NoLease::UserLimit) => self.engine.refuse_lease(id),
             Err(exhausted @ NoLease::Exhausted) => {
