@@ -40,7 +40,9 @@ pub(super) fn measure(setting: &Setting, connections: usize, flows: usize) -> Re
     let mut without_flows = World::new(setting)?;
     let bytes = growth(&mut without_flows, connections, CLIENTS_AT_ONCE, 0)?;
     let per_connection = bytes / connections as f64;
-    let clients = flows / FLOWS_EACH;
+    // One client more comes first and does not count: there is room for so many flows in all.
+    let clients = (flows / FLOWS_EACH - 1).max(1);
+    let flows = clients * FLOWS_EACH;
     let bytes = growth(&mut World::new(setting)?, clients, 1, FLOWS_EACH)?;
     drop(without_flows);
     let per_flow = (bytes - clients as f64 * per_connection).max(0.0) / flows as f64;
