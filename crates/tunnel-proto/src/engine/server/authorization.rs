@@ -35,7 +35,7 @@ pub struct AuthorizationCounters {
     pub refused: u64,
     /// Not answered in time; the request was refused with an internal error.
     pub expired: u64,
-    /// Would have been answered later, but too many waited already.
+    /// Requests that were refused without asking, because too many waited for their answers.
     pub over_limit: u64,
     /// Later answers to requests that were gone.
     pub too_late: u64,
@@ -54,11 +54,17 @@ pub(super) struct Access {
     counters: AuthorizationCounters,
 }
 
-/// A request whose answer comes later.
-struct Waiting {
+/// A request that shows a credential.
+struct Applicant {
     request: RequestId,
     asked: Asked,
+    /// The credential's.
     digest: [u8; 32],
+}
+
+/// An applicant whose answer comes later.
+struct Waiting {
+    applicant: Applicant,
     deadline: Instant,
 }
 
@@ -128,12 +134,13 @@ impl Access {
             return None;
         }
         self.counters.expired += 1;
-        Some(first.remove().request)
+        Some(first.remove().applicant.request)
     }
 
     /// A request has ended: no answer finds it any more.
     pub(super) fn forget(&mut self, request: RequestId) {
-        self.waiting.retain(|_, waiting| waiting.request != request);
+        self.waiting
+            .retain(|_, waiting| waiting.applicant.request != request);
     }
 
     /// A session of the connection's user has ended.
@@ -170,22 +177,16 @@ impl Engine<Server> {
         deliver: &mut impl Deliver,
     ) {
         let access = &mut self.state.role.access;
-        let Some(waiting) = access.waiting.remove(&id) else {
+        let Some(Waiting { applicant, .. }) = access.waiting.remove(&id) else {
             access.counters.too_late += 1;
             return;
         };
-        let Some(stream) = self.state.wait_no_longer(waiting.request) else {
+        let request = applicant.request;
+        let Some(stream) = self.state.wait_no_longer(request) else {
             return;
         };
-        self.decide(
-            now,
-            waiting.request,
-            stream,
-            waiting.asked,
-            waiting.digest,
-            decision,
-        );
-        self.read_what_waited(now, waiting.request, deliver);
+        self.decide(now, stream, applicant, decision);
+        self.read_what_waited(now, request, deliver);
     }
 
     /// A request's headers are understood: who asks?
@@ -194,25 +195,28 @@ impl Engine<Server> {
             return self.refuse_stranger(now, id, stream.connection, &asked);
         };
         let digest = credentials.digest();
+        let applicant = |asked| Applicant {
+            request: id,
+            asked,
+            digest,
+        };
         let access = &mut self.state.role.access;
         if let Some(grant) = access.grant_of(stream.connection, &digest) {
-            return self.let_in(now, id, stream, asked, digest, grant);
+            return self.let_in(now, stream, applicant(asked), grant);
         }
         if access.waiting.len() >= access.waiting_max {
             access.counters.over_limit += 1;
             return self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
         }
         let (authorization, answer) = access.ask(now, &credentials);
+        let applicant = applicant(asked);
         match answer {
-            Answer::Now(decision) => self.decide(now, id, stream, asked, digest, decision),
+            Answer::Now(decision) => self.decide(now, stream, applicant, decision),
             Answer::Later => {
-                let waiting = Waiting {
-                    request: id,
-                    asked,
-                    digest,
-                    deadline: now + limits::AUTHORIZATION_TIME_MAX,
-                };
-                access.waiting.insert(authorization, waiting);
+                let deadline = now + limits::AUTHORIZATION_TIME_MAX;
+                access
+                    .waiting
+                    .insert(authorization, Waiting { applicant, deadline });
                 if let Some(request) = self.state.requests.get_mut(id.0) {
                     request.life = Life::Identifying(stream);
                 }
@@ -220,45 +224,34 @@ impl Engine<Server> {
         }
     }
 
-    fn decide(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        stream: RequestStream,
-        asked: Asked,
-        digest: [u8; 32],
-        decision: Decision,
-    ) {
+    fn decide(&mut self, now: Instant, stream: RequestStream, applicant: Applicant, decision: Decision) {
         let counters = &mut self.state.role.access.counters;
         match decision {
             Decision::Granted(grant) => {
                 counters.granted += 1;
-                self.let_in(now, id, stream, asked, digest, grant);
+                self.let_in(now, stream, applicant, grant);
             }
             Decision::Refused => {
                 counters.refused += 1;
-                self.refuse_stranger(now, id, stream.connection, &asked);
+                self.refuse_stranger(now, applicant.request, stream.connection, &applicant.asked);
             }
         }
     }
 
-    fn let_in(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        stream: RequestStream,
-        asked: Asked,
-        digest: [u8; 32],
-        grant: Grant,
-    ) {
+    fn let_in(&mut self, now: Instant, stream: RequestStream, applicant: Applicant, grant: Grant) {
+        let Applicant {
+            request,
+            asked,
+            digest,
+        } = applicant;
         match self.enter(stream.connection, digest, grant) {
             Ok(()) => {
                 self.recognise(stream.connection);
-                self.admit(now, stream, id, asked);
+                self.admit(now, stream, request, asked);
             }
-            Err(Barred::OtherUser) => self.turn_away(id, &response::response(403), 403),
+            Err(Barred::OtherUser) => self.turn_away(request, &response::response(403), 403),
             Err(Barred::Full) => {
-                self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+                self.answer_and_end(request, &response::failure(ProxyError::ConnectionLimitReached));
             }
         }
     }
