@@ -9,7 +9,7 @@ use sim::{LinkConfig, for_each_seed};
 
 use crate::support::{DELAY, MILLISECOND, RESET_KEY, SECOND, Script, Setup, Way, World};
 
-const CALM: LinkConfig = LinkConfig {
+pub(crate) const CALM: LinkConfig = LinkConfig {
     delay: DELAY,
     jitter: MILLISECOND,
     loss: 0.0,

@@ -8,21 +8,10 @@ use rand::{Rng, SeedableRng};
 use sim::{LinkConfig, for_each_seed};
 use tunnel_proto::{ClientAction, ServerAction, ServerShard, StripeNews};
 
-use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World, user};
+use crate::storm::CALM;
+use crate::support::{MILLISECOND, SECOND, Setup, Way, World, user};
 
-const LINK: LinkConfig = LinkConfig {
-    delay: DELAY,
-    jitter: MILLISECOND,
-    loss: 0.0,
-    duplicate: 0.0,
-    reorder: 0.0,
-    mtu: usize::MAX,
-    rate_bits_per_second: Some(50_000_000),
-    queue_bytes: 100_000,
-    policer: None,
-};
-
-const CUT: LinkConfig = LinkConfig { loss: 1.0, ..LINK };
+const CUT: LinkConfig = LinkConfig { loss: 1.0, ..CALM };
 
 /// Longer than the idle timeout of QUIC: what is dead has been found so.
 const LONG: std::time::Duration = std::time::Duration::from_secs(45);
@@ -31,7 +20,7 @@ const LONG: std::time::Duration = std::time::Duration::from_secs(45);
 fn connected(seed: u64, stripes: usize, shards: u8) -> (World, Vec<SocketAddr>) {
     let mut world = World::with_server(Setup {
         seed,
-        ..Setup::on(LINK)
+        ..Setup::on(CALM)
     });
     let server = world.server;
     world.start_shards(server, shards);
@@ -127,7 +116,7 @@ fn the_flows_of_a_lost_stripe_move_and_come_back_and_the_others_stay() {
     ));
     let moved = answers(&mut world, &stripes, &sessions, 50);
     assert_eq!(moved, [50; 10], "all over the stripe that is left");
-    world.set_link_of(stripes[1], LINK);
+    world.set_link_of(stripes[1], CALM);
     wait_until_all_are_up(&mut world, &stripes);
     assert_eq!(
         news(&mut world, stripes[0]),
@@ -144,7 +133,7 @@ fn the_flows_of_a_lost_stripe_move_and_come_back_and_the_others_stay() {
 
 #[test]
 fn the_next_server_of_a_link_is_used_while_the_first_is_gone() {
-    let mut world = World::with_server(Setup::on(LINK));
+    let mut world = World::with_server(Setup::on(CALM));
     let [first, second] = [world.server, SocketAddr::from(([198, 51, 100, 2], 443))];
     world.kill_server(first);
     world.start_shards(second, 2);
@@ -224,7 +213,7 @@ fn stripes_come_back_after_random_trouble() {
             let stripe = stripes[random.random_range(0..stripes.len())];
             match random.random_range(0..5) {
                 0 => world.set_link_of(stripe, CUT),
-                1 => world.set_link_of(stripe, LINK),
+                1 => world.set_link_of(stripe, CALM),
                 2 => world.start_shards(server, random.random_range(1..4)),
                 3 => world.kill_server(server),
                 _ => {
@@ -235,7 +224,7 @@ fn stripes_come_back_after_random_trouble() {
             }
             converse(&mut world, &stripes, &sessions, random.random_range(10..200));
         }
-        world.set_link(LINK);
+        world.set_link(CALM);
         world.start_shards(server, 2);
         converse(&mut world, &stripes, &sessions, 45 * 50);
         wait_until_all_are_up(&mut world, &stripes);

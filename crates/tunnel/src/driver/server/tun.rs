@@ -147,28 +147,16 @@ impl ServerHost {
 
     /// Has the leases written where they changed. What earlier writing left to tell.
     fn save(&self, now: Instant) -> Option<Notice> {
-        let mut state = self.lock();
-        let Shared {
-            lease_file,
-            leases,
-            worker,
-            ..
-        } = &mut *state;
-        lease_file.save(now, leases, worker);
-        worker.poll_notice()
+        let state = &mut *self.lock();
+        state.lease_file.save(now, &mut state.leases, &state.worker);
+        state.worker.poll_notice()
     }
 
     /// A shard ends, and all others with it, which may wait for the lock: outstanding leases are written, once. What
     /// there is to tell.
     fn end(&self) -> Vec<Notice> {
-        let mut state = self.lock();
-        let Shared {
-            lease_file,
-            leases,
-            worker,
-            ..
-        } = &mut *state;
-        lease_file.save_at_end(leases, worker)
+        let state = &mut *self.lock();
+        state.lease_file.save_at_end(&mut state.leases, &mut state.worker)
     }
 
     /// A shard's longest packet: the device's MTU is the longest of all.
