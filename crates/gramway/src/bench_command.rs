@@ -11,8 +11,8 @@ use crate::startup;
 /// What `gramway bench` offers.
 const BENCHMARKS: &str = "forward, l3 and floor";
 
-/// What needs other programs or libraries to compare with.
-const OF_BENCH_ALONE: [&str; 2] = ["paths", "rpc"];
+/// What only the benchmarks' own program has.
+const OF_BENCH_ALONE: [&str; 3] = ["paths", "rpc", "scale"];
 
 /// Runs `gramway demo`.
 pub(crate) fn demo() -> Result<(), Problem> {

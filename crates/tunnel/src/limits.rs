@@ -100,8 +100,8 @@ pub const ADDRESSES_PER_NAME: usize = 8;
 /// Jobs that wait for the host's thread: leases to write; addresses, routes, MTU and name servers to set.
 pub const HOST_JOBS_MAX: usize = 8;
 
-/// One lease in the file that keeps them, in bytes: its JSON takes at most 116.
-pub const LEASE_BYTES: usize = 208;
+/// One lease in the file that keeps them, in bytes: its JSON takes at most 158 with its comma.
+pub const LEASE_BYTES: usize = 160;
 
 /// Bytes of the longest file of leases that is read.
 pub const LEASES_FILE_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * LEASE_BYTES;

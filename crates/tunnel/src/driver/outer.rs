@@ -145,8 +145,10 @@ impl Outer {
 impl<R: Role> Shard<R> {
     /// From now on everything goes through this carrier.
     pub(super) fn use_carrier(&mut self, carrier: Box<dyn Carrier>) -> io::Result<()> {
-        self.delivery.overhead_bytes = carrier.overhead_bytes();
-        self.io.outer.replace(carrier, &self.io.poller)
+        let overhead_bytes = carrier.overhead_bytes();
+        self.io.outer.replace(carrier, &self.io.poller)?;
+        self.delivery.overhead_bytes = overhead_bytes;
+        Ok(())
     }
 
     pub(super) fn outer_ready(&mut self, now: Instant, event: Ready) {

@@ -377,7 +377,8 @@ impl Leases {
     pub fn acquire_within(&mut self, client: ClientIdentity, user_max: usize) -> Result<Lease, NoLease> {
         let user = client.user();
         if user_max < limits::LEASES_MAX && !self.entries.contains_key(&client) {
-            while self.of_user(user) >= user_max {
+            let beyond = (self.of_user(user) + 1).saturating_sub(user_max);
+            for _ in 0..beyond {
                 let mut free = self.free.iter().copied();
                 let (freed, gone) = free
                     .find(|(_, other)| other.user() == user)

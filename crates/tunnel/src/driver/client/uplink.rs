@@ -93,11 +93,12 @@ impl Shard<Client> {
         if !is_ready {
             return;
         }
-        client.uplink = Some(binding.clone());
+        // Where it fails, the next news finds the old way in place and tries again.
         let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
             return;
         };
         if self.use_carrier(carrier).is_ok() {
+            self.role.uplink = Some(binding);
             self.engine.local_address_changed();
             self.more_to_send = self.flush_outer(now);
             self.role.moved.begin(now);
