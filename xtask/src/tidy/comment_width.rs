@@ -8,7 +8,7 @@ const RULE: &str = "comment-width";
 const COLUMNS_MAX: usize = 120;
 
 /// Crates whose comments are wrapped at other widths.
-const OTHER_WIDTHS: [&str; 4] = ["bench", "quic", "tunnel", "tunnel-proto"];
+const OTHER_WIDTHS: [&str; 3] = ["bench", "quic", "tunnel-proto"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let is_checked = |file: &&File| !file.crate_name().is_some_and(|name| OTHER_WIDTHS.contains(&name));
