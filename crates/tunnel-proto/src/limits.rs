@@ -36,8 +36,8 @@ pub const SPARE_FLOW_ENTRIES: usize = 2_048;
 /// A datagram that waited longer is worth nothing to those who use UDP.
 pub const QUEUE_TIME_MAX: Duration = Duration::from_millis(50);
 
-/// How much longer the last datagram of a flow may wait: most programs ask again after a second.
-pub const LAST_TIME_MAX: Duration = Duration::from_millis(450);
+/// How long the last datagram of a flow may wait: most programs ask again after a second.
+pub const ALONE_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Round trips that the fragments of one payload may wait, where that is longer than [`QUEUE_TIME_MAX`]: a new
 /// connection's window doubles with each, and the largest payload takes three of them.

@@ -20,10 +20,53 @@ pub(crate) struct Queued {
     pub(crate) bytes: Bytes,
     /// Since when.
     pub(crate) since: Instant,
-    /// When it is worth nothing any more.
-    pub(crate) expires: Instant,
+    /// How long it may wait.
+    pub(crate) patience: Patience,
     /// No two datagrams with the same number here share a QUIC packet (REPAIR-11).
     pub(crate) apart: Option<u64>,
+}
+
+/// How long a datagram may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Where others of its flow wait behind it.
+    pub(crate) followed: Duration,
+    /// Where it is the last of its flow: it keeps nothing newer waiting, and may be a question or an answer that stands
+    /// alone.
+    pub(crate) alone: Duration,
+}
+
+impl Patience {
+    /// For what is worth nothing later, alone or not: fragments, parity.
+    pub(crate) fn strict(time_max: Duration) -> Self {
+        Self {
+            followed: time_max,
+            alone: time_max,
+        }
+    }
+
+    /// For a whole datagram.
+    pub(crate) fn whole(time_max: Duration) -> Self {
+        Self {
+            followed: time_max,
+            alone: limits::ALONE_TIME_MAX,
+        }
+    }
+}
+
+/// The datagram whose turn it is.
+pub(crate) struct Front<'a> {
+    pub(crate) entry: &'a Queued,
+    /// Nothing of its flow waits behind it.
+    is_last: bool,
+}
+
+impl Front<'_> {
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        let Patience { followed, alone } = self.entry.patience;
+        let time_max = if self.is_last { alone } else { followed };
+        now.saturating_duration_since(self.entry.since) > time_max
+    }
 }
 
 /// What a datagram belongs to.
@@ -171,24 +214,11 @@ impl FairQueue {
     }
 
     /// The datagram whose turn it is.
-    pub(crate) fn front(&mut self) -> Option<&Queued> {
+    pub(crate) fn front(&mut self) -> Option<Front<'_>> {
         let index = self.turn()?;
-        self.flows[index].entries.front()
-    }
-
-    /// Whether the datagram whose turn it is has waited too long. The last one of its flow is kept for
-    /// [`limits::LAST_TIME_MAX`] more: it keeps nothing newer waiting, and may be a question or an answer that stands alone.
-    pub(crate) fn front_is_overdue(&mut self, now: Instant) -> bool {
-        let Some(index) = self.turn() else {
-            return false;
-        };
         let entries = &self.flows[index].entries;
-        let more = if entries.len() == 1 {
-            limits::LAST_TIME_MAX
-        } else {
-            Duration::ZERO
-        };
-        entries.front().is_some_and(|entry| now > entry.expires + more)
+        let is_last = entries.len() == 1;
+        entries.front().map(|entry| Front { entry, is_last })
     }
 
     /// Takes the datagram whose turn it is.
@@ -283,7 +313,7 @@ mod tests {
         Queued {
             bytes: Bytes::from(vec![first; bytes]),
             since: now,
-            expires: now,
+            patience: Patience::whole(Duration::ZERO),
             apart: None,
         }
     }
@@ -385,7 +415,7 @@ mod tests {
                 is_controlled,
             };
             (0..10).for_each(|_| queue.push(id, entry(100, 1)));
-            let later = queue.front().expect("ten wait").since + 2 * limits::STANDING_DELAY;
+            let later = queue.front().expect("ten wait").entry.since + 2 * limits::STANDING_DELAY;
             assert!(!queue.front_delays_its_flow(later));
             let standing = later + limits::STANDING_INTERVAL;
             assert_eq!(queue.front_delays_its_flow(standing), is_controlled);
@@ -394,14 +424,34 @@ mod tests {
     }
 
     #[test]
-    fn the_last_datagram_of_a_flow_is_kept_longer() {
+    fn the_last_datagram_of_a_flow_is_kept_longer_where_it_may() {
+        for (patience, is_kept) in [
+            (Patience::whole(Duration::ZERO), true),
+            (Patience::strict(Duration::ZERO), false),
+        ] {
+            let mut queue = FairQueue::default();
+            (0..2).for_each(|_| {
+                queue.push(
+                    flow(1),
+                    Queued {
+                        patience,
+                        ..entry(100, 1)
+                    },
+                );
+            });
+            let mut is_overdue = |late: Duration| {
+                let front = queue.front().expect("one waits");
+                let overdue = front.is_overdue(front.entry.since + late);
+                queue.pop();
+                overdue
+            };
+            assert!(is_overdue(limits::ALONE_TIME_MAX));
+            assert_eq!(is_overdue(limits::ALONE_TIME_MAX), !is_kept);
+        }
         let mut queue = FairQueue::default();
-        (0..2).for_each(|_| queue.push(flow(1), entry(100, 1)));
-        let expires = queue.front().expect("two wait").expires;
-        let late = expires + limits::LAST_TIME_MAX;
-        assert!(!queue.front_is_overdue(expires) && queue.front_is_overdue(late));
-        queue.pop();
-        assert!(!queue.front_is_overdue(late));
-        assert!(queue.front_is_overdue(late + limits::STANDING_DELAY));
+        queue.push(flow(1), entry(100, 1));
+        let front = queue.front().expect("one waits");
+        let late = limits::ALONE_TIME_MAX + limits::STANDING_DELAY;
+        assert!(front.is_overdue(front.entry.since + late));
     }
 }

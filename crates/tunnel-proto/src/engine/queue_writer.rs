@@ -9,7 +9,7 @@ use masque::datagram::{self, PREFIX_BYTES_MAX};
 use masque::split::{self, Splitter};
 
 use super::peer::Peer;
-use super::queue::{FlowId, NoRoom, Queued};
+use super::queue::{FlowId, NoRoom, Patience, Queued};
 use super::repair::Repairing;
 use crate::config::QueuePolicy;
 use crate::drops::{Account, DropReason};
@@ -48,15 +48,15 @@ impl QueueWriter<'_> {
         }
     }
 
-    pub(super) fn push(&mut self, bytes: Bytes, time_max: Duration) {
-        self.push_entry(bytes, time_max, None);
+    pub(super) fn push(&mut self, bytes: Bytes, patience: Patience) {
+        self.push_entry(bytes, patience, None);
     }
 
-    fn push_entry(&mut self, bytes: Bytes, time_max: Duration, apart: Option<u64>) {
+    fn push_entry(&mut self, bytes: Bytes, patience: Patience, apart: Option<u64>) {
         let entry = Queued {
             bytes,
             since: self.now,
-            expires: self.now + time_max,
+            patience,
             apart,
         };
         self.peer.queue.push(self.flow, entry);
@@ -70,7 +70,7 @@ impl QueueWriter<'_> {
         }
         self.reserve(total);
         let bytes = append(self.arena, [prefix, payload, &[]]);
-        self.push(bytes, limits::QUEUE_TIME_MAX);
+        self.push(bytes, Patience::whole(limits::QUEUE_TIME_MAX));
     }
 
     /// Queues a payload that one datagram does not hold, in pieces in the split context.
@@ -96,10 +96,10 @@ impl QueueWriter<'_> {
             .fragments(payload.len(), room)
             .expect("it was counted above");
         self.ingress.split += fragments.len() as u64 - 1;
-        let time_max = self.peer.fragment_time_max;
+        let patience = Patience::strict(self.peer.fragment_time_max);
         for (header, range) in fragments {
             let bytes = append(self.arena, [&prefix[..prefix_bytes], &header, &payload[range]]);
-            self.push(bytes, time_max);
+            self.push(bytes, patience);
         }
         Ok(())
     }
@@ -132,7 +132,8 @@ impl QueueWriter<'_> {
             &self.peer.plan,
         );
         head[prefix_bytes..].copy_from_slice(&header);
-        self.push_entry(bytes.freeze(), limits::QUEUE_TIME_MAX, Some(self.quarter));
+        let patience = Patience::whole(limits::QUEUE_TIME_MAX);
+        self.push_entry(bytes.freeze(), patience, Some(self.quarter));
         repairing.count_bytes(self.peer);
         let parity_prefix = datagram::prefix(self.quarter, repairing.offer.parity_context_id());
         let time_max = repairing.parity_time_max();
@@ -170,7 +171,7 @@ impl QueueWriter<'_> {
         );
         self.ingress.parity_sent += 1;
         self.ingress.parity_sent_bytes += total as u64;
-        self.push_entry(bytes, time_max, Some(self.quarter));
+        self.push_entry(bytes, Patience::strict(time_max), Some(self.quarter));
     }
 }
 

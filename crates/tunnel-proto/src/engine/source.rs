@@ -84,8 +84,9 @@ impl<R: Role> DatagramSource for Source<'_, R> {
         let state = &mut *self.state;
         let peer = state.peers.get_mut(connection.index()).and_then(Option::as_mut)?;
         loop {
-            let is_overdue = peer.queue.front_is_overdue(self.now);
             let front = peer.queue.front()?;
+            let is_overdue = front.is_overdue(self.now);
+            let front = front.entry;
             let frame = 1 + varint::len(front.bytes.len() as u64) + front.bytes.len();
             let reason = if is_overdue {
                 Some(DropReason::QueueExpired)

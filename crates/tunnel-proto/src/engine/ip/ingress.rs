@@ -19,7 +19,7 @@ use super::session::IpSession;
 use super::{asks_for_little_delay, is_confined, is_congestion_controlled, is_syn};
 use crate::drops::DropReason;
 use crate::engine::life::{Life, RequestStream};
-use crate::engine::queue::FlowId;
+use crate::engine::queue::{FlowId, Patience};
 use crate::engine::queue_writer::{CannotSplit, QueueWriter};
 use crate::engine::repair::Repairing;
 use crate::engine::request::{Kind, Request, RequestId};
@@ -308,12 +308,12 @@ impl QueueWriter<'_> {
                 // What follows in the same super-packet would find no room either.
                 return self.ingress.drop(reason, left);
             }
-            let time_max = if self.flow.is_controlled {
-                limits::CONTROLLED_TIME_MAX
+            let patience = if self.flow.is_controlled {
+                Patience::strict(limits::CONTROLLED_TIME_MAX)
             } else {
-                limits::PACKET_TIME_MAX
+                Patience::whole(limits::PACKET_TIME_MAX)
             };
-            self.push(bytes, time_max);
+            self.push(bytes, patience);
             left -= 1;
         }
         debug_assert_eq!(left, 0, "a segmenter gives as many segments as it counts");
