@@ -160,6 +160,11 @@ impl User {
         self.count_unless(is_taken, UserLimit::Connections)
     }
 
+    /// Whether it has a connection, on any shard.
+    pub(crate) fn is_here(&self) -> bool {
+        self.account.connections.counts().0 > 0
+    }
+
     pub(crate) fn give_connection_back(&self) {
         self.account.connections.give_back();
     }

@@ -79,14 +79,17 @@ pub struct Arrival {
     pub news: Option<StripeNews>,
     /// The whole tunnel had been down and is back by it.
     pub is_tunnel_again: bool,
-    /// It had been up before.
-    pub is_again: bool,
 }
 
 /// What becomes of a stripe whose token the server has taken.
 pub enum Welcome {
     /// It stays, and may carry traffic.
-    Stays(Arrival),
+    Stays {
+        /// What it means for the tunnel.
+        arrival: Arrival,
+        /// The stripe had been up before.
+        is_again: bool,
+    },
     /// The server's shard is a sibling's while others have none: the driver disconnects, and [`Reconnection`] tries the same
     /// address again, from another port.
     Leaves,
@@ -123,9 +126,9 @@ impl Stripes {
             reconnection.retry_address();
             return Welcome::Leaves;
         };
-        let mut arrival = self.arrived(index, shard, server, rtt, payload_unsplit);
-        arrival.is_again = reconnection.handle_up();
-        Welcome::Stays(arrival)
+        let arrival = self.arrived(index, shard, server, rtt, payload_unsplit);
+        let is_again = reconnection.handle_up();
+        Welcome::Stays { arrival, is_again }
     }
 
     /// The connection of a stripe, or an attempt, is over. What to tell where it was up.
@@ -191,7 +194,6 @@ impl Stripes {
                     payload_unsplit,
                 }),
                 is_tunnel_again: std::mem::replace(&mut self.has_been_up, true),
-                is_again: false,
             };
         }
         let (up, of) = (self.up_count(), self.stripes.len());
@@ -200,7 +202,6 @@ impl Stripes {
         Arrival {
             news: is_news.then_some(StripeNews::Joined { up, of }),
             is_tunnel_again: false,
-            is_again: false,
         }
     }
 

@@ -1,9 +1,9 @@
 //! Who a connection's peer is: asks the [`Authorizer`], keeps requests whose answer comes later, and holds each user to its
 //! limits.
 //!
-//! A connection belongs to the user of its first valid credential, and counts for it until it ends. A credential that was
-//! granted on a connection is not asked about again there. A request that waits for an answer has no more than before its
-//! headers came: what follows them stays in QUIC, within a stranger's credit.
+//! A connection belongs to the user of its first valid credential, and counts for it until it ends. The credential that was
+//! granted last on a connection is not asked about again there. A request that waits for an answer has no more than before
+//! its headers came: what follows them stays in QUIC, within a stranger's credit.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -103,10 +103,10 @@ impl Access {
         self.waiting_max = limits::AUTHORIZATIONS_WAITING_MAX / usize::from(shards);
     }
 
-    /// What the credential was granted on this connection before.
-    fn grant_of(&self, connection: ConnectionKey, digest: &[u8; 32]) -> Option<Grant> {
-        let granted = self.grants.get(&connection)?;
-        bool::from(granted.digest.ct_eq(digest)).then(|| granted.grant.clone())
+    /// Whether the credential was the last one granted on this connection.
+    fn is_granted(&self, connection: ConnectionKey, digest: &[u8; 32]) -> bool {
+        let granted = self.grants.get(&connection);
+        granted.is_some_and(|granted| granted.digest.ct_eq(digest).into())
     }
 
     fn ask(&mut self, now: Instant, credentials: &Credentials<'_>) -> (AuthorizationId, Answer) {
@@ -118,8 +118,8 @@ impl Access {
     /// Remembers a user for `status`; where there are too many, one who is gone makes room.
     fn remember(&mut self, user: &User) {
         if self.users.len() >= limits::USERS_SHOWN_MAX && !self.users.contains_key(&user.id()) {
-            let is_here = |id: &UserId| self.grants.values().any(|granted| granted.grant.user.id() == *id);
-            let Some(gone) = self.users.keys().copied().find(|id| !is_here(id)) else {
+            let mut users = self.users.iter();
+            let Some(gone) = users.find_map(|(id, user)| (!user.is_here()).then_some(*id)) else {
                 return;
             };
             self.users.remove(&gone);
@@ -195,21 +195,20 @@ impl Engine<Server> {
             return self.refuse_stranger(now, id, stream.connection, &asked);
         };
         let digest = credentials.digest();
-        let applicant = |asked| Applicant {
-            request: id,
-            asked,
-            digest,
-        };
         let access = &mut self.state.role.access;
-        if let Some(grant) = access.grant_of(stream.connection, &digest) {
-            return self.let_in(now, stream, applicant(asked), grant);
+        if access.is_granted(stream.connection, &digest) {
+            return self.admit(now, stream, id, asked);
         }
         if access.waiting.len() >= access.waiting_max {
             access.counters.over_limit += 1;
             return self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
         }
         let (authorization, answer) = access.ask(now, &credentials);
-        let applicant = applicant(asked);
+        let applicant = Applicant {
+            request: id,
+            asked,
+            digest,
+        };
         match answer {
             Answer::Now(decision) => self.decide(now, stream, applicant, decision),
             Answer::Later => {

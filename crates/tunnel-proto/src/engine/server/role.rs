@@ -24,6 +24,9 @@ use crate::engine::role::Side;
 use crate::engine::{Deliver, Engine, ServerAction, State, masque_code};
 use crate::limits;
 
+/// Bits of the number of a client without a name below those of the shard that gave it.
+const NAMELESS_BITS: u32 = u64::BITS - u8::BITS;
+
 impl Side for Server {
     type Action = ServerAction;
 
@@ -32,7 +35,7 @@ impl Side for Server {
     fn set_shard(&mut self, shard: ServerShard) {
         self.shard = shard;
         // Shards share the leases, so no two of them give a client without a name the same number.
-        self.nameless = u64::from(shard.index) << 56;
+        self.nameless = u64::from(shard.index) << NAMELESS_BITS;
         self.wrong_tokens = WrongTokens::new(shard.count);
         self.access.divide(shard.count);
     }

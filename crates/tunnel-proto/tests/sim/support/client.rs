@@ -201,7 +201,7 @@ impl Tunnel<Client> {
         let stripes = &mut shared.stripes;
         let welcome = stripes.welcome(data.index, &mut data.reconnection, shard, rtt, payload_unsplit);
         match welcome {
-            Welcome::Stays(arrival) => {
+            Welcome::Stays { arrival, .. } => {
                 shared.news.extend(arrival.news);
                 data.server_shard = shard;
                 self.engine.keep_connection(now);

@@ -126,7 +126,7 @@ impl Shard<Client> {
             rtt,
             payload_unsplit,
         );
-        let Welcome::Stays(arrival) = welcome else {
+        let Welcome::Stays { arrival, is_again } = welcome else {
             // The server is to know before the next attempt begins.
             self.engine.disconnect(now);
             self.flush_outer(now);
@@ -145,7 +145,7 @@ impl Shard<Client> {
             .outer
             .carrier()
             .and_then(|carrier| carrier.warning())
-            .filter(|_| is_first_stripe && !arrival.is_again)
+            .filter(|_| is_first_stripe && !is_again)
         {
             self.io.notify(Notice::Warning { text });
         }
