@@ -117,9 +117,12 @@ impl Classified {
             Class::OtherShard(_) => self.other_shard += segments,
             Class::GivenAway => self.given_away += segments,
             Class::Dropped(reason) => {
-                let is_known = self.dropped.contains_key(reason);
+                if let Some(count) = self.dropped.get_mut(reason) {
+                    *count += segments;
+                    return;
+                }
                 let has_room = self.dropped.len() < limits::CLASSIFIER_REASONS_MAX;
-                let reason = if is_known || has_room { reason } else { "other" };
+                let reason = if has_room { reason } else { "other" };
                 *self.dropped.entry(reason).or_default() += segments;
             }
         }
@@ -137,7 +140,7 @@ impl ByShard {
         Self((shard.count > 1).then(|| Sorter {
             key: SteerKey::derive(reset_key),
             shard,
-            last_kept: [0; limits::CONNECTION_ID_BYTES],
+            last: ([0; limits::CONNECTION_ID_BYTES], Class::Ours),
         }))
     }
 }
@@ -164,25 +167,23 @@ impl Classifier for ByShard {
 struct Sorter {
     key: SteerKey,
     shard: Shard,
-    /// The last ID found not to be another shard's: a train has one ID, which is deciphered once.
-    last_kept: [u8; limits::CONNECTION_ID_BYTES],
+    /// The last ID, and what it says: a train has one, which is deciphered once.
+    last: ([u8; limits::CONNECTION_ID_BYTES], Class),
 }
 
 impl Sorter {
     /// QUIC would answer another shard's segment with a stateless reset, which the peer would believe.
     fn class(&mut self, segment: &[u8]) -> Class {
-        let Some(id) = destination_id(segment).filter(|id| *id != self.last_kept) else {
+        let Some(id) = destination_id(segment) else {
             return Class::Ours;
         };
-        let Shard { index, count } = self.shard;
-        let named = self.key.shard(id);
-        match named.filter(|shard| *shard != index && *shard < count) {
-            Some(other) => Class::OtherShard(other),
-            None => {
-                self.last_kept = id;
-                Class::Ours
-            }
+        if id != self.last.0 {
+            let Shard { index, count } = self.shard;
+            let named = self.key.shard(id);
+            let other = named.filter(|shard| *shard != index && *shard < count);
+            self.last = (id, other.map_or(Class::Ours, Class::OtherShard));
         }
+        self.last.1
     }
 }
 

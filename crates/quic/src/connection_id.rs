@@ -9,6 +9,7 @@
 use aws_lc_rs::hkdf;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
+use crate::initial;
 use crate::limits::CONNECTION_ID_BYTES;
 
 /// Rounds of Speck64/128, and so its round keys.
@@ -20,9 +21,6 @@ pub const STEER_TAG: u8 = 0x6d;
 /// Datagrams shorter than this, in bytes, are not parsed: a long header up to the end of an 8-byte ID. Every
 /// QUIC packet is longer.
 const DATAGRAM_BYTES_MIN: usize = 6 + CONNECTION_ID_BYTES;
-
-/// Set in the first byte of a long header (RFC 8999 section 5.1).
-const LONG_HEADER: u8 = 0x80;
 
 const COUNT_MASK: u64 = (1 << 48) - 1;
 
@@ -140,12 +138,12 @@ pub(crate) fn destination_id(datagram: &[u8]) -> Option<[u8; CONNECTION_ID_BYTES
     if datagram.len() < DATAGRAM_BYTES_MIN {
         return None;
     }
-    let start = match (datagram[0] & LONG_HEADER != 0, usize::from(datagram[5])) {
-        (false, _) => 1,
-        (true, CONNECTION_ID_BYTES) => 6,
-        (true, _) => return None,
+    let id = if initial::is_long_header(datagram) {
+        initial::destination_id(datagram)?
+    } else {
+        &datagram[1..=CONNECTION_ID_BYTES]
     };
-    datagram[start..start + CONNECTION_ID_BYTES].try_into().ok()
+    id.try_into().ok()
 }
 
 /// Issues the IDs of one shard.
