@@ -75,6 +75,8 @@ pub struct Leases {
     v4: Pool<Ipv4Addr>,
     v6: Pool<Ipv6Addr>,
     entries: HashMap<ClientIdentity, Entry>,
+    /// How many of them each user has.
+    by_user: HashMap<UserId, usize>,
     /// Leases that nobody holds, longest free first.
     free: BTreeSet<(u64, ClientIdentity)>,
     order: u64,
@@ -247,6 +249,7 @@ impl Leases {
             v4: Pool::new(pools),
             v6: Pool::new(pools),
             entries: HashMap::new(),
+            by_user: HashMap::new(),
             free: BTreeSet::new(),
             order: 0,
             changed: false,
@@ -281,7 +284,7 @@ impl Leases {
                 holders: 0,
                 freed: self.order,
             };
-            self.entries.insert(client, entry);
+            self.insert(client, entry);
         }
     }
 
@@ -364,7 +367,7 @@ impl Leases {
             holders: 1,
             freed: 0,
         };
-        self.entries.insert(client, entry);
+        self.insert(client, entry);
         self.changed = true;
         Ok(lease)
     }
@@ -393,7 +396,7 @@ impl Leases {
     /// Leases that clients of `user` have, or had and may come back to.
     #[must_use]
     pub fn of_user(&self, user: UserId) -> usize {
-        self.entries.keys().filter(|client| client.user() == user).count()
+        self.by_user.get(&user).copied().unwrap_or_default()
     }
 
     /// A session of `client` is over.
@@ -406,14 +409,32 @@ impl Leases {
             return;
         }
         if matches!(client, ClientIdentity::Nameless(..)) {
-            let lease = entry.lease;
-            self.entries.remove(&client);
-            return self.return_addresses(lease);
+            if let Some(entry) = self.remove(client) {
+                self.return_addresses(entry.lease);
+            }
+            return;
         }
         self.order += 1;
         entry.freed = self.order;
         self.free.insert((self.order, client));
         self.changed = true;
+    }
+
+    fn insert(&mut self, client: ClientIdentity, entry: Entry) {
+        if self.entries.insert(client, entry).is_none() {
+            *self.by_user.entry(client.user()).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, client: ClientIdentity) -> Option<Entry> {
+        let entry = self.entries.remove(&client)?;
+        if let Some(count) = self.by_user.get_mut(&client.user()) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_user.remove(&client.user());
+            }
+        }
+        Some(entry)
     }
 
     fn forget_longest_free(&mut self) -> Result<(), NoLease> {
@@ -422,7 +443,7 @@ impl Leases {
     }
 
     fn forget(&mut self, client: ClientIdentity) -> Result<(), NoLease> {
-        let entry = self.entries.remove(&client).ok_or(NoLease::Exhausted)?;
+        let entry = self.remove(client).ok_or(NoLease::Exhausted)?;
         self.return_addresses(entry.lease);
         self.changed = true;
         Ok(())
