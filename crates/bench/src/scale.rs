@@ -3,8 +3,9 @@
 //! A server's engine and its clients run in one thread, in virtual time, without sockets. Only the processor time of
 //! the server's calls counts. A round trip is 200 us and brings one burst of a client, which is echoed. So batches are
 //! equally long whatever the number of clients and flows, and what differs is the state that is looked up. A client
-//! among many is silent between its bursts, so the one that many are compared with pauses, too. Cases take turns, and the median of the rounds counts. Memory is the growth of this process,
-//! with its ordinary allocator, while one short-lived client after the other leaves its connection behind.
+//! among many is silent between its bursts, so the one that many are compared with pauses, too. Cases take turns, and the
+//! median of the rounds counts. Memory is the growth of this process, with its ordinary allocator, while one short-lived
+//! client after the other leaves its connection behind.
 
 mod client;
 mod end;

@@ -1,5 +1,5 @@
-//! `bench scale` as a program: every case carries datagrams, every bound has a verdict, and a missed one is no failure. How
-//! fast it is, and whether bounds are met, is not checked.
+//! `bench scale` as a program: every case carries datagrams, every bound has a verdict, and a missed one is no failure.
+//! How fast it is, and whether bounds are met, is not checked.
 
 use std::process::Command;
 

@@ -193,12 +193,14 @@ fn in_order(found: Vec<IpAddr>, has_route: impl Fn(IpAddr) -> bool) -> Vec<IpAdd
     first
 }
 
+/// Nothing is sent to it: the kernel is asked for a route.
+const ANY_PORT: u16 = 9;
+
 /// Whether the kernel knows a way there; nothing is sent, and the port does not matter.
 fn has_route(address: IpAddr) -> bool {
     let unspecified: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    UdpSocket::bind((unspecified, 0))
-        .is_ok_and(|socket| socket.connect((address, limits::NAME_SERVER_PORT)).is_ok())
+    UdpSocket::bind((unspecified, 0)).is_ok_and(|socket| socket.connect((address, ANY_PORT)).is_ok())
 }
