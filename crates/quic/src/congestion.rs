@@ -12,6 +12,7 @@ mod loss;
 mod model;
 mod round_trip;
 mod sharing;
+mod sustained;
 mod tuning;
 
 use std::any::Any;

@@ -30,7 +30,8 @@ use super::gate::Gate;
 use super::loss::{Floor, Tally};
 use super::round_trip::RoundTrip;
 use super::sharing::Sharing;
-use super::tuning::Tuning;
+use super::sustained::Sustained;
+use super::tuning::{self, Tuning};
 
 #[derive(Clone)]
 pub(super) struct Model {
@@ -40,6 +41,7 @@ pub(super) struct Model {
     delivery: Delivery,
     round_trip: RoundTrip,
     bandwidth: Bandwidth,
+    sustained: Sustained,
     floor: Floor,
     phase: Phase,
     phase_since: Instant,
@@ -107,6 +109,7 @@ impl Model {
             delivery: Delivery::new(now),
             round_trip: RoundTrip::new(now),
             bandwidth: Bandwidth::default(),
+            sustained: Sustained::new(now),
             floor: Floor::default(),
             phase: Phase::Startup,
             phase_since: now,
@@ -188,6 +191,11 @@ impl Model {
             && is_of_this_path
             && (!sample.is_limited || rate >= self.bandwidth.most())
         {
+            let lasting = self.sustained.update(now, rate, self.base());
+            // A start doubles its rate in the time in which others would have to last, and loss at random makes the rates of a
+            // short time lower than the path is.
+            let is_steady = self.phase != Phase::Startup && self.floor.get() < tuning::FLOOR_DOUBTFUL;
+            let rate = if is_steady { lasting } else { rate };
             self.bandwidth.update(rate);
             self.round_rate = self.round_rate.max(rate);
         }
