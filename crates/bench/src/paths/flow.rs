@@ -65,7 +65,7 @@ pub(super) struct FlowReport {
 /// Runs a flow between `client`, through `entrance`, and a socket on `target` in `server`.
 ///
 /// # Errors
-/// When a socket cannot be made, or no answer comes back.
+/// When a socket cannot be made, no answer comes back, or no datagram arrives.
 pub(super) fn run(
     [client, server]: [&Namespace; 2],
     entrance: SocketAddr,
@@ -100,7 +100,15 @@ pub(super) fn run(
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         sent.during(|| "send datagrams".to_owned())?;
-        Ok(plan.report(&delays))
+        let report = plan.report(&delays);
+        // Times of nothing would be 0, the best there is.
+        if report.received == 0 {
+            return Err(Error::Child {
+                program: format!("the flow through {entrance}"),
+                reason: format!("of {} datagrams none arrived", report.sent),
+            });
+        }
+        Ok(report)
     })
 }
 
