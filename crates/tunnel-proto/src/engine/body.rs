@@ -1,8 +1,9 @@
-//! The content of TCP forwards, which the driver reads and writes, both ways.
+//! TCP forwards: CONNECT at either end (RFC 9114 section 4.4), whose content the driver reads and writes, both ways.
 
 use bytes::Bytes;
-use masque::Item;
+use masque::{HeaderList, Item, request as request_headers};
 
+use super::handler::{Asker, Handler, Reader};
 use super::life::RequestStream;
 use super::messages::Next;
 use super::request::{RequestId, Sending};
@@ -19,6 +20,24 @@ pub enum Body {
     Finished,
     /// The peer broke off.
     Reset,
+}
+
+/// A TCP forward: all that it has is its stream.
+#[derive(Debug)]
+pub(crate) struct TcpConnection;
+
+impl Handler for TcpConnection {
+    fn ask(&self, asker: &Asker<'_>) -> Option<HeaderList> {
+        Some(request_headers::connect(asker.target?, asker.bearer))
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::Driver
+    }
+
+    fn is_of_driver(&self) -> bool {
+        true
+    }
 }
 
 impl<R: Role> Engine<R> {

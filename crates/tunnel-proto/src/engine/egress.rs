@@ -88,7 +88,7 @@ impl<R: Role> State<R> {
         let Some((id, request)) = request.filter(|(_, request)| is_known(request)) else {
             return wait(&mut peer.early, quarter, bytes, now, egress);
         };
-        if matches!(request.kind, Kind::Tcp | Kind::Undecided) {
+        if !request.kind.takes_datagrams() {
             return egress.drop(DropReason::UnknownSession, 1);
         }
         if matches!(request.life, Life::Opening(_) | Life::Sent(_) | Life::Queued(_)) {
@@ -173,14 +173,14 @@ enum Content {
 /// What the context says; `None` where it was not agreed on.
 fn content_of(kind: &mut Kind, context_id: u64) -> Option<Content> {
     let split = match kind {
-        Kind::Udp { .. } if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Datagram),
-        Kind::Udp { split, .. } => split.agreed(),
+        Kind::Udp(_) if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Datagram),
+        Kind::Udp(session) => session.split.agreed(),
         Kind::Ip(_) if context_id == PACKET_CONTEXT_ID => return Some(Content::Packet(ChecksumState::Full)),
         Kind::Ip(session) if session.checksum.agreed() == Some(context_id) => {
             return Some(Content::Packet(ChecksumState::Partial));
         }
         Kind::Ip(session) => session.split.agreed(),
-        Kind::Tcp | Kind::Undecided => return None,
+        Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_) => return None,
     };
     let repairing = kind.repair().and_then(Repair::agreed);
     if let Some(part) = repairing.and_then(|repairing| repairing.part(context_id)) {

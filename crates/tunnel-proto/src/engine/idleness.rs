@@ -50,7 +50,8 @@ mod tests {
 
     use super::*;
     use crate::engine::life::Life;
-    use crate::engine::request::{Kind, Offers};
+    use crate::engine::request::Kind;
+    use crate::engine::udp::{Offers, UdpSession};
 
     #[test]
     fn the_idlest_is_the_one_that_was_active_longest_ago_whenever_it_was_listed() {
@@ -59,7 +60,7 @@ mod tests {
         let at = |second| start + Duration::from_secs(second);
         let (mut requests, mut idleness) = (Slab::new(), Idleness::default());
         let ids = [0, 1, 2].map(|second| {
-            let kind = Kind::udp(Offers::default(), false);
+            let kind = Kind::Udp(UdpSession::new(Offers::default()));
             let request = Request::new(masque::Role::Server, kind, Life::Ended, at(second));
             let id = RequestId(requests.insert(request));
             idleness.add(id, &mut requests[id.0]);

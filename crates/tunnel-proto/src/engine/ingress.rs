@@ -11,6 +11,7 @@ use super::queue::FlowId;
 use super::queue_writer::QueueWriter;
 use super::repair::{Repair, Repairing};
 use super::request::{Kind, Request, RequestId};
+use super::udp::UdpSession;
 use super::{Engine, Role, State};
 use crate::config::Oversize;
 use crate::drops::DropReason;
@@ -113,12 +114,12 @@ impl<R: Role> State<R> {
         let Some(stream) = request.stream() else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };
-        let Kind::Udp {
+        let Kind::Udp(UdpSession {
             split,
             splitter,
             repair,
             ..
-        } = &mut request.kind
+        }) = &mut request.kind
         else {
             return ingress.drop(DropReason::SessionClosed, 1);
         };

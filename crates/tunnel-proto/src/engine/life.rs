@@ -24,20 +24,11 @@ impl RequestStream {
     }
 }
 
-/// What a client's request is for, until it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// A UDP session or a TCP connection to this target.
-    Target(Target),
-    /// An IP session.
-    Ip,
-}
-
 /// Where a request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Client: no stream for it yet.
-    Queued(Ask),
+    /// Client: no stream for it yet. With its target, where it leads to one.
+    Queued(Option<Target>),
     /// Client: sent, not answered.
     Sent(RequestStream),
     /// Client: a UDP session that was refused; its source is not asked for again before `until`.
@@ -152,7 +143,7 @@ impl<R: Role> Engine<R> {
         self.end_stream(id, cause);
         self.state.forget(id);
         let request = &mut self.state.requests[id.0];
-        let is_told = request.kind.is_of_driver() && !matches!(request.life, Life::Closing(_));
+        let is_told = request.kind.handler().is_of_driver() && !matches!(request.life, Life::Closing(_));
         request.life = Life::Ended;
         if is_told {
             let ending = cause.ending();

@@ -3,14 +3,12 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use masque::capsule::{self, Capsule};
 use masque::{Code, Item, MessageError};
 use quic::{ConnectionKey, Direction, Read, StreamError, StreamId};
 
 use super::life::{Cause, Life};
 use super::request::{Kind, Request, RequestId, Sending};
-use super::{Action, Deliver, Engine, Role, State, masque_code, owned, quarter};
-use crate::drops::DropReason;
+use super::{Action, Deliver, Engine, Role, masque_code, owned, quarter};
 use crate::limits;
 
 impl<R: Role> Engine<R> {
@@ -50,7 +48,7 @@ impl<R: Role> Engine<R> {
             return;
         };
         let is_body = self.state.requests.get(id.0).is_some_and(|request| {
-            matches!(request.kind, Kind::Tcp) && matches!(request.life, Life::Open(_) | Life::Opening(_))
+            request.is_read_by_driver() && matches!(request.life, Life::Open(_) | Life::Opening(_))
         });
         if is_body {
             self.state.announce_body(id);
@@ -102,9 +100,7 @@ impl<R: Role> Engine<R> {
 
     /// A request is judged whose stream was left alone meanwhile.
     pub(super) fn read_what_waited(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
-        let is_read_here = |request: &Request| {
-            matches!(request.kind, Kind::Udp { .. } | Kind::Ip(_)) && request.life != Life::Ended
-        };
+        let is_read_here = |request: &Request| !request.is_read_by_driver() && request.life != Life::Ended;
         if self.state.requests.get(id.0).is_some_and(is_read_here) {
             self.read_message(now, id, deliver);
         }
@@ -118,8 +114,7 @@ impl<R: Role> Engine<R> {
                     R::headers_received(self, now, id, &list, deliver);
                 }
                 Ok(Next::Item(Item::Data(bytes))) => {
-                    self.state.take_content(now, id, bytes.clone(), deliver);
-                    if let Err(error) = self.take_capsules(now, id, bytes, deliver) {
+                    if let Err(error) = self.take_content(now, id, bytes, deliver) {
                         return self.fail(id, Failure::Message(error));
                     }
                 }
@@ -130,13 +125,32 @@ impl<R: Role> Engine<R> {
             }
             // What follows the headers of a TCP forward is the driver's to read.
             match self.state.requests.get(id.0) {
-                Some(request) if matches!(request.kind, Kind::Tcp) => {
+                Some(request) if request.is_read_by_driver() => {
                     return self.state.announce_body(id);
                 }
                 Some(request) if !matches!(request.life, Life::Ended | Life::Identifying(_)) => {}
                 _ => return,
             }
         }
+    }
+
+    /// Content of a request's stream that the engine reads itself.
+    ///
+    /// # Errors
+    /// Content that breaks the rules of its kind costs the request.
+    fn take_content(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        bytes: Bytes,
+        deliver: &mut impl Deliver,
+    ) -> Result<(), MessageError> {
+        match self.state.requests.get(id.0).map(|request| &request.kind) {
+            Some(Kind::Udp(_)) => self.state.take_udp_content(now, id, bytes, deliver),
+            Some(Kind::Ip(_)) => return self.take_capsules(now, id, bytes, deliver),
+            Some(Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_)) | None => {}
+        }
+        Ok(())
     }
 
     /// The next item of a request's stream.
@@ -200,13 +214,7 @@ impl<R: Role> Engine<R> {
         if matches!(request.life, Life::Refused { .. }) {
             return;
         }
-        // A capsule that is cut is malformed (RFC 9297 section 3.3).
-        let finished = match &request.kind {
-            Kind::Udp { capsules, .. } => capsules.finish(),
-            Kind::Ip(session) => session.capsules.finish(),
-            Kind::Tcp | Kind::Undecided => Ok(()),
-        };
-        if let Err(error) = finished {
+        if let Err(error) = request.kind.handler().check_end() {
             return self.fail(id, Failure::Message(error));
         }
         self.end_for(id, Cause::Finished);
@@ -262,7 +270,7 @@ impl<R: Role> Engine<R> {
         };
         self.pump(id);
         if let Some(request) = self.state.requests.get(id.0)
-            && matches!(request.kind, Kind::Tcp)
+            && request.is_read_by_driver()
             && matches!(request.life, Life::Open(_))
             && request.output.is_empty()
         {
@@ -318,40 +326,5 @@ pub(super) enum Failure {
 impl From<MessageError> for Failure {
     fn from(error: MessageError) -> Self {
         Self::Message(error)
-    }
-}
-
-impl<R: Role> State<R> {
-    /// Content of a UDP session's stream: datagrams in capsules (RFC 9297 section 3.5), others skipped.
-    fn take_content(&mut self, now: Instant, id: RequestId, mut bytes: Bytes, deliver: &mut impl Deliver) {
-        while let Some(Request {
-            kind: Kind::Udp { capsules, .. },
-            life,
-            last_active,
-            ..
-        }) = self.requests.get_mut(id.0)
-        {
-            let Some(found) = capsules.next(&mut bytes) else {
-                return;
-            };
-            let egress = &mut self.ledger.egress;
-            egress.accepted += 1;
-            let Capsule::Datagram(datagram) = found else {
-                egress.drop(DropReason::TargetTooLarge, 1);
-                continue;
-            };
-            match capsule::split_context(datagram) {
-                None => egress.drop(DropReason::Malformed, 1),
-                Some((0, _)) if !matches!(life, Life::Open(_)) => egress.drop(DropReason::UnknownSession, 1),
-                Some((0, payload)) if payload.len() > packet::UDP_PAYLOAD_MAX => {
-                    egress.drop(DropReason::TargetTooLarge, 1);
-                }
-                Some((0, payload)) => {
-                    *last_active = now;
-                    deliver.deliver(id, &payload);
-                }
-                Some(_) => egress.drop(DropReason::UnknownContext, 1),
-            }
-        }
     }
 }

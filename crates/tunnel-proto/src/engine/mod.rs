@@ -9,6 +9,7 @@ mod body;
 mod client;
 mod delay_control;
 mod egress;
+mod handler;
 mod hold_queue;
 mod idleness;
 mod ingress;
@@ -26,6 +27,7 @@ mod role;
 mod server;
 mod source;
 mod timers;
+mod udp;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
-use masque::capsule::CapsuleReader;
-use masque::repair::RepairOffer;
-use masque::split::Splitter;
 use masque::{MessageReader, Role};
 
+use super::body::TcpConnection;
+use super::client::token_check::TokenCheck;
+use super::handler::{Handler, Reader, Undecided};
 use super::ip::session::IpSession;
 use super::life::{Life, RequestStream};
-use super::offer::{ContextOffer, Offer};
 use super::repair::Repair;
+use super::udp::UdpSession;
 
 /// Names a request between engine and driver, until it has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,47 +35,48 @@ impl RequestId {
 /// What a request carries.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    Undecided,
-    Udp {
-        capsules: CapsuleReader,
-        splitter: Splitter,
-        /// The context of split payloads.
-        split: ContextOffer,
-        repair: Repair,
-        /// The client's token check: no datagrams, no session.
-        is_probe: bool,
-    },
-    Tcp,
+    Undecided(Undecided),
+    TokenCheck(TokenCheck),
+    Udp(UdpSession),
+    Tcp(TcpConnection),
     Ip(Box<IpSession>),
 }
 
 impl Kind {
-    pub(crate) fn udp(offers: Offers, is_probe: bool) -> Self {
-        Self::Udp {
-            capsules: CapsuleReader::new(),
-            splitter: Splitter::new(),
-            split: Offer::offered(offers.split),
-            repair: Repair::offered(offers.repair),
-            is_probe,
+    pub(crate) fn handler(&self) -> &dyn Handler {
+        match self {
+            Self::Undecided(undecided) => undecided,
+            Self::TokenCheck(check) => check,
+            Self::Udp(session) => session,
+            Self::Tcp(connection) => connection,
+            Self::Ip(session) => &**session,
         }
     }
 
-    /// Whether the driver knows of it and hears of its end. Of a client's own IP session it hears in other words.
-    pub(crate) fn is_of_driver(&self) -> bool {
+    pub(crate) fn handler_mut(&mut self) -> &mut dyn Handler {
         match self {
-            Self::Udp { is_probe, .. } => !is_probe,
-            Self::Tcp => true,
-            Self::Ip(session) => session.owner.is_some(),
-            Self::Undecided => false,
+            Self::Undecided(undecided) => undecided,
+            Self::TokenCheck(check) => check,
+            Self::Udp(session) => session,
+            Self::Tcp(connection) => connection,
+            Self::Ip(session) => &mut **session,
+        }
+    }
+
+    /// Whether HTTP Datagrams belong to it.
+    pub(crate) fn takes_datagrams(&self) -> bool {
+        match self {
+            Self::Udp(_) | Self::Ip(_) => true,
+            Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) => false,
         }
     }
 
     /// The repair of datagrams, where the kind can have it.
     pub(crate) fn repair(&mut self) -> Option<&mut Repair> {
         match self {
-            Self::Udp { repair, .. } => Some(repair),
+            Self::Udp(session) => Some(&mut session.repair),
             Self::Ip(session) => Some(&mut session.repair),
-            Self::Tcp | Self::Undecided => None,
+            Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) => None,
         }
     }
 }
@@ -89,14 +90,6 @@ pub(crate) enum Sending {
     Finishing,
     /// The peer has acknowledged everything, the end included.
     Acknowledged,
-}
-
-/// Extensions that a client offers with a UDP session.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Offers {
-    /// The context of split payloads.
-    pub(crate) split: Option<u64>,
-    pub(crate) repair: Option<RepairOffer>,
 }
 
 #[derive(Debug)]
@@ -142,8 +135,13 @@ impl Request {
         self.life.stream()
     }
 
-    /// Whether it is a UDP session of a user.
+    /// Whether it is a UDP session: it ends when it is idle, and its place may be taken.
     pub(crate) fn is_udp(&self) -> bool {
-        matches!(self.kind, Kind::Udp { is_probe: false, .. })
+        matches!(self.kind, Kind::Udp(_))
+    }
+
+    /// Whether the driver reads what follows the headers.
+    pub(crate) fn is_read_by_driver(&self) -> bool {
+        self.kind.handler().reader() == Reader::Driver
     }
 }

@@ -1,17 +1,14 @@
 //! A client's IP session: asked for, told to the driver, and the packets of its TUN.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use masque::HeaderList;
-use masque::ip::{self, AddressEntry, CHECKSUM_CONTEXT_ID, ClientId, Extensions, Prefix, Scope};
+use masque::ip::{CHECKSUM_CONTEXT_ID, ClientId, Prefix};
 use packet::vnet::VNET_HEADER_BYTES;
 
 use super::Client;
 use crate::config::Oversize;
-use crate::engine::ip::control::push_capsule;
 use crate::engine::ip::session::IpSession;
-use crate::engine::life::{Ask, Life};
+use crate::engine::life::Life;
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
 use crate::engine::{Action, ClientAction, Deliver, Engine, State};
@@ -63,40 +60,11 @@ impl Engine<Client> {
             return;
         }
         let split = (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
-        let session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID), self.state.repair_offer());
-        let life = Life::Queued(Ask::Ip);
-        let request = Request::new(Client::HTTP, Kind::Ip(Box::new(session)), life, now);
+        let mut session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID), self.state.repair_offer());
+        session.asked_as = self.state.role.ip;
+        let kind = Kind::Ip(Box::new(session));
+        let request = Request::new(Client::HTTP, kind, Life::Queued(None), now);
         self.state.insert_request(request);
-    }
-
-    /// The server has accepted the session.
-    pub(in crate::engine) fn ip_accepted(&mut self, id: RequestId, list: &HeaderList) {
-        let Some(Request {
-            kind: Kind::Ip(session),
-            output,
-            ..
-        }) = self.state.requests.get_mut(id.0)
-        else {
-            return;
-        };
-        session.split.answered(masque::request::split_context(list));
-        session.checksum.answered(ip::checksum_context(list));
-        let own = self.state.role.ip.map(|(name, _)| name);
-        session.is_by_name = own.is_some() && ip::client_name(list) == own;
-        let any = [
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        ];
-        let wanted: Vec<AddressEntry> = any
-            .into_iter()
-            .zip(1..)
-            .map(|(address, request_id)| AddressEntry {
-                request_id,
-                prefix: Prefix::host(address),
-            })
-            .collect();
-        push_capsule(output, ip::address_request(&wanted));
-        self.pump(id);
     }
 
     /// Takes one packet or super-packet that the TUN gave, with its header; it is changed on the way.
@@ -116,21 +84,6 @@ impl Engine<Client> {
             return self.send_packet_of(now, id, &parsed, packet, deliver);
         }
         self.state.drop_without_session(&parsed, packet);
-    }
-}
-
-impl Client {
-    /// The headers of the request for an IP session.
-    pub(super) fn ip_request(&self, session: &IpSession) -> HeaderList {
-        let (client, run) = self.ip.unzip();
-        let extensions = Extensions {
-            client,
-            run,
-            split: session.split.any(),
-            checksum: session.checksum.any(),
-            repair: session.repair.offer(),
-        };
-        ip::connect_ip(&self.authority, &Scope::ANY, &self.bearer, &extensions)
     }
 }
 

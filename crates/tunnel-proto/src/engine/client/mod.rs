@@ -4,6 +4,7 @@
 pub(super) mod ip;
 mod requests;
 mod role;
+pub(super) mod token_check;
 
 use masque::ip::ClientId;
 use quic::ConnectionKey;

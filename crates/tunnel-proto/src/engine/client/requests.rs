@@ -5,24 +5,22 @@ use std::net::SocketAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
-use masque::request as request_headers;
 use masque::response;
 use masque::{Code, HeaderList, ServerShard, Target};
 use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
 
 use super::Client;
+use super::token_check::TokenCheck;
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
-use crate::engine::life::{Ask, Cause, Life, RequestStream};
-use crate::engine::request::{Kind, Offers, Request, RequestId};
+use crate::engine::body::TcpConnection;
+use crate::engine::handler::Asker;
+use crate::engine::life::{Cause, Life, RequestStream};
+use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
+use crate::engine::udp::{Offers, UdpSession};
 use crate::engine::{Action, ClientAction, Deliver, Engine, masque_code, payload_unsplit};
 use crate::limits;
-
-/// The token check asks for a target that every server refuses after it has looked at the token: the answer is 401
-/// for a wrong one, and anything else for a good one.
-const PROBE_HOST: &str = "0.0.0.0";
-const PROBE_PORT: u16 = 9;
 
 impl Engine<Client> {
     /// Begins a connection; [`ClientAction::Up`], [`ClientAction::TokenRefused`] or [`ClientAction::Lost`] follows.
@@ -60,11 +58,10 @@ impl Engine<Client> {
             self.reserve_session();
         }
         let kind = match protocol {
-            Protocol::Udp => Kind::udp(self.offers(), false),
-            Protocol::Tcp => Kind::Tcp,
+            Protocol::Udp => Kind::Udp(UdpSession::new(self.offers())),
+            Protocol::Tcp => Kind::Tcp(TcpConnection),
         };
-        let life = Life::Queued(Ask::Target(target));
-        let request = Request::new(Client::HTTP, kind, life, now);
+        let request = Request::new(Client::HTTP, kind, Life::Queued(Some(target)), now);
         let id = self.state.insert_request(request);
         if let Some(connection) = self
             .state
@@ -118,10 +115,9 @@ impl Engine<Client> {
                 .actions
                 .push_back(Action::Role(ClientAction::Lost { reason }));
         }
-        let target = Target::new(PROBE_HOST, PROBE_PORT).expect("the probe's target is well-formed");
-        let kind = Kind::udp(Offers::default(), true);
-        let probe = Request::new(Client::HTTP, kind, Life::Queued(Ask::Target(target)), now);
-        let id = self.state.insert_request(probe);
+        let kind = Kind::TokenCheck(TokenCheck);
+        let check = Request::new(Client::HTTP, kind, Life::Queued(None), now);
+        let id = self.state.insert_request(check);
         self.send_request(now, connection, id);
         // One of several stripes asks when its siblings let it: `ask_for_ip`.
         if !self.state.role.holds_requests {
@@ -162,29 +158,25 @@ impl Engine<Client> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return true;
         };
-        let Life::Queued(ask) = &request.life else {
+        let Life::Queued(target) = &request.life else {
             return true;
         };
-        let list = match (ask, &request.kind) {
-            (Ask::Ip, Kind::Ip(session)) => role.ip_request(session),
-            (Ask::Target(_), Kind::Udp { .. }) if !takes_connect_udp => {
-                let cause = Cause::Refused {
-                    status: 501,
-                    error: None,
-                };
-                self.end_for(id, cause);
-                return true;
-            }
-            (Ask::Target(target), Kind::Udp { split, repair, .. }) => {
-                let mut list =
-                    request_headers::connect_udp(&role.authority, target, &role.bearer, split.any());
-                if let Some(offer) = repair.offer() {
-                    offer.push_to(&mut list);
-                }
-                list
-            }
-            (Ask::Target(target), _) => request_headers::connect(target, &role.bearer),
-            (Ask::Ip, _) => return true,
+        let handler = request.kind.handler();
+        if handler.needs_datagrams() && !takes_connect_udp {
+            let cause = Cause::Refused {
+                status: 501,
+                error: None,
+            };
+            self.end_for(id, cause);
+            return true;
+        }
+        let asker = Asker {
+            authority: &role.authority,
+            bearer: &role.bearer,
+            target: target.as_ref(),
+        };
+        let Some(list) = handler.ask(&asker) else {
+            return true;
         };
         let Some(stream) = self.endpoint.open_stream(connection, Direction::Bidirectional) else {
             return false;
@@ -221,7 +213,7 @@ impl Engine<Client> {
         // The reader has checked it already.
         let status = response::status_of(list).unwrap_or(500);
         let is_refused_token = matches!(status, 401 | 407);
-        if matches!(request.kind, Kind::Udp { is_probe: true, .. }) {
+        if matches!(request.kind, Kind::TokenCheck(_)) {
             self.end_for(id, Cause::Finished);
             if is_refused_token {
                 self.state
@@ -243,20 +235,13 @@ impl Engine<Client> {
         }
         request.life = Life::Open(stream);
         request.last_active = now;
-        if let Kind::Udp { split, .. } = &mut request.kind {
-            split.answered(request_headers::split_context(list));
+        request.kind.handler_mut().accepted(list, &mut request.output);
+        if request.kind.handler().is_of_driver() {
+            let established = ClientAction::Established { request: id };
+            self.state.actions.push_back(Action::Role(established));
         }
         self.state.repair_answered(now, id, list);
-        let Some(request) = self.state.requests.get(id.0) else {
-            return;
-        };
-        if matches!(request.kind, Kind::Ip(_)) {
-            self.ip_accepted(id, list);
-        } else {
-            self.state
-                .actions
-                .push_back(Action::Role(ClientAction::Established { request: id }));
-        }
+        self.pump(id);
         self.state.take_early(now, id, deliver);
     }
 
@@ -276,9 +261,8 @@ impl Engine<Client> {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
-        if matches!(request.kind, Kind::Ip(_)) {
-            let refused = ClientAction::IpRefused { status, error };
-            self.state.actions.push_back(Action::Role(refused));
+        if let Some(refusal) = request.kind.handler().refusal(status, error) {
+            self.state.actions.push_back(Action::Role(refusal));
         }
         if !request.is_udp() {
             return self.end_for(id, Cause::Refused { status, error });

@@ -1,11 +1,18 @@
 //! One CONNECT-IP request at either end: its addresses, its routes, its contexts.
 
-use std::net::IpAddr;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use masque::ip::{IpCapsuleReader, Prefix, Routes};
+use bytes::Bytes;
+use masque::ip::{self, AddressEntry, ClientId, Extensions, IpCapsuleReader, Prefix, Routes, Scope};
 use masque::repair::RepairOffer;
+use masque::response::ProxyError;
 use masque::split::Splitter;
+use masque::{HeaderList, MessageError};
 
+use super::control::push_capsule;
+use crate::engine::ClientAction;
+use crate::engine::handler::{Asker, Handler};
 use crate::engine::offer::{ContextOffer, Offer};
 use crate::engine::repair::Repair;
 use crate::engine::server::lease::{ClientIdentity, Lease};
@@ -23,6 +30,8 @@ pub struct IpSession {
     pub(crate) checksum: ContextOffer,
     /// The repair of packets that ask for little delay.
     pub(crate) repair: Repair,
+    /// Client: the name and run that it is asked for with.
+    pub(crate) asked_as: Option<(ClientId, u32)>,
     /// Server: whose it is.
     pub(crate) owner: Option<Owner>,
     /// Server: what the driver leased for it, and gets back when it is over.
@@ -56,6 +65,7 @@ impl IpSession {
             split: Offer::offered(split),
             checksum: Offer::offered(checksum),
             repair: Repair::offered(repair),
+            asked_as: None,
             owner: None,
             lease: None,
             addresses: None,
@@ -91,5 +101,70 @@ impl IpSession {
         } else {
             room
         }
+    }
+}
+
+impl Handler for IpSession {
+    fn ask(&self, asker: &Asker<'_>) -> Option<HeaderList> {
+        let (client, run) = self.asked_as.unzip();
+        let extensions = Extensions {
+            client,
+            run,
+            split: self.split.any(),
+            checksum: self.checksum.any(),
+            repair: self.repair.offer(),
+        };
+        let list = ip::connect_ip(asker.authority, &Scope::ANY, asker.bearer, &extensions);
+        Some(list)
+    }
+
+    /// A client asks for an address of each version.
+    fn accepted(&mut self, answer: &HeaderList, output: &mut VecDeque<Bytes>) {
+        self.split.answered(masque::request::split_context(answer));
+        self.checksum.answered(ip::checksum_context(answer));
+        let own = self.asked_as.map(|(name, _)| name);
+        self.is_by_name = own.is_some() && ip::client_name(answer) == own;
+        let any = [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ];
+        let wanted: Vec<AddressEntry> = any
+            .into_iter()
+            .zip(1..)
+            .map(|(address, request_id)| AddressEntry {
+                request_id,
+                prefix: Prefix::host(address),
+            })
+            .collect();
+        push_capsule(output, ip::address_request(&wanted));
+    }
+
+    fn refusal(&self, status: u16, error: Option<ProxyError>) -> Option<ClientAction> {
+        Some(ClientAction::IpRefused { status, error })
+    }
+
+    /// A server has a lease for it.
+    fn accept(&mut self) -> HeaderList {
+        let client = self.owner.and_then(|owner| match owner.client {
+            ClientIdentity::Named(_, name) => Some(ClientId(name)),
+            ClientIdentity::Nameless(..) => None,
+        });
+        ip::accepted(&Extensions {
+            client,
+            run: None,
+            split: self.split.accept(),
+            checksum: self.checksum.accept(),
+            repair: self.repair.offer(),
+        })
+    }
+
+    /// A capsule that is cut is malformed (RFC 9297 section 3.3).
+    fn check_end(&self) -> Result<(), MessageError> {
+        self.capsules.finish()
+    }
+
+    /// Of a client's own session its driver hears in other words.
+    fn is_of_driver(&self) -> bool {
+        self.owner.is_some()
     }
 }

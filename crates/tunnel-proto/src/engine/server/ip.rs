@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use masque::ip::{self, AddressEntry, ClientId, ConnectIp, Extensions, Prefix, Scope};
+use masque::ip::{self, AddressEntry, ClientId, ConnectIp, Prefix, Scope};
 use masque::response::{self, ProxyError};
 use packet::icmp::{self, Unreachable};
 use packet::vnet::{VNET_HEADER_BYTES, VnetHeader};
@@ -13,6 +13,7 @@ use super::ip_service::IpService;
 use super::lease::{ClientIdentity, Lease};
 use crate::config::Oversize;
 use crate::drops::DropReason;
+use crate::engine::handler::Handler;
 use crate::engine::ip::control::push_capsule;
 use crate::engine::ip::is_confined;
 use crate::engine::ip::session::{IpSession, Owner};
@@ -131,24 +132,14 @@ impl Engine<Server> {
         session.lease = Some(lease);
         request.life = Life::Open(*stream);
         request.last_active = now;
-        let (split, checksum) = (session.split.accept(), session.checksum.accept());
+        let accepted = session.accept();
         // Without the split context a path of less than 1,280 bytes could not carry IPv6 (RFC 9484 section 7.1).
-        let takes = |address: &IpAddr| address.is_ipv4() || split.is_some();
+        let can_split = session.split.agreed().is_some();
+        let takes = |address: &IpAddr| address.is_ipv4() || can_split;
         let addresses: Vec<IpAddr> = lease.addresses().filter(takes).collect();
         session.addresses = Some(addresses.iter().copied().map(Prefix::host).collect());
         session.routes = Some(routes);
-        let client = session.owner.and_then(|owner| match owner.client {
-            ClientIdentity::Named(_, name) => Some(ClientId(name)),
-            ClientIdentity::Nameless(..) => None,
-        });
         let repair = session.repair.offer();
-        let accepted = ip::accepted(&Extensions {
-            client,
-            run: None,
-            split,
-            checksum,
-            repair,
-        });
         for address in addresses {
             self.state.role.ip_by_address.entry(address).or_default().push(id);
         }

@@ -12,8 +12,10 @@ use quic::ConnectionKey;
 use super::Server;
 use crate::access::Rights;
 use crate::config::{Oversize, Protocol};
+use crate::engine::body::TcpConnection;
 use crate::engine::life::{Cause, Life, RequestStream};
-use crate::engine::request::{Kind, Offers, RequestId};
+use crate::engine::request::{Kind, RequestId};
+use crate::engine::udp::{Offers, UdpSession};
 use crate::engine::{Action, Deliver, Engine, ServerAction};
 use crate::limits;
 
@@ -128,8 +130,8 @@ impl Engine<Server> {
             return;
         };
         request.kind = match protocol {
-            Protocol::Udp => Kind::udp(offers, false),
-            Protocol::Tcp => Kind::Tcp,
+            Protocol::Udp => Kind::Udp(UdpSession::new(offers)),
+            Protocol::Tcp => Kind::Tcp(TcpConnection),
         };
         request.life = Life::Opening(stream);
         request.last_active = now;
@@ -153,22 +155,17 @@ impl Engine<Server> {
         };
         request.life = Life::Open(stream);
         request.last_active = now;
-        match &mut request.kind {
-            Kind::Udp { split, repair, .. } => {
-                let mut accepted = response::connect_udp_accepted(split.accept());
-                // REPAIR-2
-                if let Some(offer) = repair.offer() {
-                    offer.push_to(&mut accepted);
-                    self.state.agree_on_repair(now, id, offer);
-                }
-                self.send_headers(id, &accepted);
-                self.state.take_early(now, id, deliver);
-            }
-            Kind::Tcp | Kind::Ip(_) | Kind::Undecided => {
-                self.send_headers(id, &response::response(200));
-                self.state.announce_body(id);
-            }
+        let accepted = request.kind.handler_mut().accept();
+        let is_read_by_driver = request.is_read_by_driver();
+        let repair = request.kind.repair().and_then(|repair| repair.offer());
+        if let Some(offer) = repair {
+            self.state.agree_on_repair(now, id, offer);
         }
+        self.send_headers(id, &accepted);
+        if is_read_by_driver {
+            self.state.announce_body(id);
+        }
+        self.state.take_early(now, id, deliver);
     }
 
     pub(in crate::engine) fn turn_away(&mut self, id: RequestId, list: &HeaderList, status: u16) {

@@ -15,6 +15,7 @@ use slab::Slab;
 
 use super::{Server, WrongTokens};
 use crate::drops::DropReason;
+use crate::engine::handler::Undecided;
 use crate::engine::ip::session::IpSession;
 use crate::engine::ip::{is_confined, is_congestion_controlled, port_of};
 use crate::engine::life::{Life, RequestStream};
@@ -59,7 +60,7 @@ impl Side for Server {
             connection,
             id: stream,
         };
-        let request = Request::new(Self::HTTP, Kind::Undecided, Life::Headers(stream), now);
+        let request = Request::new(Self::HTTP, Kind::Undecided(Undecided), Life::Headers(stream), now);
         let id = state.insert_request(request);
         if let Some(peer) = state.peer(connection) {
             peer.requests.insert(stream.quarter(), id);
