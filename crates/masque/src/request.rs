@@ -1,4 +1,4 @@
-//! Requests: building CONNECT and CONNECT-UDP, and parsing what a client sent, including CONNECT-IP.
+//! Requests: building CONNECT, CONNECT-UDP and other extended CONNECTs, and parsing what a client sent, including CONNECT-IP.
 //!
 //! A request that breaks RFC 9114 sections 4.2 to 4.4 is malformed and costs its stream. One that is well-formed but
 //! not ours is [`Request::Other`]. An invalid target is reported inside the request, so that the caller checks the
@@ -29,6 +29,8 @@ pub enum Request {
         /// Who asks.
         credential: Credential,
     },
+    /// An extended CONNECT (RFC 9220 section 3) for something else: whether there is such a service, the caller knows.
+    Extended(Extended),
     /// Well-formed and none of ours: 404.
     Other,
 }
@@ -48,6 +50,17 @@ pub struct ConnectUdp {
     pub repair: Option<RepairOffer>,
     /// `capsule-protocol: ?1` was there (RFC 9297 section 3.4). CONNECT-UDP implies the protocol either way.
     pub capsule_protocol: bool,
+}
+
+/// An extended CONNECT whose protocol is not CONNECT-UDP or CONNECT-IP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extended {
+    /// `:protocol`
+    pub protocol: String,
+    /// `:path`
+    pub path: String,
+    /// Who asks, from `Authorization`.
+    pub credential: Credential,
 }
 
 /// Which URI template a CONNECT-UDP or CONNECT-IP request follows.
@@ -118,6 +131,18 @@ pub fn connect(target: &Target, bearer: &str) -> HeaderList {
         .with("proxy-authorization", format!("Bearer {bearer}"))
 }
 
+/// An extended CONNECT for another `protocol` at `path`, to the server at `authority` (RFC 9220 section 3).
+#[must_use]
+pub fn extended_connect(authority: &str, protocol: &str, path: &str, bearer: &str) -> HeaderList {
+    HeaderList::new()
+        .with(":method", "CONNECT")
+        .with(":protocol", protocol)
+        .with(":scheme", "https")
+        .with(":path", path)
+        .with(":authority", authority)
+        .with("authorization", format!("Bearer {bearer}"))
+}
+
 /// Judges the header list of a request.
 ///
 /// ```
@@ -163,23 +188,32 @@ pub fn classify(list: &HeaderList) -> Result<Request, MessageError> {
         ));
     }
     check_host(list, Some(authority))?;
-    if protocol == "connect-ip" && scheme == "https" {
-        return Ok(ip::judge(list, path).map_or(Request::Other, Request::ConnectIp));
-    }
-    if protocol != "connect-udp" || scheme != "https" {
+    if scheme != "https" {
         return Ok(Request::Other);
     }
+    match protocol {
+        "connect-ip" => Ok(ip::judge(list, path).map_or(Request::Other, Request::ConnectIp)),
+        "connect-udp" => Ok(judge_udp(list, path)),
+        _ => Ok(Request::Extended(Extended {
+            protocol: protocol.to_owned(),
+            path: path.to_owned(),
+            credential: credential(list, "authorization"),
+        })),
+    }
+}
+
+fn judge_udp(list: &HeaderList, path: &str) -> Request {
     let Some((path, host, port)) = split_path(path, WELL_KNOWN) else {
-        return Ok(Request::Other);
+        return Request::Other;
     };
-    Ok(Request::ConnectUdp(ConnectUdp {
+    Request::ConnectUdp(ConnectUdp {
         target: Target::from_path(host, port),
         credential: credential(list, "authorization"),
         path,
         split: split_context(list),
         repair: RepairOffer::of(list),
         capsule_protocol: is_capsule_protocol(list),
-    }))
+    })
 }
 
 /// The context ID in [`SPLIT_FIELD`]: non-zero and even, as clients allocate them (SPLIT-1, RFC 9298 section 4).

@@ -3,7 +3,7 @@
 
 use masque::{
     Code, HeaderList, Target, TargetError,
-    request::{self, ConnectUdp, Credential, PathKind, Request, classify},
+    request::{self, ConnectUdp, Credential, Extended, PathKind, Request, classify},
     response,
 };
 use proptest::prelude::*;
@@ -158,7 +158,6 @@ fn other_paths_protocols_and_schemes_are_none_of_ours() {
     ] {
         assert_eq!(classify(&extended(":path", path)), Ok(Request::Other), "{path}");
     }
-    assert_eq!(classify(&extended(":protocol", "websocket")), Ok(Request::Other));
     assert_eq!(classify(&extended(":scheme", "http")), Ok(Request::Other));
     let get = [
         (":method", "GET"),
@@ -174,6 +173,21 @@ fn other_paths_protocols_and_schemes_are_none_of_ours() {
         ("host", "example.org"),
     ];
     assert_eq!(classify(&list(&options)), Ok(Request::Other));
+}
+
+#[test]
+fn another_protocol_is_named_with_its_path_and_the_credential() {
+    let built = request::extended_connect("proxy.example:443", "line-count", "/a?b", "token");
+    let expected = Request::Extended(Extended {
+        protocol: "line-count".to_owned(),
+        path: "/a?b".to_owned(),
+        credential: Credential::Bearer("token".to_owned()),
+    });
+    assert_eq!(classify(&built), Ok(expected));
+    let Ok(Request::Extended(asked)) = classify(&extended(":protocol", "websocket")) else {
+        panic!("an extended CONNECT is one, whatever its path");
+    };
+    assert_eq!(asked.protocol, "websocket");
 }
 
 #[test]
