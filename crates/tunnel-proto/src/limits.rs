@@ -110,6 +110,13 @@ pub const ARENA_BYTES: usize = 128 << 10;
 /// Bytes of one read from a QUIC stream.
 pub const STREAM_READ_BYTES: usize = 64 << 10;
 
+/// What one service has given for its stream and QUIC has not taken, in bytes, with [`HELD_ENTRY_BYTES`] for each piece: one
+/// read, so that an echo does not stop in the middle of it.
+pub const SERVICE_OUTPUT_BYTES_MAX: usize = STREAM_READ_BYTES + 2 * HELD_ENTRY_BYTES;
+
+/// Datagrams of all services of a shard that came since its last turn: one batch of received messages.
+pub const SERVICE_DATAGRAMS_MAX: usize = 4_096;
+
 /// Copies that all sessions of one peer keep for repair, in bytes: a hundred busy flows of full packets in both directions.
 /// Beyond it, payloads go without.
 pub const REPAIR_BYTES_MAX: usize = 16 << 20;

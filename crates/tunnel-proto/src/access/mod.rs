@@ -89,6 +89,8 @@ pub struct Rights {
     pub tcp: bool,
     /// IP sessions.
     pub ip: bool,
+    /// Services, whose providers may refuse some of them.
+    pub services: bool,
 }
 
 impl Rights {
@@ -97,6 +99,7 @@ impl Rights {
         udp: true,
         tcp: true,
         ip: true,
+        services: true,
     };
 }
 

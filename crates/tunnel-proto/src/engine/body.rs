@@ -111,7 +111,7 @@ impl<R: Role> State<R> {
         self.actions.push_back(Action::BodyReadable { request: id });
     }
 
-    fn set_unread(&mut self, id: RequestId, unread: bool) {
+    pub(super) fn set_unread(&mut self, id: RequestId, unread: bool) {
         let Some(request) = self.requests.get_mut(id.0) else {
             return;
         };

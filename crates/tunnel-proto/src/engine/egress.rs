@@ -101,6 +101,7 @@ impl<R: Role> State<R> {
             }
             Some(Content::Datagram) => deliver.deliver(id, view.payload),
             Some(Content::Packet(checksum)) => self.take_packet(now, id, view.payload, checksum, deliver),
+            Some(Content::Service) => self.take_service_datagram(id, view.payload),
             Some(Content::Repair(part)) => self.take_repair(now, id, part, view.payload, deliver),
             Some(Content::Fragment) => self.take_fragment(now, id, connection, &view, deliver),
             None => egress.drop(DropReason::UnknownContext, 1),
@@ -166,6 +167,8 @@ enum Content {
     Datagram,
     /// The packet of an IP session.
     Packet(ChecksumState),
+    /// For a service.
+    Service,
     Repair(Part),
     Fragment,
 }
@@ -180,7 +183,8 @@ fn content_of(kind: &mut Kind, context_id: u64) -> Option<Content> {
             return Some(Content::Packet(ChecksumState::Partial));
         }
         Kind::Ip(session) => session.split.agreed(),
-        Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_) => return None,
+        Kind::Service(_) if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Service),
+        Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_) | Kind::Service(_) => return None,
     };
     let repairing = kind.repair().and_then(Repair::agreed);
     if let Some(part) = repairing.and_then(|repairing| repairing.part(context_id)) {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use masque::response::{self, ProxyError};
 use masque::{HeaderList, MessageError, Target};
 
-use super::ClientAction;
+use super::{ClientAction, Ending};
 
 /// What a client says of itself and its server in every request.
 pub(crate) struct Asker<'a> {
@@ -59,6 +59,16 @@ pub(crate) trait Handler {
         Reader::Engine
     }
 
+    /// Whether more content may be read at present.
+    fn takes_content(&self) -> bool {
+        true
+    }
+
+    /// It is over as soon as the peer has ended its side.
+    fn ends_with_peer(&self) -> bool {
+        true
+    }
+
     /// The peer has ended its side: whether it may end here.
     fn check_end(&self) -> Result<(), MessageError> {
         Ok(())
@@ -66,6 +76,9 @@ pub(crate) trait Handler {
 
     /// Whether the driver knows of it and hears of its end.
     fn is_of_driver(&self) -> bool;
+
+    /// It has ended, and not because the driver said so.
+    fn ended(&mut self, _ending: &Ending) {}
 }
 
 /// Server: a request whose headers have not been judged.

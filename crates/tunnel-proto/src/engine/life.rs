@@ -147,6 +147,7 @@ impl<R: Role> Engine<R> {
         request.life = Life::Ended;
         if is_told {
             let ending = cause.ending();
+            request.kind.handler_mut().ended(&ending);
             self.state
                 .actions
                 .push_back(Action::Ended { request: id, ending });

@@ -107,8 +107,12 @@ impl<R: Role> Engine<R> {
     }
 
     /// Headers, and the capsules of UDP sessions.
-    fn read_message(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
+    pub(super) fn read_message(&mut self, now: Instant, id: RequestId, deliver: &mut impl Deliver) {
         loop {
+            let request = self.state.requests.get(id.0);
+            if request.is_some_and(|request| !request.kind.handler().takes_content()) {
+                return;
+            }
             match self.next_item(id) {
                 Ok(Next::Item(Item::Headers(list))) => {
                     R::headers_received(self, now, id, &list, deliver);
@@ -120,7 +124,7 @@ impl<R: Role> Engine<R> {
                 }
                 Ok(Next::Item(Item::Trailers(_))) => {}
                 Ok(Next::Blocked) => return R::content_read(&mut self.state, id),
-                Ok(Next::Finished) => return self.peer_finished(id),
+                Ok(Next::Finished) => return self.peer_finished(now, id),
                 Err(error) => return self.fail(id, error),
             }
             // What follows the headers of a TCP forward is the driver's to read.
@@ -148,6 +152,7 @@ impl<R: Role> Engine<R> {
         match self.state.requests.get(id.0).map(|request| &request.kind) {
             Some(Kind::Udp(_)) => self.state.take_udp_content(now, id, bytes, deliver),
             Some(Kind::Ip(_)) => return self.take_capsules(now, id, bytes, deliver),
+            Some(Kind::Service(_)) => self.take_service_content(now, id, bytes),
             Some(Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_)) | None => {}
         }
         Ok(())
@@ -206,8 +211,8 @@ impl<R: Role> Engine<R> {
         self.end_for(id, cause);
     }
 
-    /// The peer has ended its side of a message that the engine reads itself: the session is over.
-    fn peer_finished(&mut self, id: RequestId) {
+    /// The peer has ended its side of a message that the engine reads itself.
+    fn peer_finished(&mut self, now: Instant, id: RequestId) {
         let Some(request) = self.state.requests.get(id.0) else {
             return;
         };
@@ -217,7 +222,11 @@ impl<R: Role> Engine<R> {
         if let Err(error) = request.kind.handler().check_end() {
             return self.fail(id, Failure::Message(error));
         }
-        self.end_for(id, Cause::Finished);
+        if request.kind.handler().ends_with_peer() {
+            self.end_for(id, Cause::Finished);
+        } else {
+            self.service_peer_finished(now, id);
+        }
     }
 
     /// The peer has acknowledged everything on a stream of ours, its end included.
@@ -231,36 +240,46 @@ impl<R: Role> Engine<R> {
         if matches!(request.life, Life::Closing(_)) {
             self.end_for(id, Cause::StreamGone);
         }
+        self.end_finished_service(id);
     }
 
-    /// Writes what waits for QUIC's credit.
-    pub(super) fn pump(&mut self, id: RequestId) {
+    /// Writes what waits for QUIC's credit. Whether the stream takes bytes.
+    pub(super) fn pump(&mut self, id: RequestId) -> bool {
         let Some(request) = self.state.requests.get_mut(id.0) else {
-            return;
+            return false;
         };
         let Some(stream) = request.stream() else {
-            return;
+            return false;
         };
+        let mut takes_bytes = true;
         while let Some(front) = request.output.front_mut() {
             match self.endpoint.write_bytes(stream.connection, stream.id, front) {
                 Ok(_) if front.is_empty() => {
                     request.output.pop_front();
                 }
-                Ok(0) => return,
+                Ok(0) => return true,
                 // Only a write that takes nothing is followed by an event.
                 Ok(_) => {}
                 Err(_) => {
                     // The peer's STOP_SENDING arrives as an event of its own, which decides what it means.
                     request.output.clear();
+                    takes_bytes = false;
                 }
             }
         }
         if request.sending == Sending::Finishing {
             self.endpoint.finish(stream.connection, stream.id);
         }
+        takes_bytes
     }
 
-    pub(super) fn resume_stream(&mut self, connection: ConnectionKey, stream: StreamId) {
+    pub(super) fn resume_stream(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        stream: StreamId,
+        deliver: &mut impl Deliver,
+    ) {
         let Some(id) = self
             .state
             .peer(connection)
@@ -268,13 +287,19 @@ impl<R: Role> Engine<R> {
         else {
             return;
         };
-        self.pump(id);
-        if let Some(request) = self.state.requests.get(id.0)
-            && request.is_read_by_driver()
-            && matches!(request.life, Life::Open(_))
-            && request.output.is_empty()
-        {
+        if !self.pump(id) {
+            return;
+        }
+        let Some(request) = self.state.requests.get(id.0) else {
+            return;
+        };
+        if !matches!(request.life, Life::Open(_)) || !request.output.is_empty() {
+            return;
+        }
+        if request.is_read_by_driver() {
             self.state.actions.push_back(Action::BodyWritable { request: id });
+        } else {
+            self.service_is_writable(now, id, deliver);
         }
     }
 

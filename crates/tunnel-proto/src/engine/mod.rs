@@ -25,6 +25,7 @@ mod report;
 mod request;
 mod role;
 mod server;
+mod service;
 mod source;
 mod timers;
 mod udp;
@@ -54,6 +55,7 @@ pub use server::authorization::AuthorizationCounters;
 pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
 pub use server::lease::{ClientIdentity, Lease, Leases, NoLease, StoredLease, own_address};
+pub use service::{NoService, Service, ServiceProvider, ServiceRequest, ServiceStream};
 
 use crate::budget::Budget;
 use crate::config::EngineConfig;
@@ -97,6 +99,8 @@ pub struct State<R: Role> {
     idleness: Idleness,
     ip: ip::IpState,
     repair: repair::RepairState,
+    /// Datagrams of services, for their next turn.
+    service_datagrams: VecDeque<(RequestId, Vec<u8>)>,
 }
 
 /// One shard's tunnel.
@@ -130,6 +134,7 @@ impl<R: Role> Engine<R> {
             idleness: Idleness::default(),
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
+            service_datagrams: VecDeque::new(),
         };
         Self {
             endpoint,
@@ -174,6 +179,7 @@ impl<R: Role> Engine<R> {
     /// Processes pending events. To be called after inputs and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
         self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
+        self.hand_out_service_datagrams(now);
         loop {
             while let Some(event) = self.endpoint.poll_event() {
                 self.handle_event(now, event, deliver);
@@ -203,7 +209,9 @@ impl<R: Role> Engine<R> {
             Event::StreamReadable { connection, stream } => {
                 self.read_stream(now, connection, stream, deliver)
             }
-            Event::StreamWritable { connection, stream } => self.resume_stream(connection, stream),
+            Event::StreamWritable { connection, stream } => {
+                self.resume_stream(now, connection, stream, deliver);
+            }
             Event::StreamStopped {
                 connection, stream, ..
             } => self.stopped_stream(connection, stream),

@@ -33,13 +33,12 @@ impl<R: Role> Engine<R> {
         queued as u64 + self.state.waiting.len() as u64 + self.endpoint.datagrams_held()
     }
 
-    /// DATAGRAM frames that wait for their session, or for the rest of their payload.
+    /// DATAGRAM frames that wait for their session, for the rest of their payload, or for the next turn.
     #[must_use]
     pub fn egress_waiting(&self) -> u64 {
         let peers = self.state.peers.iter().flatten();
-        peers
-            .map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()))
-            .sum()
+        let waiting = peers.map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()));
+        waiting.sum::<u64>() + self.state.service_datagrams.len() as u64
     }
 
     /// Sums of QUIC's counters.

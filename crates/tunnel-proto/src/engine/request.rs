@@ -12,6 +12,7 @@ use super::handler::{Handler, Reader, Undecided};
 use super::ip::session::IpSession;
 use super::life::{Life, RequestStream};
 use super::repair::Repair;
+use super::service::ServiceSession;
 use super::udp::UdpSession;
 
 /// Names a request between engine and driver, until it has ended.
@@ -40,6 +41,7 @@ pub(crate) enum Kind {
     Udp(UdpSession),
     Tcp(TcpConnection),
     Ip(Box<IpSession>),
+    Service(Box<ServiceSession>),
 }
 
 impl Kind {
@@ -50,6 +52,7 @@ impl Kind {
             Self::Udp(session) => session,
             Self::Tcp(connection) => connection,
             Self::Ip(session) => &**session,
+            Self::Service(session) => &**session,
         }
     }
 
@@ -60,13 +63,14 @@ impl Kind {
             Self::Udp(session) => session,
             Self::Tcp(connection) => connection,
             Self::Ip(session) => &mut **session,
+            Self::Service(session) => &mut **session,
         }
     }
 
     /// Whether HTTP Datagrams belong to it.
     pub(crate) fn takes_datagrams(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::Ip(_) => true,
+            Self::Udp(_) | Self::Ip(_) | Self::Service(_) => true,
             Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) => false,
         }
     }
@@ -76,7 +80,7 @@ impl Kind {
         match self {
             Self::Udp(session) => Some(&mut session.repair),
             Self::Ip(session) => Some(&mut session.repair),
-            Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) => None,
+            Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) | Self::Service(_) => None,
         }
     }
 }

@@ -16,6 +16,7 @@ mod lifetime;
 mod path;
 mod queues;
 mod repair;
+mod services;
 mod sizes;
 mod storm;
 mod stripes;

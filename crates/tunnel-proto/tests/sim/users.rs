@@ -492,6 +492,7 @@ fn a_user_without_a_right_is_refused_what_it_is_for_and_nothing_else() {
         udp: true,
         tcp: false,
         ip: false,
+        services: true,
     };
     let (mut world, _) = world_with(rights, UserLimits::default());
     let (foreign, stream, _) = asking(&mut world, &user());

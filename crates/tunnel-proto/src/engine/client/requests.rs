@@ -18,6 +18,7 @@ use crate::engine::handler::Asker;
 use crate::engine::life::{Cause, Life, RequestStream};
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
+use crate::engine::service::{Service, ServiceSession};
 use crate::engine::udp::{Offers, UdpSession};
 use crate::engine::{Action, ClientAction, Deliver, Engine, masque_code, payload_unsplit};
 use crate::limits;
@@ -61,7 +62,11 @@ impl Engine<Client> {
             Protocol::Udp => Kind::Udp(UdpSession::new(self.offers())),
             Protocol::Tcp => Kind::Tcp(TcpConnection),
         };
-        let request = Request::new(Client::HTTP, kind, Life::Queued(Some(target)), now);
+        self.open_kind(now, kind, Some(target))
+    }
+
+    fn open_kind(&mut self, now: Instant, kind: Kind, target: Option<Target>) -> RequestId {
+        let request = Request::new(Client::HTTP, kind, Life::Queued(target), now);
         let id = self.state.insert_request(request);
         if let Some(connection) = self
             .state
@@ -72,6 +77,19 @@ impl Engine<Client> {
             self.send_request(now, connection, id);
         }
         id
+    }
+
+    /// A request for a service of the server: `protocol` and `path` name it there. It waits where the tunnel is not up;
+    /// [`ClientAction::Established`] tells of its begin, [`Action::Ended`] of its end.
+    pub fn open_service(
+        &mut self,
+        now: Instant,
+        protocol: &str,
+        path: &str,
+        service: Box<dyn Service>,
+    ) -> RequestId {
+        let session = ServiceSession::asking(service, protocol, path);
+        self.open_kind(now, Kind::Service(Box::new(session)), None)
     }
 
     /// The server may have forgotten the connection: asks it for a sign of life, to which it answers with a reset then.
@@ -242,6 +260,7 @@ impl Engine<Client> {
         }
         self.state.repair_answered(now, id, list);
         self.pump(id);
+        self.open_service_stream(now, id);
         self.state.take_early(now, id, deliver);
     }
 

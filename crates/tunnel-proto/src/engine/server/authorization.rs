@@ -186,6 +186,7 @@ impl Engine<Server> {
             return;
         };
         self.decide(now, stream, applicant, decision);
+        self.take_early_of_open(now, request, deliver);
         self.read_what_waited(now, request, deliver);
     }
 
@@ -309,6 +310,12 @@ impl Engine<Server> {
         true
     }
 
+    /// Whose the connection is.
+    pub(super) fn user_of(&self, connection: ConnectionKey) -> Option<UserId> {
+        let granted = self.state.role.access.grants.get(&connection)?;
+        Some(granted.grant.user.id())
+    }
+
     /// Whose the connection is, and how many leases that user may keep.
     pub(super) fn lease_holder(&self, connection: ConnectionKey) -> Option<(UserId, usize)> {
         let granted = self.state.role.access.grants.get(&connection)?;
@@ -380,6 +387,7 @@ fn shown(asked: &Asked) -> Option<Credentials<'_>> {
         Asked::Connect { credential, .. } => (None, credential),
         Asked::ConnectUdp(asked) => (Some(&asked.path), &asked.credential),
         Asked::ConnectIp(asked) => (Some(&asked.path), &asked.credential),
+        Asked::Extended(asked) => (None, &asked.credential),
         Asked::Other => return None,
     };
     match (path, credential) {

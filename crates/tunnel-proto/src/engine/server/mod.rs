@@ -6,6 +6,7 @@ pub(super) mod ip_service;
 pub(super) mod lease;
 mod requests;
 mod role;
+mod services;
 mod wrong_tokens;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +14,7 @@ use std::net::IpAddr;
 
 use masque::ServerShard;
 
-use super::{Engine, RequestId};
+use super::{Engine, RequestId, ServiceProvider};
 use crate::access::Authorizer;
 use crate::config::EngineConfig;
 use authorization::Access;
@@ -30,6 +31,8 @@ pub struct Server {
     refused: BTreeMap<String, u64>,
     /// Which shard of how many this is.
     shard: ServerShard,
+    /// Services by `:protocol`.
+    services: BTreeMap<String, Box<dyn ServiceProvider>>,
     /// What it offers to IP sessions; `None` where it offers nothing.
     ip_service: Option<IpService>,
     /// The IP sessions of each client's address, the newest last.
@@ -49,6 +52,7 @@ impl Engine<Server> {
             wrong_tokens: WrongTokens::new(1),
             refused: BTreeMap::new(),
             shard: ServerShard { index: 0, count: 1 },
+            services: BTreeMap::new(),
             ip_service: None,
             ip_by_address: HashMap::new(),
             ip_by_client: HashMap::new(),

@@ -34,6 +34,9 @@ impl Engine<Server> {
             }
             Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
+            Ok(Asked::Extended(asked)) if !self.has_service(&asked.protocol) => {
+                self.turn_away(id, &response::response(404), 404);
+            }
             Ok(asked) => self.identify(now, id, stream, asked),
         }
     }
@@ -53,6 +56,11 @@ impl Engine<Server> {
             }
             Asked::ConnectUdp(asked) => (&asked.path, &asked.credential),
             Asked::ConnectIp(asked) => (&asked.path, &asked.credential),
+            // What services there are, strangers do not learn.
+            Asked::Extended(asked) => {
+                self.turn_away(id, &response::response(404), 404);
+                return self.count_wrong_token(now, connection, &asked.credential);
+            }
             Asked::Other => return self.turn_away(id, &response::response(404), 404),
         };
         match path {
@@ -80,6 +88,7 @@ impl Engine<Server> {
                 self.admit_target(now, stream, id, Protocol::Udp, asked.target.ok(), offers);
             }
             Asked::ConnectIp(asked) => self.admit_ip(now, stream, id, &asked),
+            Asked::Extended(asked) => self.admit_service(now, stream, id, &asked),
             Asked::Other => self.turn_away(id, &response::response(404), 404),
         }
     }

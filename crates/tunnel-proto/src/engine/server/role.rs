@@ -89,9 +89,10 @@ impl Side for Server {
         now: Instant,
         id: RequestId,
         list: &HeaderList,
-        _: &mut impl Deliver,
+        deliver: &mut impl Deliver,
     ) {
         engine.judge(now, id, list);
+        engine.take_early_of_open(now, id, deliver);
     }
 
     fn content_read(_: &mut State<Self>, _: RequestId) {}
