@@ -306,6 +306,15 @@ impl Endpoint {
         }
     }
 
+    /// Both ends go on to new keys (RFC 9001 section 6), which QUIC also does by itself, before the limits of the cipher are
+    /// near. Nothing happens before the handshake is complete, and for three probe timeouts after an update.
+    pub fn update_keys(&mut self, connection: ConnectionKey) {
+        if let Some(entry) = self.live(connection) {
+            entry.proto.force_key_update();
+            self.touch(connection.0);
+        }
+    }
+
     /// Says how many streams of `connection` hold received data that their reader does not take: while there are some,
     /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves, and the
     /// connection's window is wide enough for the other streams to go on.

@@ -10,6 +10,7 @@ mod fairness;
 mod foreign;
 mod hostile;
 mod incoming;
+mod keys;
 mod limits;
 mod path_mtu;
 mod profiles;

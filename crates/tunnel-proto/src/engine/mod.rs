@@ -320,6 +320,13 @@ impl<R: Role> Engine<R> {
         self.endpoint.flush(now, &mut source, outbox)
     }
 
+    /// Both ends of every connection go on to new keys: [`quic::Endpoint::update_keys`].
+    pub fn update_keys(&mut self) {
+        for peer in self.state.peers.iter().flatten() {
+            self.endpoint.update_keys(peer.connection);
+        }
+    }
+
     /// Ends every request and connection at once, with H3_NO_ERROR.
     pub fn close_all(&mut self, now: Instant) {
         let connections: Vec<_> = self

@@ -12,6 +12,7 @@ mod ip_checksums;
 mod ip_foreign;
 mod ip_hostile;
 mod ip_sessions;
+mod keys;
 mod lifetime;
 mod path;
 mod queues;
