@@ -30,6 +30,9 @@ fn render_process(process: &Value) -> String {
             block.reasons("refused requests", "/refused_requests"),
         ),
     );
+    if block.number("/authorizations/asked") > 0 {
+        row("authorizer", block.authorizations());
+    }
     row(
         "UDP sessions",
         format!(
@@ -238,6 +241,19 @@ impl Block<'_> {
         }
     }
 
+    fn authorizations(&self) -> String {
+        format!(
+            "{} asked, {} granted, {} refused{}{}{}{}",
+            self.count("/authorizations/asked"),
+            self.count("/authorizations/granted"),
+            self.count("/authorizations/refused"),
+            self.unless_zero("{} waiting", "/authorizations/waiting"),
+            self.unless_zero("{} not answered in time", "/authorizations/expired"),
+            self.unless_zero("{} answered too late", "/authorizations/too_late"),
+            self.unless_zero("{} not asked (over the limit)", "/authorizations/over_limit"),
+        )
+    }
+
     fn tun(&self) -> String {
         let leases = match self.text("/role") {
             "server" => format!(
@@ -289,7 +305,7 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use tunnel::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
-    use tunnel_proto::{PathSnapshot, PeerSnapshot};
+    use tunnel_proto::{AuthorizationCounters, PathSnapshot, PeerSnapshot};
 
     use super::*;
 
@@ -312,6 +328,15 @@ mod tests {
         (egress.accepted, egress.repaired) = (90, 4);
         egress.parity_received = 12;
         snapshot.refused_requests.insert("404".into(), 3);
+        snapshot.authorizations = AuthorizationCounters {
+            asked: 1_000,
+            granted: 990,
+            refused: 7,
+            expired: 3,
+            over_limit: 2,
+            too_late: 1,
+            waiting: 0,
+        };
         snapshot.outer_io.kernel_drops = 17;
         snapshot.outer_io.segments_received = 30;
         snapshot.outer_io.receives = 4;
@@ -358,6 +383,8 @@ mod tests {
         for part in [
             "client 7, connected on 127.0.0.1:4433, for 1 min 5 s\n",
             "refused requests: 404 3",
+            "  authorizer    1,000 asked, 990 granted, 7 refused, 3 not answered in time, 1 answered too late, \
+             2 not asked (over the limit)\n",
             "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
             "90 accepted, 4 repaired, 0 sent on (0 B), 12 of parity, 0 waiting",
             "30 received (7.5 a call), 17 dropped by the kernel",

@@ -25,11 +25,11 @@ pub use client::{
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
-    Action, Assignment, AuthorizationCounters, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver,
-    Elsewhere, End, Ending, Engine, IpService, Lease, Leases, NoLease, NoService, Owner, Prefix, ProxyError,
-    RequestId, Role, Server, ServerAction, ServerShard, Service, ServiceProvider, ServiceRequest,
-    ServiceStream, StoredLease, Target, own_address,
+    Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, End,
+    Ending, Engine, IpService, Lease, Leases, NoLease, NoService, Owner, Prefix, ProxyError, RequestId, Role,
+    Server, ServerAction, ServerShard, Service, ServiceProvider, ServiceRequest, ServiceStream, StoredLease,
+    Target, own_address,
 };
 pub use secret::{NotAToken, Token};
-pub use snapshot::{Direction, PathSnapshot, PeerSnapshot};
+pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};

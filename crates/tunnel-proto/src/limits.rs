@@ -85,10 +85,17 @@ pub const WRONG_TOKENS_WINDOW: Duration = Duration::from_secs(60);
 pub const WRONG_TOKEN_PREFIXES: usize = 4_096;
 
 /// How long a request waits for the answer who asks: less than a client's attempt to connect lasts
-/// ([`CONNECT_ATTEMPT`]), and than a stranger's connection. Looked at every [`SWEEP_INTERVAL`].
+/// ([`CONNECT_ATTEMPT`]), with a second for two round trips, and than a stranger's connection.
 pub const AUTHORIZATION_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Requests that wait for the answer who asks: those of 256 strangers with all their streams.
+/// Questions who asks that one connection may have open: all streams of a stranger.
+pub const AUTHORIZATIONS_PER_CONNECTION: usize = quic::limits::UNAUTHENTICATED_STREAMS as usize;
+
+/// Questions who asks that one prefix (IPv4 /24, IPv6 /56) may have open at a shard, also those of connections that are gone:
+/// 32 strangers with all their streams.
+pub const AUTHORIZATIONS_PER_PREFIX: usize = 128;
+
+/// Questions who asks that are open: those of 256 strangers with all their streams.
 pub const AUTHORIZATIONS_WAITING_MAX: usize = 1_024;
 
 /// Users that a shard remembers for `status`; one who is gone makes room for the next.
@@ -177,7 +184,9 @@ pub const MOVED_ROUND_TRIPS: u32 = 4;
 pub const TUN_SETTLED: Duration = Duration::from_millis(300);
 
 const _: () = assert!(USER_SESSIONS_MAX as usize >= UDP_SESSIONS_MAX + LEASES_MAX);
-const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < CONNECT_ATTEMPT.as_millis());
+const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() + 1_000 <= CONNECT_ATTEMPT.as_millis());
 const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
+const _: () = assert!(AUTHORIZATIONS_PER_CONNECTION <= AUTHORIZATIONS_PER_PREFIX);
+const _: () = assert!(AUTHORIZATIONS_PER_PREFIX < AUTHORIZATIONS_WAITING_MAX);
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);

@@ -18,6 +18,25 @@ pub struct Direction {
     pub waiting: u64,
 }
 
+/// What became of the questions to an authorizer, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AuthorizationCounters {
+    /// Asked.
+    pub asked: u64,
+    /// Granted, at once or later.
+    pub granted: u64,
+    /// Refused, at once or later.
+    pub refused: u64,
+    /// Not answered in time; the request was put off.
+    pub expired: u64,
+    /// Requests that were put off without asking, because too many questions were open.
+    pub over_limit: u64,
+    /// Later answers to requests that were gone.
+    pub too_late: u64,
+    /// Open: neither answered nor too old, also where whoever asked is gone.
+    pub waiting: u64,
+}
+
 /// One living QUIC connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PeerSnapshot {
@@ -80,6 +99,18 @@ impl PathSnapshot {
 impl AddAssign for Direction {
     fn add_assign(&mut self, other: Self) {
         self.account += other.account;
+        self.waiting += other.waiting;
+    }
+}
+
+impl AddAssign for AuthorizationCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.granted += other.granted;
+        self.refused += other.refused;
+        self.expired += other.expired;
+        self.over_limit += other.over_limit;
+        self.too_late += other.too_late;
         self.waiting += other.waiting;
     }
 }

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use packet_io::{DatagramSocket, UdpSocket};
 use quic::Counters as QuicCounters;
 use serde::Serialize;
-use tunnel_proto::{Direction, PeerSnapshot, UserId, UserSnapshot};
+use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
 
 /// All counters of a running server or client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub connections: Gauge,
     /// Requests refused before a valid token: status code as text, count.
     pub refused_requests: BTreeMap<String, u64>,
+    /// Server: what became of the questions whose a credential is.
+    pub authorizations: AuthorizationCounters,
     /// Server: its users, each with the numbers of all shards.
     pub users: BTreeMap<UserId, UserSnapshot>,
     /// Client: how often the tunnel was up again after no connection was left.
@@ -259,6 +261,7 @@ impl Snapshot {
             sum.udp_sessions += part.udp_sessions;
             sum.connections += part.connections;
             add_counts(&mut sum.refused_requests, part.refused_requests);
+            sum.authorizations += part.authorizations;
             // Every shard says the same of a user.
             sum.users.extend(part.users);
             sum.reconnects += part.reconnects;

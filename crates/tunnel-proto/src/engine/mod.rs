@@ -51,7 +51,6 @@ pub use masque::{ServerShard, Target};
 pub use request::RequestId;
 pub use role::Role;
 pub use server::Server;
-pub use server::authorization::AuthorizationCounters;
 pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
 pub use server::lease::{ClientIdentity, Lease, Leases, NoLease, StoredLease, own_address};

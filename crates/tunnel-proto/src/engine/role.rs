@@ -73,6 +73,12 @@ pub trait Side: Sized {
     /// What came at once of a request's content has been read.
     fn content_read(state: &mut State<Self>, id: RequestId);
 
+    /// When [`Side::handle_due`] is due.
+    fn next_due(engine: &Engine<Self>) -> Option<Instant>;
+
+    /// What only this role has timers for.
+    fn handle_due(engine: &mut Engine<Self>, now: Instant);
+
     /// What is due every second.
     fn sweep(engine: &mut Engine<Self>, now: Instant);
 

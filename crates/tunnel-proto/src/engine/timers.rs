@@ -1,4 +1,4 @@
-//! The timers of an engine: QUIC's, those of repair, and the sweep, every second, of what is idle or waited too long.
+//! The timers of an engine: QUIC's, those of repair and of the role, and the sweep, every second, of what is idle or waited too long.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,18 @@ impl<R: Role> Engine<R> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let transport = self.endpoint.poll_timeout().map(|(due, _)| due);
         let repair = self.state.repair.poll_timeout();
-        [transport, self.next_sweep, repair].into_iter().flatten().min()
+        let role = R::next_due(self);
+        [transport, self.next_sweep, repair, role]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Runs what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         self.handle_repair_timeout(now);
+        R::handle_due(self, now);
         if self.next_sweep.is_some_and(|due| due <= now) {
             self.sweep(now);
             self.next_sweep = Some(now + limits::SWEEP_INTERVAL);

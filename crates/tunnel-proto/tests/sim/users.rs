@@ -10,7 +10,7 @@ use tunnel_proto::{
     Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
 };
 
-use crate::support::{SECOND, Script, Setup, Way, World, stranger, user};
+use crate::support::{DELAY, SECOND, Script, Setup, Way, World, stranger, user};
 
 const ALICE: UserId = UserId([0xa1; 16]);
 const BOB: UserId = UserId([0xb0; 16]);
@@ -260,16 +260,12 @@ fn without_an_answer_the_request_ends_in_time_and_a_later_one_changes_nothing() 
     let (foreign, stream, _) = asking(&mut world, &bobs_token());
     world.run(limits::AUTHORIZATION_TIME_MAX - SECOND / 5);
     assert_eq!(world.foreign(foreign).status(stream), None);
-    world.run(limits::SWEEP_INTERVAL + SECOND / 5);
+    world.run(SECOND / 5);
     let answer = world
         .foreign(foreign)
         .response(stream)
         .expect("the request was answered");
-    assert_eq!(response::status_of(&answer), Ok(500));
-    assert_eq!(
-        response::proxy_error_of(&answer),
-        Some(ProxyError::ProxyInternalError)
-    );
+    assert_eq!(answer, response::response(503), "a stranger hears no cause");
     assert_eq!(questions.answer(&mut world), 1);
     world.run(SECOND);
     let totals = world.server().engine.authorizations();
@@ -287,7 +283,8 @@ fn an_answer_for_a_connection_that_is_gone_changes_nothing() {
     let now = world.now();
     world.foreign(foreign).close(now, 0x100);
     world.run(SECOND);
-    assert_eq!(world.server().engine.authorizations().waiting, 0);
+    // The authorizer is still at it.
+    assert_eq!(world.server().engine.authorizations().waiting, 1);
     // Another one may have the request's place.
     let (other, other_stream, _) = asking(&mut world, &bobs_token());
     let gone = questions.0.lock().expect("nobody panicked with it").remove(0);
@@ -331,6 +328,70 @@ fn no_more_requests_wait_for_an_answer_than_the_named_limit() {
         .collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [[Some(200); 8].as_slice(), &[Some(503); 4]].concat());
+    let put_off = streams.iter().filter_map(|(foreign, stream)| {
+        let answer = world.foreign(*foreign).response(*stream);
+        answer.filter(|answer| response::status_of(answer) == Ok(503))
+    });
+    let put_off: Vec<HeaderList> = put_off.collect();
+    assert_eq!(
+        put_off,
+        vec![response::response(503); 4],
+        "strangers hear no cause"
+    );
+}
+
+#[test]
+fn a_stranger_who_connects_again_and_again_has_no_more_open_questions_than_the_named_limit() {
+    let (mut world, questions) = world(UserLimits::default());
+    let rounds = limits::AUTHORIZATIONS_PER_PREFIX / quic_limits::UNAUTHENTICATED_STREAMS as usize + 3;
+    let started = world.now();
+    for _ in 0..rounds {
+        let foreign = world.add_foreign_client();
+        world.run_until(SECOND, |world| world.foreign(foreign).is_connected);
+        for _ in 0..quic_limits::UNAUTHENTICATED_STREAMS {
+            let session = world.book.session();
+            let list = udp_request(session, &bobs_token());
+            world.foreign(foreign).request(&list);
+        }
+        world.run(2 * DELAY);
+        let now = world.now();
+        world.foreign(foreign).close(now, 0x100);
+    }
+    assert!(
+        world.now() - started < limits::AUTHORIZATION_TIME_MAX,
+        "none is too old"
+    );
+    assert_eq!(questions.len(), limits::AUTHORIZATIONS_PER_PREFIX);
+    let totals = world.server().engine.authorizations();
+    let over_limit = rounds as u64 * u64::from(quic_limits::UNAUTHENTICATED_STREAMS) - questions.len() as u64;
+    assert_eq!(
+        (totals.waiting, totals.over_limit),
+        (questions.len() as u64, over_limit)
+    );
+    world.run(limits::AUTHORIZATION_TIME_MAX);
+    let totals = world.server().engine.authorizations();
+    assert_eq!((totals.waiting, totals.expired), (0, questions.len() as u64));
+    let (foreign, stream, _) = asking(&mut world, &bobs_token());
+    questions.answer(&mut world);
+    world.run(SECOND / 10);
+    assert_eq!(world.foreign(foreign).status(stream), Some(200));
+}
+
+#[test]
+fn a_user_who_is_let_in_hears_why_another_credential_has_to_wait() {
+    let (mut world, questions) = world(UserLimits::default());
+    let (foreign, _, _) = asking(&mut world, &user());
+    let streams = [0; limits::AUTHORIZATIONS_PER_CONNECTION + 1].map(|_| {
+        let list = udp_request(world.book.session(), &bobs_token());
+        world.foreign(foreign).request(&list)
+    });
+    world.run(SECOND / 10);
+    assert_eq!(questions.len(), limits::AUTHORIZATIONS_PER_CONNECTION);
+    let last = streams[limits::AUTHORIZATIONS_PER_CONNECTION];
+    let answer = world.foreign(foreign).response(last);
+    let answer = answer.expect("it was answered at once");
+    let cause = response::proxy_error_of(&answer);
+    assert_eq!(cause, Some(ProxyError::ConnectionLimitReached));
 }
 
 #[test]
@@ -370,6 +431,50 @@ fn a_user_has_no_more_connections_than_it_may_and_hears_why() {
         "a place was given back"
     );
     assert_eq!(snapshot(&mut world, ALICE).connections, 1);
+}
+
+/// The reason that a client gives for its last failed round.
+fn reason(world: &mut World, client: std::net::SocketAddr) -> String {
+    let reason = world.client_at(client).data.reconnection.last_reason();
+    reason.to_owned()
+}
+
+#[test]
+fn a_client_beyond_the_limit_is_told_so_and_gets_in_later() {
+    let (mut world, _) = world(UserLimits {
+        connections: 1,
+        ..UserLimits::default()
+    });
+    let first = world.add_client(&user());
+    world.wait_until_up(first);
+    let second = world.add_client(&user());
+    world.run(10 * SECOND);
+    let up = |action: &ClientAction| matches!(action, ClientAction::Up { .. });
+    assert_eq!(world.client_at(second).count(up), 0);
+    let told = reason(&mut world, second);
+    assert!(told.contains("as many connections as it may have"), "{told}");
+    // Every two seconds at most, and no connection of it stays.
+    let lost = |action: &ClientAction| matches!(action, ClientAction::Lost { .. });
+    assert!((4..=15).contains(&world.client_at(second).count(lost)));
+    let now = world.now();
+    world.client_at(first).data.stop_reconnecting();
+    world.client_at(first).engine.disconnect(now);
+    world.run(5 * SECOND);
+    assert_eq!(world.client_at(second).count(up), 1);
+    assert_eq!(snapshot(&mut world, ALICE).connections, 1);
+}
+
+#[test]
+fn a_client_whose_answer_does_not_come_in_time_tries_again() {
+    let (mut world, questions) = world(UserLimits::default());
+    let bob = world.add_client(&bobs_token());
+    world.run(limits::AUTHORIZATION_TIME_MAX + 6 * DELAY);
+    let told = reason(&mut world, bob);
+    assert!(told.contains("no new connections at present"), "{told}");
+    world.run_until(5 * SECOND, |world| {
+        questions.answer(world);
+        world.client_at(bob).data.is_up()
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
 use masque::response;
-use masque::{Code, HeaderList, ServerShard, Target};
+use masque::{Code, HeaderList, Target};
 use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
 
 use super::Client;
@@ -124,14 +124,7 @@ impl Engine<Client> {
             .peer(connection)
             .and_then(|peer| peer.takes_connect_udp());
         if takes_connect_udp == Some(false) {
-            self.endpoint
-                .close(now, connection, masque_code(Code::NoError), b"");
-            self.state.role.current = None;
-            let reason = CloseReason::Protocol("it does not offer CONNECT-UDP with datagrams".to_owned());
-            return self
-                .state
-                .actions
-                .push_back(Action::Role(ClientAction::Lost { reason }));
+            return self.give_up(now, connection, "it does not offer CONNECT-UDP with datagrams");
         }
         let kind = Kind::TokenCheck(TokenCheck);
         let check = Request::new(Client::HTTP, kind, Life::Queued(None), now);
@@ -142,6 +135,16 @@ impl Engine<Client> {
             self.open_ip(now);
         }
         self.send_queued_requests(now, connection);
+    }
+
+    /// The server is of no use to us, or not at present: another connection is made later.
+    pub(super) fn give_up(&mut self, now: Instant, connection: ConnectionKey, reason: &str) {
+        self.endpoint
+            .close(now, connection, masque_code(Code::NoError), b"");
+        self.state.role.current = None;
+        let reason = CloseReason::Protocol(reason.to_owned());
+        let lost = ClientAction::Lost { reason };
+        self.state.actions.push_back(Action::Role(lost));
     }
 
     /// Sends what waits, while the server allows more streams.
@@ -228,26 +231,12 @@ impl Engine<Client> {
         let Life::Sent(stream) = request.life else {
             return;
         };
-        // The reader has checked it already.
-        let status = response::status_of(list).unwrap_or(500);
-        let is_refused_token = matches!(status, 401 | 407);
         if matches!(request.kind, Kind::TokenCheck(_)) {
             self.end_for(id, Cause::Finished);
-            if is_refused_token {
-                self.state
-                    .actions
-                    .push_back(Action::Role(ClientAction::TokenRefused { status }));
-            } else if let Some(report) = self.endpoint.report(stream.connection) {
-                if let Some(peer) = self.state.peer(stream.connection) {
-                    peer.authenticated = true;
-                }
-                self.state.actions.push_back(Action::Role(ClientAction::Up {
-                    rtt: report.rtt,
-                    shard: ServerShard::of(list),
-                }));
-            }
-            return;
+            return self.token_checked(now, stream.connection, list);
         }
+        // The reader has checked it already.
+        let status = response::status_of(list).unwrap_or(500);
         if !(200..300).contains(&status) {
             return self.refused(now, id, stream, status, response::proxy_error_of(list));
         }

@@ -76,6 +76,12 @@ impl Side for Client {
         state.tell_news(id);
     }
 
+    fn next_due(_: &Engine<Self>) -> Option<Instant> {
+        None
+    }
+
+    fn handle_due(_: &mut Engine<Self>, _: Instant) {}
+
     fn sweep(_: &mut Engine<Self>, _: Instant) {}
 
     fn ip_sessions(&self) -> Vec<RequestId> {

@@ -11,10 +11,10 @@ use std::time::Instant;
 use masque::request::{Credential, PathKind, Request as Asked};
 use masque::response::{self, ProxyError};
 use quic::{ConnectionKey, Counters};
-use serde::Serialize;
 use subtle::ConstantTimeEq;
 
 use super::Server;
+use super::questions::{Applicant, OpenQuestions, Origin};
 use crate::access::{
     Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, User, UserId, UserLimit,
     UserSnapshot,
@@ -23,49 +23,16 @@ use crate::engine::life::{Life, RequestStream};
 use crate::engine::request::RequestId;
 use crate::engine::{Deliver, End, Engine, State, masque_code};
 use crate::limits;
-
-/// What became of the questions to an authorizer, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct AuthorizationCounters {
-    /// Asked.
-    pub asked: u64,
-    /// Granted, at once or later.
-    pub granted: u64,
-    /// Refused, at once or later.
-    pub refused: u64,
-    /// Not answered in time; the request was refused with an internal error.
-    pub expired: u64,
-    /// Requests that were refused without asking, because too many waited for their answers.
-    pub over_limit: u64,
-    /// Later answers to requests that were gone.
-    pub too_late: u64,
-    /// Waiting for an answer.
-    pub waiting: u64,
-}
+use crate::snapshot::AuthorizationCounters;
 
 /// A server's users on this shard, and the questions about them.
 pub(super) struct Access {
     authorizer: Box<dyn Authorizer>,
-    waiting: BTreeMap<AuthorizationId, Waiting>,
-    waiting_max: usize,
+    open: OpenQuestions,
     grants: BTreeMap<ConnectionKey, Granted>,
     /// Users that were here, for `status`.
     users: BTreeMap<UserId, User>,
     counters: AuthorizationCounters,
-}
-
-/// A request that shows a credential.
-struct Applicant {
-    request: RequestId,
-    asked: Asked,
-    /// The credential's.
-    digest: [u8; 32],
-}
-
-/// An applicant whose answer comes later.
-struct Waiting {
-    applicant: Applicant,
-    deadline: Instant,
 }
 
 /// What a connection's peer was granted.
@@ -90,8 +57,7 @@ impl Access {
     pub(super) fn new(authorizer: Box<dyn Authorizer>) -> Self {
         Self {
             authorizer,
-            waiting: BTreeMap::new(),
-            waiting_max: limits::AUTHORIZATIONS_WAITING_MAX,
+            open: OpenQuestions::of_shards(1),
             grants: BTreeMap::new(),
             users: BTreeMap::new(),
             counters: AuthorizationCounters::default(),
@@ -100,7 +66,7 @@ impl Access {
 
     /// One of so many shards, which has its part of the bound.
     pub(super) fn divide(&mut self, shards: u8) {
-        self.waiting_max = limits::AUTHORIZATIONS_WAITING_MAX / usize::from(shards);
+        self.open = OpenQuestions::of_shards(shards);
     }
 
     /// Whether the credential was the last one granted on this connection.
@@ -127,20 +93,9 @@ impl Access {
         self.users.entry(user.id()).or_insert_with(|| user.clone());
     }
 
-    /// A request whose answer did not come in time. All wait equally long, and IDs grow: the first one is the oldest.
-    fn take_expired(&mut self, now: Instant) -> Option<RequestId> {
-        let first = self.waiting.first_entry()?;
-        if first.get().deadline > now {
-            return None;
-        }
-        self.counters.expired += 1;
-        Some(first.remove().applicant.request)
-    }
-
     /// A request has ended: no answer finds it any more.
     pub(super) fn forget(&mut self, request: RequestId) {
-        self.waiting
-            .retain(|_, waiting| waiting.applicant.request != request);
+        self.open.abandon(request);
     }
 
     /// A session of the connection's user has ended.
@@ -177,7 +132,7 @@ impl Engine<Server> {
         deliver: &mut impl Deliver,
     ) {
         let access = &mut self.state.role.access;
-        let Some(Waiting { applicant, .. }) = access.waiting.remove(&id) else {
+        let Some(applicant) = access.open.close(id) else {
             access.counters.too_late += 1;
             return;
         };
@@ -196,13 +151,20 @@ impl Engine<Server> {
             return self.refuse_stranger(now, id, stream.connection, &asked);
         };
         let digest = credentials.digest();
-        let access = &mut self.state.role.access;
-        if access.is_granted(stream.connection, &digest) {
+        if self.state.role.access.is_granted(stream.connection, &digest) {
             return self.admit(now, stream, id, asked);
         }
-        if access.waiting.len() >= access.waiting_max {
+        let Some(remote) = self.remote(stream.connection) else {
+            return;
+        };
+        let origin = Origin {
+            connection: stream.connection,
+            remote: remote.ip(),
+        };
+        let access = &mut self.state.role.access;
+        if !access.open.has_room(origin) {
             access.counters.over_limit += 1;
-            return self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+            return self.put_off(id, stream.connection, &asked, ProxyError::ConnectionLimitReached);
         }
         let (authorization, answer) = access.ask(now, &credentials);
         let applicant = Applicant {
@@ -214,9 +176,7 @@ impl Engine<Server> {
             Answer::Now(decision) => self.decide(now, stream, applicant, decision),
             Answer::Later => {
                 let deadline = now + limits::AUTHORIZATION_TIME_MAX;
-                access
-                    .waiting
-                    .insert(authorization, Waiting { applicant, deadline });
+                access.open.add(authorization, origin, applicant, deadline);
                 if let Some(request) = self.state.requests.get_mut(id.0) {
                     request.life = Life::Identifying(stream);
                 }
@@ -254,6 +214,15 @@ impl Engine<Server> {
                 self.answer_and_end(request, &response::failure(ProxyError::ConnectionLimitReached));
             }
         }
+    }
+
+    /// Nobody says at present who asks. Whoever was let in before on this connection hears the cause, a stranger nothing.
+    fn put_off(&mut self, id: RequestId, connection: ConnectionKey, asked: &Asked, cause: ProxyError) {
+        if self.state.role.access.grants.contains_key(&connection) {
+            return self.answer_and_end(id, &response::failure(cause));
+        }
+        let status = if is_hidden(asked) { 404 } else { 503 };
+        self.turn_away(id, &response::response(status), status);
     }
 
     /// The connection is the user's from here on.
@@ -332,7 +301,7 @@ impl Engine<Server> {
         self.end(id, End::Refused(ProxyError::ConnectionLimitReached));
     }
 
-    /// Counts bytes, closes connections of users who have used up theirs, and gives up answers that do not come.
+    /// Counts bytes, and closes connections of users who have used up theirs.
     pub(super) fn sweep_users(&mut self, now: Instant) {
         for (connection, granted) in &mut self.state.role.access.grants {
             if let Some(report) = self.endpoint.report(*connection) {
@@ -344,9 +313,23 @@ impl Engine<Server> {
                 }
             }
         }
-        while let Some(request) = self.state.role.access.take_expired(now) {
-            if self.state.wait_no_longer(request).is_some() {
-                self.answer_and_end(request, &response::failure(ProxyError::ProxyInternalError));
+    }
+
+    /// When an answer has to be there.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.state.role.access.open.next_deadline()
+    }
+
+    /// Gives up answers that do not come.
+    pub(super) fn put_off_unanswered(&mut self, now: Instant) {
+        while let Some(id) = self.state.role.access.open.poll_expired(now) {
+            let access = &mut self.state.role.access;
+            access.counters.expired += 1;
+            let Some(Applicant { request, asked, .. }) = access.open.close(id) else {
+                continue;
+            };
+            if let Some(stream) = self.state.wait_no_longer(request) {
+                self.put_off(request, stream.connection, &asked, ProxyError::ProxyInternalError);
             }
         }
     }
@@ -363,7 +346,7 @@ impl Engine<Server> {
     pub fn authorizations(&self) -> AuthorizationCounters {
         let access = &self.state.role.access;
         AuthorizationCounters {
-            waiting: access.waiting.len() as u64,
+            waiting: access.open.len() as u64,
             ..access.counters
         }
     }
@@ -378,6 +361,16 @@ impl State<Server> {
         };
         request.life = Life::Headers(stream);
         Some(stream)
+    }
+}
+
+/// Whether strangers are not to know that there is something at this path.
+fn is_hidden(asked: &Asked) -> bool {
+    match asked {
+        Asked::ConnectUdp(asked) => asked.path != PathKind::WellKnown,
+        Asked::ConnectIp(asked) => asked.path != PathKind::WellKnown,
+        Asked::Extended(_) | Asked::Other => true,
+        Asked::Connect { .. } => false,
     }
 }
 

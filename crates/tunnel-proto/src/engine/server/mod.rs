@@ -1,9 +1,10 @@
 //! What only a server's engine does: it judges requests, and serves IP sessions.
 
-pub(super) mod authorization;
+mod authorization;
 pub(super) mod ip;
 pub(super) mod ip_service;
 pub(super) mod lease;
+mod questions;
 mod requests;
 mod role;
 mod services;

@@ -97,6 +97,14 @@ impl Side for Server {
 
     fn content_read(_: &mut State<Self>, _: RequestId) {}
 
+    fn next_due(engine: &Engine<Self>) -> Option<Instant> {
+        engine.next_deadline()
+    }
+
+    fn handle_due(engine: &mut Engine<Self>, now: Instant) {
+        engine.put_off_unanswered(now);
+    }
+
     /// Closes connections that have shown too many wrong tokens, and those of users who have had enough.
     fn sweep(engine: &mut Engine<Self>, now: Instant) {
         engine.sweep_users(now);

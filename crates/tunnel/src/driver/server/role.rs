@@ -136,6 +136,7 @@ impl Role for Server {
 
     fn complete(shard: &mut Shard<Self>, snapshot: &mut Snapshot, _: &mut ShardSnapshot) {
         snapshot.refused_requests = shard.engine.refused_requests();
+        snapshot.authorizations = shard.engine.authorizations();
         snapshot.users = shard.engine.users();
         if let Some(host) = &shard.role.ip {
             host.count_leases(&mut snapshot.users);
