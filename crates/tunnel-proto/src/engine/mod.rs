@@ -7,6 +7,7 @@
 mod action;
 mod body;
 mod client;
+mod connections;
 mod delay_control;
 mod egress;
 mod handler;
@@ -35,7 +36,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
-use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Event, Outbox, Path};
+use quic::{AcceptParameters, ConnectionKey, Event, Outbox, Path};
 use slab::Slab;
 
 pub use action::{Action, ClientAction, Ending, ServerAction};
@@ -219,86 +220,6 @@ impl<R: Role> Engine<R> {
         }
     }
 
-    /// The handshake is complete: our three unidirectional streams open (RFC 9114 section 6.2).
-    fn connected(&mut self, now: Instant, connection: ConnectionKey) {
-        let mut peer = Peer::new(R::HTTP, connection);
-        for bytes in peer.h3.opening_streams() {
-            let Some(stream) = self
-                .endpoint
-                .open_stream(connection, quic::Direction::Unidirectional)
-            else {
-                self.endpoint.close(
-                    now,
-                    connection,
-                    masque_code(masque::Code::StreamCreationError),
-                    b"no control stream",
-                );
-                return;
-            };
-            // Three opening streams take under 100 bytes, within any peer's first credit.
-            let written = self.endpoint.write(connection, stream, &bytes);
-            debug_assert!(written.is_ok_and(|written| written == bytes.len()));
-            peer.own_streams.push(stream);
-        }
-        peer.datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
-        if let Some(report) = self.endpoint.report(connection) {
-            peer.measured(report.rtt);
-        }
-        self.state.connections_total += 1;
-        let index = connection.index();
-        if self.state.peers.len() <= index {
-            self.state.peers.resize_with(index + 1, || None);
-        }
-        self.state.peers[index] = Some(peer);
-    }
-
-    /// The connection is gone, and with it its requests and what waits in its queues.
-    fn lose(&mut self, connection: ConnectionKey, reason: CloseReason, counters: &Counters) {
-        let peer = self.state.peer(connection);
-        let mut ids: Vec<RequestId> =
-            peer.map_or_else(Vec::new, |peer| peer.requests.values().copied().collect());
-        // Drivers hear of them in an order that does not depend on hashes.
-        ids.sort_unstable();
-        for id in ids {
-            self.end_for(id, Cause::ConnectionLost);
-        }
-        debug_assert!(
-            self.state.requests.iter().all(|(_, request)| request
-                .stream()
-                .is_none_or(|stream| stream.connection != connection)),
-            "a peer knows all its requests"
-        );
-        if let Some(mut peer) = self
-            .state
-            .peers
-            .get_mut(connection.index())
-            .and_then(Option::take)
-        {
-            let mut queued = 0;
-            while peer.queue.pop().is_some() {
-                queued += 1;
-            }
-            self.state.ledger.ingress.drop(DropReason::PathChanged, queued);
-            self.state
-                .ledger
-                .egress
-                .drop(DropReason::UnknownSession, peer.early.len() as u64);
-            self.state.ledger.egress.drop(
-                DropReason::ReassemblyExpired,
-                u64::from(peer.reassembler.waiting()),
-            );
-        }
-        R::connection_lost(&mut self.state, connection, reason, counters);
-    }
-
-    /// Closes the connections whose peer broke a rule of HTTP/3.
-    fn close_broken_peers(&mut self, now: Instant) {
-        while let Some((connection, error)) = self.state.broken.pop() {
-            self.endpoint
-                .close(now, connection, masque_code(error.code), error.reason.as_bytes());
-        }
-    }
-
     /// The next thing that the driver has to do.
     pub fn poll_action(&mut self) -> Option<Action<R::Action>> {
         let action = self.state.actions.pop_front()?;
@@ -317,42 +238,6 @@ impl<R: Role> Engine<R> {
         }
         let mut source = source::Source::new(now, &mut self.state);
         self.endpoint.flush(now, &mut source, outbox)
-    }
-
-    /// Both ends of every connection go on to new keys: [`quic::Endpoint::update_keys`].
-    pub fn update_keys(&mut self) {
-        for peer in self.state.peers.iter().flatten() {
-            self.endpoint.update_keys(peer.connection);
-        }
-    }
-
-    /// Ends every request and connection at once, with H3_NO_ERROR.
-    pub fn close_all(&mut self, now: Instant) {
-        let connections: Vec<_> = self
-            .state
-            .peers
-            .iter()
-            .flatten()
-            .map(|peer| peer.connection)
-            .collect();
-        for connection in connections.into_iter().chain(self.state.role.connecting()) {
-            self.endpoint
-                .close(now, connection, masque_code(masque::Code::NoError), b"");
-        }
-    }
-
-    /// Refuses new requests from here on, and tells the peers so (RFC 9114 section 5.2).
-    pub fn start_drain(&mut self) {
-        self.state.draining = true;
-        for peer in self.state.peers.iter().flatten() {
-            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
-            if let Some(control) = peer.own_streams.first() {
-                // Where even a few bytes find no credit, the peer learns it from the refusals.
-                let _ = self
-                    .endpoint
-                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
-            }
-        }
     }
 }
 
