@@ -79,6 +79,14 @@ pub trait Side: Sized {
     /// What only this role has timers for.
     fn handle_due(engine: &mut Engine<Self>, now: Instant);
 
+    /// The counters of a living connection, every second.
+    fn connection_reported(
+        engine: &mut Engine<Self>,
+        now: Instant,
+        connection: ConnectionKey,
+        counters: &Counters,
+    );
+
     /// What is due every second.
     fn sweep(engine: &mut Engine<Self>, now: Instant);
 

@@ -58,10 +58,9 @@ impl<R: Role> Engine<R> {
             let Some(peer) = self.state.peers[index].as_mut() else {
                 continue;
             };
-            let measured = self
-                .endpoint
-                .report(peer.connection)
-                .map_or(Duration::ZERO, |report| report.rtt);
+            let connection = peer.connection;
+            let report = self.endpoint.report(connection);
+            let measured = report.as_ref().map_or(Duration::ZERO, |report| report.rtt);
             peer.measured(measured);
             peer.datagram_max = self.endpoint.datagram_max(peer.connection).unwrap_or(0);
             let round_trip = measured.max(limits::EARLY_TIME_MIN);
@@ -79,6 +78,9 @@ impl<R: Role> Engine<R> {
                 .ledger
                 .egress
                 .drop(DropReason::ReassemblyExpired, u64::from(fragments));
+            if let Some(report) = report {
+                R::connection_reported(self, now, connection, &report.counters);
+            }
         }
     }
 }

@@ -82,6 +82,8 @@ impl Side for Client {
 
     fn handle_due(_: &mut Engine<Self>, _: Instant) {}
 
+    fn connection_reported(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: &Counters) {}
+
     fn sweep(_: &mut Engine<Self>, _: Instant) {}
 
     fn ip_sessions(&self) -> Vec<RequestId> {

@@ -301,17 +301,16 @@ impl Engine<Server> {
         self.end(id, End::Refused(ProxyError::ConnectionLimitReached));
     }
 
-    /// Counts bytes, and closes connections of users who have used up theirs.
-    pub(super) fn sweep_users(&mut self, now: Instant) {
-        for (connection, granted) in &mut self.state.role.access.grants {
-            if let Some(report) = self.endpoint.report(*connection) {
-                granted.count_bytes(&report.counters);
-                if !granted.grant.user.has_bytes_left(&granted.grant.limits) {
-                    let code = masque_code(masque::Code::NoError);
-                    self.endpoint
-                        .close(now, *connection, code, b"the user's bytes are used up");
-                }
-            }
+    /// Counts a connection's bytes, and closes it where its user has used up what it may have.
+    pub(super) fn count_bytes(&mut self, now: Instant, connection: ConnectionKey, counters: &Counters) {
+        let Some(granted) = self.state.role.access.grants.get_mut(&connection) else {
+            return;
+        };
+        granted.count_bytes(counters);
+        if !granted.grant.user.has_bytes_left(&granted.grant.limits) {
+            let code = masque_code(masque::Code::NoError);
+            self.endpoint
+                .close(now, connection, code, b"the user's bytes are used up");
         }
     }
 

@@ -105,9 +105,17 @@ impl Side for Server {
         engine.put_off_unanswered(now);
     }
 
-    /// Closes connections that have shown too many wrong tokens, and those of users who have had enough.
+    fn connection_reported(
+        engine: &mut Engine<Self>,
+        now: Instant,
+        connection: ConnectionKey,
+        counters: &Counters,
+    ) {
+        engine.count_bytes(now, connection, counters);
+    }
+
+    /// Closes connections that have shown too many wrong tokens.
     fn sweep(engine: &mut Engine<Self>, now: Instant) {
-        engine.sweep_users(now);
         for peer in engine.state.peers.iter().flatten() {
             if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
                 engine
