@@ -1,6 +1,6 @@
 //! The phases: when each ends, and which one follows.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Model, scale};
 use crate::congestion::delivery::Sample;
@@ -10,64 +10,26 @@ use crate::congestion::tuning;
 impl Model {
     /// Leaves a phase whose work is done.
     pub(super) fn advance(&mut self, now: Instant, sample: &Sample) {
+        if self.has_found_much_more(now) {
+            return self.begin_start(now);
+        }
         let elapsed = now.saturating_duration_since(self.phase_since);
         let in_flight = self.delivery.in_flight();
-        let pipe = self.pipe();
-        if matches!(self.phase, Phase::ProbeUp | Phase::ProbeDown)
-            && self.probed_from > 0
-            && self.bandwidth.get() as f64 > self.probed_from as f64 * tuning::FOUND_MORE
-            && self.round_trip.queue_now() <= self.tuning.queue_at_start(self.base())
-            && !self.sharing.is_shared(now)
-            && now >= self.no_start_until
-        {
-            self.begin_start(now);
-            return;
-        }
         match self.phase {
             Phase::Startup | Phase::Fixed => {}
             Phase::Drain => {
-                if in_flight <= pipe {
+                if in_flight <= self.pipe() {
                     self.postpone_probe(now, false);
                     // Jitter or random loss may have ended the start too early: the next probe tells.
                     self.probe_at = now + self.base();
                     self.enter(now, Phase::Cruise);
                 }
             }
-            Phase::Cruise => {
-                if self.round_trip.is_stale(now) && !self.tuning.is_local(self.base()) {
-                    self.search_base(now);
-                } else if now >= self.probe_at {
-                    if self.delivery.is_limited() {
-                        self.postpone_probe(now, false);
-                    } else if now >= self.costly_until {
-                        self.begin_probe(now);
-                    } else {
-                        self.postpone_probe(now, false);
-                        // Whether the loss that is taken for random still is.
-                        if self.floor.get() > tuning::FLOOR_DOUBTFUL {
-                            self.enter(now, Phase::ProbeDown);
-                            self.checks_floor = true;
-                        }
-                    }
-                }
-            }
-            Phase::ProbeUp => {
-                let is_over = in_flight >= scale(pipe, self.tuning.gain_up(self.base()))
-                    || self.delivery.is_limited()
-                    || self.round_trip.queue_now() > self.tuning.queue_at_start(self.base())
-                    || elapsed >= self.base() + self.base() / 2;
-                if elapsed >= self.base() && is_over {
-                    // What was sent cost nothing yet; what the path holds is at least this.
-                    self.inflight_high = self
-                        .inflight_high
-                        .map(|high| high.max(scale(in_flight, tuning::HIGH_GROWTH)));
-                    self.postpone_probe(now, false);
-                    self.enter(now, Phase::ProbeDown);
-                }
-            }
+            Phase::Cruise => self.leave_cruise(now),
+            Phase::ProbeUp => self.end_probe_up(now, elapsed, in_flight),
             Phase::ProbeDown => {
                 let is_short = self.round_trip.queue_now() <= self.tuning.queue_max(self.base());
-                if in_flight <= pipe && elapsed >= self.base() && is_short {
+                if in_flight <= self.pipe() && elapsed >= self.base() && is_short {
                     self.others_queue = self.round_trip.is_queued_now();
                     self.enter(now, Phase::Cruise);
                 }
@@ -81,6 +43,54 @@ impl Model {
                     self.enter(now, Phase::Cruise);
                 }
             }
+        }
+    }
+
+    /// Whether a probe met so much more bandwidth that a start finds the rest sooner.
+    fn has_found_much_more(&self, now: Instant) -> bool {
+        matches!(self.phase, Phase::ProbeUp | Phase::ProbeDown)
+            && self.probed_from > 0
+            && self.bandwidth.get() as f64 > self.probed_from as f64 * tuning::FOUND_MORE
+            && self.round_trip.queue_now() <= self.tuning.queue_at_start(self.base())
+            && !self.sharing.is_shared(now)
+            && now >= self.no_start_until
+    }
+
+    /// Looks for the base of the round trip, or for bandwidth, where that is due.
+    fn leave_cruise(&mut self, now: Instant) {
+        if self.round_trip.is_stale(now) && !self.tuning.is_local(self.base()) {
+            return self.search_base(now);
+        }
+        if now < self.probe_at {
+            return;
+        }
+        if self.delivery.is_limited() {
+            self.postpone_probe(now, false);
+        } else if now >= self.costly_until {
+            self.begin_probe(now);
+        } else {
+            self.postpone_probe(now, false);
+            // Whether the loss that is taken for random still is.
+            if self.floor.get() > tuning::FLOOR_DOUBTFUL {
+                self.enter(now, Phase::ProbeDown);
+                self.checks_floor = true;
+            }
+        }
+    }
+
+    /// A probe for bandwidth lasts a round trip at least, and ends once it has filled the path.
+    fn end_probe_up(&mut self, now: Instant, elapsed: Duration, in_flight: u64) {
+        let is_over = in_flight >= scale(self.pipe(), self.tuning.gain_up(self.base()))
+            || self.delivery.is_limited()
+            || self.round_trip.queue_now() > self.tuning.queue_at_start(self.base())
+            || elapsed >= self.base() + self.base() / 2;
+        if elapsed >= self.base() && is_over {
+            // What was sent cost nothing yet; what the path holds is at least this.
+            self.inflight_high = self
+                .inflight_high
+                .map(|high| high.max(scale(in_flight, tuning::HIGH_GROWTH)));
+            self.postpone_probe(now, false);
+            self.enter(now, Phase::ProbeDown);
         }
     }
 
