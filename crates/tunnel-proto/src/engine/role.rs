@@ -73,11 +73,11 @@ pub trait Side: Sized {
     /// What came at once of a request's content has been read.
     fn content_read(state: &mut State<Self>, id: RequestId);
 
-    /// When [`Side::handle_timeout`] is due.
-    fn poll_timeout(engine: &Engine<Self>) -> Option<Instant>;
+    /// When [`Side::handle_due`] is due.
+    fn next_due(engine: &Engine<Self>) -> Option<Instant>;
 
     /// What only this role has timers for.
-    fn handle_timeout(engine: &mut Engine<Self>, now: Instant);
+    fn handle_due(engine: &mut Engine<Self>, now: Instant);
 
     /// The counters of a living connection, every second.
     fn connection_reported(

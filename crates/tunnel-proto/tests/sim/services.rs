@@ -20,13 +20,13 @@ const MEBIBYTE: u64 = 1 << 20;
 
 /// What an end has seen, also when it is gone.
 #[derive(Debug, Default)]
-struct Seen {
+pub(crate) struct Seen {
     received: u64,
     datagrams: Vec<Vec<u8>>,
     endings: Vec<Ending>,
 }
 
-type Journal = Arc<Mutex<Seen>>;
+pub(crate) type Journal = Arc<Mutex<Seen>>;
 
 fn seen<T>(journal: &Journal, look: impl FnOnce(&mut Seen) -> T) -> T {
     look(&mut journal.lock().expect("nobody panicked with it"))
@@ -178,9 +178,9 @@ impl ServiceProvider for Echoes {
 }
 
 /// What the server's ends have seen, and who asked for them.
-type Registered = (Journal, Arc<Mutex<Vec<(RequestId, UserId)>>>);
+pub(crate) type Registered = (Journal, Arc<Mutex<Vec<(RequestId, UserId)>>>);
 
-fn register(world: &mut World) -> Registered {
+pub(crate) fn register(world: &mut World) -> Registered {
     let echoes = Echoes::default();
     let registered = (echoes.journal.clone(), echoes.asked.clone());
     world.server().engine.serve("echo", Box::new(echoes));
@@ -212,8 +212,14 @@ fn owner(world: &mut World) -> UserSnapshot {
     world.server().engine.users()[&UserId::OWNER].clone()
 }
 
-fn request(protocol: &str, token: &tunnel_proto::Token) -> HeaderList {
+/// A request for a service, as another make sends it.
+pub(crate) fn request(protocol: &str, token: &tunnel_proto::Token) -> HeaderList {
     extended_connect("server.test:443", protocol, "/", &token.reveal())
+}
+
+/// Bytes that a server's end has taken.
+pub(crate) fn received(echo: &Journal) -> u64 {
+    seen(echo, |seen| seen.received)
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tunnel_proto::{
     Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
 };
 
+use crate::services;
 use crate::support::{DELAY, SECOND, Script, Setup, Way, World, stranger, user};
 
 const ALICE: UserId = UserId([0xa1; 16]);
@@ -235,6 +236,33 @@ fn a_tcp_connection_waits_for_the_answer_and_then_opens() {
     world.run(SECOND);
     assert_eq!(world.foreign(foreign).status(stream), Some(200));
     assert_eq!(snapshot(&mut world, BOB).sessions_total, 1);
+}
+
+#[test]
+fn a_service_waits_for_the_answer_and_is_one_of_its_users_sessions() {
+    let (mut world, questions) = world(UserLimits {
+        sessions: 1,
+        ..UserLimits::default()
+    });
+    let (echo, _) = services::register(&mut world);
+    let foreign = world.add_foreign_client();
+    world.run_until(SECOND, |world| world.foreign(foreign).is_connected);
+    let list = services::request("echo", &bobs_token());
+    let streams = [0; 2].map(|_| world.foreign(foreign).request(&list));
+    let (header, used) = masque::data_frame_header(5);
+    world.foreign(foreign).write(streams[0], &header[..used]);
+    world.foreign(foreign).write(streams[0], b"lines");
+    world.run(SECOND);
+    assert_eq!(services::received(&echo), 0);
+    assert_eq!(questions.answer(&mut world), 2);
+    world.run(SECOND);
+    assert_eq!(services::received(&echo), 5);
+    assert_eq!(world.foreign(foreign).status(streams[0]), Some(200));
+    let second = world.foreign(foreign).response(streams[1]);
+    let second = second.expect("it was answered");
+    let cause = response::proxy_error_of(&second);
+    assert_eq!(cause, Some(ProxyError::ConnectionLimitReached));
+    assert_eq!(snapshot(&mut world, BOB).sessions, 1);
 }
 
 #[test]
@@ -597,17 +625,23 @@ fn a_user_without_a_right_is_refused_what_it_is_for_and_nothing_else() {
         udp: true,
         tcp: false,
         ip: false,
-        services: true,
+        services: false,
     };
     let (mut world, _) = world_with(rights, UserLimits::default());
     let (foreign, stream, _) = asking(&mut world, &user());
     let target = Target::new("tcp-0", 7).expect("a well-formed target");
     let list = request::connect(&target, &user().reveal());
     let tcp = world.foreign(foreign).request(&list);
+    services::register(&mut world);
+    let service = world
+        .foreign(foreign)
+        .request(&services::request("echo", &user()));
     world.run(SECOND);
     assert_eq!(world.foreign(foreign).status(stream), Some(200));
-    assert_eq!(world.foreign(foreign).status(tcp), Some(403));
-    assert_eq!(world.server().engine.refused_requests()["403"], 1);
+    for refused in [tcp, service] {
+        assert_eq!(world.foreign(foreign).status(refused), Some(403));
+    }
+    assert_eq!(world.server().engine.refused_requests()["403"], 2);
 }
 
 #[test]

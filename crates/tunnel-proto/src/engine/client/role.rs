@@ -76,11 +76,11 @@ impl Side for Client {
         state.tell_news(id);
     }
 
-    fn poll_timeout(_: &Engine<Self>) -> Option<Instant> {
+    fn next_due(_: &Engine<Self>) -> Option<Instant> {
         None
     }
 
-    fn handle_timeout(_: &mut Engine<Self>, _: Instant) {}
+    fn handle_due(_: &mut Engine<Self>, _: Instant) {}
 
     fn connection_reported(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: &Counters) {}
 

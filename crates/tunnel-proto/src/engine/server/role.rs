@@ -97,11 +97,11 @@ impl Side for Server {
 
     fn content_read(_: &mut State<Self>, _: RequestId) {}
 
-    fn poll_timeout(engine: &Engine<Self>) -> Option<Instant> {
+    fn next_due(engine: &Engine<Self>) -> Option<Instant> {
         engine.next_deadline()
     }
 
-    fn handle_timeout(engine: &mut Engine<Self>, now: Instant) {
+    fn handle_due(engine: &mut Engine<Self>, now: Instant) {
         engine.put_off_unanswered(now);
     }
 
