@@ -1,4 +1,5 @@
-//! Requests: building CONNECT, CONNECT-UDP and other extended CONNECTs, and parsing what a client sent, including CONNECT-IP.
+//! Requests: building CONNECT, CONNECT-UDP and other extended CONNECTs, and parsing what a client sent, including
+//! CONNECT-IP.
 //!
 //! A request that breaks RFC 9114 sections 4.2 to 4.4 is malformed and costs its stream. One that is well-formed but
 //! not ours is [`Request::Other`]. An invalid target is reported inside the request, so that the caller checks the
