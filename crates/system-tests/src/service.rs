@@ -25,6 +25,22 @@ impl Service {
     /// When the address cannot be bound.
     #[must_use]
     pub fn udp_echo(namespace: &Namespace, address: &str) -> Self {
+        Self::udp(namespace, address, |socket, datagram, source| {
+            // Whoever asked asks again, as UDP does.
+            let _ = socket.send_to(datagram, source);
+        })
+    }
+
+    /// Gives every UDP datagram to the handler, with the socket to answer by and its source.
+    ///
+    /// # Panics
+    /// When the address cannot be bound.
+    #[must_use]
+    pub fn udp(
+        namespace: &Namespace,
+        address: &str,
+        handler: impl Fn(&UdpSocket, &[u8], SocketAddr) + Send + 'static,
+    ) -> Self {
         let address = parse(address);
         let socket = namespace.inside(|| UdpSocket::bind(address));
         let socket = socket.unwrap_or_else(|error| panic!("{address} cannot be bound: {error}"));
@@ -34,8 +50,7 @@ impl Service {
             let mut buffer = vec![0; UDP_PAYLOAD_BUFFER];
             while !stop.load(Ordering::Relaxed) {
                 if let Ok((length, source)) = socket.recv_from(&mut buffer) {
-                    // Whoever asked asks again, as UDP does.
-                    let _ = socket.send_to(&buffer[..length], source);
+                    handler(&socket, &buffer[..length], source);
                 }
             }
         })

@@ -27,6 +27,8 @@ pub struct Client {
 struct TunnelEnd {
     name: String,
     place: Place,
+    /// Words that the program is started by.
+    wrapper: Vec<String>,
     arguments: Vec<String>,
     state: PathBuf,
     process: Process,
@@ -39,10 +41,26 @@ impl Server {
     /// When it does not within 30 s.
     #[must_use]
     pub fn start(place: &Place, name: &str, listen: &str, options: &[&str], directory: &Path) -> Self {
+        Self::start_by(&[], place, name, listen, options, directory)
+    }
+
+    /// The same by way of `wrapper`: words that become the program behind them, with its process ID.
+    ///
+    /// # Panics
+    /// When it does not answer within 30 s.
+    #[must_use]
+    pub fn start_by(
+        wrapper: &[String],
+        place: &Place,
+        name: &str,
+        listen: &str,
+        options: &[&str],
+        directory: &Path,
+    ) -> Self {
         let mut arguments = vec!["up".to_owned(), "--listen".to_owned(), listen.to_owned()];
         arguments.extend(options.iter().map(ToString::to_string));
         let mut server = Self {
-            end: TunnelEnd::start(place, name, arguments, directory),
+            end: TunnelEnd::start(wrapper, place, name, arguments, directory),
         };
         server.wait_until_ready();
         server
@@ -109,6 +127,23 @@ impl Client {
         options: &[&str],
         directory: &Path,
     ) -> Self {
+        Self::start_unconnected_by(&[], place, name, link, forwards, options, directory)
+    }
+
+    /// The same by way of `wrapper`, as [`Server::start_by`].
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_unconnected_by(
+        wrapper: &[String],
+        place: &Place,
+        name: &str,
+        link: &str,
+        forwards: &[&str],
+        options: &[&str],
+        directory: &Path,
+    ) -> Self {
         // On a command line everybody on the machine could read it.
         let link_file = directory.join(format!("{name}.link"));
         std::fs::write(&link_file, format!("{link}\n"))
@@ -123,7 +158,7 @@ impl Client {
         }
         arguments.extend(options.iter().map(ToString::to_string));
         Self {
-            end: TunnelEnd::start(place, name, arguments, directory),
+            end: TunnelEnd::start(wrapper, place, name, arguments, directory),
         }
     }
 
@@ -199,14 +234,21 @@ macro_rules! common {
 common!(Server, Client);
 
 impl TunnelEnd {
-    fn start(place: &Place, name: &str, mut arguments: Vec<String>, directory: &Path) -> Self {
+    fn start(
+        wrapper: &[String],
+        place: &Place,
+        name: &str,
+        mut arguments: Vec<String>,
+        directory: &Path,
+    ) -> Self {
         let state = directory.join(name);
         arguments.extend(["--state".to_owned(), state.display().to_string()]);
-        let process = Process::start(command(place, &arguments), name).unwrap();
+        let process = Process::start(command(place, wrapper, &arguments), name).unwrap();
         let (name, place) = (name.to_owned(), place.clone());
         Self {
             name,
             place,
+            wrapper: wrapper.to_vec(),
             arguments,
             state,
             process,
@@ -215,7 +257,8 @@ impl TunnelEnd {
 
     fn start_again(&mut self) {
         self.process.kill();
-        self.process = Process::start(command(&self.place, &self.arguments), &self.name).unwrap();
+        let command = command(&self.place, &self.wrapper, &self.arguments);
+        self.process = Process::start(command, &self.name).unwrap();
     }
 
     fn try_status(&self) -> Option<Value> {
@@ -235,8 +278,16 @@ impl TunnelEnd {
     }
 }
 
-fn command(place: &Place, arguments: &[String]) -> Command {
-    let mut command = place.command(gramway_binary());
+fn command(place: &Place, wrapper: &[String], arguments: &[String]) -> Command {
+    let program = gramway_binary();
+    let mut command = match wrapper.split_first() {
+        None => place.command(program),
+        Some((first, others)) => {
+            let mut command = place.command(first);
+            command.args(others).arg(program);
+            command
+        }
+    };
     command.args(arguments);
     command
 }

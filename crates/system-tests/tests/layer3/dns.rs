@@ -5,23 +5,16 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use system_tests::program::gramway_binary;
 use system_tests::{require_program, require_root};
-use testbed::process::Process;
 
 use super::*;
 
 /// Makes it look as if systemd-resolved ran and programs asked it, for what follows alone.
 const PRETEND: &str = "mount -t tmpfs none /run && mkdir -p /run/systemd/resolve && mount --bind $RESOLV /etc/resolv.conf && exec \"$@\"";
 
-/// A client with name servers on a machine whose `resolvectl` is `script`; the file that the script may write to is
+/// Words that start a program on a machine whose `resolvectl` is `script`, and the file that the script may write to,
 /// `$TOLD`.
-fn connect_with_dns(
-    machine: &Namespace,
-    server: &Server,
-    script: &str,
-    directory: &Directory,
-) -> (Process, PathBuf) {
+pub(super) fn with_resolvectl(script: &str, directory: &Directory) -> (Vec<String>, PathBuf) {
     let programs = directory.join("programs");
     fs::create_dir_all(&programs).unwrap();
     let resolvectl = programs.join("resolvectl");
@@ -29,28 +22,30 @@ fn connect_with_dns(
     fs::set_permissions(&resolvectl, Permissions::from_mode(0o755)).unwrap();
     let (resolv, told) = (directory.join("resolv.conf"), directory.join("told"));
     fs::write(&resolv, "nameserver 127.0.0.53\n").unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let mut command = machine.command("unshare");
-    command
-        .args(["--mount", "sh", "-c", PRETEND, "sh"])
-        .arg(gramway_binary())
-        .args([
-            "connect",
-            TUN,
-            "--default-route",
-            "--dns",
-            SERVER_V4,
-            "--dns",
-            SERVER_V6,
-        ])
-        .arg("--state")
-        .arg(directory.join("client"))
-        .env("GRAMWAY_LINK", server.link())
-        .env("PATH", path)
-        .env("RESOLV", &resolv)
-        .env("TOLD", &told);
-    let mut client = Process::start(command, "client").unwrap();
-    client.wait_for_starts("TUN", 1, PROGRAM_LIMIT).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut words = vec![
+        "env".to_owned(),
+        format!("PATH={}:{path}", programs.display()),
+        format!("RESOLV={}", resolv.display()),
+        format!("TOLD={}", told.display()),
+    ];
+    words.extend(["unshare", "--mount", "sh", "-c", PRETEND, "sh"].map(str::to_owned));
+    (words, told)
+}
+
+/// A client with name servers on such a machine.
+fn connect_with_dns(
+    machine: &Namespace,
+    server: &Server,
+    script: &str,
+    directory: &Directory,
+) -> (Client, PathBuf) {
+    let (wrapper, told) = with_resolvectl(script, directory);
+    let options = [TUN, "--default-route", "--dns", SERVER_V4, "--dns", SERVER_V6];
+    let (place, link) = (machine.place(), server.link());
+    let files = directory.path();
+    let mut client = Client::start_unconnected_by(&wrapper, &place, "client", &link, &[], &options, files);
+    client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT).unwrap();
     (client, told)
 }
 
@@ -71,7 +66,7 @@ fn name_servers_are_told_to_systemd_resolved_once_and_leave_with_the_link_after_
         .first
         .run("ping", ["-n", "-i", "0.1", "-c", "20", SERVER_V4])
         .unwrap();
-    assert!(!client.stderr().contains("warning: systemd-resolved"));
+    assert!(!client.process().stderr().contains("warning: systemd-resolved"));
     client.kill();
     wait_until("the end of the link", PROGRAM_LIMIT, || {
         !machines
@@ -89,10 +84,10 @@ fn a_systemd_resolved_that_refuses_is_quoted_and_the_tunnel_works_without() {
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let script = "echo 'Failed to connect to bus' >&2; exit 1";
-    let (client, _) = connect_with_dns(&machines.first, &server, script, &directory);
+    let (mut client, _) = connect_with_dns(&machines.first, &server, script, &directory);
     let expected = format!("`resolvectl dns tun0 {SERVER_V4} {SERVER_V6}`: Failed to connect to bus");
     wait_until("the warning", PROGRAM_LIMIT, || {
-        client.stderr().contains(&expected)
+        client.process().stderr().contains(&expected)
     });
     reaches(&machines.first, SERVER_V4);
 }
@@ -104,7 +99,7 @@ fn a_systemd_resolved_that_hangs_holds_up_no_packet() {
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let server = machines.serve(&["--nat"], &directory);
     let script = "echo begun >>$TOLD; exec sleep 60";
-    let (client, told) = connect_with_dns(&machines.first, &server, script, &directory);
+    let (mut client, told) = connect_with_dns(&machines.first, &server, script, &directory);
     wait_until("the call of resolvectl", PROGRAM_LIMIT, || {
         fs::read_to_string(&told).is_ok_and(|text| text.contains("begun"))
     });
@@ -114,6 +109,7 @@ fn a_systemd_resolved_that_hangs_holds_up_no_packet() {
     assert!(said.contains(" 0% packet loss"), "{said}");
     wait_until("the warning", PROGRAM_LIMIT, || {
         client
+            .process()
             .stderr()
             .contains("systemd-resolved did not take the name servers")
     });
