@@ -26,11 +26,12 @@ enum Sign {
 }
 
 /// System packages, Debian names.
-const PACKAGES: [(&str, Sign); 6] = [
+const PACKAGES: [(&str, Sign); 7] = [
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),
     ("nftables", Sign::Program("nft")),
     ("iperf3", Sign::Program("iperf3")),
+    ("strace", Sign::Program("strace")),
     ("python3", Sign::Program("python3")),
     ("python3-venv", Sign::PythonModules("import venv, ensurepip")),
 ];

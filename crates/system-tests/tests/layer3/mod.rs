@@ -7,6 +7,7 @@ mod order;
 mod rules;
 mod sizes;
 mod traffic;
+mod waits;
 
 use std::net::SocketAddr;
 use std::time::Duration;
