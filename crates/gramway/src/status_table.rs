@@ -87,6 +87,12 @@ fn render_process(process: &Value) -> String {
             block.count("/quic/black_holes"),
         ),
     );
+    for (name, content) in [
+        ("new peers", block.incoming()),
+        ("not for QUIC", block.not_for_quic()),
+    ] {
+        content.into_iter().for_each(|content| row(name, content));
+    }
     row("outer socket", block.socket("/outer_io"));
     row("inner sockets", block.socket("/inner_io"));
     if process["tun"].is_object() {
@@ -216,6 +222,45 @@ impl Block<'_> {
             self.count(&at("waiting")),
             self.reasons("dropped", &at("drops")),
         )
+    }
+
+    /// What became of new connections; `None` where nobody asked for one.
+    fn incoming(&self) -> Option<String> {
+        let words = [
+            ("offered", "offered"),
+            ("accepted", "accepted"),
+            ("damaged", "damaged"),
+            ("refused", "refused"),
+            ("retried", "asked to prove their address"),
+            ("ignored", "ignored"),
+            ("expired", "not decided on in time"),
+            ("waiting", "waiting"),
+            ("turned_down", "behind one not accepted"),
+            ("over_limit", "over the limit"),
+            ("over_rate", "asked to prove their address as many came"),
+        ];
+        self.list(words.map(|(name, words)| (format!("/incoming/{name}"), words)))
+    }
+
+    /// Datagrams at the outer socket that QUIC did not read; `None` where it read all.
+    fn not_for_quic(&self) -> Option<String> {
+        let words = [("other_shard", "of other shards"), ("given_away", "given away")];
+        let listed = self.list(words.map(|(name, words)| (format!("/classified/{name}"), words)));
+        let dropped = self.reasons("dropped", "/classified/dropped");
+        match listed {
+            Some(listed) => Some(listed + &dropped),
+            None => dropped.strip_prefix("; ").map(str::to_owned),
+        }
+    }
+
+    /// The counters at these places that are not zero, each before its words.
+    fn list<'a>(&self, counters: impl IntoIterator<Item = (String, &'a str)>) -> Option<String> {
+        let counters = counters.into_iter();
+        let shown = counters.filter(|(pointer, _)| self.number(pointer) != 0);
+        let shown: Vec<_> = shown
+            .map(|(pointer, words)| format!("{} {words}", self.count(&pointer)))
+            .collect();
+        (!shown.is_empty()).then(|| shown.join(", "))
     }
 
     fn parity_sent(&self, pointer: &str) -> String {
@@ -370,7 +415,14 @@ mod tests {
         snapshot.shards.push(alone.clone());
         assert!(!render(&[serde_json::to_value(&snapshot).unwrap()]).contains("shard 0"));
         snapshot.shards.push(ShardSnapshot { index: 1, ..alone });
-        assert!(!render(&[serde_json::to_value(&snapshot).unwrap()]).contains("of parity ("));
+        let before = render(&[serde_json::to_value(&snapshot).unwrap()]);
+        for absent in ["of parity (", "new peers", "not for QUIC"] {
+            assert!(!before.contains(absent), "{before}");
+        }
+        (snapshot.incoming.offered, snapshot.incoming.accepted) = (1_200, 1_100);
+        (snapshot.incoming.refused, snapshot.incoming.over_rate) = (100, 7);
+        snapshot.classified.ours = 5_000;
+        snapshot.classified.dropped.insert("short", 9);
         let mut sending = snapshot.clone();
         let ingress = &mut sending.ingress.account;
         (ingress.parity_sent, ingress.parity_sent_bytes) = (7, 1_500);
@@ -387,6 +439,8 @@ mod tests {
              2 not asked (over the limit)\n",
             "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
             "90 accepted, 4 repaired, 0 sent on (0 B), 12 of parity, 0 waiting",
+            "  new peers     1,200 offered, 1,100 accepted, 100 refused, 7 asked to prove their address as many came\n",
+            "  not for QUIC  dropped: short 9\n",
             "30 received (7.5 a call), 17 dropped by the kernel",
             "  shard 1       connected to shard 1, round trip 20 ms, window 12.0 kB, path MTU 1452; 0 connections, ",
             "192.0.2.1:443 (no token yet), round trip 0.34 ms, window 12.0 kB, path MTU 1452, 1402 bytes unsplit",

@@ -6,9 +6,11 @@
 //! an endpoint has where nothing else is given.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::time::Instant;
 
 use packet::Ecn;
+use serde::Serialize;
 
 use crate::connection_id::{Shard, SteerKey, destination_id};
 use crate::endpoint::Path;
@@ -98,7 +100,7 @@ pub trait Classifier: Send {
 }
 
 /// What was received, by class; every datagram that is not empty is counted once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Classified {
     /// Read by QUIC.
     pub ours: u64,
@@ -125,6 +127,18 @@ impl Classified {
                 let reason = if has_room { reason } else { "other" };
                 *self.dropped.entry(reason).or_default() += segments;
             }
+        }
+    }
+}
+
+/// What several endpoints received whose classifiers name the same reasons.
+impl AddAssign for Classified {
+    fn add_assign(&mut self, other: Self) {
+        self.ours += other.ours;
+        self.other_shard += other.other_shard;
+        self.given_away += other.given_away;
+        for (reason, segments) in other.dropped {
+            *self.dropped.entry(reason).or_default() += segments;
         }
     }
 }

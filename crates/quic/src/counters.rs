@@ -95,6 +95,22 @@ pub struct IncomingCounters {
     pub over_rate: u64,
 }
 
+impl AddAssign for IncomingCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.offered += other.offered;
+        self.accepted += other.accepted;
+        self.damaged += other.damaged;
+        self.refused += other.refused;
+        self.retried += other.retried;
+        self.ignored += other.ignored;
+        self.expired += other.expired;
+        self.waiting += other.waiting;
+        self.turned_down += other.turned_down;
+        self.over_limit += other.over_limit;
+        self.over_rate += other.over_rate;
+    }
+}
+
 /// State of one living connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionReport {

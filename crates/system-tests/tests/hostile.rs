@@ -135,6 +135,17 @@ fn two_thousand_half_handshakes_keep_nobody_out() {
     assert_eq!(attack.stdout().trim(), HALF_HANDSHAKES.to_string());
     let (client, server) = (scene.client.status(), scene.server.status());
     assert_eq!(client["reconnects"], 0, "{client}");
+    let incoming = |name: &str| {
+        server["incoming"][name]
+            .as_u64()
+            .expect("new connections are counted")
+    };
+    let fates = [
+        "accepted", "damaged", "refused", "retried", "ignored", "expired", "waiting",
+    ];
+    let decided: u64 = fates.into_iter().map(incoming).sum();
+    assert_eq!(incoming("offered"), decided, "{server}");
+    assert!(incoming("over_rate") > 0, "{server}");
     let own = client["connections"]["total"]
         .as_u64()
         .expect("a status counts connections");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::AddAssign;
 
 use packet_io::{DatagramSocket, UdpSocket};
-use quic::Counters as QuicCounters;
+use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 use serde::Serialize;
 use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
 
@@ -29,6 +29,10 @@ pub struct Snapshot {
     pub egress: Direction,
     /// Sums over all QUIC connections, those that have ended included.
     pub quic: QuicCounters,
+    /// Datagrams at the outer socket: read by QUIC, another shard's, given away, or dropped, by reason.
+    pub classified: Classified,
+    /// Server: what became of the new connections that peers asked for.
+    pub incoming: IncomingCounters,
     /// The outer UDP socket.
     pub outer_io: IoCounters,
     /// All inner UDP sockets together.
@@ -255,6 +259,8 @@ impl Snapshot {
             sum.ingress += part.ingress;
             sum.egress += part.egress;
             sum.quic += part.quic;
+            sum.classified += part.classified;
+            sum.incoming += part.incoming;
             sum.outer_io += part.outer_io;
             sum.inner_io += part.inner_io;
             sum.tcp += part.tcp;
@@ -371,6 +377,8 @@ mod tests {
         part.ingress.account.accepted = 5;
         part.ingress.account.drop(tunnel_proto::DropReason::QueueFull, 2);
         part.inner_io.receive_buffer_obtained = 100;
+        part.classified.dropped.insert("short", 3);
+        (part.incoming.offered, part.incoming.refused) = (2, 1);
         part
     }
 
@@ -386,6 +394,8 @@ mod tests {
         assert_eq!(merged.ingress.account.accepted, 15);
         assert_eq!(merged.ingress.account.drops()["queue_full"], 6);
         assert_eq!(merged.inner_io.receive_buffer_obtained, 100);
+        assert_eq!(merged.classified.dropped["short"], 9);
+        assert_eq!((merged.incoming.offered, merged.incoming.refused), (6, 3));
         let indices: Vec<_> = merged.shards.iter().map(|shard| shard.index).collect();
         assert_eq!(indices, [0, 1, 2]);
         assert_eq!(Snapshot::merge(Vec::new()), None);

@@ -47,6 +47,18 @@ impl<R: Role> Engine<R> {
         self.endpoint.totals()
     }
 
+    /// What became of the new connections that peers asked for.
+    #[must_use]
+    pub fn incoming_totals(&self) -> quic::IncomingCounters {
+        self.endpoint.incoming_totals()
+    }
+
+    /// What was received on the outer side, by class.
+    #[must_use]
+    pub fn classified(&self) -> &quic::Classified {
+        self.endpoint.classified()
+    }
+
     /// The living connections.
     #[must_use]
     pub fn peers(&mut self) -> Vec<PeerSnapshot> {

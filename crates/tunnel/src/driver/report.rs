@@ -44,6 +44,8 @@ impl<R: Role> Shard<R> {
                 waiting: egress_waiting,
             },
             quic,
+            classified: self.engine.classified().clone(),
+            incoming: self.engine.incoming_totals(),
             tun: self.tun_snapshot(),
             outer_io: self.io.outer.counters(),
             inner_io,
