@@ -137,7 +137,7 @@ impl<M: Cost> Neighbours<M> {
         let before = self.busy.fetch_and(!own, Ordering::Relaxed);
         if before == own {
             // It was the last one, for which the others wait.
-            self.unwoken = (u32::MAX >> (u32::BITS as usize - self.inboxes.len())) & !own;
+            self.wake_all();
             self.wake_others();
         }
         before & !own == 0
@@ -149,6 +149,11 @@ impl<M: Cost> Neighbours<M> {
         for shard in (0..self.inboxes.len()).filter(|shard| *shard != own) {
             self.hand_over(shard, message());
         }
+    }
+
+    /// Has [`Neighbours::wake_others`] wake every other shard.
+    pub(super) fn wake_all(&mut self) {
+        self.unwoken = (u32::MAX >> (u32::BITS as usize - self.inboxes.len())) & !(1 << self.own);
     }
 
     /// Wakes the shards that were given something.

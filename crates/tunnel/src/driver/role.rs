@@ -48,6 +48,9 @@ pub(super) trait Role: Sized + Send + 'static {
     /// The socket of an inner end of this role is ready.
     fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId);
 
+    /// Another thread may have left something for this shard.
+    fn woken(shard: &mut Shard<Self>);
+
     /// The engine has ended a request; its inner end is closed next.
     fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending);
 

@@ -82,6 +82,8 @@ impl Role for Client {
         }
     }
 
+    fn woken(_: &mut Shard<Self>) {}
+
     /// A source has no descriptor of its own.
     fn inner_ready(_: &mut Shard<Self>, _: Instant, _: RequestId) {}
 

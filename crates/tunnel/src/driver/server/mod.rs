@@ -3,6 +3,7 @@
 mod lease_file;
 mod role;
 pub(super) mod start;
+mod takeovers;
 mod targets;
 mod tun;
 mod whereabouts;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{Owner, TargetRules};
+use tunnel_proto::TargetRules;
 
 use super::neighbours::Cost;
 use targets::Opening;
@@ -61,15 +62,12 @@ pub(super) enum ServerMessage {
         header: [u8; VNET_HEADER_BYTES],
         bytes: BytesMut,
     },
-    /// A client has started anew: sessions of its earlier runs are dead.
-    OlderRuns { owner: Owner },
 }
 
 impl Cost for ServerMessage {
     fn bytes(&self) -> usize {
         match self {
             Self::Packet { bytes, .. } => bytes.len(),
-            Self::OlderRuns { .. } => 0,
         }
     }
 }

@@ -62,8 +62,11 @@ impl Role for Server {
             ServerMessage::Packet { header, mut bytes } => {
                 shard.take_handed_packet(now, &header, &mut bytes);
             }
-            ServerMessage::OlderRuns { owner } => shard.engine.end_older_runs(owner),
         }
+    }
+
+    fn woken(shard: &mut Shard<Self>) {
+        shard.end_older_runs();
     }
 
     fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId) {

@@ -13,6 +13,7 @@ use tunnel_proto::{
 };
 
 use super::lease_file::{self, LeaseFile};
+use super::takeovers::Takeovers;
 use super::whereabouts::Whereabouts;
 use super::{Server, ServerMessage};
 use crate::config::ServerTun;
@@ -32,6 +33,7 @@ pub(in crate::driver) struct ServerHost {
     shared: Arc<Mutex<Shared>>,
     /// Asked by packets, too.
     whereabouts: Arc<Whereabouts>,
+    takeovers: Arc<Takeovers>,
 }
 
 struct Shared {
@@ -111,6 +113,7 @@ impl ServerHost {
         let host = Self {
             shared: Arc::new(Mutex::new(state)),
             whereabouts: Arc::default(),
+            takeovers: Arc::new(Takeovers::new(shards)),
         };
         Ok((host, ends, notices))
     }
@@ -249,7 +252,8 @@ impl Shard<Server> {
             Ok(lease) => {
                 host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
-                self.neighbours.tell_all(|| ServerMessage::OlderRuns { owner });
+                host.takeovers.begin(owner, own);
+                self.neighbours.wake_all();
                 self.engine.accept_ip(now, id, owner, lease, &mut self.delivery);
             }
             Err(NoLease::UserLimit) => self.engine.refuse_lease(id),
@@ -259,6 +263,15 @@ impl Shard<Server> {
                 let text = format!("a client got no address: {exhausted}");
                 self.tell_exhausted(now, text);
             }
+        }
+    }
+
+    /// Ends the sessions of clients that have started anew on other shards.
+    pub(super) fn end_older_runs(&mut self) {
+        let own = self.neighbours.own();
+        let Some(host) = &self.role.ip else { return };
+        for owner in host.takeovers.take(own) {
+            self.engine.end_older_runs(owner);
         }
     }
 
