@@ -7,6 +7,7 @@ use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 
 use super::error::{Explain, HostError};
 use super::netlink::Socket;
+use super::route::MADE_BY_US;
 use crate::limits::MONITOR_READS_MAX;
 
 /// Links, IPv4 addresses and routes, IPv6 addresses and routes (`RTMGRP_…`).
@@ -28,6 +29,8 @@ pub struct Changes {
     pub addresses: bool,
     /// Routes came or went.
     pub routes: bool,
+    /// A route that was there may be gone. With an address or a link the kernel drops routes and tells nobody.
+    pub lost_routes: bool,
 }
 
 impl Changes {
@@ -35,6 +38,7 @@ impl Changes {
         links: true,
         addresses: true,
         routes: true,
+        lost_routes: true,
     };
 
     /// Whether there is anything new.
@@ -45,7 +49,8 @@ impl Changes {
 }
 
 impl Monitor {
-    /// Opens it; it never blocks. Changes of the interface `ignoring`, the program's own TUN, are not reported.
+    /// Opens it; it never blocks. Changes of the interface `ignoring`, the program's own TUN, are not reported, nor are
+    /// new exception routes.
     ///
     /// # Errors
     /// The system has no more sockets.
@@ -87,7 +92,10 @@ impl Monitor {
 
 fn note(changes: &mut Changes, message: &RouteNetlinkMessage, ignored: Option<u32>) {
     use RouteNetlinkMessage::{DelAddress, DelLink, DelRoute, NewAddress, NewLink, NewRoute};
+    let is_exception = |route: &RouteMessage| route.header.protocol == MADE_BY_US;
+    let may_lose_routes = matches!(message, NewLink(_) | DelLink(_) | DelAddress(_) | DelRoute(_));
     let (changed, index) = match message {
+        NewRoute(route) if is_exception(route) => return,
         NewLink(link) | DelLink(link) => (&mut changes.links, Some(link.header.index)),
         NewAddress(address) | DelAddress(address) => (&mut changes.addresses, Some(address.header.index)),
         NewRoute(route) | DelRoute(route) => (&mut changes.routes, interface(route)),
@@ -95,6 +103,7 @@ fn note(changes: &mut Changes, message: &RouteNetlinkMessage, ignored: Option<u3
     };
     if index.is_none() || index != ignored {
         *changed = true;
+        changes.lost_routes |= may_lose_routes;
     }
 }
 

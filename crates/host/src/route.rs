@@ -21,7 +21,8 @@ use super::error::{Explain, HostError};
 use super::link::{family, is_absent};
 use super::network::Network;
 use super::prefix::Prefix;
-use message::{Listed, MADE_BY_ADMINISTRATOR, MADE_BY_US, read_route, route_message};
+pub(super) use message::MADE_BY_US;
+use message::{Listed, MADE_BY_ADMINISTRATOR, read_route, route_message};
 
 /// The kernel's metric of IPv6 routes that name none.
 const IPV6_METRIC: u32 = 1024;

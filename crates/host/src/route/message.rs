@@ -15,7 +15,7 @@ use crate::prefix::Prefix;
 /// Who made a route, as for `ip route … proto`: what administrators write.
 pub(super) const MADE_BY_ADMINISTRATOR: RouteProtocol = RouteProtocol::Static;
 /// The protocol number that marks routes of ours on other interfaces than the TUN: only such are ever removed there.
-pub(super) const MADE_BY_US: RouteProtocol = RouteProtocol::Other(0x67);
+pub(crate) const MADE_BY_US: RouteProtocol = RouteProtocol::Other(0x67);
 
 /// A route of a listing, whatever it does.
 pub(super) struct Listed {

@@ -330,7 +330,19 @@ fn changes_are_heard_but_not_those_of_ones_own_tun() {
     machine
         .run("ip", ["-6", "route", "add", "fd20::/64", "dev", "eth7"])
         .unwrap();
-    heard(&mut monitor, "news of a route", |changes| changes.routes);
+    heard(&mut monitor, "news of a route", |changes| {
+        changes.routes && !changes.lost_routes
+    });
+    wait_until("the end of the news", PROGRAM_LIMIT, || !monitor.drain().any());
+    // An exception route that comes is ours and no news; one that goes is.
+    let exception = "10.30.0.1/32 dev eth7 proto 103".split(' ');
+    let change = |verb| ["route", verb].into_iter().chain(exception.clone());
+    machine.run("ip", change("add")).unwrap();
+    assert_eq!(monitor.drain(), Changes::default());
+    machine.run("ip", change("del")).unwrap();
+    heard(&mut monitor, "news of a route that is gone", |changes| {
+        changes.lost_routes
+    });
     // More news than fit the socket: some are lost, so that everything may have changed.
     let directory = Directory::create_for_test().unwrap();
     let batch = directory.path().join("routes");
@@ -343,6 +355,7 @@ fn changes_are_heard_but_not_those_of_ones_own_tun() {
         links: true,
         addresses: true,
         routes: true,
+        lost_routes: true,
     };
     assert_eq!(monitor.drain(), everything);
     wait_until("the end of the news", PROGRAM_LIMIT, || !monitor.drain().any());

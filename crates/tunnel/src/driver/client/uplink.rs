@@ -51,10 +51,11 @@ impl Shard<Client> {
         let Some(monitor) = &mut client.monitor else {
             return;
         };
-        if monitor.drain().any() {
-            if let Some(host) = &client.ip {
-                host.forget_exception(client.index);
-            }
+        let changes = monitor.drain();
+        if let Some(host) = client.ip.as_ref().filter(|_| changes.lost_routes) {
+            host.forget_exception(client.index);
+        }
+        if changes.any() {
             self.follow_uplink(now);
         }
     }
