@@ -7,6 +7,7 @@
 mod message;
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 
@@ -65,6 +66,9 @@ impl Route {
     }
 }
 
+/// By destination and metric, the interfaces that have a route.
+type Present = HashMap<(Prefix, u32), Vec<u32>>;
+
 /// How packets to an address leave this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uplink {
@@ -102,43 +106,55 @@ impl Network {
         listed.explain(|| "list the routes of this machine".to_owned())
     }
 
-    /// Adds a route over the TUN. One for the same destination over the same interface is updated; one over another
-    /// interface is never touched.
+    /// Adds routes over the TUN. One for the same destination over the same interface is updated; one over another
+    /// interface is never touched. What came of each, in their order.
     ///
     /// # Errors
     /// Another interface has a route of the same destination and metric, the interface is down, or a missing privilege.
-    pub fn add_route(&mut self, route: &Route) -> Result<(), HostError> {
+    pub fn add_routes(&mut self, routes: &[Route]) -> Vec<Result<(), HostError>> {
+        // Listed once, where one of them is there already.
+        let mut present = None;
+        let added = routes.iter().map(|route| self.add_route(route, &mut present));
+        added.collect()
+    }
+
+    fn add_route(&mut self, route: &Route, present: &mut Option<Present>) -> Result<(), HostError> {
         let what = || format!("add a route to {}", route.destination);
-        let error = match self.change_route(
-            RouteNetlinkMessage::NewRoute,
-            NLM_F_CREATE | NLM_F_EXCL,
-            route,
-            MADE_BY_ADMINISTRATOR,
-        ) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => error,
-            other => return other.explain(what),
+        let new = RouteNetlinkMessage::NewRoute;
+        let added = self.change_route(new, NLM_F_CREATE | NLM_F_EXCL, route, MADE_BY_ADMINISTRATOR);
+        let Some(error) = added
+            .as_ref()
+            .err()
+            .filter(|error| error.kind() == io::ErrorKind::AlreadyExists)
+        else {
+            return added.explain(what);
         };
-        let rival = self.routes()?.into_iter().find(|other| {
-            other.destination == route.destination.network()
-                && other.effective_metric() == route.effective_metric()
-                && other.index != route.index
-        });
-        let Some(rival) = rival else {
+        let present = match present {
+            Some(present) => present,
+            None => present.insert(self.present()?),
+        };
+        let key = (route.destination.network(), route.effective_metric());
+        let mut others = present.get(&key).into_iter().flatten();
+        let Some(rival) = others.find(|index| **index != route.index) else {
             return self
-                .change_route(
-                    RouteNetlinkMessage::NewRoute,
-                    NLM_F_CREATE | NLM_F_REPLACE,
-                    route,
-                    MADE_BY_ADMINISTRATOR,
-                )
+                .change_route(new, NLM_F_CREATE | NLM_F_REPLACE, route, MADE_BY_ADMINISTRATOR)
                 .explain(what);
         };
-        let name = self.name_of(rival.index)?;
+        let name = self.name_of(*rival)?;
         let reason = format!("there is one already, via {name}; it is left unchanged");
         Err(HostError::new(what(), io::Error::new(error.kind(), reason)))
     }
 
-    /// Removes a route that [`Self::add_route`] added; that it is not there is fine.
+    fn present(&mut self) -> Result<Present, HostError> {
+        let mut present = Present::new();
+        for route in self.routes()? {
+            let key = (route.destination, route.effective_metric());
+            present.entry(key).or_default().push(route.index);
+        }
+        Ok(present)
+    }
+
+    /// Removes a route that [`Self::add_routes`] added; that it is not there is fine.
     ///
     /// # Errors
     /// A missing privilege.

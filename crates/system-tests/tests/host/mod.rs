@@ -52,6 +52,15 @@ fn add_tun(namespace: &Namespace) -> u32 {
     })
 }
 
+/// The routes that take everything from a default route.
+fn half_defaults(index: u32) -> [Route; 4] {
+    HALF_DEFAULTS.map(|half| Route::on_link(prefix(half), index))
+}
+
+fn add_routes(network: &mut Network, routes: &[Route]) {
+    network.add_routes(routes).into_iter().for_each(Result::unwrap);
+}
+
 /// Everything that the network of a machine consists of, as text.
 pub(crate) fn state(namespace: &Namespace) -> String {
     wait_until("addresses that are in use", PROGRAM_LIMIT, || {
@@ -149,18 +158,14 @@ fn links_addresses_and_routes_come_and_go() {
                 ..Route::on_link(prefix("fd20::/16"), index)
             },
         ];
-        for route in &routes {
-            network.add_route(route).unwrap();
-        }
+        add_routes(&mut network, &routes);
         // The same destination again is updated.
         let with_source = Route {
             source: Some(address("10.9.0.2")),
             ..routes[0]
         };
-        network.add_route(&with_source).unwrap();
-        for route in HALF_DEFAULTS.map(prefix) {
-            network.add_route(&Route::on_link(route, index)).unwrap();
-        }
+        add_routes(&mut network, &[with_source]);
+        add_routes(&mut network, &half_defaults(index));
         let listed = network.routes().unwrap();
         let found = listed
             .iter()
@@ -193,8 +198,8 @@ fn links_addresses_and_routes_come_and_go() {
                 .iter()
                 .any(|address| address.prefix == prefix("fd09::3/64"))
         );
-        for route in HALF_DEFAULTS.map(prefix) {
-            network.remove_route(&Route::on_link(route, index)).unwrap();
+        for route in half_defaults(index) {
+            network.remove_route(&route).unwrap();
         }
         for route in routes {
             network.remove_route(&route).unwrap();
@@ -249,7 +254,12 @@ fn a_route_of_another_interface_is_left_alone() {
     let error = network.client.inside(|| {
         let mut network = Network::open().unwrap();
         let route = Route::on_link(prefix("10.50.0.0/16"), index);
-        let error = network.add_route(&route).unwrap_err();
+        // Those beside it are added, and one that is there already is updated.
+        let beside = half_defaults(index).map(|half| [half, half]).concat();
+        let routes = [&beside[..2], &[route], &beside[2..]].concat();
+        let mut added = network.add_routes(&routes);
+        let error = added.remove(2).unwrap_err();
+        added.into_iter().for_each(Result::unwrap);
         network.remove_route(&route).unwrap();
         error.to_string()
     });
@@ -281,10 +291,7 @@ fn the_uplink_is_found_beside_the_routes_of_the_tun() {
     };
     assert_found(uplinks(None));
     network.client.inside(|| {
-        let mut network = Network::open().unwrap();
-        for route in HALF_DEFAULTS.map(prefix) {
-            network.add_route(&Route::on_link(route, tun)).unwrap();
-        }
+        add_routes(&mut Network::open().unwrap(), &half_defaults(tun));
     });
     assert!(
         uplinks(None)

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ::host::{
-    GUARDIAN_SUBCOMMAND, GuardianProgram, Nat, Network, ReversePathFilter, Route, Undo, Uplink, recover,
+    GUARDIAN_SUBCOMMAND, GuardianProgram, Nat, Network, ReversePathFilter, Undo, Uplink, recover,
     reverse_path_filter,
 };
 use system_tests::limits::PROGRAM_LIMIT;
@@ -17,7 +17,9 @@ use testbed::namespace::Namespace;
 use testbed::process::{Process, Signal};
 use testbed::wait::wait_until;
 
-use super::{HALF_DEFAULTS, add_interface, add_tun, address, assert_same, parameters, prefix, state};
+use super::{
+    add_interface, add_routes, add_tun, address, assert_same, half_defaults, parameters, prefix, state,
+};
 
 /// Where the process that is killed keeps its list of changes; only then does its test do anything.
 const DIRECTORY_VARIABLE: &str = "GRAMWAY_TEST_HOST_DIRECTORY";
@@ -122,10 +124,7 @@ fn a_strict_filter_lets_answers_in_by_an_exception_route() {
         ReversePathFilter::Loose
     );
     network.client.inside(|| {
-        let mut network = Network::open().unwrap();
-        for route in HALF_DEFAULTS[..2].iter().map(|half| prefix(half)) {
-            network.add_route(&Route::on_link(route, tun)).unwrap();
-        }
+        add_routes(&mut Network::open().unwrap(), &half_defaults(tun)[..2]);
     });
     let before = state(&network.client);
     let answers = || {

@@ -16,7 +16,7 @@ use crate::driver::Shard;
 use crate::driver::host_worker::HostWorker;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
-use crate::driver::tun::setup::{Layer3, TunSetup, Wanted};
+use crate::driver::tun::setup::{Layer3, PresentRoutes, TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
@@ -246,16 +246,19 @@ impl Shared {
     fn take_reports(&mut self, now: Instant) -> Result<(), HostError> {
         while let Some(present) = self.setup.poll() {
             let present = present?;
-            self.is_set_up = present.is_set_up;
-            if present.mtu != self.mtu || present.routes != self.routes {
+            if std::mem::replace(&mut self.mtu, present.mtu) != present.mtu {
                 self.plan.mark_changed(now);
             }
-            self.routes_version += u64::from(present.routes != self.routes);
-            self.mtu = present.mtu;
-            self.routes = present.routes;
-            for text in present.warnings {
-                self.plan.warn(text);
+            let Some(PresentRoutes { routes, warnings }) = present.routes else {
+                continue;
+            };
+            self.is_set_up = true;
+            if routes != self.routes {
+                self.plan.mark_changed(now);
+                self.routes_version += 1;
+                self.routes = routes;
             }
+            warnings.into_iter().for_each(|text| self.plan.warn(text));
         }
         Ok(())
     }

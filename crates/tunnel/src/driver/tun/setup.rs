@@ -1,6 +1,7 @@
 //! The TUN device gets its MTU, and a client's its addresses and routes, from the host's thread: a thousand routes
 //! take the kernel longer than packets should wait.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use host::{HostError, Network, Route};
@@ -28,9 +29,14 @@ pub(in crate::driver) struct Layer3 {
 pub(in crate::driver) struct Present {
     /// Bytes.
     pub(in crate::driver) mtu: u32,
+    /// `None`: as they were.
+    pub(in crate::driver) routes: Option<PresentRoutes>,
+}
+
+/// The routes of a device that has got its addresses.
+#[derive(Debug)]
+pub(in crate::driver) struct PresentRoutes {
     pub(in crate::driver) routes: Vec<Prefix>,
-    /// It has got addresses and routes here.
-    pub(in crate::driver) is_set_up: bool,
     /// Routes that were refused, and why.
     pub(in crate::driver) warnings: Vec<String>,
 }
@@ -48,7 +54,6 @@ struct Device {
     index: u32,
     mtu: u32,
     routes: Vec<Prefix>,
-    is_set_up: bool,
 }
 
 impl TunSetup {
@@ -60,7 +65,6 @@ impl TunSetup {
             index,
             mtu,
             routes: Vec::new(),
-            is_set_up: false,
         };
         Self {
             device: Arc::new(Mutex::new(device)),
@@ -97,39 +101,35 @@ impl Device {
         {
             self.mtu = mtu;
         }
-        let warnings = match &wanted.layer3 {
-            Some(layer3) => self.set_layer3(layer3)?,
-            None => Vec::new(),
-        };
+        let routes = wanted.layer3.as_ref().map(|layer3| self.set_layer3(layer3));
         Ok(Present {
             mtu: self.mtu,
-            routes: self.routes.clone(),
-            is_set_up: self.is_set_up,
-            warnings,
+            routes: routes.transpose()?,
         })
     }
 
-    /// What was refused of the routes.
-    fn set_layer3(&mut self, wanted: &Layer3) -> Result<Vec<String>, HostError> {
+    fn set_layer3(&mut self, wanted: &Layer3) -> Result<PresentRoutes, HostError> {
         self.network.set_up(self.index, true)?;
         let addresses: Vec<host::Prefix> = wanted.addresses.iter().filter_map(host_prefix).collect();
         self.network.replace_addresses(self.index, &addresses)?;
-        self.is_set_up = true;
-        let gone = self.routes.iter().filter(|route| !wanted.routes.contains(route));
+        let kept: HashSet<&Prefix> = wanted.routes.iter().collect();
+        let gone = self.routes.iter().filter(|route| !kept.contains(route));
         for route in gone.filter_map(host_prefix) {
             self.network.remove_route(&Route::on_link(route, self.index))?;
         }
         self.routes.clear();
-        let mut refused = Vec::new();
-        for prefix in &wanted.routes {
-            let Some(route) = host_prefix(prefix) else {
-                continue;
-            };
-            match self.network.add_route(&Route::on_link(route, self.index)) {
-                Ok(()) => self.routes.push(*prefix),
-                Err(error) => refused.push(error.to_string()),
+        let on_link = |prefix: &Prefix| Some((*prefix, Route::on_link(host_prefix(prefix)?, self.index)));
+        let (prefixes, routes): (Vec<_>, Vec<_>) = wanted.routes.iter().filter_map(on_link).unzip();
+        let mut warnings = Vec::new();
+        for (prefix, added) in prefixes.into_iter().zip(self.network.add_routes(&routes)) {
+            match added {
+                Ok(()) => self.routes.push(prefix),
+                Err(error) => warnings.push(error.to_string()),
             }
         }
-        Ok(refused)
+        Ok(PresentRoutes {
+            routes: self.routes.clone(),
+            warnings,
+        })
     }
 }
