@@ -106,9 +106,6 @@ pub const LEASE_BYTES: usize = 160;
 /// Bytes of the longest file of leases that is read.
 pub const LEASES_FILE_BYTES_MAX: usize = tunnel_proto::limits::LEASES_MAX * LEASE_BYTES;
 
-/// Between two looks at whether the host's thread has made a route that a connection waits for.
-pub const HOST_LOOK_INTERVAL: Duration = Duration::from_millis(5);
-
 /// How often leases that changed are written at most.
 pub const LEASES_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
+use packet_io::Waker;
+
 use crate::handle::Notice;
 use crate::limits;
 
@@ -20,6 +22,32 @@ pub(super) struct HostWorker {
     /// Jobs that wait are not done any more.
     is_cancelled: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Wakes the shard that waits for a job, and says why it was woken.
+#[derive(Clone, Debug)]
+pub(super) struct JobWaker {
+    waker: Waker,
+    is_done: Arc<AtomicBool>,
+}
+
+impl JobWaker {
+    pub(super) fn new(waker: Waker) -> Self {
+        Self {
+            waker,
+            is_done: Arc::default(),
+        }
+    }
+
+    fn wake(&self) {
+        self.is_done.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether a job was done since this was last asked.
+    pub(super) fn take_done(&self) -> bool {
+        self.is_done.swap(false, Ordering::Acquire)
+    }
 }
 
 impl HostWorker {
@@ -46,6 +74,20 @@ impl HostWorker {
             notices,
             is_cancelled,
             thread: Some(thread),
+        })
+    }
+
+    /// As [`Self::run`]; the shard is woken when the job is done.
+    pub(super) fn run_and_wake(
+        &self,
+        waker: &JobWaker,
+        job: impl FnOnce() -> Option<Notice> + Send + 'static,
+    ) -> bool {
+        let waker = waker.clone();
+        self.run(move || {
+            let notice = job();
+            waker.wake();
+            notice
         })
     }
 

@@ -123,7 +123,7 @@ impl<R: Role> Shard<R> {
                 PollToken::Waker => {
                     self.take_commands(now);
                     self.take_messages(now);
-                    R::woken(self);
+                    R::woken(self, now);
                 }
                 PollToken::Tun => self.read_tun(now),
                 PollToken::Request(index) => self.inner_ready(now, RequestId::from_index(index), *event),

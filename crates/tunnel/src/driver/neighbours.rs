@@ -102,6 +102,11 @@ impl<M: Cost> Neighbours<M> {
         self.own
     }
 
+    /// What wakes this shard.
+    pub(super) fn own_waker(&self) -> &Waker {
+        &self.inboxes[self.own].waker
+    }
+
     /// Gives what only this role knows to a shard, which [`Neighbours::wake_others`] wakes. Whether there was room;
     /// else it is gone.
     pub(super) fn hand_over(&mut self, shard: usize, message: M) -> bool {

@@ -49,7 +49,7 @@ pub(super) trait Role: Sized + Send + 'static {
     fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId);
 
     /// Another thread may have left something for this shard.
-    fn woken(shard: &mut Shard<Self>);
+    fn woken(shard: &mut Shard<Self>, now: Instant);
 
     /// The engine has ended a request; its inner end is closed next.
     fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending);

@@ -74,10 +74,10 @@ impl Shard<Client> {
     fn attempt(&mut self, now: Instant, address: SocketAddr, server_name: String) {
         let client = &mut self.role;
         let host = client.ip.as_ref();
-        let way = host.and_then(|host| host.way_to(client.index, address.ip()));
+        let way = host.and_then(|host| host.way_to(address.ip()));
         if way.as_ref().is_some_and(|way| !way.is_ready) {
             client.waiting_attempt = Some((address, server_name));
-            return client.look_at_host_soon(now);
+            return;
         }
         let binding = way.map(|way| way.binding);
         if let Err(error) = self.begin_attempt(now, address, &server_name, binding) {
@@ -180,7 +180,7 @@ impl Shard<Client> {
         let client = &mut self.role;
         client.ip_due = None;
         if let Some(host) = &client.ip {
-            host.lost(client.index);
+            host.lost();
         }
         let news = client
             .stripes

@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use host::{Undo, Uplink};
 
-use crate::driver::host_worker::HostWorker;
+use crate::driver::host_worker::{HostWorker, JobWaker};
 
 /// The exception routes of a client.
 pub(super) struct ExceptionRoutes {
@@ -38,14 +38,15 @@ impl ExceptionRoutes {
         }
     }
 
-    /// Has `worker` make the route to `server`. Once it was tried: why it failed, where it did. The question after that
-    /// has it made again.
+    /// Has `worker` make the route to `server`, and wake the shard by its waker when it was tried. Then: why it failed,
+    /// where it did. The question after that has it made again.
     pub(super) fn poll(
         &mut self,
         shard: usize,
         server: IpAddr,
         uplink: &Uplink,
         worker: &HostWorker,
+        waker: &JobWaker,
     ) -> Poll<Option<String>> {
         let server = server.to_canonical();
         let asked = &mut self.asked[shard];
@@ -61,7 +62,7 @@ impl ExceptionRoutes {
         }
         let (failed, outcome) = mpsc::channel();
         let (undo, by) = (Arc::clone(&self.undo), uplink.clone());
-        let is_taken = worker.run(move || {
+        let is_taken = worker.run_and_wake(waker, move || {
             let mut undo = undo.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = undo.set_exception_route(server, &by) {
                 // A shard that has ended wants no answer.
@@ -86,9 +87,10 @@ impl ExceptionRoutes {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use host::GuardianProgram;
+    use packet_io::{Poller, Waker};
     use tempfile::TempDir;
 
     use super::*;
@@ -111,15 +113,11 @@ mod tests {
         ExceptionRoutes::new(Undo::new(directory.path(), program), 2)
     }
 
-    fn wait(mut poll: impl FnMut() -> Poll<Option<String>>) -> Option<String> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Poll::Ready(outcome) = poll() {
-                return outcome;
-            }
-            assert!(Instant::now() < deadline);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+    /// A shard's poller, and what wakes it.
+    fn shard() -> (Poller, JobWaker) {
+        let poller = Poller::new().unwrap();
+        let waker = Waker::new(&poller, 0).unwrap();
+        (poller, JobWaker::new(waker))
     }
 
     #[test]
@@ -127,19 +125,33 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let (mut routes, worker) = (without_guardian(&directory), HostWorker::start().unwrap());
         let server: IpAddr = [192, 0, 2, 1].into();
+        let ((mut poller, waker), mut ready) = (shard(), Vec::new());
         let (release, blocked) = mpsc::channel::<()>();
         assert!(worker.run(move || {
             let _ = blocked.recv();
             None
         }));
         for _ in 0..3 {
-            assert!(routes.poll(0, server, &uplink("up0"), &worker).is_pending());
+            assert!(
+                routes
+                    .poll(0, server, &uplink("up0"), &worker, &waker)
+                    .is_pending()
+            );
         }
         drop(release);
-        let error = wait(|| routes.poll(0, server, &uplink("up0"), &worker));
-        assert!(error.is_some_and(|text| text.contains("guardian")));
+        poller.wait(&mut ready, Some(Duration::from_secs(60))).unwrap();
+        assert_eq!(ready.len(), 1, "the shard is woken");
+        assert!(waker.take_done() && !waker.take_done());
+        let Poll::Ready(Some(error)) = routes.poll(0, server, &uplink("up0"), &worker, &waker) else {
+            panic!("it is told what came of it");
+        };
+        assert!(error.contains("guardian"), "{error}");
         // It has been heard: the next question has the route made again.
-        assert!(routes.poll(0, server, &uplink("up0"), &worker).is_pending());
+        assert!(
+            routes
+                .poll(0, server, &uplink("up0"), &worker, &waker)
+                .is_pending()
+        );
         assert!(routes.asked[0].is_some() && routes.asked[1].is_none());
     }
 
@@ -148,6 +160,7 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let (mut routes, worker) = (without_guardian(&directory), HostWorker::start().unwrap());
         let server: IpAddr = [192, 0, 2, 1].into();
+        let (_poller, waker) = shard();
         let (done, is_done) = mpsc::channel();
         let settle = || {
             let done = done.clone();
@@ -157,16 +170,32 @@ mod tests {
             }));
             is_done.recv_timeout(Duration::from_secs(60)).unwrap();
         };
-        assert!(routes.poll(0, server, &uplink("up0"), &worker).is_pending());
+        assert!(
+            routes
+                .poll(0, server, &uplink("up0"), &worker, &waker)
+                .is_pending()
+        );
         settle();
         // Another uplink, another shard, the network changed: each is made on its own.
-        assert!(routes.poll(0, server, &uplink("up1"), &worker).is_pending());
+        assert!(
+            routes
+                .poll(0, server, &uplink("up1"), &worker, &waker)
+                .is_pending()
+        );
         settle();
-        assert!(routes.poll(1, server, &uplink("up1"), &worker).is_pending());
+        assert!(
+            routes
+                .poll(1, server, &uplink("up1"), &worker, &waker)
+                .is_pending()
+        );
         routes.forget(0);
-        assert!(routes.poll(0, server, &uplink("up1"), &worker).is_pending());
+        assert!(
+            routes
+                .poll(0, server, &uplink("up1"), &worker, &waker)
+                .is_pending()
+        );
         settle();
-        assert!(routes.poll(0, server, &uplink("up1"), &worker).is_ready());
-        assert!(routes.poll(1, server, &uplink("up1"), &worker).is_ready());
+        assert!(routes.poll(0, server, &uplink("up1"), &worker, &waker).is_ready());
+        assert!(routes.poll(1, server, &uplink("up1"), &worker, &waker).is_ready());
     }
 }

@@ -21,7 +21,6 @@ use tunnel_proto::{AddressMove, Reconnection, ServerShard, Target};
 use super::PollToken;
 use super::neighbours::Cost;
 use crate::carrier::Carriers;
-use crate::limits;
 use listeners::UdpListener;
 use stripes::SharedStripes;
 use tun::ClientHost;
@@ -117,11 +116,6 @@ impl Client {
 
     pub(super) fn is_up(&self) -> bool {
         self.reconnection.is_up()
-    }
-
-    /// What the host's thread is making is asked for again soon.
-    fn look_at_host_soon(&mut self, now: Instant) {
-        self.next_ip_turn = self.next_ip_turn.min(now + limits::HOST_LOOK_INTERVAL);
     }
 
     /// Why the connection is about to be given up by us, for the line that people read.

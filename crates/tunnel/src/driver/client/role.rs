@@ -5,6 +5,7 @@ use std::time::Instant;
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{ClientAction, Ending, RequestId};
 
+use super::tun::ClientHost;
 use super::{Client, ClientMessage, ClientSource, Source};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
@@ -82,7 +83,13 @@ impl Role for Client {
         }
     }
 
-    fn woken(_: &mut Shard<Self>) {}
+    /// What the host's thread has done is looked at in this turn.
+    fn woken(shard: &mut Shard<Self>, now: Instant) {
+        let client = &mut shard.role;
+        if client.ip.as_ref().is_some_and(ClientHost::take_done) {
+            client.next_ip_turn = now;
+        }
+    }
 
     /// A source has no descriptor of its own.
     fn inner_ready(_: &mut Shard<Self>, _: Instant, _: RequestId) {}

@@ -10,7 +10,7 @@ use tunnel_proto::{Engine, Reconnection};
 
 use super::listeners::Listeners;
 use super::stripes::SharedStripes;
-use super::tun::ClientHost;
+use super::tun::SharedHost;
 use super::{Client, ClientSource};
 use crate::carrier::Carriers;
 use crate::config::ClientConfig;
@@ -31,7 +31,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
     let stripes = SharedStripes::new(count);
     let listeners = Listeners::open(&config.forwards, &config.common, count)?;
     let tun = match &config.tun {
-        Some(tun) => Some(ClientHost::start(tun, count)?),
+        Some(tun) => Some(SharedHost::start(tun, count)?),
         None => None,
     };
     let mut parts = Vec::with_capacity(count);
@@ -74,7 +74,8 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
                 .io
                 .watch(&monitor, ClientSource::Monitor.token(), Interest::READABLE)
                 .map_err(|error| unavailable(&error))?;
-            shard.role.ip = Some(host.clone());
+            let (own, waker) = (shard.neighbours.own(), shard.neighbours.own_waker());
+            shard.role.ip = Some(host.of_shard(own, waker.clone()));
             shard.role.carries_only_ip = config.forwards.is_empty();
             shard.role.monitor = Some(monitor);
         }

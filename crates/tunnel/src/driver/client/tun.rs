@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use host::{HostError, Network, ReversePathFilter, Uplink, reverse_path_filter, set_link_dns};
+use packet_io::Waker;
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
@@ -13,7 +14,7 @@ use super::exceptions::ExceptionRoutes;
 use super::uplink::{UplinkBinding, Way};
 use crate::config::ClientTun;
 use crate::driver::Shard;
-use crate::driver::host_worker::HostWorker;
+use crate::driver::host_worker::{HostWorker, JobWaker};
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::setup::{Layer3, PresentRoutes, TunSetup, Wanted};
@@ -21,8 +22,15 @@ use crate::handle::{Failure, Notice};
 use crate::limits;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
+pub(in crate::driver) struct SharedHost(Arc<Mutex<Shared>>);
+
+/// The same as one shard asks it.
 #[derive(Clone)]
-pub(in crate::driver) struct ClientHost(Arc<Mutex<Shared>>);
+pub(in crate::driver) struct ClientHost {
+    shared: Arc<Mutex<Shared>>,
+    shard: usize,
+    waker: JobWaker,
+}
 
 struct Shared {
     name: String,
@@ -51,7 +59,7 @@ struct Shared {
     worker: HostWorker,
 }
 
-impl ClientHost {
+impl SharedHost {
     /// Makes the device; it is down until the server gives it an address.
     ///
     /// # Errors
@@ -96,9 +104,28 @@ impl ClientHost {
         Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
     }
 
+    /// Index of the device.
+    pub(in crate::driver) fn index(&self) -> u32 {
+        lock(&self.0).index
+    }
+
+    pub(in crate::driver) fn of_shard(&self, shard: usize, waker: Waker) -> ClientHost {
+        ClientHost {
+            shared: Arc::clone(&self.0),
+            shard,
+            waker: JobWaker::new(waker),
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // Each call leaves it whole; a shard that panicked ends the process anyway.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ClientHost {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Each call leaves it whole; a shard that panicked ends the process anyway.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared)
     }
 
     /// Name and MTU of the device.
@@ -112,69 +139,60 @@ impl ClientHost {
         self.lock().routes_version
     }
 
-    /// Index of the device.
-    pub(in crate::driver) fn index(&self) -> u32 {
-        self.lock().index
-    }
-
-    /// How a shard's packets to the server leave at present; `None` where they cannot.
-    pub(in crate::driver) fn way_to(&self, shard: usize, server: IpAddr) -> Option<Way> {
+    /// How the shard's packets to the server leave at present; `None` where they cannot.
+    pub(in crate::driver) fn way_to(&self, server: IpAddr) -> Option<Way> {
         let mut state = self.lock();
         let index = state.index;
         let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
         let is_bound = state.plan.leads_into_tun(server);
         let is_filtered = is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict;
-        let is_ready = !is_filtered || state.has_exception(shard, server, &uplink);
+        let is_ready = !is_filtered || state.has_exception(self, server, &uplink);
         let binding = UplinkBinding { uplink, is_bound };
         Some(Way { binding, is_ready })
     }
 
     /// The network has changed: exception routes may be gone.
-    pub(in crate::driver) fn forget_exception(&self, shard: usize) {
-        self.lock().exceptions.forget(shard);
+    pub(in crate::driver) fn forget_exception(&self) {
+        self.lock().exceptions.forget(self.shard);
     }
 
-    /// A stripe got addresses and routes: the device follows. What to tell.
-    fn assigned(
-        &self,
-        now: Instant,
-        shard: usize,
-        assignment: &Assignment,
-        packet_max: Option<usize>,
-    ) -> Vec<Notice> {
+    /// The stripe got addresses and routes: the device follows. What to tell.
+    fn assigned(&self, now: Instant, assignment: &Assignment, packet_max: Option<usize>) -> Vec<Notice> {
         let mut state = self.lock();
-        state.plan.handle_assigned(now, shard, assignment, packet_max);
+        state
+            .plan
+            .handle_assigned(now, self.shard, assignment, packet_max);
         state.is_layer3_due = true;
-        state.hand_over();
+        state.hand_over(&self.waker);
         let warnings = std::iter::from_fn(|| state.plan.poll_warning());
         warnings.map(|text| Notice::Warning { text }).collect()
     }
 
-    /// Whether a stripe may ask for a session.
-    fn may_ask(&self, shard: usize) -> bool {
-        self.lock().plan.may_ask(shard)
+    /// Whether the host's thread has done something for the shard since this was last asked.
+    pub(super) fn take_done(&self) -> bool {
+        self.waker.take_done()
     }
 
-    /// A stripe's session is over, or did not come about.
-    pub(in crate::driver) fn lost(&self, shard: usize) {
-        self.lock().plan.handle_lost(shard);
+    /// Whether the stripe may ask for a session.
+    fn may_ask(&self) -> bool {
+        self.lock().plan.may_ask(self.shard)
     }
 
-    /// A stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and
+    /// The stripe's session is over, or did not come about.
+    pub(in crate::driver) fn lost(&self) {
+        self.lock().plan.handle_lost(self.shard);
+    }
+
+    /// The stripe's longest packet: the device's MTU is the shortest of all. What has changed and settled is told, and
     /// what the host's thread has to tell.
     ///
     /// # Errors
     /// The host refuses the addresses.
-    fn follow(
-        &self,
-        now: Instant,
-        shard: usize,
-        packet_max: Option<usize>,
-    ) -> Result<Option<Notice>, Failure> {
+    fn follow(&self, now: Instant, packet_max: Option<usize>) -> Result<Option<Notice>, Failure> {
         let mut state = self.lock();
-        state.is_mtu_due |= state.plan.set_packet_max(shard, packet_max);
+        state.is_mtu_due |= state.plan.set_packet_max(self.shard, packet_max);
         state.take_reports(now).map_err(|error| failure(&error))?;
-        state.hand_over();
+        state.hand_over(&self.waker);
         let told = state.worker.poll_notice();
         let told = told.or_else(|| {
             let text = state.plan.poll_warning()?;
@@ -202,8 +220,9 @@ impl Drop for Shared {
 impl Shared {
     /// Whether the exception route that a shard needs was made, or cannot be: then the server is not reachable, and the
     /// reason is told.
-    fn has_exception(&mut self, shard: usize, server: IpAddr, uplink: &Uplink) -> bool {
-        match self.exceptions.poll(shard, server, uplink, &self.worker) {
+    fn has_exception(&mut self, host: &ClientHost, server: IpAddr, uplink: &Uplink) -> bool {
+        let exceptions = &mut self.exceptions;
+        match exceptions.poll(host.shard, server, uplink, &self.worker, &host.waker) {
             Poll::Pending => false,
             Poll::Ready(error) => {
                 if let Some(error) = error {
@@ -218,7 +237,7 @@ impl Shared {
     }
 
     /// Hands to the host's thread what is due; where it takes no more jobs, the next call does.
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self, waker: &JobWaker) {
         let mtu = self.plan.mtu();
         self.is_mtu_due &= mtu.is_some();
         if self.is_layer3_due || self.is_mtu_due {
@@ -226,7 +245,10 @@ impl Shared {
                 addresses: self.plan.addresses().to_vec(),
                 routes: self.plan.routes(),
             });
-            if self.setup.apply(Wanted { mtu, layer3 }, &self.worker) {
+            if self
+                .setup
+                .apply(Wanted { mtu, layer3 }, &self.worker, Some(waker))
+            {
                 (self.is_layer3_due, self.is_mtu_due) = (false, false);
             }
         }
@@ -278,19 +300,18 @@ impl Shard<Client> {
     pub(in crate::driver) fn assigned(&mut self, now: Instant, assignment: Assignment) {
         let Some(host) = self.role.ip.clone() else { return };
         let packet_max = self.engine.packet_max_at_most();
-        let notices = host.assigned(now, self.neighbours.own(), &assignment, packet_max);
+        let notices = host.assigned(now, &assignment, packet_max);
         notices.into_iter().for_each(|notice| self.io.notify(notice));
         self.watch_tun(!assignment.addresses.is_empty());
         // A route of the tunnel may lead to the server itself.
         self.follow_uplink(now);
-        self.role.look_at_host_soon(now);
     }
 
     /// The session is over. Where the connection has not ended with it, it is asked for again.
     pub(in crate::driver) fn ip_lost(&mut self, now: Instant) {
         self.role.ip_due = Some(now + limits::IP_RETRY);
         if let Some(host) = self.role.ip.clone() {
-            host.lost(self.neighbours.own());
+            host.lost();
             self.watch_tun(false);
         }
     }
@@ -323,7 +344,7 @@ impl Shard<Client> {
     pub(in crate::driver) fn client_ip_turn(&mut self, now: Instant) {
         let Some(host) = self.role.ip.clone() else { return };
         let is_due = self.role.ip_due.is_some_and(|due| due <= now);
-        if is_due && host.may_ask(self.neighbours.own()) {
+        if is_due && host.may_ask() {
             self.role.ip_due = None;
             self.engine.ask_for_ip(now);
         }
@@ -335,7 +356,7 @@ impl Shard<Client> {
             self.follow_uplink(now);
         }
         let packet_max = self.engine.packet_max_at_most();
-        match host.follow(now, self.neighbours.own(), packet_max) {
+        match host.follow(now, packet_max) {
             Ok(notice) => notice.into_iter().for_each(|notice| self.io.notify(notice)),
             Err(error) => {
                 self.failure.get_or_insert(error);

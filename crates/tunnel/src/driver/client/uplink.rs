@@ -53,7 +53,7 @@ impl Shard<Client> {
         };
         let changes = monitor.drain();
         if let Some(host) = client.ip.as_ref().filter(|_| changes.lost_routes) {
-            host.forget_exception(client.index);
+            host.forget_exception();
         }
         if changes.any() {
             self.follow_uplink(now);
@@ -72,11 +72,10 @@ impl Shard<Client> {
             return;
         };
         // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(Way { binding, is_ready }) = host.way_to(client.index, server.ip()) else {
+        let Some(Way { binding, is_ready }) = host.way_to(server.ip()) else {
             return;
         };
         if !is_ready {
-            client.look_at_host_soon(now);
             client.follows_uplink = true;
         }
         let before = client.uplink.as_ref();

@@ -65,7 +65,7 @@ impl Role for Server {
         }
     }
 
-    fn woken(shard: &mut Shard<Self>) {
+    fn woken(shard: &mut Shard<Self>, _: Instant) {
         shard.end_older_runs();
     }
 

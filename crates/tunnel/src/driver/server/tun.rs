@@ -174,7 +174,7 @@ impl ServerHost {
                 layer3: None,
             };
             // Where the worker takes no more jobs, the next turn gives it this one.
-            state.is_mtu_due = !state.setup.apply(wanted, &state.worker);
+            state.is_mtu_due = !state.setup.apply(wanted, &state.worker, None);
         }
         while let Some(Ok(present)) = state.setup.poll() {
             state.mtu = present.mtu;

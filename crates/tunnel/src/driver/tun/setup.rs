@@ -8,7 +8,7 @@ use host::{HostError, Network, Route};
 use tunnel_proto::Prefix;
 
 use super::host_prefix;
-use crate::driver::host_worker::HostWorker;
+use crate::driver::host_worker::{HostWorker, JobWaker};
 
 /// What the device should have.
 pub(in crate::driver) struct Wanted {
@@ -73,16 +73,25 @@ impl TunSetup {
         }
     }
 
-    /// Has `worker` give the device what is wanted; [`Self::poll`] tells what came of it. False where the worker takes
-    /// no more jobs.
-    pub(in crate::driver) fn apply(&self, wanted: Wanted, worker: &HostWorker) -> bool {
+    /// Has `worker` give the device what is wanted; [`Self::poll`] tells what came of it. The shard is
+    /// woken then, where it waits for that. False where the worker takes no more jobs.
+    pub(in crate::driver) fn apply(
+        &self,
+        wanted: Wanted,
+        worker: &HostWorker,
+        waker: Option<&JobWaker>,
+    ) -> bool {
         let (device, report) = (Arc::clone(&self.device), self.report.clone());
-        worker.run(move || {
+        let job = move || {
             let mut device = device.lock().unwrap_or_else(PoisonError::into_inner);
             // At the end nobody listens.
             let _ = report.send(device.apply(&wanted));
             None
-        })
+        };
+        match waker {
+            Some(waker) => worker.run_and_wake(waker, job),
+            None => worker.run(job),
+        }
     }
 
     /// What the device has after the next of the jobs.
