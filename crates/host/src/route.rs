@@ -197,8 +197,8 @@ impl Network {
         self.socket.change(flags, kind(route_message(route, made_by)))
     }
 
-    /// How packets to `destination` leave this machine, or would without the interface `excluding`; `None` where
-    /// nothing leads there.
+    /// How packets to `destination` leave this machine, or would without the interface `excluding` and without
+    /// exception routes; `None` where nothing leads there.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -208,16 +208,21 @@ impl Network {
         excluding: Option<u32>,
     ) -> Result<Option<Uplink>, HostError> {
         let destination = destination.to_canonical();
-        match self.ask_route(destination, None)? {
-            Some(uplink) if Some(uplink.index) != excluding => return Ok(Some(uplink)),
-            None if excluding.is_none() => return Ok(None),
-            _ => {}
+        let asked = self.ask_route(destination, None)?;
+        let Some(excluding) = excluding else {
+            return Ok(asked);
+        };
+        if asked.as_ref().is_some_and(|uplink| uplink.index != excluding)
+            && !self.is_exception(destination)?
+        {
+            return Ok(asked);
         }
         let best = self
             .list_routes()?
             .into_iter()
             .filter(|listed| {
-                Some(listed.route.index) != excluding
+                listed.route.index != excluding
+                    && listed.made_by != MADE_BY_US
                     && listed.route.destination.contains(destination)
                     && !listed.flags.intersects(RouteFlags::Dead | RouteFlags::Linkdown)
             })
@@ -225,38 +230,27 @@ impl Network {
                 let route = &listed.route;
                 (Reverse(route.destination.length()), route.effective_metric())
             });
-        match best {
-            Some(best) if best.kind == RouteType::Unicast => {
-                self.ask_route(destination, Some(best.route.index))
-            }
-            _ => Ok(None),
-        }
+        let Some(best) = best.filter(|best| best.kind == RouteType::Unicast) else {
+            return Ok(None);
+        };
+        let gateway = best.route.gateway;
+        let over = self.ask_route(destination, Some(best.route.index))?;
+        // The kernel may name an exception route's gateway.
+        Ok(over.map(|uplink| Uplink { gateway, ..uplink }))
+    }
+
+    /// Whether the route that the kernel takes is an exception route.
+    fn is_exception(&mut self, destination: IpAddr) -> Result<bool, HostError> {
+        let mut message = question(destination);
+        message.header.flags = RouteFlags::FibMatch;
+        let matched = self.answer(destination, message)?;
+        Ok(matched.is_some_and(|listed| listed.made_by == MADE_BY_US))
     }
 
     fn ask_route(&mut self, destination: IpAddr, over: Option<u32>) -> Result<Option<Uplink>, HostError> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(destination);
-        message.header.destination_prefix_length = Prefix::host(destination).length();
-        message
-            .attributes
-            .push(RouteAttribute::Destination(destination.into()));
+        let mut message = question(destination);
         message.attributes.extend(over.map(RouteAttribute::Oif));
-        let mut answer = None;
-        let asked = self
-            .socket
-            .ask(RouteNetlinkMessage::GetRoute(message), |message| {
-                answer = read_route(message).or(answer.take());
-            });
-        match asked {
-            Ok(()) => {}
-            Err(error) if leads_nowhere(&error) => return Ok(None),
-            Err(error) => {
-                return Err(HostError::new(
-                    format!("look up the route to {destination}"),
-                    error,
-                ));
-            }
-        }
+        let answer = self.answer(destination, message)?;
         let usable = |listed: &Listed| matches!(listed.kind, RouteType::Unicast | RouteType::Local);
         let Some(route) = answer.filter(usable).map(|listed| listed.route) else {
             return Ok(None);
@@ -272,6 +266,34 @@ impl Network {
             source: route.source,
         }))
     }
+
+    /// What the kernel answers to a question about a destination; `None` where nothing leads there.
+    fn answer(&mut self, destination: IpAddr, question: RouteMessage) -> Result<Option<Listed>, HostError> {
+        let mut answer = None;
+        let asked = self
+            .socket
+            .ask(RouteNetlinkMessage::GetRoute(question), |message| {
+                answer = read_route(message).or(answer.take());
+            });
+        match asked {
+            Ok(()) => Ok(answer),
+            Err(error) if leads_nowhere(&error) => Ok(None),
+            Err(error) => Err(HostError::new(
+                format!("look up the route to {destination}"),
+                error,
+            )),
+        }
+    }
+}
+
+/// Asks which route the kernel takes.
+fn question(destination: IpAddr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(destination);
+    message.header.destination_prefix_length = Prefix::host(destination).length();
+    let destination = RouteAttribute::Destination(destination.into());
+    message.attributes.push(destination);
+    message
 }
 
 /// No route, a route that forbids, or an interface that is down or gone.

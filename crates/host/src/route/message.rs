@@ -22,6 +22,7 @@ pub(super) struct Listed {
     pub(super) route: Route,
     pub(super) table: u8,
     pub(super) kind: RouteType,
+    pub(super) made_by: RouteProtocol,
     pub(super) flags: RouteFlags,
 }
 
@@ -117,6 +118,7 @@ pub(super) fn read_route(message: RouteNetlinkMessage) -> Option<Listed> {
         },
         table: header.table,
         kind: header.kind,
+        made_by: header.protocol,
         flags: header.flags,
     })
 }
