@@ -29,8 +29,6 @@ pub struct Changes {
     pub addresses: bool,
     /// Routes came or went.
     pub routes: bool,
-    /// A route that was there may be gone. With an address or a link the kernel drops routes and tells nobody.
-    pub lost_routes: bool,
 }
 
 impl Changes {
@@ -38,7 +36,6 @@ impl Changes {
         links: true,
         addresses: true,
         routes: true,
-        lost_routes: true,
     };
 
     /// Whether there is anything new.
@@ -93,7 +90,6 @@ impl Monitor {
 fn note(changes: &mut Changes, message: &RouteNetlinkMessage, ignored: Option<u32>) {
     use RouteNetlinkMessage::{DelAddress, DelLink, DelRoute, NewAddress, NewLink, NewRoute};
     let is_exception = |route: &RouteMessage| route.header.protocol == MADE_BY_US;
-    let may_lose_routes = matches!(message, NewLink(_) | DelLink(_) | DelAddress(_) | DelRoute(_));
     let (changed, index) = match message {
         NewRoute(route) if is_exception(route) => return,
         NewLink(link) | DelLink(link) => (&mut changes.links, Some(link.header.index)),
@@ -103,7 +99,6 @@ fn note(changes: &mut Changes, message: &RouteNetlinkMessage, ignored: Option<u3
     };
     if index.is_none() || index != ignored {
         *changed = true;
-        changes.lost_routes |= may_lose_routes;
     }
 }
 

@@ -97,7 +97,8 @@ pub const NAME_SOURCES_INTERVAL: Duration = Duration::from_secs(1);
 /// Addresses of one name that are tried.
 pub const ADDRESSES_PER_NAME: usize = 8;
 
-/// Jobs that wait for the host's thread: leases to write; addresses, routes, MTU and name servers to set.
+/// Jobs that wait for one thread of the host: leases to write; addresses, routes, MTU and name servers to set; ways to
+/// the server to find.
 pub const HOST_JOBS_MAX: usize = 8;
 
 /// One lease in the file that keeps them, in bytes: its JSON takes at most 158 with its comma.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use packet_io::Interest;
@@ -70,23 +71,24 @@ impl Shard<Client> {
         }
     }
 
-    /// Begins an attempt, or lets it wait for the exception route that it needs.
+    /// Begins an attempt, or lets it wait for the way that it takes.
     fn attempt(&mut self, now: Instant, address: SocketAddr, server_name: String) {
         let client = &mut self.role;
-        let host = client.ip.as_ref();
-        let way = host.and_then(|host| host.way_to(address.ip()));
-        if way.as_ref().is_some_and(|way| !way.is_ready) {
-            client.waiting_attempt = Some((address, server_name));
-            return;
-        }
-        let binding = way.map(|way| way.binding);
+        let binding = match client.ip.as_ref().map(|host| host.poll_way(address.ip())) {
+            Some(Poll::Pending) => {
+                client.waiting_attempt = Some((address, server_name));
+                return;
+            }
+            Some(Poll::Ready(binding)) => binding,
+            None => None,
+        };
         if let Err(error) = self.begin_attempt(now, address, &server_name, binding) {
             let reason = error.to_string();
             self.role.reconnection.handle_attempt_failed(now, reason);
         }
     }
 
-    /// Begins the attempt that waits for its exception route, where that is there.
+    /// Begins the attempt that waits for its way, where that is known.
     pub(super) fn resume_attempt(&mut self, now: Instant) {
         if let Some((address, server_name)) = self.role.waiting_attempt.take() {
             self.attempt(now, address, server_name);

@@ -1,7 +1,6 @@
 //! What only a client's shard does: its connection to the server, its listeners, its end of the TUN device.
 
 mod connection;
-mod exceptions;
 pub(super) mod listeners;
 mod local;
 mod role;
@@ -9,6 +8,7 @@ pub(super) mod start;
 mod stripes;
 mod tun;
 mod uplink;
+mod ways;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -55,9 +55,9 @@ pub(in crate::driver) struct Client {
     pub(super) monitor: Option<Monitor>,
     /// How the outer socket leaves this machine, where there is a TUN device.
     pub(super) uplink: Option<UplinkBinding>,
-    /// The uplink is to be looked at again: its exception route is being made.
+    /// The uplink is to be looked at again: the host's thread is finding it.
     pub(super) follows_uplink: bool,
-    /// Address and name of the server whose exception route is being made; then it is tried.
+    /// Address and name of the server to which the host's thread is finding the way; then it is tried.
     waiting_attempt: Option<(SocketAddr, String)>,
     /// The version of the device's routes that was last looked at.
     pub(super) routes_seen: u64,

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use host::{HostError, Network, ReversePathFilter, Uplink, reverse_path_filter, set_link_dns};
+use host::{HostError, Network, set_link_dns};
 use packet_io::Waker;
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
-use super::exceptions::ExceptionRoutes;
-use super::uplink::{UplinkBinding, Way};
+use super::uplink::UplinkBinding;
+use super::ways::{Question, Ways};
 use crate::config::ClientTun;
 use crate::driver::Shard;
 use crate::driver::host_worker::{HostWorker, JobWaker};
@@ -35,15 +35,13 @@ pub(in crate::driver) struct ClientHost {
 struct Shared {
     name: String,
     index: u32,
-    /// Answers where packets leave.
-    network: Network,
     setup: TunSetup,
     /// Addresses and routes are to be handed to the host's thread.
     is_layer3_due: bool,
     is_mtu_due: bool,
     /// The device has had addresses and routes.
     is_set_up: bool,
-    exceptions: ExceptionRoutes,
+    ways: Ways,
     settings: ClientTun,
     plan: TunPlan,
     /// The routes that the device has.
@@ -55,8 +53,10 @@ struct Shared {
     routes_version: u64,
     /// The name servers were given to the worker, which sets them once.
     is_dns_handed_over: bool,
-    /// Sets the device up, sets the name servers, and makes exception routes.
+    /// Sets the device up, finds uplinks, and makes exception routes.
     worker: HostWorker,
+    /// Sets the name servers, which may take seconds.
+    name_worker: HostWorker,
 }
 
 impl SharedHost {
@@ -82,15 +82,19 @@ impl SharedHost {
                 .detach()
                 .map_err(|error| Failure::Unavailable(format!("the TUN device fails: {error}")))?;
         }
+        let worker = || {
+            HostWorker::start()
+                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))
+        };
+        let network = Network::open().map_err(|error| failure(&error))?;
         let state = Shared {
             name: device.name,
             index: device.index,
-            network: Network::open().map_err(|error| failure(&error))?,
             setup: TunSetup::new(device.network, device.index, 0),
             is_layer3_due: false,
             is_mtu_due: false,
             is_set_up: false,
-            exceptions: ExceptionRoutes::new(device.undo, shards),
+            ways: Ways::new(network, device.index, device.undo, shards),
             settings: settings.clone(),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
             routes: Vec::new(),
@@ -98,8 +102,8 @@ impl SharedHost {
             announced: None,
             routes_version: 0,
             is_dns_handed_over: false,
-            worker: HostWorker::start()
-                .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
+            worker: worker()?,
+            name_worker: worker()?,
         };
         Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
     }
@@ -139,21 +143,31 @@ impl ClientHost {
         self.lock().routes_version
     }
 
-    /// How the shard's packets to the server leave at present; `None` where they cannot.
-    pub(in crate::driver) fn way_to(&self, server: IpAddr) -> Option<Way> {
-        let mut state = self.lock();
-        let index = state.index;
-        let uplink = state.network.uplink_towards(server, Some(index)).ok()??;
-        let is_bound = state.plan.leads_into_tun(server);
-        let is_filtered = is_bound && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict;
-        let is_ready = !is_filtered || state.has_exception(self, server, &uplink);
-        let binding = UplinkBinding { uplink, is_bound };
-        Some(Way { binding, is_ready })
+    /// Whether a route of the device leads to the server.
+    pub(super) fn leads_into_tun(&self, server: IpAddr) -> bool {
+        self.lock().plan.leads_into_tun(server)
     }
 
-    /// The network has changed: exception routes may be gone.
-    pub(in crate::driver) fn forget_exception(&self) {
-        self.lock().exceptions.forget(self.shard);
+    /// How the shard's packets to the server leave at present, with the exception route that they need, once the host's
+    /// thread has found out; `None` where they cannot.
+    pub(super) fn poll_way(&self, server: IpAddr) -> Poll<Option<UplinkBinding>> {
+        let state = &mut *self.lock();
+        let leads_into_tun = state.plan.leads_into_tun(server);
+        let question = Question {
+            server,
+            leads_into_tun,
+        };
+        let polled = state.ways.poll(self.shard, question, &state.worker, &self.waker);
+        polled.map(|answer| {
+            answer.warning.into_iter().for_each(|text| state.plan.warn(text));
+            let is_bound = leads_into_tun;
+            answer.uplink.map(|uplink| UplinkBinding { uplink, is_bound })
+        })
+    }
+
+    /// The network has changed: the way may be another one.
+    pub(super) fn forget_way(&self) {
+        self.lock().ways.forget(self.shard);
     }
 
     /// The stripe got addresses and routes: the device follows. What to tell.
@@ -193,7 +207,7 @@ impl ClientHost {
         state.is_mtu_due |= state.plan.set_packet_max(self.shard, packet_max);
         state.take_reports(now).map_err(|error| failure(&error))?;
         state.hand_over(&self.waker);
-        let told = state.worker.poll_notice();
+        let told = state.name_worker.poll_notice();
         let told = told.or_else(|| {
             let text = state.plan.poll_warning()?;
             Some(Notice::Warning { text })
@@ -214,28 +228,11 @@ impl Drop for Shared {
     /// Nothing is set any more while the host's changes are undone, and nobody waits for what would vanish at once.
     fn drop(&mut self) {
         self.worker.cancel();
+        self.name_worker.cancel();
     }
 }
 
 impl Shared {
-    /// Whether the exception route that a shard needs was made, or cannot be: then the server is not reachable, and the
-    /// reason is told.
-    fn has_exception(&mut self, host: &ClientHost, server: IpAddr, uplink: &Uplink) -> bool {
-        let exceptions = &mut self.exceptions;
-        match exceptions.poll(host.shard, server, uplink, &self.worker, &host.waker) {
-            Poll::Pending => false,
-            Poll::Ready(error) => {
-                if let Some(error) = error {
-                    self.plan.warn(format!(
-                        "the strict reverse-path filter of {} may drop what the server answers: {error}",
-                        uplink.name
-                    ));
-                }
-                true
-            }
-        }
-    }
-
     /// Hands to the host's thread what is due; where it takes no more jobs, the next call does.
     fn hand_over(&mut self, waker: &JobWaker) {
         let mtu = self.plan.mtu();
@@ -255,7 +252,7 @@ impl Shared {
         if self.is_set_up && !self.settings.dns.is_empty() && !self.is_dns_handed_over {
             let (name, servers) = (self.name.clone(), self.settings.dns.clone());
             let all_names = self.settings.default_route;
-            self.is_dns_handed_over = self.worker.run(move || {
+            self.is_dns_handed_over = self.name_worker.run(move || {
                 let error = set_link_dns(&name, &servers, all_names).err()?;
                 Some(Notice::Warning {
                     text: error.to_string(),

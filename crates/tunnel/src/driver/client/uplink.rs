@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::Instant;
 
 use host::Uplink;
@@ -18,13 +19,6 @@ pub(in crate::driver) struct UplinkBinding {
     pub(super) uplink: Uplink,
     /// The socket is bound to the uplink's interface.
     pub(super) is_bound: bool,
-}
-
-/// The way to the server as the host has it.
-pub(in crate::driver) struct Way {
-    pub(super) binding: UplinkBinding,
-    /// False while the exception route that it needs is being made: answers do not arrive before.
-    pub(super) is_ready: bool,
 }
 
 impl UplinkBinding {
@@ -51,11 +45,10 @@ impl Shard<Client> {
         let Some(monitor) = &mut client.monitor else {
             return;
         };
-        let changes = monitor.drain();
-        if let Some(host) = client.ip.as_ref().filter(|_| changes.lost_routes) {
-            host.forget_exception();
-        }
-        if changes.any() {
+        if monitor.drain().any() {
+            if let Some(host) = &client.ip {
+                host.forget_way();
+            }
             self.follow_uplink(now);
         }
     }
@@ -71,13 +64,19 @@ impl Shard<Client> {
         else {
             return;
         };
-        // Where nothing leads to the server, the old way is as good as any until something does.
-        let Some(Way { binding, is_ready }) = host.way_to(server.ip()) else {
-            return;
-        };
-        if !is_ready {
-            client.follows_uplink = true;
+        if host.leads_into_tun(server.ip()) {
+            self.bind_to_uplink();
         }
+        let client = &mut self.role;
+        let binding = match host.poll_way(server.ip()) {
+            Poll::Pending => {
+                client.follows_uplink = true;
+                return;
+            }
+            // Where nothing leads to the server, the old way is as good as any until something does.
+            Poll::Ready(None) => return,
+            Poll::Ready(Some(binding)) => binding,
+        };
         let before = client.uplink.as_ref();
         if before == Some(&binding) {
             return;
@@ -90,9 +89,6 @@ impl Shard<Client> {
             client.uplink = Some(binding);
             return;
         }
-        if !is_ready {
-            return;
-        }
         // Where it fails, the next news finds the old way in place and tries again.
         let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
             return;
@@ -102,6 +98,17 @@ impl Shard<Client> {
             self.engine.local_address_changed();
             self.more_to_send = self.flush_outer(now);
             self.role.moved.begin(now);
+        }
+    }
+
+    /// Routes of the TUN lead to the server: packets keep to the uplink as it is known, before those routes are made.
+    fn bind_to_uplink(&mut self) {
+        let Some(known) = self.role.uplink.as_mut().filter(|known| !known.is_bound) else {
+            return;
+        };
+        known.is_bound = true;
+        if let Some(carrier) = self.io.outer.carrier() {
+            carrier.set_interface(known.interface());
         }
     }
 

@@ -1,87 +1,128 @@
-//! Exception routes: packets to the server keep to the uplink, whatever routes the TUN has, where a strict reverse-path
-//! filter needs that.
+//! How a client's packets to the server leave this machine: the uplink, and the exception route that keeps them on it
+//! whatever routes the TUN has, where a strict reverse-path filter needs that.
 //!
-//! The host's thread makes them, because the first one starts the guardian and each waits for a lock between
-//! processes. A shard asks again until its route has been made, each time it needs one: the kernel forgets routes with
-//! their interface.
+//! The host's thread finds and makes both: a list of all routes may be long, the first exception route starts the
+//! guardian, and each waits for a lock between processes. A shard asks again until it has its answer, each time it
+//! needs one: the kernel forgets routes with their interface.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use host::{Undo, Uplink};
+use host::{Network, ReversePathFilter, Undo, Uplink, reverse_path_filter};
 
 use crate::driver::host_worker::{HostWorker, JobWaker};
 
-/// The exception routes of a client.
-pub(super) struct ExceptionRoutes {
+/// What a shard wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) server: IpAddr,
+    /// A route of the TUN leads to the server.
+    pub(super) leads_into_tun: bool,
+}
+
+/// The way at present.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// `None` where nothing leads to the server.
+    pub(super) uplink: Option<Uplink>,
+    /// Why the exception route that is needed could not be made: then the server may not be reachable.
+    pub(super) warning: Option<String>,
+}
+
+/// The ways of a client's shards.
+pub(super) struct Ways {
     /// Locked by the host's thread alone.
-    undo: Arc<Mutex<Undo>>,
-    /// By shard: the route that it asked for, until it has heard of it.
+    finder: Arc<Mutex<Finder>>,
+    /// By shard: what it asked, until it has heard the answer.
     asked: Vec<Option<Asked>>,
 }
 
 struct Asked {
-    server: IpAddr,
-    uplink: Uplink,
-    /// Gives the error, where there is one, and ends with the job.
-    outcome: mpsc::Receiver<String>,
+    question: Question,
+    answer: mpsc::Receiver<Answer>,
 }
 
-impl ExceptionRoutes {
-    /// What is made is on the list of `undo`.
-    pub(super) fn new(undo: Undo, shards: usize) -> Self {
+struct Finder {
+    network: Network,
+    /// Index of the TUN device, whose routes do not count.
+    tun: u32,
+    /// Lists the exception routes.
+    undo: Undo,
+}
+
+impl Ways {
+    /// Routes over the interface `tun` do not count; what is made is on the list of `undo`.
+    pub(super) fn new(network: Network, tun: u32, undo: Undo, shards: usize) -> Self {
         Self {
-            undo: Arc::new(Mutex::new(undo)),
+            finder: Arc::new(Mutex::new(Finder { network, tun, undo })),
             asked: std::iter::repeat_with(|| None).take(shards).collect(),
         }
     }
 
-    /// Has `worker` make the route to `server`, and wake the shard by its waker when it was tried. Then: why it failed,
-    /// where it did. The question after that has it made again.
+    /// Has `worker` find the way, and wake the shard when it is found. The question after the answer has it found
+    /// again.
     pub(super) fn poll(
         &mut self,
         shard: usize,
-        server: IpAddr,
-        uplink: &Uplink,
+        question: Question,
         worker: &HostWorker,
         waker: &JobWaker,
-    ) -> Poll<Option<String>> {
-        let server = server.to_canonical();
+    ) -> Poll<Answer> {
         let asked = &mut self.asked[shard];
-        let is_same = |known: &&mut Asked| known.server == server && known.uplink == *uplink;
-        if let Some(known) = asked.as_mut().filter(is_same) {
-            let outcome = match known.outcome.try_recv() {
-                Ok(error) => Some(error),
-                Err(TryRecvError::Disconnected) => None,
+        if let Some(known) = asked.as_ref().filter(|known| known.question == question) {
+            let answer = match known.answer.try_recv() {
+                Ok(answer) => answer,
+                // The job panicked, and has said so.
+                Err(TryRecvError::Disconnected) => Answer::default(),
                 Err(TryRecvError::Empty) => return Poll::Pending,
             };
             *asked = None;
-            return Poll::Ready(outcome);
+            return Poll::Ready(answer);
         }
-        let (failed, outcome) = mpsc::channel();
-        let (undo, by) = (Arc::clone(&self.undo), uplink.clone());
+        let (found, answer) = mpsc::channel();
+        let finder = Arc::clone(&self.finder);
         let is_taken = worker.run_and_wake(waker, move || {
-            let mut undo = undo.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = undo.set_exception_route(server, &by) {
-                // A shard that has ended wants no answer.
-                let _ = failed.send(error.to_string());
-            }
+            let mut finder = finder.lock().unwrap_or_else(PoisonError::into_inner);
+            // A shard that has ended wants no answer.
+            let _ = found.send(finder.find(question));
             None
         });
         // Where it was not taken, the next question gives it anew.
-        *asked = is_taken.then(|| Asked {
-            server,
-            uplink: uplink.clone(),
-            outcome,
-        });
+        *asked = is_taken.then_some(Asked { question, answer });
         Poll::Pending
     }
 
-    /// The network has changed: what the shard asked for may have been made before.
+    /// The network has changed: what is being found may be what was before.
     pub(super) fn forget(&mut self, shard: usize) {
         self.asked[shard] = None;
+    }
+}
+
+impl Finder {
+    fn find(&mut self, question: Question) -> Answer {
+        let server = question.server.to_canonical();
+        // Where the kernel does not answer, the old way is as good as any.
+        let Ok(Some(uplink)) = self.network.uplink_towards(server, Some(self.tun)) else {
+            return Answer::default();
+        };
+        let is_filtered =
+            question.leads_into_tun && reverse_path_filter(&uplink.name) == ReversePathFilter::Strict;
+        let warning = is_filtered.then(|| self.make_exception(server, &uplink));
+        Answer {
+            uplink: Some(uplink),
+            warning: warning.flatten(),
+        }
+    }
+
+    /// Why that failed, where it did.
+    fn make_exception(&mut self, server: IpAddr, uplink: &Uplink) -> Option<String> {
+        let error = self.undo.set_exception_route(server, uplink).err()?;
+        let name = &uplink.name;
+        Some(format!(
+            "the strict reverse-path filter of {name} may drop what the server answers: {error}"
+        ))
     }
 }
 
@@ -95,22 +136,20 @@ mod tests {
 
     use super::*;
 
-    fn uplink(name: &str) -> Uplink {
-        Uplink {
-            index: 1,
-            name: name.to_owned(),
-            gateway: None,
-            source: None,
-        }
-    }
+    /// Every machine has a way to it.
+    const SELF: Question = Question {
+        server: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        leads_into_tun: false,
+    };
 
     /// Nothing is changed: a route is made after its guardian runs, and this one ends at once.
-    fn without_guardian(directory: &TempDir) -> ExceptionRoutes {
+    fn without_guardian(directory: &TempDir) -> Ways {
         let program = GuardianProgram {
             program: "/bin/false".into(),
             arguments: Vec::new(),
         };
-        ExceptionRoutes::new(Undo::new(directory.path(), program), 2)
+        let undo = Undo::new(directory.path(), program);
+        Ways::new(Network::open().unwrap(), u32::MAX, undo, 2)
     }
 
     /// A shard's poller, and what wakes it.
@@ -121,10 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_goes_on_while_its_route_is_made_and_hears_why_it_was_not() {
+    fn a_shard_goes_on_while_its_way_is_found_and_is_woken_then() {
         let directory = TempDir::new().unwrap();
-        let (mut routes, worker) = (without_guardian(&directory), HostWorker::start().unwrap());
-        let server: IpAddr = [192, 0, 2, 1].into();
+        let (mut ways, worker) = (without_guardian(&directory), HostWorker::start().unwrap());
         let ((mut poller, waker), mut ready) = (shard(), Vec::new());
         let (release, blocked) = mpsc::channel::<()>();
         assert!(worker.run(move || {
@@ -132,34 +170,27 @@ mod tests {
             None
         }));
         for _ in 0..3 {
-            assert!(
-                routes
-                    .poll(0, server, &uplink("up0"), &worker, &waker)
-                    .is_pending()
-            );
+            assert!(ways.poll(0, SELF, &worker, &waker).is_pending());
         }
+        assert!(!waker.take_done());
         drop(release);
         poller.wait(&mut ready, Some(Duration::from_secs(60))).unwrap();
         assert_eq!(ready.len(), 1, "the shard is woken");
         assert!(waker.take_done() && !waker.take_done());
-        let Poll::Ready(Some(error)) = routes.poll(0, server, &uplink("up0"), &worker, &waker) else {
+        let Poll::Ready(answer) = ways.poll(0, SELF, &worker, &waker) else {
             panic!("it is told what came of it");
         };
-        assert!(error.contains("guardian"), "{error}");
-        // It has been heard: the next question has the route made again.
-        assert!(
-            routes
-                .poll(0, server, &uplink("up0"), &worker, &waker)
-                .is_pending()
-        );
-        assert!(routes.asked[0].is_some() && routes.asked[1].is_none());
+        assert_eq!(answer.uplink.map(|uplink| uplink.name).as_deref(), Some("lo"));
+        assert_eq!(answer.warning, None);
+        // It has been heard: the next question has the way found again.
+        assert!(ways.poll(0, SELF, &worker, &waker).is_pending());
+        assert!(ways.asked[0].is_some() && ways.asked[1].is_none());
     }
 
     #[test]
-    fn a_route_of_before_a_change_does_not_count_for_what_is_asked_after_it() {
+    fn a_way_of_before_a_change_does_not_count_for_what_is_asked_after_it() {
         let directory = TempDir::new().unwrap();
-        let (mut routes, worker) = (without_guardian(&directory), HostWorker::start().unwrap());
-        let server: IpAddr = [192, 0, 2, 1].into();
+        let (mut ways, worker) = (without_guardian(&directory), HostWorker::start().unwrap());
         let (_poller, waker) = shard();
         let (done, is_done) = mpsc::channel();
         let settle = || {
@@ -170,32 +201,35 @@ mod tests {
             }));
             is_done.recv_timeout(Duration::from_secs(60)).unwrap();
         };
-        assert!(
-            routes
-                .poll(0, server, &uplink("up0"), &worker, &waker)
-                .is_pending()
-        );
+        let other = Question {
+            server: [127, 0, 0, 2].into(),
+            ..SELF
+        };
+        assert!(ways.poll(0, SELF, &worker, &waker).is_pending());
         settle();
-        // Another uplink, another shard, the network changed: each is made on its own.
-        assert!(
-            routes
-                .poll(0, server, &uplink("up1"), &worker, &waker)
-                .is_pending()
-        );
+        // Another server, another shard, the network changed: each is found on its own.
+        assert!(ways.poll(0, other, &worker, &waker).is_pending());
         settle();
-        assert!(
-            routes
-                .poll(1, server, &uplink("up1"), &worker, &waker)
-                .is_pending()
-        );
-        routes.forget(0);
-        assert!(
-            routes
-                .poll(0, server, &uplink("up1"), &worker, &waker)
-                .is_pending()
-        );
+        assert!(ways.poll(1, other, &worker, &waker).is_pending());
+        ways.forget(0);
+        assert!(ways.poll(0, other, &worker, &waker).is_pending());
         settle();
-        assert!(routes.poll(0, server, &uplink("up1"), &worker, &waker).is_ready());
-        assert!(routes.poll(1, server, &uplink("up1"), &worker, &waker).is_ready());
+        assert!(ways.poll(0, other, &worker, &waker).is_ready());
+        assert!(ways.poll(1, other, &worker, &waker).is_ready());
+    }
+
+    #[test]
+    fn an_exception_route_that_cannot_be_made_is_told_with_the_reason() {
+        let directory = TempDir::new().unwrap();
+        let ways = without_guardian(&directory);
+        let uplink = Uplink {
+            index: 1,
+            name: "up0".to_owned(),
+            gateway: None,
+            source: None,
+        };
+        let mut finder = ways.finder.lock().unwrap();
+        let told = finder.make_exception([192, 0, 2, 1].into(), &uplink).unwrap();
+        assert!(told.contains("up0") && told.contains("guardian"), "{told}");
     }
 }
