@@ -11,7 +11,7 @@ use tunnel_proto::{Budget, Engine, ServerShard};
 
 use super::io::Io;
 use super::neighbours::Neighbours;
-use super::resolver::{NameService, Resolver, Sources};
+use super::resolver::{NameService, NameSources, Resolver};
 use super::role::Role;
 use super::{CoreYield, Delivery, PollToken, Shard, aead, inner_batch};
 use crate::config::CommonConfig;
@@ -131,7 +131,7 @@ fn ends(count: usize, notices: &mpsc::SyncSender<Notice>) -> Result<(Vec<Line>, 
     let mut lines = Vec::with_capacity(count);
     let mut ends = Vec::with_capacity(count);
     let names =
-        NameService::start(Sources::default(), notices.clone()).map_err(|error| unavailable(&error))?;
+        NameService::start(NameSources::default(), notices.clone()).map_err(|error| unavailable(&error))?;
     for _ in 0..count {
         let poller = Poller::new().map_err(|error| unavailable(&error))?;
         let waker = Waker::new(&poller, PollToken::Waker.encode()).map_err(|error| unavailable(&error))?;

@@ -22,7 +22,7 @@ use crate::handle::Notice;
 use crate::limits;
 use sources::Names;
 
-pub(super) use sources::Sources;
+pub(super) use sources::NameSources;
 
 /// What a question was asked for: the driver's own number.
 pub(super) type Purpose = u64;
@@ -89,7 +89,7 @@ impl NameService {
     ///
     /// # Errors
     /// When the kernel gives no thread, or no poller to it.
-    pub(super) fn start(sources: Sources, notices: mpsc::SyncSender<Notice>) -> std::io::Result<Self> {
+    pub(super) fn start(sources: NameSources, notices: mpsc::SyncSender<Notice>) -> std::io::Result<Self> {
         let (questions, mut asked) = channel::channel::<Question>(limits::RESOLUTIONS_MAX);
         let time_max = sources.time_max;
         let runtime = tokio::runtime::Builder::new_current_thread()

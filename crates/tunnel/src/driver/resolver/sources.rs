@@ -18,7 +18,7 @@ use crate::limits;
 
 /// Where names are looked up.
 #[derive(Clone, Debug)]
-pub(in crate::driver) struct Sources {
+pub(in crate::driver) struct NameSources {
     /// As resolv.conf(5) describes it.
     pub(in crate::driver) resolv_conf: PathBuf,
     /// As hosts(5) describes it.
@@ -29,7 +29,7 @@ pub(in crate::driver) struct Sources {
     pub(in crate::driver) time_max: Duration,
 }
 
-impl Default for Sources {
+impl Default for NameSources {
     fn default() -> Self {
         Self {
             resolv_conf: "/etc/resolv.conf".into(),
@@ -42,7 +42,7 @@ impl Default for Sources {
 
 /// The resolver of the present configuration.
 pub(super) struct Names {
-    sources: Sources,
+    sources: NameSources,
     resolver: Option<TokioResolver>,
     /// What is wrong with the files, until it is told.
     warning: Option<String>,
@@ -51,7 +51,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(sources: Sources, now: Instant) -> Self {
+    pub(super) fn new(sources: NameSources, now: Instant) -> Self {
         let stamp = stamp(&sources);
         let (resolver, warning) = build(&sources);
         Self {
@@ -83,7 +83,7 @@ impl Names {
 }
 
 /// Changes when one of the files does.
-fn stamp(sources: &Sources) -> [Option<(SystemTime, u64)>; 2] {
+fn stamp(sources: &NameSources) -> [Option<(SystemTime, u64)>; 2] {
     [&sources.resolv_conf, &sources.hosts].map(|path| {
         let metadata = std::fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
@@ -91,7 +91,7 @@ fn stamp(sources: &Sources) -> [Option<(SystemTime, u64)>; 2] {
 }
 
 /// The resolver that the files describe, and what is wrong with them.
-fn build(sources: &Sources) -> (Option<TokioResolver>, Option<String>) {
+fn build(sources: &NameSources) -> (Option<TokioResolver>, Option<String>) {
     let (mut config, mut options, warning) = configuration(&sources.resolv_conf);
     for server in &mut config.name_servers {
         for connection in &mut server.connections {

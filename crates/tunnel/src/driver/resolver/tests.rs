@@ -64,7 +64,7 @@ fn setup_with(resolv_conf: &str, time_max: Duration) -> Setup {
     fs::write(directory.path().join("hosts"), "192.0.2.7 listed.test\n").unwrap();
     let poller = Poller::new().unwrap();
     let waker = Waker::new(&poller, 0).unwrap();
-    let sources = Sources {
+    let sources = NameSources {
         resolv_conf: directory.path().join("resolv.conf"),
         hosts: directory.path().join("hosts"),
         port: name_server(),
