@@ -93,6 +93,13 @@ fn render_process(process: &Value) -> String {
     ] {
         content.into_iter().for_each(|content| row(name, content));
     }
+    if let Some(kinds) = process["sources"].as_object().filter(|kinds| !kinds.is_empty()) {
+        let kinds: Vec<_> = kinds
+            .iter()
+            .map(|(kind, of_it)| render_sources(kind, of_it))
+            .collect();
+        row("sources", kinds.join("; "));
+    }
     row("outer socket", block.socket("/outer_io"));
     row("inner sockets", block.socket("/inner_io"));
     if process["tun"].is_object() {
@@ -118,6 +125,18 @@ fn render_process(process: &Value) -> String {
         span(process["uptime_seconds"].as_f64().unwrap_or(0.0)),
     );
     heading + &text
+}
+
+fn render_sources(kind: &str, counters: &Value) -> String {
+    let block = Block(counters);
+    format!(
+        "{} {} open, {} in all, {} events{}",
+        kind.replace('_', " "),
+        block.count("/open"),
+        block.count("/total"),
+        block.count("/events"),
+        block.unless_zero("{} deadlines passed", "/deadlines"),
+    )
 }
 
 fn render_peer(peer: &Value) -> String {
@@ -349,7 +368,7 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
+    use tunnel::snapshot::{ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot};
     use tunnel_proto::{AuthorizationCounters, PathSnapshot, PeerSnapshot};
 
     use super::*;
@@ -382,6 +401,13 @@ mod tests {
             too_late: 1,
             waiting: 0,
         };
+        let listener = SourceCounters {
+            open: 1,
+            total: 1,
+            events: 2_000,
+            deadlines: 3,
+        };
+        snapshot.sources.insert("tcp_listener".into(), listener);
         snapshot.outer_io.kernel_drops = 17;
         snapshot.outer_io.segments_received = 30;
         snapshot.outer_io.receives = 4;
@@ -437,6 +463,7 @@ mod tests {
             "refused requests: 404 3",
             "  authorizer    1,000 asked, 990 granted, 7 refused, 3 not answered in time, 1 answered too late, \
              2 not asked (over the limit)\n",
+            "  sources       tcp listener 1 open, 1 in all, 2,000 events, 3 deadlines passed\n",
             "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
             "90 accepted, 4 repaired, 0 sent on (0 B), 12 of parity, 0 waiting",
             "  new peers     1,200 offered, 1,100 accepted, 100 refused, 7 asked to prove their address as many came\n",

@@ -55,6 +55,13 @@ pub const TCP_WRITE_PIECES: usize = 256;
 /// TCP connections of one client, and of one server.
 pub const TCP_CONNECTIONS_MAX: usize = 4_096;
 
+/// Descriptors of one shard that belong to no request: a client's listeners, and connections that have no target yet.
+pub const SOURCES_MAX: usize = 2 * TCP_CONNECTIONS_MAX;
+
+/// How long a listener rests that could not accept a connection, for want of descriptors or memory: watched on, it
+/// would be ready at once, again and again.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
 /// How long a TCP connection to a target may take to open, for each address.
 pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -150,7 +157,7 @@ pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 /// How often a TUN device's MTU is held against what the paths carry.
 pub const MTU_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often a client looks at slow things: path MTU, connections that wait for the tunnel, listeners that were paused.
+/// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 pub const TICK: Duration = Duration::from_millis(500);
 
 /// Connections taken from one listener in one turn.

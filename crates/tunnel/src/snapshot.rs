@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub udp_sessions: Gauge,
     /// QUIC connections open at present, and since the start.
     pub connections: Gauge,
+    /// Descriptors that belong to no request, by kind: listeners, for instance.
+    pub sources: BTreeMap<String, SourceCounters>,
     /// Requests refused before a valid token: status code as text, count.
     pub refused_requests: BTreeMap<String, u64>,
     /// Server: what became of the questions whose a credential is.
@@ -196,6 +198,19 @@ pub struct TcpCounters {
     pub bytes_out: u64,
 }
 
+/// What the sources of one kind count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SourceCounters {
+    /// Open at present.
+    pub open: u64,
+    /// Since the start.
+    pub total: u64,
+    /// How often one was ready.
+    pub events: u64,
+    /// Deadlines that passed.
+    pub deadlines: u64,
+}
+
 /// A TUN device and its IP sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TunSnapshot {
@@ -266,6 +281,7 @@ impl Snapshot {
             sum.tcp += part.tcp;
             sum.udp_sessions += part.udp_sessions;
             sum.connections += part.connections;
+            add_counts(&mut sum.sources, part.sources);
             add_counts(&mut sum.refused_requests, part.refused_requests);
             sum.authorizations += part.authorizations;
             // Every shard says the same of a user.
@@ -323,6 +339,15 @@ impl AddAssign for Gauge {
     }
 }
 
+impl AddAssign for SourceCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.open += other.open;
+        self.total += other.total;
+        self.events += other.events;
+        self.deadlines += other.deadlines;
+    }
+}
+
 impl AddAssign for TcpCounters {
     fn add_assign(&mut self, other: Self) {
         self.open += other.open;
@@ -354,7 +379,7 @@ impl AddAssign for IoCounters {
 }
 
 /// Adds counts by name to those of the same name.
-fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
+fn add_counts<C: AddAssign + Default>(sum: &mut BTreeMap<String, C>, other: BTreeMap<String, C>) {
     for (name, count) in other {
         *sum.entry(name).or_default() += count;
     }
@@ -379,6 +404,12 @@ mod tests {
         part.inner_io.receive_buffer_obtained = 100;
         part.classified.dropped.insert("short", 3);
         (part.incoming.offered, part.incoming.refused) = (2, 1);
+        let listener = SourceCounters {
+            open: 1,
+            events: 3,
+            ..SourceCounters::default()
+        };
+        part.sources.insert("udp_listener".to_owned(), listener);
         part
     }
 
@@ -396,6 +427,8 @@ mod tests {
         assert_eq!(merged.inner_io.receive_buffer_obtained, 100);
         assert_eq!(merged.classified.dropped["short"], 9);
         assert_eq!((merged.incoming.offered, merged.incoming.refused), (6, 3));
+        let listeners = merged.sources["udp_listener"];
+        assert_eq!((listeners.open, listeners.events), (3, 9));
         let indices: Vec<_> = merged.shards.iter().map(|shard| shard.index).collect();
         assert_eq!(indices, [0, 1, 2]);
         assert_eq!(Snapshot::merge(Vec::new()), None);

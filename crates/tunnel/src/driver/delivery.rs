@@ -113,13 +113,13 @@ impl Delivery {
     ///
     /// `socket_of` names the socket of a request and the destination, `None` where it is gone; `with_socket` calls
     /// back with that socket, or does not where it is gone.
-    pub(super) fn flush(
+    pub(super) fn flush<K: Copy + Ord>(
         &mut self,
         account: &mut Account,
-        socket_of: impl Fn(RequestId) -> Option<(usize, Option<SocketAddr>)>,
-        mut with_socket: impl FnMut(usize, &mut dyn FnMut(&mut UdpSocket)),
+        socket_of: impl Fn(RequestId) -> Option<(K, Option<SocketAddr>)>,
+        mut with_socket: impl FnMut(K, &mut dyn FnMut(&mut UdpSocket)),
     ) {
-        let mut order: Vec<(usize, usize, Option<SocketAddr>)> = Vec::with_capacity(self.used);
+        let mut order: Vec<(K, usize, Option<SocketAddr>)> = Vec::with_capacity(self.used);
         for (index, pending) in self.trains[..self.used].iter().enumerate() {
             self.last[pending.request.index()] = 0;
             match socket_of(pending.request) {

@@ -14,23 +14,25 @@ use tunnel_proto::{DropReason, RequestId};
 use super::client::{Client, ClientMessage};
 use super::role::Role;
 use super::server::{Server, ServerInner};
+use super::sources::SourceId;
 use super::{Inner, Shard};
 use crate::limits;
 
 impl Shard<Client> {
     /// One batch of a UDP listener: every run of one source goes to its session.
-    pub(super) fn receive_at_listener(&mut self, now: Instant, index: usize) {
+    pub(super) fn receive_at_listener(&mut self, now: Instant, at: SourceId) {
         if self.intake_should_wait() {
             return;
         }
-        let Some(listener) = self.role.udp_listeners.get_mut(index) else {
+        let Some(listener) = self.sources.udp_listener(at) else {
             return;
         };
         let Ok(count) = listener.socket.receive(&mut self.inner_batch) else {
             return;
         };
+        let number = listener.number;
         if let Some(sibling) = self.stand_in(now) {
-            return self.give_away(sibling, index, count);
+            return self.give_away(sibling, number, count);
         }
         let mut start = 0;
         while start < count {
@@ -39,9 +41,8 @@ impl Shard<Client> {
             while end < count && self.inner_batch.get(end).meta.source == source {
                 end += 1;
             }
-            let id = match self.role.udp_listeners[index].sessions.get(&source) {
-                Some(id) => *id,
-                None => self.new_session(now, index, source),
+            let Some(id) = self.session_of(now, at, source) else {
+                return;
             };
             self.take_in(now, id, start..end);
             start = end;
@@ -49,13 +50,13 @@ impl Shard<Client> {
     }
 
     /// The stripe is down, and a sibling takes what has come. What it has no room for is dropped here.
-    fn give_away(&mut self, sibling: usize, index: usize, count: usize) {
+    fn give_away(&mut self, sibling: usize, listener: usize, count: usize) {
         for received in (0..count).map(|index| self.inner_batch.get(index)) {
             if received.meta.truncated {
                 continue;
             }
             let message = ClientMessage::Datagrams {
-                listener: index,
+                listener,
                 source: received.meta.source,
                 bytes: BytesMut::from(received.payload),
                 segment_size: received.meta.segment_size,
@@ -73,20 +74,16 @@ impl Shard<Client> {
     pub(super) fn take_in_for_sibling(
         &mut self,
         now: Instant,
-        index: usize,
+        listener: usize,
         source: SocketAddr,
         bytes: &[u8],
         segment_size: usize,
     ) {
-        let Some(listener) = self.role.udp_listeners.get(index) else {
-            return;
-        };
-        let id = match listener.sessions.get(&source) {
-            Some(id) => *id,
-            None => self.new_session(now, index, source),
-        };
-        self.engine
-            .send_datagrams(now, id, packet::segments(bytes, segment_size));
+        let at = self.role.udp_listeners.get(listener).copied();
+        if let Some(id) = at.and_then(|at| self.session_of(now, at, source)) {
+            self.engine
+                .send_datagrams(now, id, packet::segments(bytes, segment_size));
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod report;
 mod resolver;
 mod role;
 mod server;
+mod sources;
 mod start;
 mod tun;
 
@@ -39,6 +40,7 @@ use neighbours::{Message, Neighbours};
 use poll_token::PollToken;
 use relay::Relay;
 use role::Role;
+use sources::Sources;
 
 pub use client::start::start_client;
 pub use server::start::start_server;
@@ -48,6 +50,7 @@ struct Shard<R: Role> {
     engine: Engine<R::Proto>,
     role: R,
     io: Io,
+    sources: Sources<R::Source>,
     ready: Vec<Ready>,
     commands: mpsc::Receiver<Command>,
     /// The other shards of the process.
@@ -102,6 +105,7 @@ impl<R: Role> Shard<R> {
             self.engine.poll_timeout(),
             self.role.poll_timeout(),
             self.io.outer.poll_timeout(),
+            self.sources.poll_timeout(),
             self.drain_until,
         ]
         .into_iter()
@@ -127,13 +131,20 @@ impl<R: Role> Shard<R> {
                 }
                 PollToken::Tun => self.read_tun(now),
                 PollToken::Request(index) => self.inner_ready(now, RequestId::from_index(index), *event),
-                PollToken::Role { kind, index } => R::source_ready(self, now, kind, index),
+                PollToken::Source(id) => {
+                    if self.sources.take_event(id) {
+                        R::source_ready(self, now, id);
+                    }
+                }
             }
         }
         ready.clear();
         self.ready = ready;
         for id in std::mem::take(&mut self.again) {
             self.step_relay(id);
+        }
+        while let Some(id) = self.sources.poll_due(now) {
+            R::source_due(self, now, id);
         }
         R::turn(self, now);
         self.settle(now);

@@ -2,6 +2,8 @@
 
 use tunnel_proto::RequestId;
 
+use super::sources::SourceId;
+
 /// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollToken {
@@ -13,19 +15,11 @@ pub(super) enum PollToken {
     Tun,
     /// The inner socket of a request.
     Request(usize),
-    /// A descriptor that only one of the roles has, see [`Role::source_ready`](super::role::Role::source_ready).
-    Role {
-        /// Which kind, as the role counts them.
-        kind: u8,
-        /// Which of this kind.
-        index: usize,
-    },
+    /// A descriptor of its own kind, see [`Sources`](super::sources::Sources).
+    Source(SourceId),
 }
 
-const KIND_SHIFT: u32 = 56;
-
-/// Kinds from here on are the roles'.
-const ROLE_KINDS: u64 = 16;
+const KIND_SHIFT: u32 = SourceId::BITS;
 
 impl PollToken {
     pub(super) fn of(request: RequestId) -> Self {
@@ -33,27 +27,24 @@ impl PollToken {
     }
 
     pub(super) fn encode(self) -> u64 {
-        let (kind, index) = match self {
+        let (kind, content) = match self {
             Self::Outer => (0, 0),
             Self::Waker => (1, 0),
             Self::Tun => (2, 0),
-            Self::Request(index) => (3, index),
-            Self::Role { kind, index } => (ROLE_KINDS + u64::from(kind), index),
+            Self::Request(index) => (3, index as u64),
+            Self::Source(id) => (4, id.to_bits()),
         };
-        kind << KIND_SHIFT | index as u64
+        kind << KIND_SHIFT | content
     }
 
     pub(super) fn decode(number: u64) -> Self {
-        let index = (number & ((1 << KIND_SHIFT) - 1)) as usize;
+        let content = number & ((1 << KIND_SHIFT) - 1);
         match number >> KIND_SHIFT {
             0 => Self::Outer,
             1 => Self::Waker,
             2 => Self::Tun,
-            kind @ ROLE_KINDS.. => Self::Role {
-                kind: (kind - ROLE_KINDS) as u8,
-                index,
-            },
-            _ => Self::Request(index),
+            3 => Self::Request(content as usize),
+            _ => Self::Source(SourceId::from_bits(content)),
         }
     }
 }
@@ -69,8 +60,8 @@ mod tests {
             PollToken::Waker,
             PollToken::Tun,
             PollToken::Request(1 << 40),
-            PollToken::Role { kind: 0, index: 3 },
-            PollToken::Role { kind: 2, index: 0 },
+            PollToken::Source(SourceId::from_bits(0)),
+            PollToken::Source(SourceId::from_bits((1 << SourceId::BITS) - 1)),
         ];
         for token in tokens {
             assert_eq!(PollToken::decode(token.encode()), token);

@@ -1,10 +1,12 @@
 //! The snapshot of one shard: counters of engine, sockets and relays in one place.
 
+use std::collections::BTreeMap;
+
 use tunnel_proto::Direction;
 
 use super::Shard;
 use super::role::Role;
-use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, TunSnapshot};
+use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, SourceCounters, TunSnapshot};
 
 impl<R: Role> Shard<R> {
     pub(super) fn snapshot(&mut self) -> Snapshot {
@@ -52,12 +54,20 @@ impl<R: Role> Shard<R> {
             tcp: self.io.tcp,
             udp_sessions: gauge(sessions),
             connections: gauge(connections),
+            sources: self.source_counters(),
             peers,
             ..Snapshot::default()
         };
         R::complete(self, &mut snapshot, &mut own);
         snapshot.shards.push(own);
         snapshot
+    }
+
+    fn source_counters(&self) -> BTreeMap<String, SourceCounters> {
+        let counters = self.sources.counters().into_iter();
+        counters
+            .map(|(kind, counters)| (kind.to_owned(), counters))
+            .collect()
     }
 
     /// All inner UDP sockets together, those that are closed included.

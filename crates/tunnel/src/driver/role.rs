@@ -8,6 +8,7 @@ use tunnel_proto::{Ending, RequestId};
 use super::Shard;
 use super::neighbours::Cost;
 use super::resolver::Answer;
+use super::sources::{Source, SourceId};
 use crate::snapshot::{ShardSnapshot, Snapshot};
 
 /// The role of a shard: [`Client`](super::client::Client) or [`Server`](super::server::Server).
@@ -18,6 +19,8 @@ pub(super) trait Role: Sized + Send + 'static {
     type Action: Send;
     /// Inner ends of requests that only this role has.
     type Inner: Send;
+    /// Its descriptors that belong to no request.
+    type Source: Source + Send;
     /// What only shards of this role hand to each other.
     type Message: Cost + Send;
 
@@ -33,8 +36,11 @@ pub(super) trait Role: Sized + Send + 'static {
     /// What is due.
     fn turn(shard: &mut Shard<Self>, now: Instant);
 
-    /// A descriptor of this role is ready, see [`PollToken::Role`](super::PollToken::Role).
-    fn source_ready(shard: &mut Shard<Self>, now: Instant, kind: u8, index: usize);
+    /// A source, which is there, is ready.
+    fn source_ready(shard: &mut Shard<Self>, now: Instant, id: SourceId);
+
+    /// The deadline of a source, which is there, has passed.
+    fn source_due(shard: &mut Shard<Self>, now: Instant, id: SourceId);
 
     /// Carries out what the engine asks for.
     fn carry_out(shard: &mut Shard<Self>, now: Instant, action: Self::Action);

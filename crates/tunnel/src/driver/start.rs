@@ -13,6 +13,7 @@ use super::io::Io;
 use super::neighbours::Neighbours;
 use super::resolver::{NameService, NameSources, Resolver};
 use super::role::Role;
+use super::sources::Sources;
 use super::{CoreYield, Delivery, PollToken, Shard, aead, inner_batch};
 use crate::config::CommonConfig;
 use crate::handle::{Command, Controller, Failure, Handle, Line, Notice};
@@ -101,6 +102,7 @@ pub(super) fn assemble<R: Role>(
                 tcp_budget,
                 now,
             ),
+            sources: Sources::new(limits::SOURCES_MAX),
             ready: Vec::new(),
             commands,
             neighbours,

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use packet_io::Interest;
 use quic::{CloseReason, ConnectError};
 use tunnel_proto::{ConnectAction, Deliver, End, RequestId, ServerShard, Welcome};
 
 use super::uplink::UplinkBinding;
-use super::{Client, ClientMessage, ClientSource};
+use super::{Client, ClientMessage};
 use crate::driver::resolver::Answer;
 use crate::driver::{Inner, Shard};
 use crate::handle::{Failure, Notice};
@@ -225,11 +224,6 @@ impl Shard<Client> {
             );
             self.close_inner(id, true);
             self.engine.end(id, End::Failed);
-        }
-        for (index, (listener, _)) in self.role.tcp_listeners.iter().enumerate() {
-            // Accepting may have been paused for want of descriptors.
-            let token = ClientSource::TcpListener(index).token().encode();
-            let _ = self.io.poller.modify(listener, token, Interest::READABLE);
         }
     }
 

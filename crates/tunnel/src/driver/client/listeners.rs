@@ -6,7 +6,7 @@
 //! a sibling instead.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use packet_io::{SocketOptions, UdpSocket, listen_tcp_group};
 use tunnel_proto::{Protocol, RequestId, Target};
@@ -18,8 +18,16 @@ use crate::handle::Failure;
 
 /// A UDP listener and the sessions behind it.
 pub(in crate::driver) struct UdpListener {
+    /// Its siblings at other shards have the same.
+    pub(in crate::driver) number: usize,
     pub(in crate::driver) socket: UdpSocket,
     pub(in crate::driver) sessions: HashMap<SocketAddr, RequestId>,
+    pub(in crate::driver) target: Target,
+}
+
+/// A TCP listener.
+pub(in crate::driver) struct TcpListener {
+    pub(in crate::driver) socket: std::net::TcpListener,
     pub(in crate::driver) target: Target,
 }
 
@@ -27,7 +35,7 @@ pub(in crate::driver) struct UdpListener {
 #[derive(Default)]
 pub(in crate::driver) struct Listeners {
     pub(in crate::driver) udp: Vec<UdpListener>,
-    pub(in crate::driver) tcp: Vec<(TcpListener, Target)>,
+    pub(in crate::driver) tcp: Vec<TcpListener>,
 }
 
 impl Listeners {
@@ -56,6 +64,7 @@ impl Listeners {
                         .map_err(|error| unavailable(&error))?;
                     for (shard, socket) in listeners.iter_mut().zip(sockets) {
                         shard.udp.push(UdpListener {
+                            number: shard.udp.len(),
                             socket,
                             sessions: HashMap::new(),
                             target: target.clone(),
@@ -66,7 +75,8 @@ impl Listeners {
                     let sockets =
                         listen_tcp_group(forward.listen, shards).map_err(|error| unavailable(&error))?;
                     for (shard, socket) in listeners.iter_mut().zip(sockets) {
-                        shard.tcp.push((socket, target.clone()));
+                        let target = target.clone();
+                        shard.tcp.push(TcpListener { socket, target });
                     }
                 }
             }

@@ -4,59 +4,57 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use packet_io::Interest;
-use tunnel_proto::{End, Ending, Protocol, ProxyError, RequestId};
+use tunnel_proto::{End, Ending, Protocol, ProxyError, RequestId, Target};
 
-use super::{Client, ClientMessage, ClientSource, Source};
+use super::{Client, ClientMessage, ClientSource, LocalAddress};
+use crate::driver::sources::SourceId;
 use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::handle::Notice;
 use crate::limits;
 
 impl Shard<Client> {
-    /// A source that was not heard before.
-    pub(in crate::driver) fn new_session(
+    /// The session of a local address, which is opened where it has none; `None` where the listener is gone.
+    pub(in crate::driver) fn session_of(
         &mut self,
         now: Instant,
-        index: usize,
-        source: SocketAddr,
-    ) -> RequestId {
-        let target = self.role.udp_listeners[index].target.clone();
+        listener: SourceId,
+        address: SocketAddr,
+    ) -> Option<RequestId> {
+        let at = self.sources.udp_listener(listener)?;
+        if let Some(id) = at.sessions.get(&address) {
+            return Some(*id);
+        }
+        let target = at.target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
-        self.insert_inner(
-            id,
-            Inner::Role(Source {
-                listener: index,
-                address: source,
-            }),
-        );
-        self.role.udp_listeners[index].sessions.insert(source, id);
-        id
+        self.insert_inner(id, Inner::Role(LocalAddress { listener, address }));
+        let at = self.sources.udp_listener(listener)?;
+        at.sessions.insert(address, id);
+        Some(id)
     }
 
-    pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, index: usize) {
+    pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, id: SourceId) {
         let sibling = self.stand_in(now);
         for _ in 0..limits::ACCEPTS_PER_TURN {
-            let Some((listener, _)) = self.role.tcp_listeners.get(index) else {
+            let Some(ClientSource::TcpListener(listener)) = self.sources.get(id) else {
                 return;
             };
-            let stream = match listener.accept() {
+            let stream = match listener.socket.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Out of descriptors: watching on would spin. The next tick tries again.
-                    let token = ClientSource::TcpListener(index).token().encode();
-                    let _ = self.io.poller.modify(listener, token, Interest::NONE);
+                    self.pause_accepting(now, id);
                     return self
                         .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
             };
+            let target = listener.target.clone();
             match sibling {
-                None => self.take_over(now, index, stream),
+                None => self.take_over(now, target, stream),
                 Some(sibling) => {
-                    let listener = index;
                     if !self
                         .neighbours
-                        .hand_over(sibling, ClientMessage::Connection { listener, stream })
+                        .hand_over(sibling, ClientMessage::Connection { target, stream })
                     {
                         self.io.tcp.failed += 1;
                     }
@@ -65,14 +63,26 @@ impl Shard<Client> {
         }
     }
 
+    /// Watched on, a listener without descriptors to give would be ready at once.
+    fn pause_accepting(&mut self, now: Instant, id: SourceId) {
+        let _ = self.sources.set_interest(&self.io.poller, id, Interest::NONE);
+        self.sources.set_deadline(id, Some(now + limits::ACCEPT_PAUSE));
+    }
+
+    pub(in crate::driver) fn resume_accepting(&mut self, now: Instant, id: SourceId) {
+        let resumed = self.sources.set_interest(&self.io.poller, id, Interest::READABLE);
+        if resumed.is_err() {
+            self.pause_accepting(now, id);
+        }
+    }
+
     /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
-    pub(in crate::driver) fn take_over(&mut self, now: Instant, index: usize, stream: TcpStream) {
-        let Some((_, target)) = self.role.tcp_listeners.get(index) else {
+    pub(in crate::driver) fn take_over(&mut self, now: Instant, target: Target, stream: TcpStream) {
+        if self.drain_until.is_some() {
             // A sibling accepted it just before the end.
             self.io.tcp.failed += 1;
             return;
-        };
-        let target = target.clone();
+        }
         if stream.set_nonblocking(true).is_err() || !self.io.tcp_opened() {
             self.io.tcp.failed += 1;
             return;
@@ -103,8 +113,10 @@ impl Shard<Client> {
         status: u16,
         error: Option<ProxyError>,
     ) {
-        if let Some(Some(Inner::Role(Source { listener, .. }))) = self.inner.get(id.index()) {
-            let target = &self.role.udp_listeners[*listener].target;
+        if let Some(Some(Inner::Role(local))) = self.inner.get(id.index())
+            && let Some(listener) = self.sources.udp_listener(local.listener)
+        {
+            let target = &listener.target;
             let text = format!("the server refused UDP to {target}: {}", explain(status, error));
             self.tell_refused(now, text);
         }
@@ -137,9 +149,8 @@ impl Shard<Client> {
 
     /// No new local connections: who comes from here on is refused by the kernel. What runs goes on.
     pub(in crate::driver) fn stop_accepting(&mut self) {
-        for (listener, _) in self.role.tcp_listeners.drain(..) {
-            // Closing it does the same.
-            let _ = self.io.poller.remove(&listener);
+        for id in std::mem::take(&mut self.role.tcp_listeners) {
+            drop(self.sources.remove(&self.io.poller, id));
         }
     }
 }

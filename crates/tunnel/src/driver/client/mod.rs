@@ -10,7 +10,8 @@ mod tun;
 mod uplink;
 mod ways;
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,10 +19,10 @@ use bytes::BytesMut;
 use host::Monitor;
 use tunnel_proto::{AddressMove, Reconnection, ServerShard, Target};
 
-use super::PollToken;
 use super::neighbours::Cost;
+use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
-use listeners::UdpListener;
+use listeners::{TcpListener, UdpListener};
 use stripes::SharedStripes;
 use tun::ClientHost;
 use uplink::UplinkBinding;
@@ -41,8 +42,9 @@ pub(in crate::driver) struct Client {
     /// How often the tunnel was up again after no connection was left.
     reconnects: u64,
     next_tick: Instant,
-    pub(in crate::driver) udp_listeners: Vec<UdpListener>,
-    pub(super) tcp_listeners: Vec<(TcpListener, Target)>,
+    /// By number, the same at each shard.
+    pub(super) udp_listeners: Vec<SourceId>,
+    pub(super) tcp_listeners: Vec<SourceId>,
     /// When a refused session was last told about.
     pub(super) refusal_told: Option<Instant>,
     /// The TUN device; `None` where there is none.
@@ -51,8 +53,6 @@ pub(in crate::driver) struct Client {
     pub(super) carries_only_ip: bool,
     /// From when on an IP session is to be asked for, as soon as the other stripes let this one.
     pub(super) ip_due: Option<Instant>,
-    /// News of links, addresses and routes.
-    pub(super) monitor: Option<Monitor>,
     /// How the outer socket leaves this machine, where there is a TUN device.
     pub(super) uplink: Option<UplinkBinding>,
     /// The uplink is to be looked at again: the host's thread is finding it.
@@ -94,7 +94,6 @@ impl Client {
             ip: None,
             carries_only_ip: false,
             ip_due: None,
-            monitor: None,
             uplink: None,
             follows_uplink: false,
             waiting_attempt: None,
@@ -124,36 +123,42 @@ impl Client {
     }
 }
 
-/// A source behind a UDP listener: the inner end of a UDP session.
-pub(super) struct Source {
-    pub(super) listener: usize,
+/// A local program's address at a UDP listener: the inner end of a UDP session.
+pub(super) struct LocalAddress {
+    pub(super) listener: SourceId,
     pub(super) address: SocketAddr,
 }
 
-/// A descriptor that only a client has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClientSource {
-    UdpListener(usize),
-    TcpListener(usize),
-    /// News of the host's network.
-    Monitor,
+/// A client's descriptors that belong to no request.
+pub(in crate::driver) enum ClientSource {
+    UdpListener(Box<UdpListener>),
+    TcpListener(TcpListener),
+    /// News of links, addresses and routes.
+    Monitor(Monitor),
 }
 
-impl ClientSource {
-    pub(super) fn token(self) -> PollToken {
-        let (kind, index) = match self {
-            Self::UdpListener(index) => (0, index),
-            Self::TcpListener(index) => (1, index),
-            Self::Monitor => (2, 0),
-        };
-        PollToken::Role { kind, index }
+impl Source for ClientSource {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::UdpListener(listener) => listener.socket.as_fd(),
+            Self::TcpListener(listener) => listener.socket.as_fd(),
+            Self::Monitor(monitor) => monitor.as_fd(),
+        }
     }
 
-    fn of(kind: u8, index: usize) -> Option<Self> {
-        match kind {
-            0 => Some(Self::UdpListener(index)),
-            1 => Some(Self::TcpListener(index)),
-            2 => Some(Self::Monitor),
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::UdpListener(_) => "udp_listener",
+            Self::TcpListener(_) => "tcp_listener",
+            Self::Monitor(_) => "network_monitor",
+        }
+    }
+}
+
+impl Sources<ClientSource> {
+    pub(super) fn udp_listener(&mut self, id: SourceId) -> Option<&mut UdpListener> {
+        match self.get_mut(id)? {
+            ClientSource::UdpListener(listener) => Some(listener),
             _ => None,
         }
     }
@@ -169,8 +174,8 @@ pub(super) enum ClientMessage {
         bytes: BytesMut,
         segment_size: usize,
     },
-    /// A connection to a TCP listener, from a shard whose stripe is down.
-    Connection { listener: usize, stream: TcpStream },
+    /// A local connection, from a shard whose stripe is down.
+    Connection { target: Target, stream: TcpStream },
     /// A sibling's connection is lost, so perhaps all are.
     Probe,
 }

@@ -6,16 +6,18 @@ use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{ClientAction, Ending, RequestId};
 
 use super::tun::ClientHost;
-use super::{Client, ClientMessage, ClientSource, Source};
+use super::{Client, ClientMessage, ClientSource, LocalAddress};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
+use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
 use crate::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
 
 impl Role for Client {
     type Proto = tunnel_proto::Client;
     type Action = ClientAction;
-    type Inner = Source;
+    type Inner = LocalAddress;
+    type Source = ClientSource;
     type Message = ClientMessage;
 
     const NAME: &'static str = "client";
@@ -38,12 +40,19 @@ impl Role for Client {
         shard.client_turn(now);
     }
 
-    fn source_ready(shard: &mut Shard<Self>, now: Instant, kind: u8, index: usize) {
-        match ClientSource::of(kind, index) {
-            Some(ClientSource::UdpListener(index)) => shard.receive_at_listener(now, index),
-            Some(ClientSource::TcpListener(index)) => shard.accept_tcp(now, index),
-            Some(ClientSource::Monitor) => shard.uplink_news(now),
+    fn source_ready(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
+        match shard.sources.get(id) {
+            Some(ClientSource::UdpListener(_)) => shard.receive_at_listener(now, id),
+            Some(ClientSource::TcpListener(_)) => shard.accept_tcp(now, id),
+            Some(ClientSource::Monitor(_)) => shard.uplink_news(now, id),
             None => {}
+        }
+    }
+
+    fn source_due(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
+        match shard.sources.get(id) {
+            Some(ClientSource::TcpListener(_)) => shard.resume_accepting(now, id),
+            Some(ClientSource::UdpListener(_) | ClientSource::Monitor(_)) | None => {}
         }
     }
 
@@ -78,7 +87,7 @@ impl Role for Client {
                 bytes,
                 segment_size,
             } => shard.take_in_for_sibling(now, listener, source, &bytes, segment_size),
-            ClientMessage::Connection { listener, stream } => shard.take_over(now, listener, stream),
+            ClientMessage::Connection { target, stream } => shard.take_over(now, target, stream),
             ClientMessage::Probe => shard.engine.probe(),
         }
     }
@@ -91,19 +100,19 @@ impl Role for Client {
         }
     }
 
-    /// A source has no descriptor of its own.
+    /// A local address has no descriptor of its own.
     fn inner_ready(_: &mut Shard<Self>, _: Instant, _: RequestId) {}
 
     fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending) {
         shard.tell_refusal(id, ending);
     }
 
-    fn close_inner(shard: &mut Shard<Self>, id: RequestId, source: Source) {
-        // The source may have a new session already.
-        if let Some(listener) = shard.role.udp_listeners.get_mut(source.listener)
-            && listener.sessions.get(&source.address) == Some(&id)
+    fn close_inner(shard: &mut Shard<Self>, id: RequestId, local: LocalAddress) {
+        // The address may have a new session already.
+        if let Some(listener) = shard.sources.udp_listener(local.listener)
+            && listener.sessions.get(&local.address) == Some(&id)
         {
-            listener.sessions.remove(&source.address);
+            listener.sessions.remove(&local.address);
         }
     }
 
@@ -127,23 +136,25 @@ impl Role for Client {
     }
 
     fn send_trains(shard: &mut Shard<Self>) {
-        let (inner, listeners) = (&shard.inner, &mut shard.role.udp_listeners);
+        let (inner, sources) = (&shard.inner, &mut shard.sources);
         let destination = |id: RequestId| match inner.get(id.index()) {
-            Some(Some(Inner::Role(source))) => Some((source.listener, Some(source.address))),
+            Some(Some(Inner::Role(local))) => Some((local.listener, Some(local.address))),
             _ => None,
         };
         shard
             .delivery
-            .flush(shard.engine.egress(), destination, |index, send| {
-                if let Some(listener) = listeners.get_mut(index) {
+            .flush(shard.engine.egress(), destination, |id, send| {
+                if let Some(listener) = sources.udp_listener(id) {
                     send(&mut listener.socket);
                 }
             });
     }
 
     fn for_each_inner_socket(shard: &mut Shard<Self>, mut each: impl FnMut(&mut UdpSocket)) {
-        for listener in &mut shard.role.udp_listeners {
-            each(&mut listener.socket);
+        for (_, source) in shard.sources.iter_mut() {
+            if let ClientSource::UdpListener(listener) = source {
+                each(&mut listener.socket);
+            }
         }
     }
 

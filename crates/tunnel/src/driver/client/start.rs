@@ -1,6 +1,5 @@
 //! From a configuration to a running client.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +14,8 @@ use super::{Client, ClientSource};
 use crate::carrier::Carriers;
 use crate::config::ClientConfig;
 use crate::driver::Shard;
-use crate::driver::start::{assemble, endpoint_parameters, random, seed, unavailable};
+use crate::driver::sources::SourceId;
+use crate::driver::start::{assemble, endpoint_parameters, random, seed};
 use crate::handle::{Failure, Handle};
 
 /// Starts a client over `carriers`: its listeners are there when this returns, the connections are made by the threads.
@@ -35,7 +35,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         None => None,
     };
     let mut parts = Vec::with_capacity(count);
-    for (index, listeners) in listeners.into_iter().enumerate() {
+    for index in 0..count {
         let mut reset_key = [0; 64];
         random(&mut reset_key)?;
         // Every stripe has a socket of its own: nothing is to be told apart at this end.
@@ -45,7 +45,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
         let reconnection = Reconnection::new(config.servers.clone(), seed()?, now);
         let (stripes, carriers) = (stripes.clone(), Arc::clone(carriers));
-        let mut client = Client::new(
+        let client = Client::new(
             reconnection,
             config.pin,
             config.bind,
@@ -54,13 +54,11 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
             carriers,
             now,
         );
-        client.udp_listeners = listeners.udp;
-        client.tcp_listeners = listeners.tcp;
         parts.push((engine, client));
     }
     let mut group = assemble(parts, &config.common, now)?;
-    for shard in &group.shards {
-        shard.watch_listeners().map_err(|error| unavailable(&error))?;
+    for (shard, listeners) in group.shards.iter_mut().zip(listeners) {
+        shard.watch_listeners(listeners)?;
     }
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {
         notices.into_iter().for_each(|notice| group.notify(notice));
@@ -70,31 +68,31 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
             shard.engine.use_ip(settings.client, run, seed);
             let monitor =
                 Monitor::open(Some(host.index())).map_err(|error| Failure::Unavailable(error.to_string()))?;
-            shard
-                .io
-                .watch(&monitor, ClientSource::Monitor.token(), Interest::READABLE)
-                .map_err(|error| unavailable(&error))?;
+            shard.watch_source(ClientSource::Monitor(monitor))?;
             let (own, waker) = (shard.neighbours.own(), shard.neighbours.own_waker());
             shard.role.ip = Some(host.of_shard(own, waker.clone()));
             shard.role.carries_only_ip = config.forwards.is_empty();
-            shard.role.monitor = Some(monitor);
         }
     }
     group.spawn()
 }
 
 impl Shard<Client> {
-    /// Has the poller watch the listeners.
-    fn watch_listeners(&self) -> io::Result<()> {
-        for (index, listener) in self.role.udp_listeners.iter().enumerate() {
-            let source = ClientSource::UdpListener(index);
-            self.io
-                .watch(&listener.socket, source.token(), Interest::READABLE)?;
+    fn watch_listeners(&mut self, listeners: Listeners) -> Result<(), Failure> {
+        for listener in listeners.udp {
+            let id = self.watch_source(ClientSource::UdpListener(Box::new(listener)))?;
+            self.role.udp_listeners.push(id);
         }
-        for (index, (listener, _)) in self.role.tcp_listeners.iter().enumerate() {
-            let source = ClientSource::TcpListener(index);
-            self.io.watch(listener, source.token(), Interest::READABLE)?;
+        for listener in listeners.tcp {
+            let id = self.watch_source(ClientSource::TcpListener(listener))?;
+            self.role.tcp_listeners.push(id);
         }
         Ok(())
+    }
+
+    fn watch_source(&mut self, source: ClientSource) -> Result<SourceId, Failure> {
+        self.sources
+            .insert(&self.io.poller, source, Interest::READABLE, None)
+            .map_err(|error| Failure::Unavailable(error.to_string()))
     }
 }

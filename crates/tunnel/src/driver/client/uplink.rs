@@ -9,8 +9,9 @@ use host::Uplink;
 use packet_io::InterfaceName;
 use tunnel_proto::MoveOutcome;
 
-use super::Client;
+use super::{Client, ClientSource};
 use crate::carrier::Carrier;
+use crate::driver::sources::SourceId;
 use crate::driver::{Shard, outer};
 
 /// How a shard's outer socket leaves this machine.
@@ -40,12 +41,12 @@ impl Shard<Client> {
     }
 
     /// News of links, addresses and routes.
-    pub(in crate::driver) fn uplink_news(&mut self, now: Instant) {
-        let client = &mut self.role;
-        let Some(monitor) = &mut client.monitor else {
+    pub(in crate::driver) fn uplink_news(&mut self, now: Instant, id: SourceId) {
+        let Some(ClientSource::Monitor(monitor)) = self.sources.get_mut(id) else {
             return;
         };
         if monitor.drain().any() {
+            let client = &self.role;
             if let Some(host) = &client.ip {
                 host.forget_way();
             }

@@ -1,5 +1,6 @@
 //! The event loop's turns, events and packets as a server treats them.
 
+use std::convert::Infallible;
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
@@ -8,6 +9,7 @@ use tunnel_proto::{Ending, Protocol, RequestId, ServerAction};
 use super::{Server, ServerInner, ServerMessage};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
+use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
 use crate::snapshot::{IoCounters, ShardSnapshot, Snapshot};
 
@@ -15,6 +17,8 @@ impl Role for Server {
     type Proto = tunnel_proto::Server;
     type Action = ServerAction;
     type Inner = ServerInner;
+    /// Each of its descriptors is a request's, or both roles have it.
+    type Source = Infallible;
     type Message = ServerMessage;
 
     const NAME: &'static str = "server";
@@ -34,8 +38,9 @@ impl Role for Server {
         shard.server_turn(now);
     }
 
-    /// A server has no descriptors besides those that both roles have.
-    fn source_ready(_: &mut Shard<Self>, _: Instant, _: u8, _: usize) {}
+    fn source_ready(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
+
+    fn source_due(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
 
     fn carry_out(shard: &mut Shard<Self>, now: Instant, action: ServerAction) {
         match action {
