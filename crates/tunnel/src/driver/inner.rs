@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use packet_io::{Interest, Ready, ReceiveBatch};
+use packet_io::{Interest, ReceiveBatch};
 use tunnel_proto::{End, RequestId};
 
-use super::relay::{Relay, Step};
+use super::relay::{Relay, Step, reset_on_close};
 use super::role::Role;
 use super::{PollToken, Shard};
 use crate::limits;
@@ -77,23 +77,16 @@ impl<R: Role> Shard<R> {
             Inner::Role(inner) => R::close_inner(self, id, inner),
             Inner::Tcp(relay) => {
                 if reset {
-                    relay.reset_on_close();
+                    reset_on_close(&relay.stream);
                 }
                 self.io.tcp_closed();
             }
         }
     }
 
-    pub(super) fn inner_ready(&mut self, now: Instant, id: RequestId, event: Ready) {
+    pub(super) fn inner_ready(&mut self, now: Instant, id: RequestId) {
         match self.inner.get_mut(id.index()) {
-            Some(Some(Inner::Tcp(relay))) => {
-                if event.hangup && !relay.open {
-                    self.close_inner(id, false);
-                    self.engine.end(id, End::Failed);
-                } else {
-                    self.step_relay(id);
-                }
-            }
+            Some(Some(Inner::Tcp(_))) => self.step_relay(id),
             Some(Some(Inner::Role(_))) => R::inner_ready(self, now, id),
             Some(None) | None => {}
         }

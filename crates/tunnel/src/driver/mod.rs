@@ -130,7 +130,7 @@ impl<R: Role> Shard<R> {
                     R::woken(self, now);
                 }
                 PollToken::Tun => self.read_tun(now),
-                PollToken::Request(index) => self.inner_ready(now, RequestId::from_index(index), *event),
+                PollToken::Request(index) => self.inner_ready(now, RequestId::from_index(index)),
                 PollToken::Source(id) => {
                     if self.sources.take_event(id) {
                         R::source_ready(self, now, id);

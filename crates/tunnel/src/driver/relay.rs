@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use packet_io::Interest;
@@ -40,16 +40,14 @@ pub(super) struct Relay {
     body_writable: bool,
     read_closed: bool,
     write_closed: bool,
-    /// Both ends are there: the target is connected, the server has answered.
-    pub(super) open: bool,
-    /// Until when it has to be open.
-    pub(super) deadline: Instant,
     /// The interest that the poller knows.
     pub(super) interest: Interest,
 }
 
 impl Relay {
-    pub(super) fn new(stream: TcpStream, deadline: Instant) -> Self {
+    /// Both ends are there: the target is connected, the server has answered. The poller watches `stream` with this
+    /// interest.
+    pub(super) fn new(stream: TcpStream, interest: Interest) -> Self {
         // Small writes of a request and its answer must not wait for each other.
         let _ = stream.set_nodelay(true);
         Self {
@@ -60,9 +58,7 @@ impl Relay {
             body_writable: true,
             read_closed: false,
             write_closed: false,
-            open: false,
-            deadline,
-            interest: Interest::NONE,
+            interest,
         }
     }
 
@@ -82,8 +78,8 @@ impl Relay {
     /// What the poller should watch.
     pub(super) fn wanted(&self) -> Interest {
         Interest {
-            readable: self.open && self.body_writable && !self.read_closed,
-            writable: self.open && self.is_stalled(),
+            readable: self.body_writable && !self.read_closed,
+            writable: self.is_stalled(),
         }
     }
 
@@ -94,9 +90,6 @@ impl Relay {
         engine: &mut Engine<impl Role>,
         counters: &mut TcpCounters,
     ) -> Step {
-        if !self.open {
-            return Step::Wait;
-        }
         let outward = self.step_out(id, engine, counters);
         if matches!(outward, Step::Failed | Step::Ended) {
             return outward;
@@ -224,10 +217,10 @@ impl Relay {
         }
         Step::Wait
     }
+}
 
-    /// Makes the close that follows a reset instead of an orderly end.
-    pub(super) fn reset_on_close(&self) {
-        // Without it the peer sees an orderly end; nothing else is lost.
-        let _ = sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
-    }
+/// Makes the close that follows a reset instead of an orderly end.
+pub(super) fn reset_on_close(stream: &TcpStream) {
+    // Without it the peer sees an orderly end; nothing else is lost.
+    let _ = sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }

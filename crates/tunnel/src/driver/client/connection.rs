@@ -6,12 +6,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use quic::{CloseReason, ConnectError};
-use tunnel_proto::{ConnectAction, Deliver, End, RequestId, ServerShard, Welcome};
+use tunnel_proto::{ConnectAction, Deliver, ServerShard, Welcome};
 
 use super::uplink::UplinkBinding;
 use super::{Client, ClientMessage};
+use crate::driver::Shard;
 use crate::driver::resolver::Answer;
-use crate::driver::{Inner, Shard};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 
@@ -205,26 +205,7 @@ impl Shard<Client> {
                 news.into_iter().for_each(|news| self.io.notify(news.into()));
             }
         }
-        let overdue: Vec<usize> = self
-            .inner
-            .iter()
-            .enumerate()
-            .filter(
-                |(_, inner)| matches!(inner, Some(Inner::Tcp(relay)) if !relay.open && relay.deadline <= now),
-            )
-            .map(|(index, _)| index)
-            .filter(|index| self.engine.is_queued(RequestId::from_index(*index)))
-            .collect();
-        for index in overdue {
-            let id = RequestId::from_index(index);
-            self.io.tcp.failed += 1;
-            self.tell_refused(
-                now,
-                "a local TCP connection was closed: the tunnel is down".to_owned(),
-            );
-            self.close_inner(id, true);
-            self.engine.end(id, End::Failed);
-        }
+        self.close_overdue(now);
     }
 
     /// ICMP says that nothing listens on the server's port.

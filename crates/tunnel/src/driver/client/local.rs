@@ -1,14 +1,14 @@
 //! A client's local side: sources and connections that come to its listeners, and what is told when the server refuses.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use packet_io::Interest;
-use tunnel_proto::{End, Ending, Protocol, ProxyError, RequestId, Target};
+use tunnel_proto::{Protocol, ProxyError, RequestId};
 
-use super::{Client, ClientMessage, ClientSource, LocalAddress};
+use super::{Client, ClientInner, ClientMessage, ClientSource, LocalAddress};
 use crate::driver::sources::SourceId;
-use crate::driver::{Inner, PollToken, Relay, Shard};
+use crate::driver::{Inner, Shard};
 use crate::handle::Notice;
 use crate::limits;
 
@@ -26,7 +26,10 @@ impl Shard<Client> {
         }
         let target = at.target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
-        self.insert_inner(id, Inner::Role(LocalAddress { listener, address }));
+        self.insert_inner(
+            id,
+            Inner::Role(ClientInner::Local(LocalAddress { listener, address })),
+        );
         let at = self.sources.udp_listener(listener)?;
         at.sessions.insert(address, id);
         Some(id)
@@ -76,36 +79,6 @@ impl Shard<Client> {
         }
     }
 
-    /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
-    pub(in crate::driver) fn take_over(&mut self, now: Instant, target: Target, stream: TcpStream) {
-        if self.drain_until.is_some() {
-            // A sibling accepted it just before the end.
-            self.io.tcp.failed += 1;
-            return;
-        }
-        if stream.set_nonblocking(true).is_err() || !self.io.tcp_opened() {
-            self.io.tcp.failed += 1;
-            return;
-        }
-        let id = self.engine.open(now, Protocol::Tcp, target);
-        let relay = Relay::new(stream, now + limits::TCP_WAIT_FOR_TUNNEL);
-        let watched = self.io.watch(&relay.stream, PollToken::of(id), Interest::NONE);
-        self.insert_inner(id, Inner::Tcp(relay));
-        if watched.is_err() {
-            self.close_inner(id, true);
-            self.engine.end(id, End::Failed);
-        }
-    }
-
-    /// The server has opened the target.
-    pub(in crate::driver) fn established(&mut self, id: RequestId) {
-        if let Some(relay) = self.relay(id) {
-            relay.open = true;
-            relay.body_is_readable();
-            self.step_relay(id);
-        }
-    }
-
     pub(in crate::driver) fn session_refused(
         &mut self,
         now: Instant,
@@ -113,25 +86,12 @@ impl Shard<Client> {
         status: u16,
         error: Option<ProxyError>,
     ) {
-        if let Some(Some(Inner::Role(local))) = self.inner.get(id.index())
+        if let Some(Some(Inner::Role(ClientInner::Local(local)))) = self.inner.get(id.index())
             && let Some(listener) = self.sources.udp_listener(local.listener)
         {
             let target = &listener.target;
             let text = format!("the server refused UDP to {target}: {}", explain(status, error));
             self.tell_refused(now, text);
-        }
-    }
-
-    pub(in crate::driver) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
-        if let Ending::Refused { status, error } = ending
-            && matches!(self.inner.get(id.index()), Some(Some(Inner::Tcp(_))))
-        {
-            self.io.tcp.failed += 1;
-            let text = format!(
-                "the server refused a TCP connection: {}",
-                explain(*status, *error)
-            );
-            self.tell_refused(Instant::now(), text);
         }
     }
 
@@ -155,7 +115,7 @@ impl Shard<Client> {
     }
 }
 
-fn explain(status: u16, error: Option<ProxyError>) -> String {
+pub(super) fn explain(status: u16, error: Option<ProxyError>) -> String {
     match error {
         Some(ProxyError::DestinationIpProhibited) => {
             "the target's address is not allowed there (the server's owner can with --allow-target)"

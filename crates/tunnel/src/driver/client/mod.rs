@@ -3,6 +3,7 @@
 mod connection;
 pub(super) mod listeners;
 mod local;
+mod opening;
 mod role;
 pub(super) mod start;
 mod stripes;
@@ -23,6 +24,7 @@ use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
 use listeners::{TcpListener, UdpListener};
+use opening::Opening;
 use stripes::SharedStripes;
 use tun::ClientHost;
 use uplink::UplinkBinding;
@@ -123,7 +125,15 @@ impl Client {
     }
 }
 
-/// A local program's address at a UDP listener: the inner end of a UDP session.
+/// The inner end of a request that only a client has.
+pub(in crate::driver) enum ClientInner {
+    /// Of a UDP session.
+    Local(LocalAddress),
+    /// A TCP connection whose target is not open yet.
+    Opening(Opening),
+}
+
+/// A local program's address at a UDP listener.
 pub(super) struct LocalAddress {
     pub(super) listener: SourceId,
     pub(super) address: SocketAddr,

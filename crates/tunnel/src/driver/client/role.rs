@@ -6,7 +6,7 @@ use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{ClientAction, Ending, RequestId};
 
 use super::tun::ClientHost;
-use super::{Client, ClientMessage, ClientSource, LocalAddress};
+use super::{Client, ClientInner, ClientMessage, ClientSource};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
 use crate::driver::sources::SourceId;
@@ -16,7 +16,7 @@ use crate::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
 impl Role for Client {
     type Proto = tunnel_proto::Client;
     type Action = ClientAction;
-    type Inner = LocalAddress;
+    type Inner = ClientInner;
     type Source = ClientSource;
     type Message = ClientMessage;
 
@@ -100,19 +100,31 @@ impl Role for Client {
         }
     }
 
-    /// A local address has no descriptor of its own.
-    fn inner_ready(_: &mut Shard<Self>, _: Instant, _: RequestId) {}
+    /// A local address has no descriptor of its own, and a connection without its target is watched for hang-ups.
+    fn inner_ready(shard: &mut Shard<Self>, _: Instant, id: RequestId) {
+        if let Some(Some(Inner::Role(ClientInner::Opening(_)))) = shard.inner.get(id.index()) {
+            shard.give_up_opening(id);
+        }
+    }
 
     fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending) {
         shard.tell_refusal(id, ending);
     }
 
-    fn close_inner(shard: &mut Shard<Self>, id: RequestId, local: LocalAddress) {
-        // The address may have a new session already.
-        if let Some(listener) = shard.sources.udp_listener(local.listener)
-            && listener.sessions.get(&local.address) == Some(&id)
-        {
-            listener.sessions.remove(&local.address);
+    fn close_inner(shard: &mut Shard<Self>, id: RequestId, inner: ClientInner) {
+        match inner {
+            ClientInner::Local(local) => {
+                // The address may have a new session already.
+                if let Some(listener) = shard.sources.udp_listener(local.listener)
+                    && listener.sessions.get(&local.address) == Some(&id)
+                {
+                    listener.sessions.remove(&local.address);
+                }
+            }
+            ClientInner::Opening(opening) => {
+                opening.close();
+                shard.io.tcp_closed();
+            }
         }
     }
 
@@ -138,7 +150,7 @@ impl Role for Client {
     fn send_trains(shard: &mut Shard<Self>) {
         let (inner, sources) = (&shard.inner, &mut shard.sources);
         let destination = |id: RequestId| match inner.get(id.index()) {
-            Some(Some(Inner::Role(local))) => Some((local.listener, Some(local.address))),
+            Some(Some(Inner::Role(ClientInner::Local(local)))) => Some((local.listener, Some(local.address))),
             _ => None,
         };
         shard

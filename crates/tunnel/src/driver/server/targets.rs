@@ -201,10 +201,7 @@ impl Shard<Server> {
             opening.error = proxy_error(&error);
             return self.try_next_address(now, id);
         }
-        let mut relay = Relay::new(TcpStream::from(socket), now);
-        relay.open = true;
-        // The poller knows the descriptor as writable; the first step says what it is interested in.
-        relay.interest = Interest::WRITABLE;
+        let relay = Relay::new(TcpStream::from(socket), Interest::WRITABLE);
         self.insert_inner(id, Inner::Tcp(relay));
         self.engine.accept(now, id, &mut self.delivery);
         self.step_relay(id);
