@@ -41,6 +41,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
         pin: link.pin,
         token: link.token,
         forwards: settings.forward.clone(),
+        proxies: Vec::new(),
         bind: settings.bind,
         tun,
         common: settings.common,

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use quic::Profile;
-use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Prefix, Protocol, Token, TunRoutes};
+use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Negotiation, Prefix, Protocol, Token, TunRoutes};
 
 /// Settings that server and client share.
 #[derive(Clone, Debug)]
@@ -129,6 +130,18 @@ pub struct Forward {
     pub port: u16,
 }
 
+/// Begins the negotiation of a connection.
+pub type Negotiator = Arc<dyn Fn() -> Box<dyn Negotiation> + Send + Sync>;
+
+/// A TCP listener of a client whose connections name their targets themselves.
+#[derive(Clone)]
+pub struct Proxy {
+    /// Local address of the listener.
+    pub listen: SocketAddr,
+    /// What is spoken with each connection.
+    pub negotiator: Negotiator,
+}
+
 /// Everything a client needs; it holds secrets, so it has no `Debug`.
 #[derive(Clone)]
 pub struct ClientConfig {
@@ -140,6 +153,8 @@ pub struct ClientConfig {
     pub token: Token,
     /// What is forwarded.
     pub forwards: Vec<Forward>,
+    /// What local programs ask for targets.
+    pub proxies: Vec<Proxy>,
     /// The TUN device; `None`: none.
     pub tun: Option<ClientTun>,
     /// Local address of the outer socket; `None`: chosen by the kernel.

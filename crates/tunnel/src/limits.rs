@@ -62,6 +62,21 @@ pub const SOURCES_MAX: usize = 2 * TCP_CONNECTIONS_MAX;
 /// would be ready at once, again and again.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
+/// Bytes that a local program may send until it has named its target: the header of an HTTP request, with room.
+pub const NEGOTIATION_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes that one read takes from a connection that has no target.
+pub const NEGOTIATION_READ_BYTES: usize = 4 << 10;
+
+/// How long a local program may take to name its target.
+pub const NEGOTIATION_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a local program that got no connection may take to read why, and to close.
+pub const FAREWELL_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Reads of one turn that discard what a local program sends that got no connection.
+pub const FAREWELL_READS_PER_TURN: usize = 64;
+
 /// How long a TCP connection to a target may take to open, for each address.
 pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

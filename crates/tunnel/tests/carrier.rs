@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,11 +14,12 @@ use std::time::{Duration, Instant};
 use packet::Ecn;
 use packet_io::{Outgoing, ReceiveBatch, ReceiveMeta, SendOutcome, SocketOptions};
 use quic::SteerKey;
+use support::{LIMIT, client_config, connected, listening, notice, server_config};
 use tunnel::carrier::{Carrier, Carriers, Refusal};
-use tunnel::config::{ClientConfig, CommonConfig, Forward, ServerConfig};
-use tunnel::handle::{Handle, Notice};
+use tunnel::config::{ClientConfig, Forward};
+use tunnel::handle::Notice;
 use tunnel::snapshot::IoCounters;
-use tunnel_proto::{Protocol, Token};
+use tunnel_proto::Protocol;
 
 /// Before each datagram.
 const FRAME: [u8; 8] = *b"in-frame";
@@ -26,9 +29,6 @@ const HELD_OF: u64 = 16;
 
 /// How long.
 const HELD_FOR: Duration = Duration::from_millis(2);
-
-/// For whatever should happen at once, on any machine.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// What all carriers of a test counted.
 #[derive(Default)]
@@ -196,43 +196,6 @@ impl Carriers for Framed {
     }
 }
 
-fn common() -> CommonConfig {
-    CommonConfig {
-        connections: Some(1),
-        ..CommonConfig::default()
-    }
-}
-
-fn server_config() -> (ServerConfig, [u8; 32]) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let parameters = rcgen::CertificateParams::new(["server.test".to_owned()]).unwrap();
-    let certificate = parameters.self_signed(&key).unwrap().der().to_vec();
-    let pin = quic::public_key_pin(&certificate).unwrap();
-    let config = ServerConfig {
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        certificate_chain: vec![certificate],
-        private_key: key.serialize_der(),
-        tokens: vec![Token::from_bytes([42; 32])],
-        reset_key: [1; 64],
-        token_key: [2; 64],
-        allowed_targets: vec!["127.0.0.0/8".parse().unwrap()],
-        tun: None,
-        common: common(),
-    };
-    (config, pin)
-}
-
-fn notice<T>(handle: &Handle, wanted: impl Fn(Notice) -> Option<T>) -> T {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let notice = handle.next_notice(left).expect("the notice comes in time");
-        if let Some(found) = wanted(notice) {
-            return found;
-        }
-    }
-}
-
 /// Sends a payload until it comes back.
 fn echo(socket: &UdpSocket, entrance: SocketAddr, payload: &[u8]) {
     let deadline = Instant::now() + LIMIT;
@@ -262,10 +225,7 @@ fn a_tunnel_works_over_any_carrier_and_heeds_its_overhead_timer_and_refusals() {
     let framed = Framed::default();
     let (config, pin) = server_config();
     let server = tunnel::server::start_over(config, &framed).unwrap();
-    let listening = notice(&server, |notice| match notice {
-        Notice::Listening { local } => Some(local),
-        _ => None,
-    });
+    let listening = listening(&server);
     let local = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     local.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let entrance = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
@@ -273,24 +233,17 @@ fn a_tunnel_works_over_any_carrier_and_heeds_its_overhead_timer_and_refusals() {
         .local_addr()
         .unwrap();
     let config = ClientConfig {
-        servers: vec![(listening.ip().to_string(), listening.port())],
-        pin,
-        token: Token::from_bytes([42; 32]),
         forwards: vec![Forward {
             protocol: Protocol::Udp,
             listen: entrance,
             host: Ipv4Addr::LOCALHOST.to_string(),
             port,
         }],
-        tun: None,
-        bind: None,
-        common: common(),
+        ..client_config(listening, pin)
     };
     let carriers: Arc<dyn Carriers> = Arc::new(framed.clone());
     let client = tunnel::client::start_over(config, &carriers).unwrap();
-    notice(&client, |notice| {
-        matches!(notice, Notice::Connected { .. }).then_some(())
-    });
+    connected(&client);
     for size in [0, 1, 1_150, 40_000]
         .into_iter()
         .chain((0..200).map(|step| 100 + step))

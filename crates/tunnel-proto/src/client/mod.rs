@@ -1,13 +1,15 @@
 //! What a client decides about its connections: how they are made again, spread over the
-//! server's shards, and what the TUN device follows of them.
+//! server's shards, and what the TUN device follows of them. How local programs name their targets.
 
 mod address_move;
 mod holders;
+mod negotiation;
 mod reconnection;
 mod stripes;
 mod tun_plan;
 
 pub use address_move::{AddressMove, MoveOutcome};
+pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use reconnection::{ConnectAction, Reconnection};
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

@@ -75,6 +75,12 @@ impl Io {
         is_there
     }
 
+    /// A TCP connection goes to another shard, which counts it.
+    pub(super) fn tcp_left(&mut self) {
+        self.tcp_closed();
+        self.tcp.total -= 1;
+    }
+
     pub(super) fn tcp_closed(&mut self) {
         self.tcp_budget.give_back();
         self.tcp.open -= 1;

@@ -33,6 +33,8 @@ pub(super) struct Relay {
     pub(super) stream: TcpStream,
     /// Bytes of the tunnel that the local connection has not taken.
     outbound: VecDeque<Bytes>,
+    /// Bytes before those that are not the tunnel's.
+    own_bytes: usize,
     /// The tunnel may have bytes for us.
     body_readable: bool,
     body_finished: bool,
@@ -53,12 +55,32 @@ impl Relay {
         Self {
             stream,
             outbound: VecDeque::new(),
+            own_bytes: 0,
             body_readable: false,
             body_finished: false,
             body_writable: true,
             read_closed: false,
             write_closed: false,
             interest,
+        }
+    }
+
+    /// Before all else: what the program is told by us, and what it has sent for the target already.
+    pub(super) fn begin_with(
+        &mut self,
+        answer: Bytes,
+        early: Bytes,
+        id: RequestId,
+        engine: &mut Engine<impl Role>,
+        counters: &mut TcpCounters,
+    ) {
+        if !answer.is_empty() {
+            self.own_bytes = answer.len();
+            self.outbound.push_back(answer);
+        }
+        if !early.is_empty() {
+            counters.bytes_in += early.len() as u64;
+            self.body_writable = engine.write_body(id, early);
         }
     }
 
@@ -137,7 +159,9 @@ impl Relay {
             match self.write_some() {
                 Ok(written) => {
                     moved += written;
-                    counters.bytes_out += written as u64;
+                    let own = written.min(self.own_bytes);
+                    self.own_bytes -= own;
+                    counters.bytes_out += (written - own) as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.unpin();

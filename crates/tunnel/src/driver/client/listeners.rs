@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use packet_io::{SocketOptions, UdpSocket, listen_tcp_group};
 use tunnel_proto::{Protocol, RequestId, Target};
 
-use crate::config::{CommonConfig, Forward};
+use crate::config::{CommonConfig, Forward, Negotiator, Proxy};
 use crate::driver::outer;
 use crate::driver::start::unavailable;
 use crate::handle::Failure;
@@ -28,7 +29,16 @@ pub(in crate::driver) struct UdpListener {
 /// A TCP listener.
 pub(in crate::driver) struct TcpListener {
     pub(in crate::driver) socket: std::net::TcpListener,
-    pub(in crate::driver) target: Target,
+    pub(in crate::driver) kind: ListenerKind,
+}
+
+/// Where the target of a listener's connections comes from.
+#[derive(Clone)]
+pub(in crate::driver) enum ListenerKind {
+    /// All have this one.
+    Fixed(Target),
+    /// Each names its own.
+    Negotiated(Negotiator),
 }
 
 /// The listeners of one shard.
@@ -39,9 +49,10 @@ pub(in crate::driver) struct Listeners {
 }
 
 impl Listeners {
-    /// Opens every forward for every shard.
+    /// Opens every forward and every proxy for every shard.
     pub(in crate::driver) fn open(
         forwards: &[Forward],
+        proxies: &[Proxy],
         common: &CommonConfig,
         shards: usize,
     ) -> Result<Vec<Self>, Failure> {
@@ -72,15 +83,24 @@ impl Listeners {
                     }
                 }
                 Protocol::Tcp => {
-                    let sockets =
-                        listen_tcp_group(forward.listen, shards).map_err(|error| unavailable(&error))?;
-                    for (shard, socket) in listeners.iter_mut().zip(sockets) {
-                        let target = target.clone();
-                        shard.tcp.push(TcpListener { socket, target });
-                    }
+                    open_tcp(&mut listeners, forward.listen, &ListenerKind::Fixed(target))?;
                 }
             }
         }
+        for proxy in proxies {
+            let kind = ListenerKind::Negotiated(Arc::clone(&proxy.negotiator));
+            open_tcp(&mut listeners, proxy.listen, &kind)?;
+        }
         Ok(listeners)
     }
+}
+
+/// Opens a TCP listener for every shard.
+fn open_tcp(listeners: &mut [Listeners], at: SocketAddr, kind: &ListenerKind) -> Result<(), Failure> {
+    let sockets = listen_tcp_group(at, listeners.len()).map_err(|error| unavailable(&error))?;
+    for (shard, socket) in listeners.iter_mut().zip(sockets) {
+        let kind = kind.clone();
+        shard.tcp.push(TcpListener { socket, kind });
+    }
+    Ok(())
 }

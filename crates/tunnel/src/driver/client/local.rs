@@ -6,7 +6,9 @@ use std::time::Instant;
 use packet_io::Interest;
 use tunnel_proto::{Protocol, ProxyError, RequestId};
 
-use super::{Client, ClientInner, ClientMessage, ClientSource, LocalAddress};
+use super::listeners::ListenerKind;
+use super::opening::LocalConnection;
+use super::{Client, ClientInner, ClientSource, LocalAddress};
 use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
 use crate::handle::Notice;
@@ -36,7 +38,6 @@ impl Shard<Client> {
     }
 
     pub(in crate::driver) fn accept_tcp(&mut self, now: Instant, id: SourceId) {
-        let sibling = self.stand_in(now);
         for _ in 0..limits::ACCEPTS_PER_TURN {
             let Some(ClientSource::TcpListener(listener)) = self.sources.get(id) else {
                 return;
@@ -51,17 +52,14 @@ impl Shard<Client> {
                         .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
             };
-            let target = listener.target.clone();
-            match sibling {
-                None => self.take_over(now, target, stream),
-                Some(sibling) => {
-                    if !self
-                        .neighbours
-                        .hand_over(sibling, ClientMessage::Connection { target, stream })
-                    {
-                        self.io.tcp.failed += 1;
-                    }
-                }
+            let kind = listener.kind.clone();
+            if stream.set_nonblocking(true).is_err() || !self.io.tcp_opened() {
+                self.io.tcp.failed += 1;
+                continue;
+            }
+            match kind {
+                ListenerKind::Fixed(target) => self.connect(now, LocalConnection::new(stream, target)),
+                ListenerKind::Negotiated(negotiator) => self.negotiate(now, stream, negotiator()),
             }
         }
     }

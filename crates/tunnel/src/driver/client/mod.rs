@@ -3,6 +3,7 @@
 mod connection;
 pub(super) mod listeners;
 mod local;
+mod negotiating;
 mod opening;
 mod role;
 pub(super) mod start;
@@ -11,20 +12,21 @@ mod tun;
 mod uplink;
 mod ways;
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use host::Monitor;
-use tunnel_proto::{AddressMove, Reconnection, ServerShard, Target};
+use tunnel_proto::{AddressMove, Reconnection, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
 use listeners::{TcpListener, UdpListener};
-use opening::Opening;
+use negotiating::{Farewell, Negotiating};
+use opening::{LocalConnection, Opening};
 use stripes::SharedStripes;
 use tun::ClientHost;
 use uplink::UplinkBinding;
@@ -130,7 +132,7 @@ pub(in crate::driver) enum ClientInner {
     /// Of a UDP session.
     Local(LocalAddress),
     /// A TCP connection whose target is not open yet.
-    Opening(Opening),
+    Opening(Box<Opening>),
 }
 
 /// A local program's address at a UDP listener.
@@ -143,6 +145,10 @@ pub(super) struct LocalAddress {
 pub(in crate::driver) enum ClientSource {
     UdpListener(Box<UdpListener>),
     TcpListener(TcpListener),
+    /// A TCP connection that names its target.
+    Negotiating(Box<Negotiating>),
+    /// A TCP connection that comes to nothing.
+    Farewell(Farewell),
     /// News of links, addresses and routes.
     Monitor(Monitor),
 }
@@ -152,6 +158,8 @@ impl Source for ClientSource {
         match self {
             Self::UdpListener(listener) => listener.socket.as_fd(),
             Self::TcpListener(listener) => listener.socket.as_fd(),
+            Self::Negotiating(negotiating) => negotiating.stream.as_fd(),
+            Self::Farewell(farewell) => farewell.stream.as_fd(),
             Self::Monitor(monitor) => monitor.as_fd(),
         }
     }
@@ -160,6 +168,8 @@ impl Source for ClientSource {
         match self {
             Self::UdpListener(_) => "udp_listener",
             Self::TcpListener(_) => "tcp_listener",
+            Self::Negotiating(_) => "negotiation",
+            Self::Farewell(_) => "farewell",
             Self::Monitor(_) => "network_monitor",
         }
     }
@@ -184,8 +194,8 @@ pub(super) enum ClientMessage {
         bytes: BytesMut,
         segment_size: usize,
     },
-    /// A local connection, from a shard whose stripe is down.
-    Connection { target: Target, stream: TcpStream },
+    /// A local connection with a target, from a shard whose stripe is down.
+    Connection(Box<LocalConnection>),
     /// A sibling's connection is lost, so perhaps all are.
     Probe,
 }
@@ -194,7 +204,8 @@ impl Cost for ClientMessage {
     fn bytes(&self) -> usize {
         match self {
             Self::Datagrams { bytes, .. } => bytes.len(),
-            Self::Connection { .. } | Self::Probe => 0,
+            Self::Connection(connection) => connection.bytes(),
+            Self::Probe => 0,
         }
     }
 }

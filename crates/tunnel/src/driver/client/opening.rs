@@ -3,20 +3,55 @@
 use std::net::TcpStream;
 use std::time::Instant;
 
+use bytes::BytesMut;
 use packet_io::Interest;
-use tunnel_proto::{End, Ending, Protocol, RequestId, Target};
+use tunnel_proto::{End, Ending, Negotiation, NotOpened, Protocol, RequestId, Target};
 
 use super::local::explain;
-use super::{Client, ClientInner};
+use super::{Client, ClientInner, ClientMessage};
 use crate::driver::relay::reset_on_close;
 use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::limits;
 
+/// A local connection and where it is to lead.
+pub(in crate::driver) struct LocalConnection {
+    pub(super) stream: TcpStream,
+    pub(super) target: Target,
+    /// `None` where the listener has named the target.
+    pub(super) negotiated: Option<Negotiated>,
+}
+
+/// A negotiation that has brought a target, and has yet to tell what became of it.
+pub(super) struct Negotiated {
+    pub(super) negotiation: Box<dyn Negotiation>,
+    /// What the program has sent for the target already.
+    pub(super) early: BytesMut,
+    /// What the program has not been sent yet.
+    pub(super) answer: BytesMut,
+}
+
 /// A connection whose request waits, or is under way.
 pub(in crate::driver) struct Opening {
     stream: TcpStream,
+    negotiated: Option<Negotiated>,
     /// Until when its request has to leave.
     deadline: Instant,
+}
+
+impl LocalConnection {
+    pub(super) fn new(stream: TcpStream, target: Target) -> Self {
+        Self {
+            stream,
+            target,
+            negotiated: None,
+        }
+    }
+
+    /// What it holds, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let negotiated = self.negotiated.as_ref();
+        negotiated.map_or(0, |negotiated| negotiated.early.len() + negotiated.answer.len())
+    }
 }
 
 impl Opening {
@@ -27,25 +62,40 @@ impl Opening {
 }
 
 impl Shard<Client> {
-    /// A local connection becomes a stream, accepted here or by a sibling whose stripe is down.
-    pub(super) fn take_over(&mut self, now: Instant, target: Target, stream: TcpStream) {
-        if self.drain_until.is_some() {
-            // A sibling accepted it just before the end.
+    /// A local connection, which has its place, becomes a stream: here, or at a sibling while the stripe is down.
+    pub(super) fn connect(&mut self, now: Instant, connection: LocalConnection) {
+        let Some(sibling) = self.stand_in(now) else {
+            return self.open(now, connection);
+        };
+        self.io.tcp_left();
+        let message = ClientMessage::Connection(Box::new(connection));
+        if !self.neighbours.hand_over(sibling, message) {
+            self.io.tcp.failed += 1;
+        }
+    }
+
+    /// A connection that a sibling accepted.
+    pub(super) fn take_over(&mut self, now: Instant, connection: LocalConnection) {
+        // It may have been accepted just before the end.
+        if self.drain_until.is_some() || !self.io.tcp_opened() {
             self.io.tcp.failed += 1;
             return;
         }
-        if stream.set_nonblocking(true).is_err() || !self.io.tcp_opened() {
-            self.io.tcp.failed += 1;
-            return;
-        }
-        let id = self.engine.open(now, Protocol::Tcp, target);
+        self.open(now, connection);
+    }
+
+    fn open(&mut self, now: Instant, connection: LocalConnection) {
+        let id = self.engine.open(now, Protocol::Tcp, connection.target);
         // A program that goes away is reported whatever the interest.
-        let watched = self.io.watch(&stream, PollToken::of(id), Interest::NONE);
+        let watched = self
+            .io
+            .watch(&connection.stream, PollToken::of(id), Interest::NONE);
         let opening = Opening {
-            stream,
+            stream: connection.stream,
+            negotiated: connection.negotiated,
             deadline: now + limits::TCP_WAIT_FOR_TUNNEL,
         };
-        self.insert_inner(id, Inner::Role(ClientInner::Opening(opening)));
+        self.insert_inner(id, Inner::Role(ClientInner::Opening(Box::new(opening))));
         if watched.is_err() {
             self.give_up_opening(id);
         }
@@ -53,18 +103,24 @@ impl Shard<Client> {
 
     /// The server has opened the target.
     pub(super) fn established(&mut self, id: RequestId) {
-        if let Some(opening) = self.take_opening(id) {
-            let mut relay = Relay::new(opening.stream, Interest::NONE);
-            relay.body_is_readable();
-            self.insert_inner(id, Inner::Tcp(relay));
-            self.step_relay(id);
+        let Some(opening) = self.take_opening(id) else {
+            return;
+        };
+        let mut relay = Relay::new(opening.stream, Interest::NONE);
+        relay.body_is_readable();
+        if let Some(mut negotiated) = opening.negotiated {
+            negotiated.negotiation.handle_opened(&mut negotiated.answer);
+            let (answer, early) = (negotiated.answer.freeze(), negotiated.early.freeze());
+            relay.begin_with(answer, early, id, &mut self.engine, &mut self.io.tcp);
         }
+        self.insert_inner(id, Inner::Tcp(relay));
+        self.step_relay(id);
     }
 
     fn take_opening(&mut self, id: RequestId) -> Option<Opening> {
         let inner = self.inner.get_mut(id.index())?;
         match inner.take() {
-            Some(Inner::Role(ClientInner::Opening(opening))) => Some(opening),
+            Some(Inner::Role(ClientInner::Opening(opening))) => Some(*opening),
             other => {
                 *inner = other;
                 None
@@ -96,24 +152,47 @@ impl Shard<Client> {
                 now,
                 "a local TCP connection was closed: the tunnel is down".to_owned(),
             );
-            self.give_up_opening(id);
+            self.fail_opening(now, id, NotOpened::NoTunnel);
+            self.engine.end(id, End::Failed);
         }
     }
 
-    /// The request of a connection has ended before the target was opened.
-    pub(super) fn tell_refusal(&mut self, id: RequestId, ending: &Ending) {
-        if let Ending::Refused { status, error } = ending
-            && matches!(
-                self.inner.get(id.index()),
-                Some(Some(Inner::Role(ClientInner::Opening(_))))
-            )
-        {
-            self.io.tcp.failed += 1;
-            let text = format!(
-                "the server refused a TCP connection: {}",
-                explain(*status, *error)
-            );
-            self.tell_refused(Instant::now(), text);
+    /// A request has ended; where its target was not open, the program hears why.
+    pub(super) fn opening_ended(&mut self, id: RequestId, ending: &Ending) {
+        let is_opening = matches!(
+            self.inner.get(id.index()),
+            Some(Some(Inner::Role(ClientInner::Opening(_))))
+        );
+        if !is_opening {
+            return;
         }
+        let now = Instant::now();
+        let failure = match *ending {
+            Ending::Refused { status, error } => {
+                self.io.tcp.failed += 1;
+                let text = format!("the server refused a TCP connection: {}", explain(status, error));
+                self.tell_refused(now, text);
+                NotOpened::Refused { status, error }
+            }
+            _ => NotOpened::NoTunnel,
+        };
+        self.fail_opening(now, id, failure);
+    }
+
+    /// Closes a connection that gets no target: by a reset, or with the words of its negotiation.
+    fn fail_opening(&mut self, now: Instant, id: RequestId, failure: NotOpened) {
+        let Some(mut opening) = self.take_opening(id) else {
+            return;
+        };
+        let Some(mut negotiated) = opening.negotiated.take() else {
+            opening.close();
+            return self.io.tcp_closed();
+        };
+        negotiated
+            .negotiation
+            .handle_failed(failure, &mut negotiated.answer);
+        // Watched on, it would have a request's token.
+        let _ = self.io.poller.remove(&opening.stream);
+        self.say_farewell(now, opening.stream, negotiated.answer);
     }
 }

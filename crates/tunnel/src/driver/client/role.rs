@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{ClientAction, Ending, RequestId};
+use tunnel_proto::{ClientAction, Ending, NotOpened, RequestId};
 
 use super::tun::ClientHost;
 use super::{Client, ClientInner, ClientMessage, ClientSource};
@@ -44,6 +44,8 @@ impl Role for Client {
         match shard.sources.get(id) {
             Some(ClientSource::UdpListener(_)) => shard.receive_at_listener(now, id),
             Some(ClientSource::TcpListener(_)) => shard.accept_tcp(now, id),
+            Some(ClientSource::Negotiating(_)) => shard.negotiation_ready(now, id),
+            Some(ClientSource::Farewell(_)) => shard.farewell_ready(id),
             Some(ClientSource::Monitor(_)) => shard.uplink_news(now, id),
             None => {}
         }
@@ -52,6 +54,10 @@ impl Role for Client {
     fn source_due(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
         match shard.sources.get(id) {
             Some(ClientSource::TcpListener(_)) => shard.resume_accepting(now, id),
+            Some(ClientSource::Negotiating(_)) => {
+                shard.end_negotiation(now, id, Some(NotOpened::TooLate));
+            }
+            Some(ClientSource::Farewell(_)) => shard.end_farewell(id),
             Some(ClientSource::UdpListener(_) | ClientSource::Monitor(_)) | None => {}
         }
     }
@@ -87,7 +93,7 @@ impl Role for Client {
                 bytes,
                 segment_size,
             } => shard.take_in_for_sibling(now, listener, source, &bytes, segment_size),
-            ClientMessage::Connection { target, stream } => shard.take_over(now, target, stream),
+            ClientMessage::Connection(connection) => shard.take_over(now, *connection),
             ClientMessage::Probe => shard.engine.probe(),
         }
     }
@@ -108,7 +114,7 @@ impl Role for Client {
     }
 
     fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending) {
-        shard.tell_refusal(id, ending);
+        shard.opening_ended(id, ending);
     }
 
     fn close_inner(shard: &mut Shard<Self>, id: RequestId, inner: ClientInner) {

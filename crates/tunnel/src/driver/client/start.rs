@@ -29,7 +29,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
     }
     let count = config.common.shards();
     let stripes = SharedStripes::new(count);
-    let listeners = Listeners::open(&config.forwards, &config.common, count)?;
+    let listeners = Listeners::open(&config.forwards, &config.proxies, &config.common, count)?;
     let tun = match &config.tun {
         Some(tun) => Some(SharedHost::start(tun, count)?),
         None => None,
@@ -71,7 +71,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
             shard.watch_source(ClientSource::Monitor(monitor))?;
             let (own, waker) = (shard.neighbours.own(), shard.neighbours.own_waker());
             shard.role.ip = Some(host.of_shard(own, waker.clone()));
-            shard.role.carries_only_ip = config.forwards.is_empty();
+            shard.role.carries_only_ip = config.forwards.is_empty() && config.proxies.is_empty();
         }
     }
     group.spawn()
