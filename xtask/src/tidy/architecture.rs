@@ -4,7 +4,7 @@ use super::tree::Tree;
 use super::{Finding, arrows, manifest};
 
 const RULE: &str = "architecture";
-const LINES_MAX: usize = 250;
+const LINES_MAX: usize = 300;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(file) = tree.file("ARCHITECTURE.md") else {
