@@ -3,12 +3,12 @@
 //! Acknowledgements that were late come together with those that are on time, and the rate of packets which left just before
 //! looks higher than the path is. The largest of such rates would be believed for two probing cycles, and what is sent by it
 //! would stand in the queue. A faster path shows the higher rate for as long as packets go on leaving, so only what the
-//! samples of a quarter of a round trip agree on counts.
+//! samples of an eighth of a round trip agree on counts.
 
 use std::time::{Duration, Instant};
 
 /// Parts of a base round trip: samples of the present part and of the one before are held against each other.
-const PARTS: u32 = 8;
+const PARTS: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sustained {
@@ -42,7 +42,7 @@ impl Sustained {
 mod tests {
     use super::*;
 
-    const BASE: Duration = Duration::from_millis(80);
+    const BASE: Duration = Duration::from_millis(160);
 
     #[test]
     fn a_rate_that_is_high_for_a_moment_never_counts_and_one_that_stays_does() {
