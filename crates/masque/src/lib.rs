@@ -15,6 +15,7 @@
 
 pub mod capsule;
 mod connection;
+mod context_field;
 pub mod datagram;
 mod error;
 mod frame;

@@ -1,9 +1,9 @@
 //! The offer of repair in a request, and its acceptance in the response (specs/repair.md).
 
 use crate::HeaderList;
+use crate::context_field::split_context;
 use crate::ip::checksum_context;
 use crate::limits::{REPAIR_LATENCY_MS_MAX, REPAIR_LATENCY_MS_MIN, STRUCTURED_INTEGER_MAX};
-use crate::request::split_context;
 
 /// Request and response field that offers and accepts repair (REPAIR-1).
 pub const FIELD: &str = "gramway-repair";
@@ -75,8 +75,8 @@ fn integer(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context_field::SPLIT_FIELD;
     use crate::ip::CHECKSUM_FIELD;
-    use crate::request::SPLIT_FIELD;
 
     const OFFER: RepairOffer = RepairOffer {
         context_id: 6,

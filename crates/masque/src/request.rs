@@ -8,10 +8,9 @@
 use std::fmt;
 
 use crate::repair::RepairOffer;
-use crate::{HeaderList, MessageError, Target, TargetError, ip, limits::STRUCTURED_INTEGER_MAX};
+use crate::{HeaderList, MessageError, Target, TargetError, ip};
 
-/// Request and response field that offers and accepts the split context (specs/split.md, SPLIT-1).
-pub const SPLIT_FIELD: &str = "gramway-split";
+pub use crate::context_field::{SPLIT_FIELD, split_context};
 
 /// Path prefix of the default template (RFC 9298 section 3).
 const WELL_KNOWN: &str = "/.well-known/masque/udp/";
@@ -215,24 +214,6 @@ fn judge_udp(list: &HeaderList, path: &str) -> Request {
         repair: RepairOffer::of(list),
         capsule_protocol: is_capsule_protocol(list),
     })
-}
-
-/// The context ID in [`SPLIT_FIELD`]: non-zero and even, as clients allocate them (SPLIT-1, RFC 9298 section 4).
-/// Whatever else stands there counts as absent.
-#[must_use]
-pub fn split_context(list: &HeaderList) -> Option<u64> {
-    context_field(list, SPLIT_FIELD)
-}
-
-/// A context ID that a client may allocate, in the field `name`.
-pub(crate) fn context_field(list: &HeaderList, name: &str) -> Option<u64> {
-    let text = std::str::from_utf8(list.only(name)?).ok()?;
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse()
-        .ok()
-        .filter(|id| *id != 0 && id % 2 == 0 && *id <= STRUCTURED_INTEGER_MAX)
 }
 
 /// Whether `capsule-protocol` is true; parameters are ignored (RFC 9297 section 3.4).

@@ -1,10 +1,7 @@
 //! Responses: building them, reading their status, and the `Proxy-Status` that tells a client why a forward failed
 //! (RFC 9209).
 
-use crate::{
-    HeaderList, MessageError,
-    request::{SPLIT_FIELD, check_fields},
-};
+use crate::{HeaderList, MessageError, context_field::SPLIT_FIELD, request::check_fields};
 
 /// A response with `status` (100 to 599) and nothing else.
 #[must_use]

@@ -2,11 +2,9 @@
 
 use super::{ClientId, Scope, ScopeError};
 use crate::HeaderList;
+use crate::context_field::{SPLIT_FIELD, context_field, split_context};
 use crate::repair::RepairOffer;
-use crate::request::{
-    Credential, PathKind, SPLIT_FIELD, context_field, credential, is_capsule_protocol, split_context,
-    split_path,
-};
+use crate::request::{Credential, PathKind, credential, is_capsule_protocol, split_path};
 use crate::response::response;
 
 /// Request field by which a Gramway client names itself, and response field by which a server says that it goes by the
