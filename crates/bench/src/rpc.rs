@@ -9,6 +9,7 @@ mod cases;
 mod child;
 mod client;
 mod measure;
+mod outcome;
 mod overgrpc;
 mod overirpc;
 mod overtarpc;

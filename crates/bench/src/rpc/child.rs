@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use super::cases::{Contestant, Load};
-use super::client::{Address, Clients, Server, failed};
+use super::client::{Address, Clients, Server};
+use super::outcome::failed;
 use super::usage::Usage;
 use crate::Error;
 use crate::hidden::{parse, say};

@@ -1,6 +1,5 @@
 //! Servers and clients of all contestants behind one face, and the load that clients make.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,25 +9,11 @@ use rustix::net::SocketType;
 use serde::{Deserialize, Serialize};
 
 use super::cases::{Contestant, Load, NUMBER_BYTES};
+use super::outcome::{check, failed};
 use super::sample::Sample;
 use super::service::{self, Echo};
 use super::{overgrpc, overirpc, overtarpc, raw};
 use crate::Error;
-
-/// Says what was tried when a contestant's own error came up.
-pub(super) fn failed<E: Display>(what: &'static str) -> impl FnOnce(E) -> Error {
-    // The alternate form of irpc's errors names their causes, too.
-    move |error| Error::Setup(format!("cannot {what}: {error:#}"))
-}
-
-/// Fails unless an answer is `right`.
-pub(super) fn check(right: bool) -> Result<(), Error> {
-    if right {
-        Ok(())
-    } else {
-        Err(Error::Setup("an answer is wrong or missing".to_owned()))
-    }
-}
 
 /// Where a server listens.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::client::{check, failed};
+use super::outcome::{check, failed};
 use super::service;
 use crate::Error;
 

@@ -14,7 +14,7 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_s
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-use super::client::failed;
+use super::outcome::failed;
 use super::service::{self, Echo, Multiply, Square, Whole};
 use crate::Error;
 use crate::floor::identity::{Identity, SERVER_NAME};
@@ -87,11 +87,11 @@ impl Client {
         });
         let mut answers = 0;
         while let Some(answer) = receive.recv().await.map_err(failed("read the stream"))? {
-            super::client::check(answer == service::multiply(answers))?;
+            super::outcome::check(answer == service::multiply(answers))?;
             answers += 1;
         }
         let sent = sender.await.map_err(failed("send into the stream"))?;
-        super::client::check(sent.map_err(failed("send into the stream"))? == answers)?;
+        super::outcome::check(sent.map_err(failed("send into the stream"))? == answers)?;
         Ok(answers)
     }
 }

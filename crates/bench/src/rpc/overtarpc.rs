@@ -11,7 +11,7 @@ use tarpc::tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::StreamExt;
 
-use super::client::failed;
+use super::outcome::failed;
 use super::service;
 use crate::Error;
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType};
 
 use super::cases::{Load, NUMBER_BYTES};
-use super::client::check;
+use super::outcome::check;
 use super::sample::Sample;
 use super::usage::sleeps_of_this_thread;
 use crate::Error;
