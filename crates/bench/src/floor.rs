@@ -5,6 +5,7 @@
 
 mod aead;
 mod bare;
+mod end;
 pub(crate) mod identity;
 mod ours;
 mod quic_driver;
@@ -45,7 +46,7 @@ struct Effort {
     runs: usize,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct Results {
     machine: Option<Machine>,
     aead: Vec<aead::Cost>,
@@ -72,36 +73,52 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
         }
     };
     let machine = Machine::describe();
-    let mut print = |line: &str| {
-        writeln!(output, "{line}")
-            .and_then(|()| output.flush())
-            .during(|| "print the table".to_owned())
-    };
-    print(&machine.to_string())?;
-    let mut results = Results {
+    print(output, &machine.to_string())?;
+    let results = Results {
         machine: Some(machine),
-        ..Results::default()
+        aead: measure_aead(effort, output)?,
+        sealed_hop: measure_hops(effort, output)?,
+        quic: measure_quic(effort, output)?,
     };
+    options
+        .json
+        .as_deref()
+        .map_or(Ok(()), |path| write_json(path, &results))
+}
 
+fn print(output: &mut dyn Write, line: &str) -> Result<(), Error> {
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .during(|| "print the table".to_owned())
+}
+
+fn measure_aead(effort: Effort, output: &mut dyn Write) -> Result<Vec<aead::Cost>, Error> {
     let table = Table::new(&[
         ("AEAD, ns per operation", 34, Align::Left),
         ("bytes", 5, Align::Right),
         ("seal", 7, Align::Right),
         ("open", 7, Align::Right),
     ]);
-    print(&table.header())?;
+    print(output, &table.header())?;
+    let mut results = Vec::new();
     for cost in aead::measure(effort)? {
         let name = format!("{} {}", cost.provider, cost.algorithm);
         let number = |ns: f64| format!("{ns:.0}");
-        print(&table.row(&[
-            name,
-            cost.bytes.to_string(),
-            number(cost.seal_ns),
-            number(cost.open_ns),
-        ]))?;
-        results.aead.push(cost);
+        print(
+            output,
+            &table.row(&[
+                name,
+                cost.bytes.to_string(),
+                number(cost.seal_ns),
+                number(cost.open_ns),
+            ]),
+        )?;
+        results.push(cost);
     }
+    Ok(results)
+}
 
+fn measure_hops(effort: Effort, output: &mut dyn Write) -> Result<Vec<sealed_hop::Hop>, Error> {
     let table = Table::new(&[
         ("one hop, thread to thread", 34, Align::Left),
         ("bytes", 5, Align::Right),
@@ -111,7 +128,8 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
         ("recv ns", 7, Align::Right),
         ("lost", 6, Align::Right),
     ]);
-    print(&table.header())?;
+    print(output, &table.header())?;
+    let mut results = Vec::new();
     for sealed in [true, false] {
         let hop = sealed_hop::measure(effort, sealed)?;
         let name = if sealed {
@@ -120,21 +138,27 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
             "plain, GSO and GRO"
         };
         let seconds = hop.seconds.max(1e-9);
-        print(&table.row(&[
-            name.to_owned(),
-            hop.payload_bytes.to_string(),
-            format!(
-                "{:.2}",
-                hop.received as f64 * hop.payload_bytes as f64 * 8.0 / seconds / 1e9
-            ),
-            format!("{:.0}", hop.received as f64 / seconds / 1e3),
-            format!("{:.0}", hop.send_ns),
-            format!("{:.0}", hop.receive_ns),
-            hop.lost.to_string(),
-        ]))?;
-        results.sealed_hop.push(hop);
+        print(
+            output,
+            &table.row(&[
+                name.to_owned(),
+                hop.payload_bytes.to_string(),
+                format!(
+                    "{:.2}",
+                    hop.received as f64 * hop.payload_bytes as f64 * 8.0 / seconds / 1e9
+                ),
+                format!("{:.0}", hop.received as f64 / seconds / 1e3),
+                format!("{:.0}", hop.send_ns),
+                format!("{:.0}", hop.receive_ns),
+                hop.lost.to_string(),
+            ]),
+        )?;
+        results.push(hop);
     }
+    Ok(results)
+}
 
+fn measure_quic(effort: Effort, output: &mut dyn Write) -> Result<Vec<quic_driver::Drive>, Error> {
     let table = Table::new(&[
         ("QUIC DATAGRAM, ns per datagram", 34, Align::Left),
         ("bytes", 5, Align::Right),
@@ -144,21 +168,22 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
         ("Gbit/s", 7, Align::Right),
         ("lost", 6, Align::Right),
     ]);
-    print(&table.header())?;
+    print(output, &table.header())?;
+    let mut results = Vec::new();
     for drive in quic_driver::measure(effort)? {
-        print(&table.row(&[
-            drive.name.to_owned(),
-            drive.payload_bytes.to_string(),
-            format!("{:.0}", drive.send_ns),
-            format!("{:.0}", drive.receive_ns),
-            format!("{:.0}", drive.send_ns + drive.receive_ns),
-            format!("{:.2}", drive.bits_per_second() / 1e9),
-            drive.lost.to_string(),
-        ]))?;
-        results.quic.push(drive);
+        print(
+            output,
+            &table.row(&[
+                drive.name.to_owned(),
+                drive.payload_bytes.to_string(),
+                format!("{:.0}", drive.send_ns),
+                format!("{:.0}", drive.receive_ns),
+                format!("{:.0}", drive.send_ns + drive.receive_ns),
+                format!("{:.2}", drive.bits_per_second() / 1e9),
+                drive.lost.to_string(),
+            ]),
+        )?;
+        results.push(drive);
     }
-    options
-        .json
-        .as_deref()
-        .map_or(Ok(()), |path| write_json(path, &results))
+    Ok(results)
 }

@@ -19,8 +19,8 @@ use quinn_proto::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{CipherSuite, RootCertStore};
 
+use super::end::{Arrived, End, PAYLOAD_BYTES, UDP_PAYLOAD_MAX, payload};
 use super::identity::{Identity, SERVER_NAME};
-use super::quic_driver::{Arrived, End, PAYLOAD_BYTES, UDP_PAYLOAD_MAX, payload};
 use crate::Error;
 
 /// Trains per flush, as many as our crate makes.

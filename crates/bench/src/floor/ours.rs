@@ -9,8 +9,8 @@ use quic::{
     Outbox, OutgoingTrain, Path, Profile, Receiver, ServerParameters,
 };
 
+use super::end::{Arrived, End, UDP_PAYLOAD_MAX, payload};
 use super::identity::{Identity, SERVER_NAME};
-use super::quic_driver::{Arrived, End, UDP_PAYLOAD_MAX, payload};
 use crate::Error;
 
 /// One endpoint with one connection.

@@ -8,24 +8,17 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use packet::Ecn;
+use bytes::BytesMut;
 use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, SocketOptions, UdpSocket};
-use quic::OutgoingTrain;
 use serde::Serialize;
 
 use super::bare::Bare;
+use super::end::{Arrived, End, PAYLOAD_BYTES};
 use super::ours::Ours;
 use super::{Effort, identity::Identity};
 use crate::error::During;
 use crate::median::median_index;
 use crate::{Error, limits};
-
-/// Payload bytes per datagram.
-pub(super) const PAYLOAD_BYTES: usize = 1_150;
-
-/// Largest QUIC packet, in bytes of UDP payload: an Ethernet path without options.
-pub(super) const UDP_PAYLOAD_MAX: u16 = 1_452;
 
 /// One way.
 const HALF_ROUND_TRIP: Duration = Duration::from_micros(100);
@@ -61,42 +54,6 @@ impl Drive {
     pub(super) fn bits_per_second(&self) -> f64 {
         self.payload_bytes as f64 * 8e9 / (self.send_ns + self.receive_ns).max(1e-9)
     }
-}
-
-/// A received message.
-pub(super) struct Arrived {
-    /// The packets, one after the other.
-    pub(super) data: BytesMut,
-    /// Bytes of all but the last.
-    pub(super) segment_size: usize,
-    /// ECN codepoint.
-    pub(super) ecn: Ecn,
-}
-
-/// One end of a connection.
-pub(super) trait End {
-    /// Takes a received message.
-    fn take(&mut self, now: Instant, arrived: Arrived);
-    /// Makes trains, with up to `feed` datagrams, and counts those down.
-    fn flush(&mut self, now: Instant, feed: &mut u64);
-    /// The trains made.
-    fn trains(&self) -> &[OutgoingTrain];
-    /// Forgets the trains.
-    fn release(&mut self);
-    /// When [`End::handle_timeout`] is due.
-    fn timeout(&mut self) -> Option<Instant>;
-    /// Runs due timers.
-    fn handle_timeout(&mut self, now: Instant);
-    /// Whether the handshake is complete.
-    fn is_connected(&self) -> bool;
-    /// Datagrams that arrived here.
-    fn received(&self) -> u64;
-}
-
-/// The payload of every datagram; a reference, so that the source costs nothing.
-pub(super) fn payload() -> Bytes {
-    const PAYLOAD: [u8; PAYLOAD_BYTES] = [0x5a; PAYLOAD_BYTES];
-    Bytes::from_static(&PAYLOAD)
 }
 
 enum Wire {
