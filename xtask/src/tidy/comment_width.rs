@@ -38,8 +38,7 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        let findings = check(&Tree::of(&[(path, text)]));
-        findings.iter().map(|finding| finding.line).collect()
+        Tree::of(&[(path, text)]).lines_found(check)
     }
 
     #[test]

@@ -47,10 +47,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Vec<usize> {
-        check(&Tree::of(&[("a.md", text)]))
-            .iter()
-            .map(|finding| finding.line)
-            .collect()
+        Tree::of(&[("a.md", text)]).lines_found(check)
     }
 
     #[test]

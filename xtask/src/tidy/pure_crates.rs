@@ -114,10 +114,7 @@ mod tests {
     use super::*;
 
     fn lines(source: &str) -> Vec<usize> {
-        check(&Tree::of(&[("crates/quic/src/a.rs", source)]))
-            .iter()
-            .map(|finding| finding.line)
-            .collect()
+        Tree::of(&[("crates/quic/src/a.rs", source)]).lines_found(check)
     }
 
     #[test]

@@ -170,8 +170,9 @@ mod tests {
             "// CUT-1, CUT-2 and CUT-3",
             "// CUT-1 to CUT-2, CUT-3",
         ] {
+            let module = ("crates/a/src/cut.rs", "#[cfg(test)]\nmod tests;");
             for path in ["crates/a/tests/a.rs", "crates/a/src/cut/tests.rs"] {
-                assert_eq!(lines(&[(path, text)]), [], "{text}");
+                assert_eq!(lines(&[module, (path, text)]), [], "{text}");
             }
         }
         assert_eq!(lines(&[("crates/a/tests/a.rs", "// CUT-1, CUT-3")]).len(), 1);

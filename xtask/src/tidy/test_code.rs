@@ -1,5 +1,5 @@
-//! Which lines of the repository only tests compile: files below `tests/`, files named `tests.rs`, and what stands
-//! under `#[cfg(test)]`, be it an item in the file or a module in a file of its own.
+//! Which lines of the repository only tests compile: files below `tests/`, and what stands under `#[cfg(test)]`, be it
+//! an item in the file or a module in a file of its own.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -46,9 +46,7 @@ impl TestCode {
         let path = &file.path;
         let items = marked_items(code).map(|item| line_at(code, item.start)..=line_at(code, item.end));
         TestLines {
-            is_whole_file: path.contains("/tests/")
-                || path.ends_with("/tests.rs")
-                || self.modules.contains(path),
+            is_whole_file: path.contains("/tests/") || self.modules.contains(path),
             items: items.collect(),
         }
     }
@@ -134,9 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_tests_are_test_code() {
-        for path in ["crates/a/tests/b.rs", "crates/a/src/b/tests.rs"] {
-            assert_eq!(tested(&[(path, "fn a() {}\n\n")]), [[1, 2]]);
-        }
+    fn files_below_tests_are_test_code() {
+        assert_eq!(tested(&[("crates/a/tests/b.rs", "fn a() {}\n\n")]), [[1, 2]]);
     }
 }

@@ -45,6 +45,12 @@ impl Tree {
         }
     }
 
+    /// The lines of what a rule finds in this tree, for tests of rules.
+    #[cfg(test)]
+    pub(super) fn lines_found(&self, check: impl Fn(&Self) -> Vec<Finding>) -> Vec<usize> {
+        check(self).iter().map(|finding| finding.line).collect()
+    }
+
     pub(super) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
