@@ -3,6 +3,7 @@
 
 mod dist;
 mod fuzz;
+mod packages;
 mod repository;
 mod setup;
 mod skips;

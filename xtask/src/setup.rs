@@ -1,14 +1,14 @@
 //! Installs the tools that the checks and tests need: system packages, cargo tools, a Python environment, Go modules.
 //!
-//! Everything already present is left alone, so a second run takes no time and needs no network. System packages come
-//! from `apt-get`, as root or through `sudo -n`; where neither is possible the exact line to type is the error.
+//! Everything already present is left alone, so a second run takes no time and needs no network.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::repository::{Repository, find_program, has_sudo, is_root, run_to_success, shown};
+use crate::packages::{self, Package, Sign};
+use crate::repository::{Repository, run_to_success, shown};
 
 /// How much is set up and tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +17,8 @@ pub(crate) enum Extent {
     WithoutSystemTests,
 }
 
-/// How the presence of a system package shows.
-enum Sign {
-    /// A program that it brings.
-    Program(&'static str),
-    /// Python modules that it brings.
-    PythonModules(&'static str),
-}
-
-/// System packages, Debian names.
-const PACKAGES: [(&str, Sign); 7] = [
+/// System packages that the tests need.
+const PACKAGES: [Package; 7] = [
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),
     ("nftables", Sign::Program("nft")),
@@ -42,61 +34,11 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-deny", "0.20.2"), ("cargo-machet
 /// Installs what is missing.
 pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     if extent == Extent::Everything {
-        install_packages(repository)?;
+        packages::install(repository, &PACKAGES)?;
         install_python_packages(repository)?;
         fetch_go_modules(repository)?;
     }
     install_cargo_tools(repository)
-}
-
-fn install_packages(repository: &Repository) -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .filter(|(_, sign)| !sign.is_present(repository))
-        .map(|(package, _)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let names = missing.join(" ");
-    if find_program("apt-get").is_none() {
-        bail!("these packages are missing and there is no apt-get to install them: {names}");
-    }
-    let prefix: &[&str] = if is_root() {
-        &[]
-    } else if has_sudo() {
-        &["sudo", "-n"]
-    } else {
-        bail!(
-            "these packages are missing: {names}\nrun this line, then start again:\n  \
-             sudo apt-get update && sudo apt-get install -y --no-install-recommends {names}"
-        );
-    };
-    let apt_get = |arguments: &[&str]| {
-        let mut words: Vec<&str> = prefix.to_vec();
-        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
-        words.extend(arguments);
-        let mut command = repository.command(words[0]);
-        command.args(&words[1..]);
-        install(&mut command)
-    };
-    apt_get(&["update"])?;
-    let mut installation = vec!["install", "-y", "--no-install-recommends"];
-    installation.extend(&missing);
-    apt_get(&installation)
-}
-
-impl Sign {
-    fn is_present(&self, repository: &Repository) -> bool {
-        match self {
-            Self::Program(name) => find_program(name).is_some(),
-            Self::PythonModules(import) => repository
-                .command("python3")
-                .args(["-c", import])
-                .output()
-                .is_ok_and(|output| output.status.success()),
-        }
-    }
 }
 
 /// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
