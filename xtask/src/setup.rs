@@ -117,7 +117,7 @@ pub(crate) fn install_cargo_tool(repository: &Repository, name: &str, version: &
         return Ok(());
     }
     let root = tools.to_string_lossy();
-    install(&mut repository.cargo(&[
+    let mut command = repository.cargo(&[
         "install",
         "--locked",
         "--quiet",
@@ -128,7 +128,8 @@ pub(crate) fn install_cargo_tool(repository: &Repository, name: &str, version: &
         "--root",
         &root,
         name,
-    ]))
+    ]);
+    install(command.env("CARGO_PROFILE_DEV_DEBUG", "0"))
 }
 
 fn is_recorded(record: &str, name: &str, version: &str) -> bool {
