@@ -1,7 +1,10 @@
 //! `cargo xtask test`: everything that CI checks, one step after the other, stopping at the first failure.
 //!
-//! Unit tests and system tests share the development profile; the program under system test is the release build of an
-//! earlier step. Environment variables tell the tests where it is, and the benchmarks' own program.
+//! Cargo compiles a crate anew for each set of features, and the packages that a command selects decide on these. So
+//! lints, unit tests and system tests select the whole workspace, which is compiled once; alone, as a user builds them,
+//! the shipped program is linted and the benchmarks' own program is checked. The program under system test is the
+//! release build; the benchmarks' program comes with the unit tests, because its package has integration tests, for
+//! which cargo builds it. Environment variables tell the system tests where both are.
 
 use std::process::Command;
 use std::time::Instant;
@@ -46,19 +49,20 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         run.command("lints of the shipped program", shipped)?;
         let mut documentation = repository.cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
         documentation.env("RUSTDOCFLAGS", "-D warnings");
-        run.command("documentation", documentation)
+        run.command("documentation", documentation)?;
+        if extent == Extent::Everything {
+            let benchmarks = repository.cargo(&["check", "--quiet", "--package", "bench"]);
+            run.command("benchmarks", benchmarks)?;
+        }
+        Ok(())
     })?;
     let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
     run.command("unit tests", repository.cargo(&unit_tests))?;
     if extent == Extent::Everything {
-        run.command(
-            "benchmarks",
-            repository.cargo(&["build", "--quiet", "--package", "bench"]),
-        )?;
         let log = repository.target().join("skips.log");
         // Skips of an earlier run would count for this one; a missing file means none.
         let _ = std::fs::remove_file(&log);
-        let mut system_tests = repository.cargo(&["test", "--package", "system-tests"]);
+        let mut system_tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
         system_tests
             .env(PROGRAM_VARIABLE, repository.target().join("release/gramway"))
             .env(BENCH_VARIABLE, repository.target().join("debug/bench"))
