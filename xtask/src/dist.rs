@@ -15,7 +15,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// In a static program getrandom cannot look the system call up by name, and would read /dev/random instead, which an
 /// empty root directory lacks: it is told to use the call (Linux 3.17 or later).
-const FLAGS: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
+pub(crate) const FLAGS: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
 
 /// Builds the program into `target/dist`, and tries it in empty root directories where this process may ([`trial`]).
 pub(crate) fn run(repository: &Repository) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`,
-//! `cargo xtask fuzz`, `cargo xtask dist`.
+//! `cargo xtask fuzz`, `cargo xtask dist`, `cargo xtask arm64`.
 
+mod arm64;
 mod dist;
 mod fuzz;
 mod packages;
@@ -54,6 +55,8 @@ enum Task {
     },
     /// Build the program as one static file for x86-64, into target/dist; as root also try it.
     Dist,
+    /// Build for Linux on arm64 with Debian's compiler; start the program and run unit tests under emulation.
+    Arm64,
 }
 
 fn main() -> ExitCode {
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(&repository),
         Task::Sweep { seeds } => sweep::run(&repository, seeds),
         Task::Dist => dist::run(&repository),
+        Task::Arm64 => arm64::run(&repository),
         Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });
     match result {

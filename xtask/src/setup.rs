@@ -34,7 +34,7 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-deny", "0.20.2"), ("cargo-machet
 /// Installs what is missing.
 pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     if extent == Extent::Everything {
-        packages::install(repository, &PACKAGES)?;
+        packages::install(repository, &PACKAGES, None)?;
         install_python_packages(repository)?;
         fetch_go_modules(repository)?;
     }

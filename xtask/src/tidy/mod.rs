@@ -27,6 +27,7 @@ use std::fmt;
 use anyhow::{Result, bail};
 
 use crate::repository::Repository;
+pub(crate) use pure_crates::PURE_CRATES;
 use tree::Tree;
 
 /// A rule that is broken somewhere.
