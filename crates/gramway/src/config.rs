@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod flags;
 mod names;
+mod needs;
 #[cfg(test)]
 mod reference;
 mod setting;
@@ -26,7 +27,7 @@ use crate::exit::Problem;
 use crate::tun::TunSettings;
 pub(crate) use file::template;
 use flags::Given;
-pub(crate) use flags::{Connect, Flags, Link, Up};
+pub(crate) use flags::{CommandWithSettings, Connect, Flags, Link, Up};
 use table::SETTINGS;
 use values::Value;
 

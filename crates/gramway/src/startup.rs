@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::cli::Places;
-use crate::config::{Flags, Settings};
+use crate::config::{CommandWithSettings, Flags, Settings};
 use crate::exit::Problem;
 use crate::limits::CONFIG_FILE_BYTES_MAX;
 use crate::server_state::CONFIG_FILE;
 use crate::state::StateDirectory;
 
 /// Locates and checks the state directory and reads file, environment and flags; nothing is changed on disk.
-pub(crate) fn settings<C>(places: &Places, flags: &Flags<C>) -> Result<(StateDirectory, Settings), Problem> {
+pub(crate) fn settings<C: CommandWithSettings>(
+    places: &Places,
+    flags: &Flags<C>,
+) -> Result<(StateDirectory, Settings), Problem> {
     let directory = StateDirectory::locate(places.state.as_deref(), |name| std::env::var_os(name))?;
     directory.examine()?;
     let mut settings = Settings::default();
@@ -30,6 +33,7 @@ pub(crate) fn settings<C>(places: &Places, flags: &Flags<C>) -> Result<(StateDir
     }
     settings.apply_environment(|name| std::env::var_os(name))?;
     settings.apply_flags(flags)?;
+    settings.check_needs(flags)?;
     Ok((directory, settings))
 }
 

@@ -52,6 +52,38 @@ fn a_wrong_command_line_is_a_usage_error() {
 }
 
 #[test]
+fn what_needs_a_tun_is_refused_without_one() {
+    let place = Place::new();
+    let link = dead_link();
+    for flag in [
+        ["--default-route"].as_slice(),
+        &["--route", "10.0.0.0/8"],
+        &["--dns", "10.0.0.1"],
+    ] {
+        let line = [&["connect", &link, "--state", "state", "-L", "udp:53=a:53"], flag].concat();
+        place.refused(
+            &line,
+            USAGE,
+            &format!("{} needs a TUN device; add --tun", flag[0]),
+        );
+    }
+    for flag in [["--nat"].as_slice(), &["--pool", "10.9.0.0/24"]] {
+        let line = [&["up", "--state", "state", "--listen", "127.0.0.1:0"], flag].concat();
+        place.refused(
+            &line,
+            USAGE,
+            &format!("{} needs a TUN device; add --tun", flag[0]),
+        );
+    }
+    std::fs::write(place.path("c.toml"), "nat = true\n").unwrap();
+    place.refused(
+        &["up", "--state", "state", "--config", "c.toml"],
+        CONFIGURATION,
+        "nat, which the config file or GRAMWAY_NAT sets, needs a TUN device",
+    );
+}
+
+#[test]
 fn an_unparsable_forward_is_a_usage_error_that_shows_the_shape() {
     let place = Place::new();
     let link = dead_link();

@@ -5,6 +5,7 @@ mod host;
 mod moves;
 mod order;
 mod rules;
+mod settings;
 mod sizes;
 mod traffic;
 mod waits;

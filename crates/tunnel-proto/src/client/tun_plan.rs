@@ -103,6 +103,7 @@ impl TunPlan {
         }
         if let Some(routes) = &assignment.routes {
             self.advertised.clone_from(routes);
+            self.warn_of_missing_default();
         }
         self.warn_of_useless_routes();
     }
@@ -206,6 +207,25 @@ impl TunPlan {
         routes
     }
 
+    /// The default route leads to a server that does not carry everything.
+    fn warn_of_missing_default(&mut self) {
+        let carries_all = |is_ipv4: bool| {
+            // Both halves of a version cover it, too.
+            let mut wide = self.advertised.iter().filter(|prefix| prefix.length() <= 1);
+            wide.any(|prefix| prefix.address().is_ipv4() == is_ipv4)
+        };
+        let is_missing = [true, false]
+            .into_iter()
+            .any(|is_ipv4| self.has_address(is_ipv4) && !carries_all(is_ipv4));
+        if self.default_route && is_missing {
+            self.warn(
+                "the server does not carry everything that --default-route sends to it, and refuses the rest: its owner \
+                 can start it with `gramway up --tun --nat`"
+                    .to_owned(),
+            );
+        }
+    }
+
     /// What the user asked for, or may expect, and does not get.
     fn warn_of_useless_routes(&mut self) {
         let configured = self.configured_routes();
@@ -273,11 +293,34 @@ mod tests {
     #[test]
     fn a_default_route_is_two_halves_of_each_version_that_has_an_address() {
         let mut plan = TunPlan::new(1, TunRoutes::None, true);
-        plan.handle_assigned(start(), 0, &assignment(&["10.77.0.2"], &[], true), Some(1_400));
+        plan.handle_assigned(
+            start(),
+            0,
+            &assignment(&["10.77.0.2"], &["0.0.0.0/0"], true),
+            Some(1_400),
+        );
         assert_eq!(plan.routes(), prefixes(&["0.0.0.0/1", "128.0.0.0/1"]));
         let warning = plan.poll_warning().unwrap();
         assert!(warning.contains("no IPv6 address"), "{warning}");
         assert!(plan.leads_into_tun("2001:db8::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_default_route_to_a_server_that_does_not_carry_everything_is_told_once() {
+        let told = |routes: &[&str], default_route| {
+            let mut plan = TunPlan::new(1, TunRoutes::Advertised, default_route);
+            for _ in 0..2 {
+                let assigned = assignment(&["10.77.0.2"], routes, true);
+                plan.handle_assigned(start(), 0, &assigned, Some(1_400));
+            }
+            let all: Vec<_> = std::iter::from_fn(|| plan.poll_warning()).collect();
+            all.iter().filter(|text| text.contains("--nat")).count()
+        };
+        assert_eq!(told(&["10.0.0.0/8"], true), 1);
+        assert_eq!(told(&[], true), 1);
+        assert_eq!(told(&["0.0.0.0/0"], true), 0);
+        assert_eq!(told(&["0.0.0.0/1", "128.0.0.0/1"], true), 0);
+        assert_eq!(told(&["10.0.0.0/8"], false), 0);
     }
 
     #[test]

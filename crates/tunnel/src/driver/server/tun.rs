@@ -80,6 +80,7 @@ impl ServerHost {
             ends,
             mut notices,
         } = device;
+        refuse_taken_pools(config, &mut network, index)?;
         give_addresses(config, &mut network, index)?;
         notices.extend(forward(config, &mut undo)?);
         let nat = if config.nat {
@@ -180,6 +181,23 @@ impl ServerHost {
             state.mtu = present.mtu;
         }
     }
+}
+
+/// Refuses a pool in a network that this machine is in: its own neighbours would be routed into the TUN.
+fn refuse_taken_pools(config: &ServerTun, network: &mut Network, own: u32) -> Result<(), Failure> {
+    let present = network.addresses(None).map_err(|error| failure(&error))?;
+    for pool in config.pools.iter().filter_map(host_prefix) {
+        let mut others = present.iter().filter(|address| address.index != own);
+        if let Some(taken) = others.find(|address| pool.overlaps(&address.prefix)) {
+            let interface = network.name_of(taken.index).unwrap_or_default();
+            return Err(Failure::Unavailable(format!(
+                "the pool {pool} overlaps {} of the interface {interface}; lease addresses of another network with \
+                 --pool CIDR",
+                taken.prefix
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The device is up, with the server's own address of each pool.

@@ -1,0 +1,119 @@
+//! Settings that do nothing without a TUN: a command that was given one and no TUN would silently leave out what was
+//! asked for, which for `default_route` means traffic in clear.
+
+use super::Settings;
+use super::flags::{CommandWithSettings, Flags};
+use super::names;
+use crate::exit::Problem;
+use crate::tun::TunSettings;
+
+/// The key, and whether it asks for anything.
+type TunOnly = (&'static str, fn(&TunSettings) -> bool);
+
+const TUN_ONLY: &[TunOnly] = &[
+    ("pool", |tun| !tun.pools.is_empty()),
+    ("nat", |tun| tun.nat),
+    ("advertise", |tun| tun.advertise.is_some()),
+    ("client_to_client", |tun| tun.client_to_client),
+    ("default_route", |tun| tun.default_route),
+    ("route", |tun| tun.routes.is_some()),
+    ("dns", |tun| !tun.dns.is_empty()),
+];
+
+impl Settings {
+    /// Refuses a setting of this command that needs a TUN where there is none.
+    pub(crate) fn check_needs<C: CommandWithSettings>(&self, flags: &Flags<C>) -> Result<(), Problem> {
+        if self.tun.name.is_some() {
+            return Ok(());
+        }
+        for (key, asks) in TUN_ONLY {
+            let setting = names::find(key).expect("the keys above are settings");
+            if !C::reads(setting.reader) || !asks(&self.tun) {
+                continue;
+            }
+            let flag = flags.value(key).and(setting.shown_flag());
+            return Err(match flag {
+                Some(flag) => Problem::usage(format!(
+                    "{flag} needs a TUN device; add --tun, or leave {flag} out"
+                )),
+                None => Problem::configuration(format!(
+                    "{key}, which the config file or {} sets, needs a TUN device; add --tun, or set tun = \"auto\"",
+                    setting.variable()
+                )),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::{Args, FromArgMatches};
+
+    use super::super::flags::{Connect, Up};
+    use super::*;
+
+    fn check<C: CommandWithSettings>(file: &str, line: &[&str]) -> Result<(), Problem> {
+        let command = Flags::<C>::augment_args(clap::Command::new("command").no_binary_name(true));
+        let flags = Flags::<C>::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap();
+        let mut settings = Settings::default();
+        settings.apply_file(Path::new("c.toml"), file).unwrap();
+        settings.apply_flags(&flags).unwrap();
+        settings.check_needs(&flags)
+    }
+
+    fn code(checked: Result<(), Problem>) -> Option<u8> {
+        checked.err().map(|problem| problem.code() as u8)
+    }
+
+    #[test]
+    fn what_needs_a_tun_is_refused_without_one_and_names_its_source() {
+        for line in [
+            ["--default-route"].as_slice(),
+            &["--route", "10.0.0.0/8"],
+            &["--dns", "10.0.0.1"],
+        ] {
+            let problem = check::<Connect>("", line).unwrap_err();
+            assert_eq!(problem.code() as u8, 64);
+            assert!(
+                problem.to_string().starts_with(&format!("{} needs", line[0])),
+                "{problem}"
+            );
+            assert!(check::<Connect>("", &[line, &["--tun"]].concat()).is_ok());
+            assert!(check::<Connect>("tun = \"auto\"\n", line).is_ok());
+        }
+        for line in [
+            ["--nat"].as_slice(),
+            &["--pool", "10.0.0.0/8"],
+            &["--client-to-client"],
+            &["--advertise", "10.0.0.0/8"],
+        ] {
+            assert_eq!(code(check::<Up>("", line)), Some(64), "{line:?}");
+            assert!(check::<Up>("", &[line, &["--tun"]].concat()).is_ok());
+        }
+        let problem = check::<Connect>("default_route = true\n", &[]).unwrap_err();
+        assert_eq!(problem.code() as u8, 78);
+        assert!(problem.to_string().contains("GRAMWAY_DEFAULT_ROUTE"), "{problem}");
+    }
+
+    #[test]
+    fn the_other_commands_settings_and_switches_that_are_off_need_nothing() {
+        assert_eq!(
+            code(check::<Up>(
+                "default_route = true\nroute = [\"10.0.0.0/8\"]\n",
+                &[]
+            )),
+            None
+        );
+        assert_eq!(
+            code(check::<Connect>("nat = true\npool = [\"10.0.0.0/8\"]\n", &[])),
+            None
+        );
+        assert_eq!(
+            code(check::<Up>("nat = false\nclient_to_client = false\n", &[])),
+            None
+        );
+    }
+}
