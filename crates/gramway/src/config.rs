@@ -97,7 +97,7 @@ mod tests {
         Ok(settings)
     }
 
-    fn flags<C: flags::CommandWithSettings>(line: &[&str]) -> Flags<C> {
+    fn flags<C: CommandWithSettings>(line: &[&str]) -> Flags<C> {
         let command = Flags::<C>::augment_args(clap::Command::new("command").no_binary_name(true));
         Flags::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap()
     }

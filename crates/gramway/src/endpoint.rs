@@ -29,6 +29,8 @@ pub(crate) enum EndpointError {
     SeveralColons(String),
     #[error("\"{0}\" is not a port from 1 to 65535")]
     Port(String),
+    #[error("\"{0}\" is a URL; give a host, not a URL")]
+    Url(String),
     #[error("the host is missing")]
     NoHost,
     #[error("\"{0}\" is not ASCII; write an international name in its xn-- form")]
@@ -76,6 +78,9 @@ impl fmt::Display for Endpoint {
 pub(crate) fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), EndpointError> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Ok((canonical_host(text)?, None));
+    }
+    if text.contains("://") {
+        return Err(EndpointError::Url(text.to_owned()));
     }
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let Some((address, rest)) = rest.split_once(']') else {
@@ -198,6 +203,8 @@ mod tests {
             ("[::1:2", "does not close"),
             ("[::1]2", "after the bracket"),
             ("[a]:1", "not an IPv6"),
+            ("https://example.org/", "give a host, not a URL"),
+            ("https://example.org:443", "give a host, not a URL"),
             ("bücher.example:1", "xn--"),
         ] {
             let error = Endpoint::parse(text).unwrap_err().to_string();

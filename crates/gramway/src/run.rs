@@ -75,21 +75,22 @@ pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
         Notice::Connected {
             server,
             rtt,
-            payload_unsplit,
+            payload_unsplit: _,
         } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
             parts.extend(forwards.iter().map(forward::describe));
-            format!(
-                "connected to {server}, {}, payloads up to {payload_unsplit} bytes unsplit",
-                parts.join(", ")
-            )
+            format!("connected to {server}, {}", parts.join(", "))
         }
-        Notice::Stripes { up, of } if up == of => format!("{of} stripes"),
-        Notice::Stripes { up, of } => format!("a stripe is back: {up} of {of}"),
-        Notice::StripeLost { up, of, reason } => {
-            format!("a stripe is lost ({reason}): {up} of {of}; its flows move to the others")
-        }
+        Notice::Stripes { up, of } => format!("connection restored: {up} of {of}"),
+        Notice::StripeLost { up, of, reason } => format!(
+            "{} of {of} connections lost: {reason}; what they carried moves to the others",
+            of - up
+        ),
         Notice::Reconnecting { reason } => format!("connecting again: {reason}"),
+        Notice::Unreachable { reason } => reason.clone(),
+        Notice::Path { mtu, of: 1, .. } => format!("path MTU {mtu}"),
+        Notice::Path { mtu, up, of } if up == of => format!("path MTU {mtu}, {of} connections"),
+        Notice::Path { mtu, up, of } => format!("path MTU {mtu}, {up} of {of} connections"),
         Notice::Tun {
             name,
             addresses,
@@ -107,7 +108,6 @@ pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
                 list(routes.iter().map(ToString::to_string).collect()),
             )
         }
-        Notice::PayloadUnsplit { bytes } => format!("payloads up to {bytes} bytes unsplit"),
         Notice::Warning { text } => format!("warning: {text}"),
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connected_line_names_server_round_trip_forwards_and_payload() {
+    fn the_connected_line_names_server_round_trip_and_forwards() {
         let notice = Notice::Connected {
             server: "192.0.2.1:443".parse().unwrap(),
             rtt: Duration::from_micros(340),
@@ -159,23 +159,29 @@ mod tests {
         assert_eq!(
             line(&notice, &forwards),
             "connected to 192.0.2.1:443, round trip 0.34 ms, udp 127.0.0.1:53 -> 10.0.0.1:53, \
-             tcp 127.0.0.1:80 -> web:80, payloads up to 1402 bytes unsplit"
+             tcp 127.0.0.1:80 -> web:80"
         );
     }
 
     #[test]
-    fn stripes_that_come_and_go_are_one_short_line_each() {
+    fn connections_that_come_and_go_are_one_short_line_each() {
         let line = |notice| line(&notice, &[]);
-        assert_eq!(line(Notice::Stripes { up: 2, of: 2 }), "2 stripes");
-        assert_eq!(line(Notice::Stripes { up: 2, of: 3 }), "a stripe is back: 2 of 3");
+        assert_eq!(
+            line(Notice::Stripes { up: 2, of: 3 }),
+            "connection restored: 2 of 3"
+        );
+        let path = |up, of| line(Notice::Path { mtu: 1_452, up, of });
+        assert_eq!(path(1, 1), "path MTU 1452");
+        assert_eq!(path(2, 2), "path MTU 1452, 2 connections");
+        assert_eq!(path(1, 2), "path MTU 1452, 1 of 2 connections");
         let lost = Notice::StripeLost {
             up: 1,
             of: 2,
-            reason: "timed out".to_owned(),
+            reason: "the server no longer knows it".to_owned(),
         };
         assert_eq!(
             line(lost),
-            "a stripe is lost (timed out): 1 of 2; its flows move to the others"
+            "1 of 2 connections lost: the server no longer knows it; what they carried moves to the others"
         );
     }
 

@@ -117,7 +117,8 @@ pub enum TunOpenError {
     NoDriver(#[source] io::Error),
     /// An interface of that name exists.
     #[error(
-        "there is an interface {0} already: choose another name, or remove it with `sudo ip link delete {0}`"
+        "there is an interface {0} already, of another program or of another gramway (`ip -d link show {0}` tells more): \
+         choose another name, or let gramway choose one with --tun alone"
     )]
     InUse(String),
     /// Not a name, or no queue, or too many of them.

@@ -10,6 +10,7 @@ mod interop;
 mod layer3;
 mod long_paths;
 mod many;
+mod messages;
 mod paths;
 mod refusals;
 mod repair;

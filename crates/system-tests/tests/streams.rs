@@ -107,7 +107,7 @@ fn a_target_where_nobody_listens_resets_the_connection_and_is_told() {
     let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
     let error = stream.read_exact(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    let warning = "the server refused a TCP connection: nothing listens at the target";
+    let warning = "the server refused TCP to 127.0.0.1:7000: nothing listens at the target";
     scene
         .client
         .process()

@@ -69,7 +69,7 @@ impl Striped {
             directory.path(),
         );
         if stripes > 1 {
-            let line = format!("{stripes} stripes");
+            let line = format!(", {stripes} connections");
             client.process().wait_for_line(&line, PROGRAM_LIMIT).unwrap();
         }
         Self {
@@ -168,7 +168,7 @@ fn two_stripes_come_to_two_shards_of_the_server() {
         state
             .client
             .process()
-            .wait_for_line("2 stripes", PROGRAM_LIMIT)
+            .wait_for_line(", 2 connections", PROGRAM_LIMIT)
             .unwrap();
     }
     panic!(
@@ -193,7 +193,7 @@ fn either_end_may_have_any_number_of_shards() {
         assert_eq!(client["peers"].as_array().map(Vec::len), Some(stripes));
         let told = state.client.process().stderr();
         assert_eq!(told.matches("connected to").count(), 1, "{told}");
-        assert_eq!(told.contains("stripes"), stripes > 1, "{told}");
+        assert_eq!(told.contains("connections"), stripes > 1, "{told}");
         state.check();
     }
 }
@@ -218,7 +218,7 @@ fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
          oifname \"eth0\" udp sport != {port} udp dport 4433 drop; }}\n}}\n"
         ))
         .unwrap();
-    let lost = "a stripe is lost";
+    let lost = "1 of 2 connections lost: ";
     // The other stripe's keep-alives would do, but flows should notice nothing meanwhile.
     let deadline = Instant::now() + PATH_LIMIT;
     while !state.client.process().stderr().contains(lost) {
@@ -246,7 +246,7 @@ fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
     state
         .client
         .process()
-        .wait_for_starts("2 stripes", 2, PATH_LIMIT)
+        .wait_for_starts("connection restored: 2 of 2", 1, PATH_LIMIT)
         .unwrap();
     ask_all(&mut sources, 2);
     let status = state.client.status();

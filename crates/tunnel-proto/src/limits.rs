@@ -68,6 +68,9 @@ pub const UDP_SESSIONS_MAX: usize = 8_192;
 /// every datagram.
 pub const REFUSED_HOLD: Duration = Duration::from_secs(5);
 
+/// Refusals that people hear of within [`REFUSED_HOLD`]: as many as a screen takes.
+pub const REFUSALS_TOLD_AT_A_TIME: usize = 8;
+
 /// How often idle sessions and forgotten fragments are looked for.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 

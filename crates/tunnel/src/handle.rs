@@ -28,7 +28,7 @@ pub enum Notice {
         /// Largest UDP payload that travels in one datagram at present, in bytes.
         payload_unsplit: usize,
     },
-    /// Client: a further stripe is up: all of them are, or one that was lost is back.
+    /// Client: a stripe that was lost, or came late, is up while others are.
     Stripes {
         /// Stripes that are up.
         up: usize,
@@ -49,10 +49,19 @@ pub enum Notice {
         /// What happened, for people.
         reason: String,
     },
-    /// Client: the largest payload that needs no split changed (path MTU discovery).
-    PayloadUnsplit {
-        /// Bytes.
-        bytes: usize,
+    /// Client: no server can be reached, for the first time since a stripe was up, or for another reason than before.
+    Unreachable {
+        /// Server and what happened, for people.
+        reason: String,
+    },
+    /// Client: path MTU discovery has settled on all stripes that are up.
+    Path {
+        /// The least of all stripes, in bytes of UDP payload.
+        mtu: u16,
+        /// Stripes that are up.
+        up: usize,
+        /// Stripes that are wanted.
+        of: usize,
     },
     /// The TUN device is set up, or something about it changed.
     Tun {

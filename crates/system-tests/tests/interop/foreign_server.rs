@@ -207,7 +207,7 @@ fn tcp_passes_a_foreign_proxy_with_half_close() {
     assert!(!matches!(connect(refused).read(&mut [0; 1]), Ok(1)));
     let line = client
         .process()
-        .wait_for_line("refused a TCP connection", PROGRAM_LIMIT)
+        .wait_for_line("refused TCP to ", PROGRAM_LIMIT)
         .unwrap();
     assert!(line.contains("503"), "{line}");
 
@@ -256,7 +256,7 @@ fn a_foreign_proxy_without_datagrams_is_told_as_such_and_tried_on() {
     );
     let line = client
         .process()
-        .wait_for_line("cannot be reached", REFUSAL_LIMIT)
+        .wait_for_line("cannot reach", REFUSAL_LIMIT)
         .unwrap();
     assert!(
         line.contains("does not offer CONNECT-UDP with datagrams"),

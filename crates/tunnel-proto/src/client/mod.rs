@@ -5,6 +5,7 @@ mod address_move;
 mod holders;
 mod negotiation;
 mod reconnection;
+mod refusals;
 mod stripes;
 mod tun_plan;
 

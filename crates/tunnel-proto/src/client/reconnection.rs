@@ -13,6 +13,9 @@ use rand::{Rng, SeedableRng};
 
 use crate::limits;
 
+/// Why an attempt without any answer failed.
+const NO_ANSWER: &str = "no answer";
+
 /// What the driver has to do next for the connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectAction {
@@ -169,7 +172,7 @@ impl Reconnection {
     pub fn handle_timeout(&mut self, now: Instant) {
         match self.phase {
             Phase::Attempt { until } if until <= now => {
-                self.set_reason("no answer");
+                self.set_reason(NO_ANSWER);
                 self.phase = Phase::Expired;
                 self.actions.push_back(ConnectAction::Disconnect);
             }
@@ -259,7 +262,15 @@ impl Reconnection {
         let until = now + self.pause();
         self.phase = Phase::Pause { until };
         let (host, port) = &self.servers[self.server];
-        let reason = format!("{host}:{port} cannot be reached ({}); retrying", self.last_reason);
+        let hint = if self.last_reason == NO_ANSWER {
+            "; a firewall?"
+        } else {
+            ""
+        };
+        let reason = format!(
+            "cannot reach {host} (UDP {port}, {}{hint}), retrying",
+            self.last_reason
+        );
         self.actions.push_back(ConnectAction::Unreachable { reason });
     }
 
@@ -325,7 +336,7 @@ mod tests {
         run_out(&mut reconnection);
         assert!(connects_to(&mut reconnection, "192.0.2.9"));
         run_out(&mut reconnection);
-        let reason = "192.0.2.9:443 cannot be reached (no answer); retrying".to_owned();
+        let reason = "cannot reach 192.0.2.9 (UDP 443, no answer; a firewall?), retrying".to_owned();
         assert_eq!(
             reconnection.poll_action(),
             Some(ConnectAction::Unreachable { reason })

@@ -6,10 +6,12 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use masque::ServerShard;
+use masque::{Code, ServerShard};
 use quic::CloseReason;
 
 use super::reconnection::Reconnection;
+use super::refusals::Refusals;
+use crate::engine::SHUTDOWN_REASON;
 use crate::limits;
 
 /// What happened to the stripes, where people should hear of it.
@@ -24,7 +26,7 @@ pub enum StripeNews {
         /// Largest UDP payload that travels in one datagram at present, in bytes.
         payload_unsplit: usize,
     },
-    /// A further stripe is up: all of them are, or one that was lost is back.
+    /// A stripe that was lost, or came late, is up while others are.
     Joined {
         /// Stripes that are up.
         up: usize,
@@ -45,10 +47,19 @@ pub enum StripeNews {
         /// What happened, for people.
         reason: String,
     },
-    /// The largest payload that needs no split changed.
-    PayloadUnsplit {
-        /// Bytes.
-        bytes: usize,
+    /// No server can be reached, for the first time since a stripe was up, or for another reason than told last.
+    Unreachable {
+        /// Server and what happened, for people.
+        reason: String,
+    },
+    /// The path MTU of all stripes that are up has settled, at another value or with more stripes than told last.
+    Path {
+        /// The least of all, in bytes of UDP payload.
+        mtu: u16,
+        /// Stripes that are up.
+        up: usize,
+        /// Stripes that are wanted.
+        of: usize,
     },
 }
 
@@ -56,8 +67,8 @@ pub enum StripeNews {
 struct Stripe {
     is_up: bool,
     server_shard: Option<ServerShard>,
-    /// Largest unsplit payload, where it has settled.
-    payload_unsplit: Option<usize>,
+    /// Path MTU, where it has settled.
+    path_mtu: Option<u16>,
     /// Connections given up for [`Stripes::may_keep`], one after the other.
     spread_tries: u32,
 }
@@ -68,9 +79,11 @@ pub struct Stripes {
     has_been_up: bool,
     /// All have been told to be up, and since then which are is news.
     was_complete: bool,
-    /// The program knows that the tunnel is down.
-    announced_down: bool,
-    payload_announced: usize,
+    /// Why no server can be reached, as told last.
+    unreachable_told: Option<String>,
+    /// The path MTU and the number of stripes, as told last.
+    path_told: Option<(u16, usize)>,
+    refusals: Refusals,
 }
 
 /// A stripe that came up.
@@ -103,8 +116,9 @@ impl Stripes {
             stripes: vec![Stripe::default(); count],
             has_been_up: false,
             was_complete: false,
-            announced_down: false,
-            payload_announced: 0,
+            unreachable_told: None,
+            path_told: None,
+            refusals: Refusals::default(),
         }
     }
 
@@ -141,7 +155,7 @@ impl Stripes {
     ) -> Option<StripeNews> {
         let was_up = reconnection.is_up();
         // What we ended ourselves has a better reason already.
-        let told = (*reason != CloseReason::LocallyClosed).then(|| reason.to_string());
+        let told = (*reason != CloseReason::LocallyClosed).then(|| sentence(reason));
         reconnection.handle_lost(now, told);
         was_up.then(|| self.lost(index, reconnection.last_reason()))
     }
@@ -180,13 +194,13 @@ impl Stripes {
         self.stripes[index] = Stripe {
             is_up: true,
             server_shard: shard,
-            payload_unsplit: is_first.then_some(payload_unsplit),
+            path_mtu: None,
             spread_tries: 0,
         };
         if is_first {
-            self.announced_down = false;
+            self.unreachable_told = None;
+            self.path_told = None;
             self.was_complete = self.stripes.len() == 1;
-            self.payload_announced = payload_unsplit;
             return Arrival {
                 news: Some(StripeNews::Connected {
                     server,
@@ -197,7 +211,7 @@ impl Stripes {
             };
         }
         let (up, of) = (self.up_count(), self.stripes.len());
-        let is_news = self.was_complete || up == of;
+        let is_news = self.was_complete;
         self.was_complete |= up == of;
         Arrival {
             news: is_news.then_some(StripeNews::Joined { up, of }),
@@ -218,7 +232,6 @@ impl Stripes {
                 reason: reason.to_owned(),
             };
         }
-        self.announced_down = true;
         StripeNews::Down {
             reason: format!("the connection is lost ({reason})"),
         }
@@ -226,17 +239,31 @@ impl Stripes {
 
     /// A stripe tried all addresses of all servers in vain.
     pub fn unreachable(&mut self, reason: String) -> Option<StripeNews> {
-        let is_news = self.up_count() == 0 && !std::mem::replace(&mut self.announced_down, true);
-        is_news.then_some(StripeNews::Down { reason })
+        if self.up_count() > 0 || self.unreachable_told.as_ref() == Some(&reason) {
+            return None;
+        }
+        self.unreachable_told = Some(reason.clone());
+        Some(StripeNews::Unreachable { reason })
     }
 
-    /// A stripe's largest unsplit payload has settled; what is told is the least of all.
-    pub fn payload_settled(&mut self, index: usize, bytes: usize) -> Option<StripeNews> {
-        self.stripes[index].payload_unsplit = Some(bytes);
+    /// A stripe's path MTU has settled; what is told is the least of all, once each stripe that is up has one.
+    pub fn path_settled(&mut self, index: usize, mtu: u16) -> Option<StripeNews> {
+        self.stripes[index].path_mtu = Some(mtu);
         let up = self.stripes.iter().filter(|stripe| stripe.is_up);
-        let bytes = up.filter_map(|stripe| stripe.payload_unsplit).min()?;
-        let is_news = std::mem::replace(&mut self.payload_announced, bytes) != bytes;
-        is_news.then_some(StripeNews::PayloadUnsplit { bytes })
+        let settled: Option<Vec<u16>> = up.map(|stripe| stripe.path_mtu).collect();
+        let settled = settled?;
+        let (mtu, up, of) = (settled.iter().copied().min()?, settled.len(), self.stripes.len());
+        let is_told = |(told, count)| told == mtu && count >= up;
+        if self.path_told.is_some_and(is_told) {
+            return None;
+        }
+        self.path_told = Some((mtu, up));
+        Some(StripeNews::Path { mtu, up, of })
+    }
+
+    /// Whether the refusal that this sentence is about is to be told: each is once, and not many at a time.
+    pub fn refused(&mut self, now: Instant, sentence: &str) -> bool {
+        self.refusals.is_news(now, sentence)
     }
 
     /// Who takes the local traffic of a stripe that is down: the next one that is up.
@@ -249,9 +276,42 @@ impl Stripes {
     }
 }
 
+/// Why a connection to a server is over, for people.
+fn sentence(reason: &CloseReason) -> String {
+    match reason {
+        CloseReason::Reset => "the server no longer knows it".to_owned(),
+        CloseReason::ApplicationClosed { code, reason } if *code == Code::NoError as u64 => {
+            match reason.as_str() {
+                "" => "the server closed it".to_owned(),
+                SHUTDOWN_REASON => "the server is shutting down".to_owned(),
+                reason => format!("the server closed it: {reason}"),
+            }
+        }
+        reason => reason.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ends_that_are_no_errors_are_told_without_codes() {
+        let closed = |reason: &str| {
+            sentence(&CloseReason::ApplicationClosed {
+                code: 0x100,
+                reason: reason.to_owned(),
+            })
+        };
+        assert_eq!(closed(SHUTDOWN_REASON), "the server is shutting down");
+        assert_eq!(closed(""), "the server closed it");
+        assert_eq!(
+            closed("the user's bytes are used up"),
+            "the server closed it: the user's bytes are used up"
+        );
+        assert_eq!(sentence(&CloseReason::Reset), "the server no longer knows it");
+        assert_eq!(sentence(&CloseReason::TimedOut), "no answer");
+    }
 
     fn arrive(stripes: &mut Stripes, index: usize, shard: Option<u8>) -> Arrival {
         let shard = shard.map(|index| ServerShard { index, count: 2 });
@@ -270,12 +330,22 @@ mod tests {
                 reason: "the connection is lost (timed out)".to_owned()
             }
         );
+        let told = |reason: &str| {
+            Some(StripeNews::Unreachable {
+                reason: reason.to_owned(),
+            })
+        };
+        assert_eq!(stripes.unreachable("no answer".to_owned()), told("no answer"));
         assert_eq!(stripes.unreachable("no answer".to_owned()), None);
+        assert_eq!(stripes.unreachable("no route".to_owned()), told("no route"));
         assert!(arrive(&mut stripes, 0, None).is_tunnel_again);
+        assert_eq!(stripes.unreachable("no route".to_owned()), None);
+        stripes.lost(0, "timed out");
+        assert_eq!(stripes.unreachable("no route".to_owned()), told("no route"));
     }
 
     #[test]
-    fn the_first_stripe_connects_the_last_completes_and_a_lost_one_is_told_while_others_live() {
+    fn the_first_stripe_connects_and_a_lost_one_is_told_while_others_live() {
         let mut stripes = Stripes::new(3);
         assert!(stripes.unreachable("x".to_owned()).is_some());
         assert!(stripes.unreachable("x".to_owned()).is_none());
@@ -284,10 +354,7 @@ mod tests {
             Some(StripeNews::Connected { .. })
         ));
         assert_eq!(arrive(&mut stripes, 0, None).news, None);
-        assert_eq!(
-            arrive(&mut stripes, 2, None).news,
-            Some(StripeNews::Joined { up: 3, of: 3 })
-        );
+        assert_eq!(arrive(&mut stripes, 2, None).news, None);
         assert!(matches!(
             stripes.lost(1, "x"),
             StripeNews::Lost { up: 2, of: 3, .. }
@@ -348,15 +415,20 @@ mod tests {
     }
 
     #[test]
-    fn the_least_settled_payload_is_told_once() {
+    fn one_line_tells_the_least_path_mtu_once_all_stripes_have_settled() {
         let mut stripes = Stripes::new(2);
         arrive(&mut stripes, 0, None);
+        let told = |mtu, up| Some(StripeNews::Path { mtu, up, of: 2 });
+        assert_eq!(stripes.path_settled(0, 1_452), told(1_452, 1));
         arrive(&mut stripes, 1, None);
-        let told = |bytes| Some(StripeNews::PayloadUnsplit { bytes });
-        assert_eq!(stripes.payload_settled(0, 1_400), told(1_400));
-        assert_eq!(stripes.payload_settled(1, 1_400), None);
-        assert_eq!(stripes.payload_settled(1, 1_300), told(1_300));
-        assert_eq!(stripes.payload_settled(0, 1_200), told(1_200));
-        assert_eq!(stripes.payload_settled(1, 1_250), None);
+        assert_eq!(stripes.path_settled(0, 1_400), None);
+        assert_eq!(stripes.path_settled(1, 1_452), told(1_400, 2));
+        assert_eq!(stripes.path_settled(1, 1_420), None);
+        assert_eq!(stripes.path_settled(0, 1_300), told(1_300, 2));
+        stripes.lost(1, "x");
+        assert_eq!(stripes.path_settled(0, 1_300), None);
+        stripes.lost(0, "x");
+        arrive(&mut stripes, 0, None);
+        assert_eq!(stripes.path_settled(0, 1_300), told(1_300, 1));
     }
 }

@@ -10,6 +10,9 @@ use super::request::RequestId;
 use super::{Engine, Role, masque_code};
 use crate::drops::DropReason;
 
+/// What the peers of an engine that ends read beside H3_NO_ERROR.
+pub(crate) const SHUTDOWN_REASON: &str = "shutting down";
+
 impl<R: Role> Engine<R> {
     /// The handshake is complete: our three unidirectional streams open (RFC 9114 section 6.2).
     pub(super) fn connected(&mut self, now: Instant, connection: ConnectionKey) {
@@ -98,7 +101,7 @@ impl<R: Role> Engine<R> {
         }
     }
 
-    /// Ends every request and connection at once, with H3_NO_ERROR.
+    /// Ends every request and connection at once, with H3_NO_ERROR and [`SHUTDOWN_REASON`].
     pub fn close_all(&mut self, now: Instant) {
         let connections: Vec<_> = self
             .state
@@ -108,8 +111,12 @@ impl<R: Role> Engine<R> {
             .map(|peer| peer.connection)
             .collect();
         for connection in connections.into_iter().chain(self.state.role.connecting()) {
-            self.endpoint
-                .close(now, connection, masque_code(masque::Code::NoError), b"");
+            self.endpoint.close(
+                now,
+                connection,
+                masque_code(masque::Code::NoError),
+                SHUTDOWN_REASON.as_bytes(),
+            );
         }
     }
 

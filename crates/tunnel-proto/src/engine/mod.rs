@@ -43,6 +43,7 @@ pub use action::{Action, ClientAction, Ending, ServerAction};
 pub use body::Body;
 pub use client::Client;
 pub use client::ip::Assignment;
+pub(crate) use connections::SHUTDOWN_REASON;
 pub use egress::Deliver;
 pub use ip::Owner;
 pub use life::End;

@@ -1,6 +1,7 @@
 //! From the parts of each shard to running threads: everything that can fail is tried before they begin.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -61,6 +62,21 @@ pub(super) fn unavailable(error: &io::Error) -> Failure {
         io::ErrorKind::PermissionDenied => Failure::Permission(error.to_string()),
         _ => Failure::Unavailable(error.to_string()),
     }
+}
+
+/// The same for an address to listen at; `other` is the flag that names another one.
+pub(super) fn cannot_listen(error: &io::Error, at: SocketAddr, other: &str) -> Failure {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return unavailable(error);
+    }
+    let text = error.to_string();
+    let text = text
+        .split_once(" (os error")
+        .map_or(text.as_str(), |(text, _)| text);
+    Failure::Permission(format!(
+        "{text}: for port {} use sudo, `sudo setcap cap_net_bind_service+ep $(command -v gramway)`, or {other}",
+        at.port()
+    ))
 }
 
 /// Shards that have all they need but their threads.

@@ -294,6 +294,12 @@ impl Engine<Client> {
             .map(payload_unsplit)
     }
 
+    /// The present path MTU in bytes of UDP payload; `None` while not connected.
+    pub fn path_mtu(&mut self) -> Option<u16> {
+        let report = self.endpoint.report(self.state.role.current?)?;
+        Some(report.path_mtu)
+    }
+
     /// Whether a request waits for the tunnel.
     #[must_use]
     pub fn is_queued(&self, id: RequestId) -> bool {

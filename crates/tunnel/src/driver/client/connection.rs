@@ -134,8 +134,7 @@ impl Shard<Client> {
             return;
         };
         client.server_shard = shard;
-        client.payload_seen = payload_unsplit;
-        client.payload_settled = payload_unsplit;
+        (client.mtu_seen, client.mtu_settled) = (0, 0);
         client.next_tick = now + limits::TICK;
         client.ip_due = Some(now);
         client.next_ip_turn = now;
@@ -197,11 +196,11 @@ impl Shard<Client> {
 
     /// Path MTU that has settled at another value, and local connections that waited too long for the tunnel.
     fn tick(&mut self, now: Instant) {
-        if let Some(bytes) = self.engine.payload_unsplit().filter(|_| self.role.is_up()) {
+        if let Some(mtu) = self.engine.path_mtu().filter(|_| self.role.is_up()) {
             let client = &mut self.role;
-            let is_settled = std::mem::replace(&mut client.payload_seen, bytes) == bytes;
-            if is_settled && std::mem::replace(&mut client.payload_settled, bytes) != bytes {
-                let news = client.stripes.lock().payload_settled(client.index, bytes);
+            let is_settled = std::mem::replace(&mut client.mtu_seen, mtu) == mtu;
+            if is_settled && std::mem::replace(&mut client.mtu_settled, mtu) != mtu {
+                let news = client.stripes.lock().path_settled(client.index, mtu);
                 news.into_iter().for_each(|news| self.io.notify(news.into()));
             }
         }

@@ -14,8 +14,11 @@ use tunnel_proto::{Protocol, RequestId, Target};
 
 use crate::config::{CommonConfig, Forward, Negotiator, Proxy};
 use crate::driver::outer;
-use crate::driver::start::unavailable;
+use crate::driver::start::cannot_listen;
 use crate::handle::Failure;
+
+/// The way out where a port is not for everybody.
+const OTHER_PORT: &str = "another local port";
 
 /// A UDP listener and the sessions behind it.
 pub(in crate::driver) struct UdpListener {
@@ -72,7 +75,7 @@ impl Listeners {
             match forward.protocol {
                 Protocol::Udp => {
                     let sockets = UdpSocket::bind_group(forward.listen, shards, &options)
-                        .map_err(|error| unavailable(&error))?;
+                        .map_err(|error| cannot_listen(&error, forward.listen, OTHER_PORT))?;
                     for (shard, socket) in listeners.iter_mut().zip(sockets) {
                         shard.udp.push(UdpListener {
                             number: shard.udp.len(),
@@ -97,7 +100,8 @@ impl Listeners {
 
 /// Opens a TCP listener for every shard.
 fn open_tcp(listeners: &mut [Listeners], at: SocketAddr, kind: &ListenerKind) -> Result<(), Failure> {
-    let sockets = listen_tcp_group(at, listeners.len()).map_err(|error| unavailable(&error))?;
+    let sockets =
+        listen_tcp_group(at, listeners.len()).map_err(|error| cannot_listen(&error, at, OTHER_PORT))?;
     for (shard, socket) in listeners.iter_mut().zip(sockets) {
         let kind = kind.clone();
         shard.tcp.push(TcpListener { socket, kind });

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use packet_io::Interest;
-use tunnel_proto::{Protocol, ProxyError, RequestId};
+use tunnel_proto::{Protocol, ProxyError, RequestId, Target};
 
 use super::listeners::ListenerKind;
 use super::opening::LocalConnection;
@@ -49,7 +49,7 @@ impl Shard<Client> {
                 Err(error) => {
                     self.pause_accepting(now, id);
                     return self
-                        .tell_refused(now, format!("a local TCP connection cannot be accepted: {error}"));
+                        .tell_trouble(now, format!("a local TCP connection cannot be accepted: {error}"));
                 }
             };
             let kind = listener.kind.clone();
@@ -87,20 +87,37 @@ impl Shard<Client> {
         if let Some(Some(Inner::Role(ClientInner::Local(local)))) = self.inner.get(id.index())
             && let Some(listener) = self.sources.udp_listener(local.listener)
         {
-            let target = &listener.target;
-            let text = format!("the server refused UDP to {target}: {}", explain(status, error));
-            self.tell_refused(now, text);
+            let target = listener.target.clone();
+            self.tell_refused(now, "UDP", &target, status, error);
+        }
+    }
+
+    /// Tells once that and why the server does not lead to a target.
+    pub(super) fn tell_refused(
+        &mut self,
+        now: Instant,
+        protocol: &str,
+        target: &Target,
+        status: u16,
+        error: Option<ProxyError>,
+    ) {
+        let text = format!(
+            "the server refused {protocol} to {target}: {}",
+            explain(status, error)
+        );
+        if self.role.stripes.lock().refused(now, &text) {
+            self.io.notify(Notice::Warning { text });
         }
     }
 
     /// Warns, not more often than every few seconds.
-    pub(in crate::driver) fn tell_refused(&mut self, now: Instant, text: String) {
+    pub(in crate::driver) fn tell_trouble(&mut self, now: Instant, text: String) {
         let client = &mut self.role;
         if client
-            .refusal_told
+            .trouble_told
             .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
         {
-            client.refusal_told = Some(now);
+            client.trouble_told = Some(now);
             self.io.notify(Notice::Warning { text });
         }
     }
@@ -113,7 +130,7 @@ impl Shard<Client> {
     }
 }
 
-pub(super) fn explain(status: u16, error: Option<ProxyError>) -> String {
+fn explain(status: u16, error: Option<ProxyError>) -> String {
     match error {
         Some(ProxyError::DestinationIpProhibited) => {
             "the target's address is not allowed there (the server's owner can with --allow-target)"

@@ -37,8 +37,9 @@ pub(in crate::driver) struct Client {
     pin: [u8; 32],
     bind: Option<IpAddr>,
     pub(super) carriers: Arc<dyn Carriers>,
-    payload_seen: usize,
-    payload_settled: usize,
+    /// Path MTU at the last tick, and the last one that stood for two.
+    mtu_seen: u16,
+    mtu_settled: u16,
     /// This stripe's number, and all of them.
     index: usize,
     stripes: SharedStripes,
@@ -49,8 +50,8 @@ pub(in crate::driver) struct Client {
     /// By number, the same at each shard.
     pub(super) udp_listeners: Vec<SourceId>,
     pub(super) tcp_listeners: Vec<SourceId>,
-    /// When a refused session was last told about.
-    pub(super) refusal_told: Option<Instant>,
+    /// When trouble with local connections was last told about.
+    pub(super) trouble_told: Option<Instant>,
     /// The TUN device; `None` where there is none.
     pub(super) ip: Option<ClientHost>,
     /// There are no forwards: without an IP session the client is of no use.
@@ -85,8 +86,8 @@ impl Client {
             pin,
             bind,
             carriers,
-            payload_seen: 0,
-            payload_settled: 0,
+            mtu_seen: 0,
+            mtu_settled: 0,
             index,
             stripes,
             server_shard: None,
@@ -94,7 +95,7 @@ impl Client {
             next_tick: now,
             udp_listeners: Vec::new(),
             tcp_listeners: Vec::new(),
-            refusal_told: None,
+            trouble_told: None,
             ip: None,
             carries_only_ip: false,
             ip_due: None,

@@ -7,7 +7,6 @@ use bytes::BytesMut;
 use packet_io::Interest;
 use tunnel_proto::{End, Ending, Negotiation, NotOpened, Protocol, RequestId, Target};
 
-use super::local::explain;
 use super::{Client, ClientInner, ClientMessage};
 use crate::driver::relay::reset_on_close;
 use crate::driver::{Inner, PollToken, Relay, Shard};
@@ -33,6 +32,7 @@ pub(super) struct Negotiated {
 /// A connection whose request waits, or is under way.
 pub(in crate::driver) struct Opening {
     stream: TcpStream,
+    target: Target,
     negotiated: Option<Negotiated>,
     /// Until when its request has to leave.
     deadline: Instant,
@@ -85,6 +85,7 @@ impl Shard<Client> {
     }
 
     fn open(&mut self, now: Instant, connection: LocalConnection) {
+        let target = connection.target.clone();
         let id = self.engine.open(now, Protocol::Tcp, connection.target);
         // A program that goes away is reported whatever the interest.
         let watched = self
@@ -92,6 +93,7 @@ impl Shard<Client> {
             .watch(&connection.stream, PollToken::of(id), Interest::NONE);
         let opening = Opening {
             stream: connection.stream,
+            target,
             negotiated: connection.negotiated,
             deadline: now + limits::TCP_WAIT_FOR_TUNNEL,
         };
@@ -148,7 +150,7 @@ impl Shard<Client> {
             .collect();
         for id in overdue {
             self.io.tcp.failed += 1;
-            self.tell_refused(
+            self.tell_trouble(
                 now,
                 "a local TCP connection was closed: the tunnel is down".to_owned(),
             );
@@ -159,19 +161,15 @@ impl Shard<Client> {
 
     /// A request has ended; where its target was not open, the program hears why.
     pub(super) fn opening_ended(&mut self, id: RequestId, ending: &Ending) {
-        let is_opening = matches!(
-            self.inner.get(id.index()),
-            Some(Some(Inner::Role(ClientInner::Opening(_))))
-        );
-        if !is_opening {
-            return;
-        }
+        let target = match self.inner.get(id.index()) {
+            Some(Some(Inner::Role(ClientInner::Opening(opening)))) => opening.target.clone(),
+            _ => return,
+        };
         let now = Instant::now();
         let failure = match *ending {
             Ending::Refused { status, error } => {
                 self.io.tcp.failed += 1;
-                let text = format!("the server refused a TCP connection: {}", explain(status, error));
-                self.tell_refused(now, text);
+                self.tell_refused(now, "TCP", &target, status, error);
                 NotOpened::Refused { status, error }
             }
             _ => NotOpened::NoTunnel,

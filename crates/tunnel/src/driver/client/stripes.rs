@@ -38,7 +38,8 @@ impl From<StripeNews> for Notice {
             StripeNews::Joined { up, of } => Self::Stripes { up, of },
             StripeNews::Lost { up, of, reason } => Self::StripeLost { up, of, reason },
             StripeNews::Down { reason } => Self::Reconnecting { reason },
-            StripeNews::PayloadUnsplit { bytes } => Self::PayloadUnsplit { bytes },
+            StripeNews::Unreachable { reason } => Self::Unreachable { reason },
+            StripeNews::Path { mtu, up, of } => Self::Path { mtu, up, of },
         }
     }
 }

@@ -10,7 +10,7 @@ use super::tun::{ServerHost, service};
 use crate::carrier::Carriers;
 use crate::config::ServerConfig;
 use crate::driver::outer;
-use crate::driver::start::{assemble, endpoint_parameters, quic_shard, seed, unavailable};
+use crate::driver::start::{assemble, cannot_listen, endpoint_parameters, quic_shard, seed, unavailable};
 use crate::handle::{Failure, Handle, Notice};
 
 /// Starts a server over `carriers`.
@@ -40,7 +40,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     let options = outer::options(&config.common);
     let carriers = carriers
         .listen(config.listen, count, &key, &options)
-        .map_err(|error| unavailable(&error))?;
+        .map_err(|error| cannot_listen(&error, config.listen, "--listen with another port"))?;
     if carriers.len() != count {
         let found = carriers.len();
         return Err(Failure::Bug(format!("{found} carriers for {count} shards")));
