@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::config::{self, Flags};
 use crate::exit::Problem;
@@ -74,6 +74,9 @@ pub(crate) struct Places {
 /// `gramway up`.
 #[derive(Args, Debug)]
 pub(crate) struct UpArguments {
+    /// Tell who connects, leaves, is turned away and gets which addresses; twice (-vv) also from where
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
     #[command(flatten)]
     pub(crate) flags: Flags<config::Up>,
     #[command(flatten)]

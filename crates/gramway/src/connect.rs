@@ -14,6 +14,7 @@ use crate::config::Settings;
 use crate::exit::{Code, Problem};
 use crate::limits::LINK_BYTES_MAX;
 use crate::link::Link;
+use crate::run::Detail;
 use crate::tun::AUTOMATIC;
 use crate::{run, startup};
 
@@ -55,7 +56,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             .and_then(|snapshot| serde_json::to_string(&snapshot).ok())
     };
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
-    run::until_end(handle, &settings.forward)
+    run::until_end(handle, &settings.forward, Detail::Normal)
 }
 
 /// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.

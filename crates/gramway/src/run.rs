@@ -3,6 +3,7 @@
 //!
 //! The first SIGTERM or SIGINT drains, a second one stops at once. Both give exit code 0.
 
+use std::net::{IpAddr, SocketAddr};
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tunnel::config::Forward;
-use tunnel::handle::{Controller, Handle, Notice};
+use tunnel::handle::{Controller, Handle, Notice, Visitor};
 use tunnel::snapshot::Snapshot;
 use tunnel_proto::Account;
 
@@ -25,19 +26,77 @@ const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
 const END_POLL: Duration = Duration::from_millis(5);
 
 /// Runs until the shard ends, then prints the summary.
-pub(crate) fn until_end(handle: Handle, forwards: &[Forward]) -> Result<(), Problem> {
+pub(crate) fn until_end(handle: Handle, forwards: &[Forward], detail: Detail) -> Result<(), Problem> {
     while !handle.has_ended() {
         match handle.next_notice(NOTICE_WAIT) {
-            Some(notice) => output::note(&line(&notice, forwards)),
+            Some(notice) => tell(&notice, forwards, detail),
             None => thread::sleep(END_POLL),
         }
     }
     while let Some(notice) = handle.next_notice(Duration::ZERO) {
-        output::note(&line(&notice, forwards));
+        tell(&notice, forwards, detail);
     }
     let snapshot = handle.join()?;
-    output::note(&summary(&snapshot));
+    output::event(&summary(&snapshot));
     Ok(())
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Detail {
+    /// What the owner should know.
+    Normal,
+    /// Also who comes, goes and is turned away.
+    Visitors,
+    /// Also their addresses.
+    Addresses,
+}
+
+impl Detail {
+    /// So many `-v`.
+    pub(crate) fn of_flags(count: u8) -> Self {
+        match count {
+            0 => Self::Normal,
+            1 => Self::Visitors,
+            _ => Self::Addresses,
+        }
+    }
+}
+
+/// Prints a notice, where this detail is wanted.
+pub(crate) fn tell(notice: &Notice, forwards: &[Forward], detail: Detail) {
+    match notice {
+        Notice::Visitor(_) if detail < Detail::Visitors => {}
+        Notice::Visitor(visitor) => output::event(&visitor_line(visitor, detail)),
+        notice => output::event(&line(notice, forwards)),
+    }
+}
+
+fn visitor_line(visitor: &Visitor, detail: Detail) -> String {
+    let from = |remote: &SocketAddr| match detail {
+        Detail::Addresses => format!(" from {remote}"),
+        _ => String::new(),
+    };
+    let list = |addresses: &[IpAddr]| {
+        let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        texts.join(" and ")
+    };
+    match visitor {
+        Visitor::Came { user, remote } => format!("{user} connected{}", from(remote)),
+        Visitor::Left { user, remote, reason } => format!("{user}{} left: {reason}", from(remote)),
+        Visitor::TurnedAway { remote } => {
+            format!(
+                "turned away a client{}: its token is not valid here",
+                from(remote)
+            )
+        }
+        Visitor::Leased { client, addresses } => {
+            format!("client {client} of {} has {}", client.user(), list(addresses))
+        }
+        Visitor::Returned { client, addresses } => {
+            format!("client {client} of {} left {}", client.user(), list(addresses))
+        }
+    }
 }
 
 /// Lets SIGTERM and SIGINT end the shard.
@@ -48,7 +107,7 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<(), Problem> {
     let watch = move || {
         let mut received = signals.forever();
         if received.next().is_some() {
-            output::note(&format!(
+            output::event(&format!(
                 "stopping: TCP connections have {} to finish; a second signal stops at once",
                 units::span(DRAIN_LIMIT.as_secs_f64())
             ));
@@ -69,7 +128,7 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<(), Problem> {
 }
 
 /// One notice as one line.
-pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
+fn line(notice: &Notice, forwards: &[Forward]) -> String {
     match notice {
         Notice::Listening { local } => format!("listening on {local}"),
         Notice::Connected {
@@ -108,18 +167,26 @@ pub(crate) fn line(notice: &Notice, forwards: &[Forward]) -> String {
                 list(routes.iter().map(ToString::to_string).collect()),
             )
         }
+        Notice::Visitor(visitor) => visitor_line(visitor, Detail::Addresses),
         Notice::Warning { text } => format!("warning: {text}"),
     }
 }
 
 fn summary(snapshot: &Snapshot) -> String {
+    let what = match snapshot.tun {
+        Some(_) => "UDP datagrams and IP packets",
+        None => "UDP datagrams",
+    };
     format!(
-        "ended after {}: {} UDP datagrams into the tunnel{}, {} out of it{}; {} TCP connections, {} in, {} out; {} reconnects",
+        "ended after {}: {} {what} into the tunnel{}, {} out of it{}; UDP {} in, {} out; {} TCP connections, {} in, {} out; \
+         {} reconnects",
         units::span(snapshot.uptime_seconds),
         units::count(snapshot.ingress.account.sent),
         drops(&snapshot.ingress.account),
         units::count(snapshot.egress.account.sent),
         drops(&snapshot.egress.account),
+        units::bytes(snapshot.inner_io.bytes_received),
+        units::bytes(snapshot.inner_io.bytes_sent),
         units::count(snapshot.tcp.total),
         units::bytes(snapshot.tcp.bytes_in),
         units::bytes(snapshot.tcp.bytes_out),
@@ -141,7 +208,8 @@ fn drops(account: &Account) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tunnel_proto::DropReason;
+    use tunnel::snapshot::TunSnapshot;
+    use tunnel_proto::{ClientIdentity, DropReason, UserId};
 
     use super::*;
 
@@ -192,11 +260,54 @@ mod tests {
             ..Snapshot::default()
         };
         snapshot.ingress.account.sent = 1_000;
+        snapshot.inner_io.bytes_received = 1_200_000;
         snapshot.egress.account.drop(DropReason::QueueFull, 7);
         assert_eq!(
             summary(&snapshot),
             "ended after 1 min 1 s: 1,000 UDP datagrams into the tunnel, 0 out of it (dropped: queue_full 7); \
-             0 TCP connections, 0 B in, 0 B out; 0 reconnects"
+             UDP 1.2 MB in, 0 B out; 0 TCP connections, 0 B in, 0 B out; 0 reconnects"
         );
+        snapshot.tun = Some(TunSnapshot::default());
+        assert!(summary(&snapshot).contains("1,000 UDP datagrams and IP packets into the tunnel"));
+    }
+
+    #[test]
+    fn visitors_have_names_and_only_the_highest_detail_has_their_addresses() {
+        let remote = "192.0.2.1:4433".parse().unwrap();
+        let user = UserId::OWNER;
+        let left = Visitor::Left {
+            user,
+            remote,
+            reason: "no answer".to_owned(),
+        };
+        let leased = Visitor::Leased {
+            client: ClientIdentity::Named(user, [0x3f; 16]),
+            addresses: vec!["10.86.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+        };
+        for (visitor, quiet, loud) in [
+            (
+                Visitor::Came { user, remote },
+                "owner connected",
+                "owner connected from 192.0.2.1:4433",
+            ),
+            (
+                left,
+                "owner left: no answer",
+                "owner from 192.0.2.1:4433 left: no answer",
+            ),
+            (
+                Visitor::TurnedAway { remote },
+                "turned away a client: its token is not valid here",
+                "turned away a client from 192.0.2.1:4433: its token is not valid here",
+            ),
+            (
+                leased,
+                "client 3f3f3f3f of owner has 10.86.0.2 and fd00::2",
+                "client 3f3f3f3f of owner has 10.86.0.2 and fd00::2",
+            ),
+        ] {
+            assert_eq!(visitor_line(&visitor, Detail::of_flags(1)), quiet);
+            assert_eq!(visitor_line(&visitor, Detail::of_flags(2)), loud);
+        }
     }
 }

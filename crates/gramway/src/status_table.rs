@@ -34,15 +34,20 @@ fn render_process(process: &Value) -> String {
         row("authorizer", block.authorizations());
     }
     row(
-        "UDP sessions",
+        "UDP",
         format!(
-            "{} open, {} in all",
+            "{} sessions open, {} in all; {} datagrams in, {}; {} out, {}",
             block.count("/udp_sessions/open"),
-            block.count("/udp_sessions/total")
+            block.count("/udp_sessions/total"),
+            block.count("/inner_io/segments_received"),
+            block.bytes("/inner_io/bytes_received"),
+            block.count("/inner_io/segments_sent"),
+            block.bytes("/inner_io/bytes_sent"),
         ),
     );
-    row("UDP into", block.direction("/ingress"));
-    row("UDP out of", block.direction("/egress"));
+    // UDP datagrams and IP packets together.
+    row("into tunnel", block.direction("/ingress"));
+    row("out of tunnel", block.direction("/egress"));
     row(
         "TCP",
         format!(
@@ -105,6 +110,17 @@ fn render_process(process: &Value) -> String {
     if process["tun"].is_object() {
         row("TUN", block.tun());
     }
+    for lease in process
+        .pointer("/tun/lease_list")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        row("lease", render_lease(lease));
+    }
+    for (name, user) in process["users"].as_object().into_iter().flatten() {
+        row("user", render_user(name, user));
+    }
     let shards = process["shards"].as_array().map_or(&[][..], Vec::as_slice);
     // One shard has nothing that is not above.
     for shard in shards.iter().filter(|_| shards.len() > 1) {
@@ -125,6 +141,36 @@ fn render_process(process: &Value) -> String {
         span(process["uptime_seconds"].as_f64().unwrap_or(0.0)),
     );
     heading + &text
+}
+
+fn render_lease(lease: &Value) -> String {
+    let block = Block(lease);
+    let addresses = lease["addresses"].as_array().map_or(&[][..], Vec::as_slice);
+    let addresses: Vec<_> = addresses.iter().filter_map(Value::as_str).collect();
+    format!(
+        "{} of client {} of {}, {}",
+        addresses.join(" and "),
+        block.text("/client"),
+        block.text("/user"),
+        match block.number("/sessions") {
+            0 => "which is gone".to_owned(),
+            sessions => format!("{} sessions", count(sessions)),
+        }
+    )
+}
+
+fn render_user(name: &str, user: &Value) -> String {
+    let block = Block(user);
+    format!(
+        "{name}: {} connections open, {} in all; {} sessions open, {} in all; {} leases; {}{}",
+        block.count("/connections"),
+        block.count("/connections_total"),
+        block.count("/sessions"),
+        block.count("/sessions_total"),
+        block.count("/leases"),
+        block.bytes("/bytes"),
+        block.reasons("refused at the limit of", "/refused"),
+    )
 }
 
 fn render_sources(kind: &str, counters: &Value) -> String {
@@ -229,13 +275,12 @@ impl Block<'_> {
     fn direction(&self, pointer: &str) -> String {
         let at = |name: &str| format!("{pointer}/{name}");
         format!(
-            "{} accepted{}{}{}, {} sent on ({}){}{}, {} waiting{}",
+            "{} accepted{}{}{}, {} sent on{}{}, {} waiting{}",
             self.count(&at("accepted")),
             self.unless_zero("and {} more by splitting", &at("split")),
             self.parity_sent(pointer),
             self.unless_zero("{} repaired", &at("repaired")),
             self.count(&at("sent")),
-            self.bytes(&at("sent_bytes")),
             self.unless_zero("{} joined to others", &at("joined")),
             self.unless_zero("{} of parity", &at("parity_received")),
             self.count(&at("waiting")),
@@ -368,8 +413,10 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::snapshot::{ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot};
-    use tunnel_proto::{AuthorizationCounters, PathSnapshot, PeerSnapshot};
+    use tunnel::snapshot::{ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot, TunSnapshot};
+    use tunnel_proto::{
+        AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot,
+    };
 
     use super::*;
 
@@ -409,6 +456,27 @@ mod tests {
         };
         snapshot.sources.insert("tcp_listener".into(), listener);
         snapshot.outer_io.kernel_drops = 17;
+        (
+            snapshot.inner_io.segments_received,
+            snapshot.inner_io.bytes_received,
+        ) = (1_234, 1_500_000);
+        (snapshot.inner_io.segments_sent, snapshot.inner_io.bytes_sent) = (90, 9_000);
+        let user = UserSnapshot {
+            connections: 2,
+            leases: 1,
+            ..UserSnapshot::default()
+        };
+        snapshot.users.insert(UserId::OWNER, user);
+        let lease = |last, sessions| LeaseSnapshot {
+            client: "3f2a9c01".to_owned(),
+            user: UserId::OWNER,
+            addresses: vec![[10, 86, 0, last].into(), "fd00::2".parse().unwrap()],
+            sessions,
+        };
+        snapshot.tun = Some(TunSnapshot {
+            lease_list: vec![lease(2, 2), lease(3, 0)],
+            ..TunSnapshot::default()
+        });
         snapshot.outer_io.segments_received = 30;
         snapshot.outer_io.receives = 4;
         snapshot.peers.push(PeerSnapshot {
@@ -454,18 +522,22 @@ mod tests {
         (ingress.parity_sent, ingress.parity_sent_bytes) = (7, 1_500);
         let text = render(&[serde_json::to_value(&sending).unwrap()]);
         assert!(
-            text.contains("1,234 accepted, 7 of parity (1.5 kB), 0 sent on"),
+            text.contains("1,234 accepted, 7 of parity (1.5 kB), 0 sent on,"),
             "{text}"
         );
         let text = render(&[serde_json::to_value(&snapshot).unwrap()]);
         for part in [
             "client 7, connected on 127.0.0.1:4433, for 1 min 5 s\n",
             "refused requests: 404 3",
+            "  UDP           0 sessions open, 0 in all; 1,234 datagrams in, 1.5 MB; 90 out, 9.0 kB\n",
+            "  lease         10.86.0.2 and fd00::2 of client 3f2a9c01 of owner, 2 sessions\n",
+            "  lease         10.86.0.3 and fd00::2 of client 3f2a9c01 of owner, which is gone\n",
+            "  user          owner: 2 connections open, 0 in all; 0 sessions open, 0 in all; 1 leases; 0 B\n",
             "  authorizer    1,000 asked, 990 granted, 7 refused, 3 not answered in time, 1 answered too late, \
              2 not asked (over the limit)\n",
             "  sources       tcp listener 1 open, 1 in all, 2,000 events, 3 deadlines passed\n",
-            "1,234 accepted, 0 sent on (0 B), 0 waiting; dropped: queue_full 5",
-            "90 accepted, 4 repaired, 0 sent on (0 B), 12 of parity, 0 waiting",
+            "1,234 accepted, 0 sent on, 0 waiting; dropped: queue_full 5",
+            "90 accepted, 4 repaired, 0 sent on, 12 of parity, 0 waiting",
             "  new peers     1,200 offered, 1,100 accepted, 100 refused, 7 asked to prove their address as many came\n",
             "  not for QUIC  dropped: short 9\n",
             "30 received (7.5 a call), 17 dropped by the kernel",

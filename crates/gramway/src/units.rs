@@ -33,6 +33,28 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// `2026-01-31T23:59:59.123Z` (RFC 3339), from the time since the beginning of 1970.
+pub(crate) fn timestamp(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March put the leap day last; 719,468 days lie between the first of them and 1970.
+    let days = day + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day_of_month:02}T{:02}:{:02}:{:02}.{:03}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60,
+        since_1970.subsec_millis()
+    )
+}
+
 /// `12 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`.
 pub(crate) fn span(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
@@ -73,5 +95,21 @@ mod tests {
         assert_eq!(span(90_000.0), "1 d 1 h");
         assert_eq!(milliseconds(Duration::from_micros(210)), "0.21 ms");
         assert_eq!(milliseconds(Duration::from_millis(35)), "35 ms");
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.007Z"),
+            (951_782_400, "2000-02-29T00:00:00.007Z"),
+            (951_868_800, "2000-03-01T00:00:00.007Z"),
+            (1_767_225_599, "2025-12-31T23:59:59.007Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.007Z"),
+        ] {
+            assert_eq!(
+                timestamp(Duration::from_secs(seconds) + Duration::from_millis(7)),
+                text
+            );
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::cli::UpArguments;
 use crate::exit::Problem;
 use crate::limits::LISTENING_LIMIT;
 use crate::link::Link;
+use crate::run::Detail;
 use crate::server_state::ServerState;
 use crate::{addresses, output, print_link, run, startup};
 
@@ -43,10 +44,11 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     })?;
     let controller = handle.controller();
     run::end_on_signals(controller.clone())?;
+    let detail = Detail::of_flags(arguments.verbose);
     let deadline = Instant::now() + LISTENING_LIMIT;
     let local = match listening_address(&handle, deadline) {
         Some(local) => local,
-        None if Instant::now() < deadline => return run::until_end(handle, &[]),
+        None if Instant::now() < deadline => return run::until_end(handle, &[], detail),
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
@@ -75,14 +77,14 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             directory.path().display()
         ));
     }
-    run::until_end(handle, &[])
+    run::until_end(handle, &[], detail)
 }
 
 /// Waits for the server to say where it listens; `None` if it ends first or the deadline passes.
 fn listening_address(handle: &Handle, deadline: Instant) -> Option<SocketAddr> {
     loop {
         let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;
-        output::note(&run::line(&notice, &[]));
+        run::tell(&notice, &[], Detail::Normal);
         if let Notice::Listening { local } = notice {
             return Some(local);
         }

@@ -24,6 +24,17 @@ struct Shared {
     changed: Condvar,
 }
 
+/// A line without the time that programs put before it where nobody watches: `2026-01-31T23:59:59.123Z `.
+fn without_time(line: &str) -> &str {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00.000Z ";
+    let fits = |(byte, shape): (u8, &u8)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        shape => byte == *shape,
+    };
+    let has_time = line.len() >= SHAPE.len() && line.bytes().zip(SHAPE).all(fits);
+    if has_time { &line[SHAPE.len()..] } else { line }
+}
+
 /// The last of what came through one pipe: finished lines, and what stood behind the last one when the pipe ended.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
@@ -56,7 +67,7 @@ impl Output {
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
             while let Ok(1..) = pipe.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-                output.texts()[stream as usize].push(&String::from_utf8_lossy(&line));
+                output.texts()[stream as usize].push(without_time(&String::from_utf8_lossy(&line)));
                 line.clear();
                 output.0.changed.notify_all();
             }
@@ -131,6 +142,22 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_before_a_line_is_left_out() {
+        assert_eq!(
+            without_time("2026-01-31T23:59:59.123Z connected\n"),
+            "connected\n"
+        );
+        for line in [
+            "",
+            "connected\n",
+            "2026-01-31 23:59:59.123Z connected\n",
+            "2026-01-31T23:59:59.123",
+        ] {
+            assert_eq!(without_time(line), line);
+        }
+    }
 
     #[test]
     fn of_too_much_output_the_last_is_kept_and_lines_go_on() {

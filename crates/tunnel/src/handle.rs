@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use packet_io::Waker;
-use tunnel_proto::Prefix;
+use tunnel_proto::{ClientIdentity, Prefix, UserId};
 
 use crate::limits;
 use crate::snapshot::Snapshot;
@@ -74,10 +74,52 @@ pub enum Notice {
         /// Client: bytes of the longest packet that it takes. A server's is that of its best client.
         mtu: Option<u32>,
     },
+    /// Server: somebody came, went, or was turned away.
+    Visitor(Visitor),
     /// Something that a person should know and can change, e.g. socket buffers.
     Warning {
         /// One sentence.
         text: String,
+    },
+}
+
+/// Who came to a server, and went.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Visitor {
+    /// A connection of this user.
+    Came {
+        /// Its name.
+        user: UserId,
+        /// Where it comes from.
+        remote: SocketAddr,
+    },
+    /// A connection of this user is gone.
+    Left {
+        /// Its name.
+        user: UserId,
+        /// Where it came from at first.
+        remote: SocketAddr,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Somebody showed a token that is not valid. Not each of many is told.
+    TurnedAway {
+        /// Who.
+        remote: SocketAddr,
+    },
+    /// A client has addresses.
+    Leased {
+        /// Its name, and whose it is.
+        client: ClientIdentity,
+        /// What it got.
+        addresses: Vec<IpAddr>,
+    },
+    /// The last IP session of a client is over.
+    Returned {
+        /// Its name, and whose it is.
+        client: ClientIdentity,
+        /// What it had.
+        addresses: Vec<IpAddr>,
     },
 }
 

@@ -172,6 +172,9 @@ pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
 /// How often a TUN device's MTU is held against what the paths carry.
 pub const MTU_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Leases that `status` lists: more than people read.
+pub const LEASES_SHOWN_MAX: usize = 256;
+
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 pub const TICK: Duration = Duration::from_millis(500);
 

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use packet_io::{DatagramSocket, UdpSocket};
 use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 use serde::Serialize;
-use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
+use tunnel_proto::{AuthorizationCounters, Direction, LeaseSnapshot, PeerSnapshot, UserId, UserSnapshot};
 
 /// All counters of a running server or client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -224,6 +224,8 @@ pub struct TunSnapshot {
     pub leases: Gauge,
     /// Server: leases that are kept, those of clients that are gone included.
     pub leases_kept: u64,
+    /// Server: the leases themselves, those of clients that are there first, at most [`crate::limits::LEASES_SHOWN_MAX`].
+    pub lease_list: Vec<LeaseSnapshot>,
     /// What its queues did.
     pub io: TunCounters,
 }

@@ -38,6 +38,58 @@ fn a_pool_in_a_network_of_the_server_is_refused_with_its_interface() {
 }
 
 #[test]
+fn a_server_tells_who_comes_goes_and_is_turned_away_and_status_lists_them() {
+    require_root!();
+    let mut tunnel = Tunnel::new(1500, &["-v"], &[]);
+    let link = tunnel.server.link();
+    let (_, after_token) = link.split_once('@').unwrap();
+    let wrong = format!("gramway://{}@{after_token}", "A".repeat(43));
+    let mut stranger = Client::start_unconnected(
+        &tunnel.machines.second.place(),
+        "stranger",
+        &wrong,
+        &["udp:7000=10.0.0.1:9"],
+        &[],
+        tunnel.directory.path(),
+    );
+    assert_eq!(stranger.process().wait(PROGRAM_LIMIT).unwrap().code(), Some(77));
+    reaches(&tunnel.machines.first, SERVER_V4);
+    let status = tunnel.server.status();
+    let lease = &status["tun"]["lease_list"][0];
+    assert_eq!(lease["addresses"][0], "10.9.0.2", "{status}");
+    let client = lease["client"].as_str().unwrap().to_owned();
+    let mut command = tunnel.machines.server.command(gramway_binary());
+    command.args(["status", "--state"]).arg(tunnel.server.state());
+    let shown = testbed::programs::run(&mut command).unwrap();
+    assert!(
+        shown.contains(&format!("10.9.0.2 and fd09::2 of client {client} of owner")),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("owner: ") && !shown.contains("UDP into"),
+        "{shown}"
+    );
+    assert_eq!(tunnel.client.stop(), Some(0));
+    let server = tunnel.server.process();
+    for line in [
+        "owner connected".to_owned(),
+        "turned away a client: its token is not valid here".to_owned(),
+        format!("client {client} of owner has 10.9.0.2 and fd09::2"),
+        "owner left: ".to_owned(),
+        format!("client {client} of owner left 10.9.0.2 and fd09::2"),
+    ] {
+        server.wait_for_starts(&line, 1, PROGRAM_LIMIT).unwrap();
+    }
+    assert!(!server.stderr().contains("192.0.2.2"), "{}", server.stderr());
+    assert_eq!(tunnel.server.stop(), Some(0));
+    let told = tunnel.server.process().stderr();
+    assert!(
+        told.contains("UDP datagrams and IP packets into the tunnel"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_default_route_to_a_server_without_nat_is_told() {
     require_root!();
     let mut tunnel = Tunnel::new(1500, &[], &["--default-route"]);

@@ -1,6 +1,6 @@
 //! What the engine asks of its driver.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use masque::response::ProxyError;
@@ -8,6 +8,7 @@ use masque::{ServerShard, Target};
 use quic::CloseReason;
 
 use super::{Assignment, Owner, RequestId};
+use crate::access::UserId;
 use crate::config::Protocol;
 
 /// One thing to do, in order.
@@ -109,6 +110,27 @@ pub enum ServerAction {
         owner: Owner,
         /// How many leases its user may keep.
         leases_max: usize,
+    },
+    /// A connection belongs to a user from here on.
+    Came {
+        /// Whose it is.
+        user: UserId,
+        /// Where it comes from.
+        remote: SocketAddr,
+    },
+    /// A connection of a user is gone.
+    Left {
+        /// Whose it was.
+        user: UserId,
+        /// Where it came from at first.
+        remote: SocketAddr,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// Somebody showed a credential that is not valid.
+    TurnedAway {
+        /// Who.
+        remote: SocketAddr,
     },
     /// An accepted IP session is over; its lease is one holder poorer.
     LeaseOver {

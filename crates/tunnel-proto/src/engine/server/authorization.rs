@@ -6,6 +6,7 @@
 //! its headers came: what follows them stays in QUIC, within a stranger's credit.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use masque::request::{Credential, PathKind, Request as Asked};
@@ -21,7 +22,7 @@ use crate::access::{
 };
 use crate::engine::life::{Life, RequestStream};
 use crate::engine::request::RequestId;
-use crate::engine::{Deliver, End, Engine, State, masque_code};
+use crate::engine::{Action, Deliver, End, Engine, ServerAction, State, masque_code};
 use crate::limits;
 use crate::snapshot::AuthorizationCounters;
 
@@ -39,6 +40,8 @@ pub(super) struct Access {
 struct Granted {
     digest: [u8; 32],
     grant: Grant,
+    /// Where the connection came from when it was granted.
+    remote: SocketAddr,
     /// Bytes of the connection that the user's account has.
     bytes_counted: u64,
 }
@@ -105,11 +108,16 @@ impl Access {
         }
     }
 
-    pub(super) fn connection_lost(&mut self, connection: ConnectionKey, counters: &Counters) {
-        if let Some(mut granted) = self.grants.remove(&connection) {
-            granted.count_bytes(counters);
-            granted.grant.user.give_connection_back();
-        }
+    /// Whose it was, and where it came from.
+    pub(super) fn connection_lost(
+        &mut self,
+        connection: ConnectionKey,
+        counters: &Counters,
+    ) -> Option<(UserId, SocketAddr)> {
+        let mut granted = self.grants.remove(&connection)?;
+        granted.count_bytes(counters);
+        granted.grant.user.give_connection_back();
+        Some((granted.grant.user.id(), granted.remote))
     }
 }
 
@@ -227,6 +235,7 @@ impl Engine<Server> {
 
     /// The connection is the user's from here on.
     fn enter(&mut self, connection: ConnectionKey, digest: [u8; 32], grant: Grant) -> Result<(), Barred> {
+        let remote = self.remote(connection);
         let access = &mut self.state.role.access;
         if let Some(granted) = access.grants.get_mut(&connection) {
             if granted.grant.user.id() != grant.user.id() {
@@ -241,14 +250,22 @@ impl Engine<Server> {
         if !grant.user.has_bytes_left(&grant.limits) || !grant.user.take_connection(&grant.limits) {
             return Err(Barred::Full);
         }
+        let Some(remote) = remote else {
+            grant.user.give_connection_back();
+            return Err(Barred::Full);
+        };
+        let user = grant.user.id();
         access.grants.insert(
             connection,
             Granted {
                 digest,
                 grant,
+                remote,
                 bytes_counted: 0,
             },
         );
+        let came = ServerAction::Came { user, remote };
+        self.state.actions.push_back(Action::Role(came));
         Ok(())
     }
 

@@ -199,6 +199,8 @@ impl Engine<Server> {
         let Some(remote) = self.remote(connection) else {
             return;
         };
+        let turned_away = ServerAction::TurnedAway { remote };
+        self.state.actions.push_back(Action::Role(turned_away));
         let prefix_is_out = self.state.role.wrong_tokens.count(now, remote.ip());
         let Some(peer) = self.state.peer(connection) else {
             return;

@@ -22,7 +22,7 @@ use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
-use crate::engine::{Deliver, Engine, ServerAction, State, masque_code};
+use crate::engine::{Action, Deliver, Engine, ServerAction, State, masque_code};
 use crate::limits;
 
 /// Bits of the number of a client without a name below those of the shard that gave it.
@@ -78,10 +78,13 @@ impl Side for Server {
     fn connection_lost(
         state: &mut State<Self>,
         connection: ConnectionKey,
-        _: CloseReason,
+        reason: CloseReason,
         counters: &Counters,
     ) {
-        state.role.access.connection_lost(connection, counters);
+        if let Some((user, remote)) = state.role.access.connection_lost(connection, counters) {
+            let left = ServerAction::Left { user, remote, reason };
+            state.actions.push_back(Action::Role(left));
+        }
     }
 
     fn headers_received(

@@ -61,6 +61,7 @@ impl Side for Server {
                 owner,
                 leases_max,
             } => tunnel.lease(now, *request, *owner, *leases_max),
+            ServerAction::Came { .. } | ServerAction::Left { .. } | ServerAction::TurnedAway { .. } => {}
             ServerAction::LeaseOver { owner, .. } => {
                 let leases = tunnel.data.leases.as_mut();
                 leases

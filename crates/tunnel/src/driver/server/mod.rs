@@ -6,6 +6,7 @@ pub(super) mod start;
 mod takeovers;
 mod targets;
 mod tun;
+mod visitors;
 mod whereabouts;
 
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ use tunnel_proto::TargetRules;
 use super::neighbours::Cost;
 use targets::Opening;
 use tun::ServerHost;
+use visitors::RecentRefusals;
 
 /// What a server's shard keeps besides.
 pub(super) struct Server {
@@ -30,6 +32,7 @@ pub(super) struct Server {
     ip: Option<ServerHost>,
     /// When it was last told that the pools are exhausted.
     exhaustion_told: Option<Instant>,
+    turned_away_told: RecentRefusals,
     next_ip_turn: Instant,
 }
 
@@ -42,6 +45,7 @@ impl Server {
             resolutions: 0,
             ip: None,
             exhaustion_told: None,
+            turned_away_told: None,
             next_ip_turn: now,
         }
     }

@@ -11,6 +11,7 @@ use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
 use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
+use crate::handle::Visitor;
 use crate::snapshot::{IoCounters, ShardSnapshot, Snapshot};
 
 impl Role for Server {
@@ -54,6 +55,13 @@ impl Role for Server {
                 owner,
                 leases_max,
             } => shard.lease(now, request, owner, leases_max),
+            ServerAction::Came { user, remote } => shard.tell_visitor(Visitor::Came { user, remote }),
+            ServerAction::Left { user, remote, reason } => shard.tell_visitor(Visitor::Left {
+                user,
+                remote,
+                reason: reason.to_string(),
+            }),
+            ServerAction::TurnedAway { remote } => shard.tell_turned_away(now, remote),
             ServerAction::LeaseOver { owner, addresses } => shard.lease_over(owner, &addresses),
         }
     }
@@ -152,6 +160,7 @@ impl Role for Server {
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();
             (tun.leases, tun.leases_kept) = host.leases();
+            tun.lease_list = host.list_leases();
         }
     }
 }

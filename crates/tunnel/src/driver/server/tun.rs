@@ -8,8 +8,8 @@ use std::time::Instant;
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, Leases, NoLease, Owner, Prefix, ProxyError, RequestId, TargetRules, UserId,
-    UserSnapshot, own_address,
+    Elsewhere, End, IpService, LeaseSnapshot, Leases, NoLease, Owner, Prefix, ProxyError, RequestId,
+    TargetRules, UserId, UserSnapshot, own_address,
 };
 
 use super::lease_file::{self, LeaseFile};
@@ -23,7 +23,7 @@ use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
 use crate::driver::tun::setup::{TunSetup, Wanted};
-use crate::handle::{Failure, Notice};
+use crate::handle::{Failure, Notice, Visitor};
 use crate::limits;
 use crate::snapshot::Gauge;
 
@@ -143,6 +143,11 @@ impl ServerHost {
         (open, kept as u64)
     }
 
+    /// Leases for `status`, those of clients that are there first.
+    pub(in crate::driver) fn list_leases(&self) -> Vec<LeaseSnapshot> {
+        self.lock().leases.list(limits::LEASES_SHOWN_MAX)
+    }
+
     /// Name and MTU of the device.
     pub(in crate::driver) fn device(&self) -> (String, u32) {
         let state = self.lock();
@@ -260,14 +265,21 @@ impl Shard<Server> {
         let Some(host) = self.role.ip.clone() else {
             return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
-        let lease = {
+        let (lease, is_first) = {
             let mut state = host.lock();
+            let is_first = !state.leases.is_held(owner.client);
             let lease = state.leases.acquire_within(owner.client, leases_max);
             state.leases_total += u64::from(lease.is_ok());
-            lease
+            (lease, is_first)
         };
         match lease {
             Ok(lease) => {
+                if is_first {
+                    self.tell_visitor(Visitor::Leased {
+                        client: owner.client,
+                        addresses: lease.addresses().collect(),
+                    });
+                }
                 host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
                 host.takeovers.begin(owner, own);
@@ -344,7 +356,17 @@ impl Shard<Server> {
         let Some(host) = self.role.ip.as_ref() else { return };
         // Before another client can have the address.
         host.whereabouts.left(addresses, own);
-        host.lock().leases.release(owner.client);
+        let is_gone = {
+            let leases = &mut host.lock().leases;
+            leases.release(owner.client);
+            !leases.is_held(owner.client)
+        };
+        if is_gone {
+            self.tell_visitor(Visitor::Returned {
+                client: owner.client,
+                addresses: addresses.to_vec(),
+            });
+        }
     }
 
     /// What a server with a TUN does every now and then.

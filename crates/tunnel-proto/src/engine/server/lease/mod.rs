@@ -9,9 +9,11 @@ mod pool;
 mod stored;
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use masque::ip::Prefix;
+use serde::Serialize;
 
 use crate::access::UserId;
 use crate::limits;
@@ -36,6 +38,29 @@ impl ClientIdentity {
             Self::Named(user, _) | Self::Nameless(user, _) => user,
         }
     }
+}
+
+/// The beginning of its name in hexadecimal digits, by which people tell clients apart.
+impl fmt::Display for ClientIdentity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(_, name) => formatter.write_str(&data_encoding::HEXLOWER.encode(&name[..4])),
+            Self::Nameless(_, number) => write!(formatter, "without name {number}"),
+        }
+    }
+}
+
+/// One lease, for `status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeaseSnapshot {
+    /// The client's name, shortened.
+    pub client: String,
+    /// Whose client it is.
+    pub user: UserId,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Sessions that hold it; none where the client is gone.
+    pub sessions: u32,
 }
 
 /// The addresses of one client.
@@ -246,6 +271,27 @@ impl Leases {
         if let Some(address) = lease.v6 {
             self.v6.give_back(address);
         }
+    }
+
+    /// Whether a session of `client` is there.
+    #[must_use]
+    pub fn is_held(&self, client: ClientIdentity) -> bool {
+        self.entries.get(&client).is_some_and(|entry| entry.holders > 0)
+    }
+
+    /// At most so many leases, the held ones first, each group by address.
+    #[must_use]
+    pub fn list(&self, count_max: usize) -> Vec<LeaseSnapshot> {
+        let mut all: Vec<_> = self.entries.iter().collect();
+        all.sort_unstable_by_key(|(_, entry)| (entry.holders == 0, entry.lease.v4, entry.lease.v6));
+        all.truncate(count_max);
+        let snapshot = |(client, entry): (&ClientIdentity, &Entry)| LeaseSnapshot {
+            client: client.to_string(),
+            user: client.user(),
+            addresses: entry.lease.addresses().collect(),
+            sessions: entry.holders,
+        };
+        all.into_iter().map(snapshot).collect()
     }
 
     /// Leases that sessions hold, and all.
