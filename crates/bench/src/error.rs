@@ -17,6 +17,14 @@ pub enum Error {
     /// iperf3 is not there.
     #[error("iperf3 is not installed; install it (Debian, Ubuntu: apt-get install iperf3) or use --only own")]
     IperfMissing,
+    /// Programs of the system are not there.
+    #[error("not installed: {programs}; install it (Debian, Ubuntu: apt-get install {packages})")]
+    Missing {
+        /// Their names.
+        programs: String,
+        /// What has them.
+        packages: String,
+    },
     /// Something that a benchmark needs failed: a namespace, a program, iperf3.
     #[error(transparent)]
     Testbed(#[from] testbed::Error),

@@ -16,6 +16,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde::Serialize;
+use testbed::programs;
 
 use crate::emulator::EmulatorReport;
 use crate::machine::Machine;
@@ -63,6 +64,24 @@ struct Results<'a> {
     rows: &'a [Row],
 }
 
+/// What every row needs of the system: program and Debian package.
+const NEEDED: [(&str, &str); 3] = [("ip", "iproute2"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
+
+/// Names what is missing, before a row fails for it.
+fn check_programs() -> Result<(), Error> {
+    let missing = NEEDED
+        .iter()
+        .filter(|(name, _)| programs::find(&[name]).is_none());
+    let (names, packages): (Vec<_>, Vec<_>) = missing.copied().unzip();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        programs: names.join(", "),
+        packages: packages.join(" "),
+    })
+}
+
 /// Runs the cases and prints each as soon as it is measured. A rival that is missing or fails is a dash and a reason.
 ///
 /// # Errors
@@ -82,7 +101,7 @@ pub fn run(
                 .to_owned(),
         ));
     }
-    matrix::check_iperf()?;
+    check_programs()?;
     let _sweeper = Sweeper::start(programs)?;
     let wanted = options.seconds.unwrap_or(SECONDS);
     let runs = options.runs();

@@ -10,11 +10,28 @@ const ROUTE_PROBE_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203,
 const ROUTE_PROBE_V6: SocketAddr =
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)), 9);
 
-/// The default listening address: all of IPv6 and IPv4, or of IPv4 where the system has no IPv6.
+/// The default listening address: every address of the system.
 pub(crate) fn default_listen() -> SocketAddr {
+    SocketAddr::new(every_address(), DEFAULT_LISTEN.port())
+}
+
+/// All of IPv6 and IPv4, or of IPv4 where the system has no IPv6.
+pub(crate) fn every_address() -> IpAddr {
     match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
-        Ok(_) => DEFAULT_LISTEN,
-        Err(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_LISTEN.port()),
+        Ok(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Err(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    }
+}
+
+/// The address of a listener as people write it: `ADDRESS`, `[V6]`, `localhost`, or nothing for every address.
+pub(crate) fn of_listener(text: &str) -> Option<IpAddr> {
+    match text {
+        "" => Some(every_address()),
+        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+        _ => match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+            Some(address) => address.parse().ok().map(IpAddr::V6),
+            None => text.parse().ok().map(IpAddr::V4),
+        },
     }
 }
 
@@ -90,6 +107,18 @@ fn is_public(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn listeners_have_an_address_a_local_name_or_all() {
+        let read = |text| of_listener(text).map(|address| address.to_string());
+        assert_eq!(read("localhost").as_deref(), Some("127.0.0.1"));
+        assert_eq!(read("[::1]").as_deref(), Some("::1"));
+        assert_eq!(read("192.0.2.7").as_deref(), Some("192.0.2.7"));
+        assert!(of_listener("").unwrap().is_unspecified());
+        for text in ["::1", "[192.0.2.7]", "[::1", "example.org", "192.0.2"] {
+            assert_eq!(of_listener(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_specific_address_is_announced_as_it_is() {

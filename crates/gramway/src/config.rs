@@ -28,6 +28,7 @@ use crate::tun::TunSettings;
 pub(crate) use file::template;
 use flags::Given;
 pub(crate) use flags::{CommandWithSettings, Connect, Flags, Link, Up};
+pub(crate) use names::misspelt_variables;
 use table::SETTINGS;
 use values::Value;
 

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use tunnel::config::ClientConfig;
@@ -16,7 +17,7 @@ use crate::limits::LINK_BYTES_MAX;
 use crate::link::Link;
 use crate::run::Detail;
 use crate::tun::AUTOMATIC;
-use crate::{run, startup};
+use crate::{output, run, startup};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
@@ -31,6 +32,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
         ));
     }
 
+    startup::undo_leftovers(&directory);
     let (tun, _name_lock) = settings.tun.for_client(&directory)?.unzip();
     startup::raise_file_limit();
     let handle = tunnel::client::start(ClientConfig {
@@ -101,10 +103,18 @@ fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, 
             parse(Code::Configuration, "standard input", &text)
         }
         Some(path) => {
-            let text = File::open(path)
-                .and_then(|mut file| read(&mut file))
-                .map_err(|error| Problem::file("read the link file", path, &error))?;
-            parse(Code::Configuration, &path.display().to_string(), &text)
+            let cannot = |error: io::Error| Problem::file("read the link file", path, &error);
+            let mut file = File::open(path).map_err(cannot)?;
+            let text = read(&mut file).map_err(cannot)?;
+            let link = parse(Code::Configuration, &path.display().to_string(), &text)?;
+            let metadata = file.metadata().map_err(cannot)?;
+            if metadata.is_file() && metadata.mode() & 0o077 != 0 {
+                let path = path.display();
+                output::note(&format!(
+                    "warning: others can read the link in {path}, and use the server by it; run: chmod 600 {path}"
+                ));
+            }
+            Ok(link)
         }
         None => Err(Problem::usage(
             "no link; the server's `gramway link` prints it: give it as LINK, --link-file FILE or GRAMWAY_LINK",

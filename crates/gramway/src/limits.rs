@@ -9,6 +9,9 @@ pub(crate) const HOST_BYTES_MAX: usize = 253;
 /// Bytes of UDP payload for QUIC packets: RFC 9000 section 14 demands 1,200; the IPv4 header leaves 65,507.
 pub(crate) const UDP_PAYLOAD_BYTES: RangeInclusive<i64> = 1_200..=65_507;
 
+/// Ports of one range of forwards: each port has a socket for every connection.
+pub(crate) const FORWARD_RANGE_MAX: usize = 256;
+
 /// Connections to a server, and shards of one.
 pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=tunnel::limits::SHARDS_MAX as i64;
 

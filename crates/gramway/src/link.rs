@@ -5,6 +5,7 @@
 //! parameters are ignored, but one whose name starts with `!` must be understood, so an unknown one of these is
 //! refused. Errors name a position and never repeat text of the part that holds the token.
 
+use std::ffi::OsStr;
 use std::fmt;
 
 use data_encoding::BASE64URL_NOPAD;
@@ -25,6 +26,28 @@ pub(crate) struct Link {
     pub(crate) pin: [u8; 32],
     /// What the owner calls the server; may be empty.
     pub(crate) name: String,
+}
+
+/// Whether a text is a link, or the beginning of one: it is a secret wherever it stands.
+pub(crate) fn is_link(text: &OsStr) -> bool {
+    let start = text.as_encoded_bytes().get(..SCHEME.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(SCHEME.as_bytes()))
+}
+
+/// The text without what stands behind each `gramway://` up to the next white space or quotation mark.
+pub(crate) fn without_links(text: &str) -> String {
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.to_ascii_lowercase().find(SCHEME) {
+        let secret = start + SCHEME.len();
+        shown.push_str(&rest[..secret]);
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'');
+        let end = rest[secret..].find(ends).unwrap_or(rest.len() - secret);
+        if end > 0 {
+            shown.push('…');
+        }
+        rest = &rest[secret + end..];
+    }
+    shown + rest
 }
 
 /// Where a link is broken, and how.
@@ -342,6 +365,19 @@ mod tests {
                 .what
                 .contains("at most 16 servers")
         );
+    }
+
+    #[test]
+    fn a_link_in_a_message_loses_everything_that_is_secret() {
+        let link = example().reveal();
+        let text = format!("unexpected argument '{link}' found; GRAMWAY://x and \"{link}\"");
+        assert_eq!(
+            without_links(&text),
+            "unexpected argument 'gramway://…' found; GRAMWAY://… and \"gramway://…\""
+        );
+        let plain = "it does not start with gramway:// — ärger";
+        assert_eq!(without_links(plain), plain);
+        assert!(is_link(OsStr::new(&link)) && !is_link(OsStr::new("./link")));
     }
 
     #[test]

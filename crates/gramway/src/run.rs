@@ -220,10 +220,8 @@ mod tests {
             rtt: Duration::from_micros(340),
             payload_unsplit: 1_402,
         };
-        let forwards = [
-            forward::parse("udp:53=10.0.0.1:53").unwrap(),
-            forward::parse("tcp:80=web:80").unwrap(),
-        ];
+        let forwards = ["udp:53=10.0.0.1:53", "tcp:80=web:80"].map(str::to_owned);
+        let forwards = forward::parse_all(&forwards).unwrap();
         assert_eq!(
             line(&notice, &forwards),
             "connected to 192.0.2.1:443, round trip 0.34 ms, udp 127.0.0.1:53 -> 10.0.0.1:53, \

@@ -133,6 +133,17 @@ impl ServerState {
         })
     }
 
+    /// What to tell where a server that has run before makes a new token.
+    pub(crate) fn replaced_token(&self) -> Option<String> {
+        let is_made = |file: &str| self.missing.iter().any(|(name, _)| *name == file);
+        (is_made(TOKEN_FILE) && !is_made(KEY_FILE)).then(|| {
+            format!(
+                "{} was missing: a new token was made, and links that were given out before no longer work",
+                self.directory.file(TOKEN_FILE).display()
+            )
+        })
+    }
+
     /// Writes what was made in memory, and the endpoints of the link.
     pub(crate) fn commit(&mut self, endpoints: &[Endpoint]) -> Result<(), Problem> {
         if self.lock.is_none() {

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::cli::Places;
-use crate::config::{CommandWithSettings, Flags, Settings};
+use crate::config::{CommandWithSettings, Flags, Settings, misspelt_variables};
 use crate::exit::Problem;
 use crate::limits::CONFIG_FILE_BYTES_MAX;
+use crate::link::is_link;
+use crate::output;
 use crate::server_state::CONFIG_FILE;
 use crate::state::StateDirectory;
 
@@ -25,6 +27,11 @@ pub(crate) fn settings<C: CommandWithSettings>(
         .config
         .clone()
         .or_else(|| std::env::var_os("GRAMWAY_CONFIG").map(PathBuf::from));
+    if named.as_ref().is_some_and(|path| is_link(path.as_os_str())) {
+        return Err(Problem::usage(
+            "a link stands where a config file is expected; give --config FILE",
+        ));
+    }
     let path = named.clone().unwrap_or_else(|| directory.file(CONFIG_FILE));
     match read_bounded(&path) {
         Ok(text) => settings.apply_file(&path, &text)?,
@@ -32,9 +39,24 @@ pub(crate) fn settings<C: CommandWithSettings>(
         Err(error) => return Err(Problem::file("read the config file", &path, &error)),
     }
     settings.apply_environment(|name| std::env::var_os(name))?;
+    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for text in misspelt_variables(variables) {
+        output::note(&format!("warning: {text}"));
+    }
     settings.apply_flags(flags)?;
     settings.check_needs(flags)?;
     Ok((directory, settings))
+}
+
+/// Undoes what earlier processes changed in the host's network and left behind when they were killed with their
+/// guardians, whatever this process is going to do.
+pub(crate) fn undo_leftovers(directory: &StateDirectory) {
+    if host::can_administer().is_err() {
+        return;
+    }
+    for text in host::recover(&host::runtime_directory(directory.path())) {
+        output::event(&format!("warning: {text}"));
+    }
 }
 
 /// Raises the soft limit of open files to the hard one: every UDP source and TCP connection needs a socket.

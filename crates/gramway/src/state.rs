@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::Problem;
 use crate::limits::STATE_FILE_BYTES_MAX;
+use crate::link::is_link;
 
 /// The layout that this program writes and the newest that it reads.
 const VERSION: u32 = 1;
@@ -48,6 +49,9 @@ impl StateDirectory {
         match path {
             Some(path) if path.as_os_str().is_empty() => Err(Problem::usage(
                 "the state directory's name is empty; give --state DIR",
+            )),
+            Some(path) if is_link(path.as_os_str()) => Err(Problem::usage(
+                "a link stands where a state directory is expected; give --state DIR",
             )),
             Some(path) => Ok(Self { path }),
             None => Err(Problem::configuration(

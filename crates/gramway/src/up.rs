@@ -29,6 +29,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .collect();
     let mut state = ServerState::open(&directory, &hosts)?;
 
+    startup::undo_leftovers(&directory);
     let tun = settings.tun.for_server(&directory, state.identity.pin())?;
     startup::raise_file_limit();
     let handle = tunnel::server::start(ServerConfig {
@@ -52,7 +53,11 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
+    let replaced = state.replaced_token();
     state.commit(&endpoints)?;
+    if let Some(warning) = replaced {
+        output::event(&format!("warning: {warning}"));
+    }
     let answer = move || {
         controller
             .snapshot()

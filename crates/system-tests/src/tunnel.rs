@@ -1,5 +1,7 @@
 //! A server and clients of the program under test, started as a user starts them.
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -146,7 +148,7 @@ impl Client {
     ) -> Self {
         // On a command line everybody on the machine could read it.
         let link_file = directory.join(format!("{name}.link"));
-        std::fs::write(&link_file, format!("{link}\n"))
+        write_secret(&link_file, &format!("{link}\n"))
             .unwrap_or_else(|error| panic!("{} cannot be written: {error}", link_file.display()));
         let mut arguments = vec![
             "connect".to_owned(),
@@ -276,6 +278,18 @@ impl TunnelEnd {
             .position(|process| process["pid"] == self.process.id())?;
         Some(processes.swap_remove(own))
     }
+}
+
+/// Writes a file that nobody else may read.
+fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 fn command(place: &Place, wrapper: &[String], arguments: &[String]) -> Command {

@@ -1,7 +1,7 @@
 //! TCP as its users know it: half-close, reset, refusal, and a slow reader that holds up nobody but itself.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use system_tests::service::{Service, connect};
 use system_tests::source::pattern;
 use system_tests::{require_program, require_root};
 use testbed::iperf::{self, IperfRun, IperfServer};
+use testbed::process::Signal;
 use testbed::wait::wait_until;
 
 use crate::scene::{Scene, load};
@@ -198,4 +199,39 @@ fn a_slow_tcp_reader_beside_saturated_udp_costs_little_memory_and_stops_nobody()
     wait_until("the end of the connection at both ends", PROGRAM_LIMIT, || {
         scene.client.status()["tcp"]["open"] == 0 && scene.server.status()["tcp"]["open"] == 0
     });
+}
+
+#[test]
+fn while_a_client_drains_its_listeners_are_closed_and_what_runs_goes_on() {
+    require_root!();
+    let mut scene = Scene::new(&[FORWARD, "udp:7001=127.0.0.1:7001"]);
+    let _echo = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    let mut answer = [0; 5];
+    stream.write_all(b"first").unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    let udp = scene
+        .pair
+        .client
+        .inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    udp.connect("127.0.0.1:7001").unwrap();
+    udp.set_nonblocking(true).unwrap();
+    scene.client.process().signal(Signal::TERM);
+    let address = SocketAddr::from(([127, 0, 0, 1], 7000));
+    wait_until("a refusal of TCP", PROGRAM_LIMIT, || {
+        let connecting = scene.pair.client.inside(|| TcpStream::connect(address));
+        connecting.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    wait_until("a refusal of UDP", PROGRAM_LIMIT, || {
+        udp.send(b"late")
+            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    stream.write_all(b"still").unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"still");
+    drop(stream);
+    assert_eq!(
+        scene.client.process().wait(PROGRAM_LIMIT).unwrap().code(),
+        Some(0)
+    );
 }

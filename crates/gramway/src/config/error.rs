@@ -13,6 +13,8 @@ use crate::limits::REPAIR_MILLISECONDS;
 pub(super) enum SettingError {
     #[error("it is not UTF-8")]
     NotUtf8,
+    #[error("it takes a file, not the link itself, which is given as LINK or in GRAMWAY_LINK")]
+    LinkForFile,
     /// The file gives it a value of another type.
     #[error("it takes {0}")]
     Type(&'static str),

@@ -4,6 +4,12 @@ use super::setting::Setting;
 use super::table::SETTINGS;
 use crate::limits::{KEY_CHARACTERS_MAX, SUGGESTION_EDITS_MAX};
 
+/// What the variables of all settings begin with.
+const VARIABLE_PREFIX: &str = "GRAMWAY_";
+
+/// Variables that are no setting's, as keys.
+const OTHER_VARIABLES: [&str; 3] = ["state", "config", "link"];
+
 /// The setting with this key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
@@ -23,6 +29,35 @@ pub(super) fn unknown(name: &str) -> String {
             format!("unknown key \"{name}\"; the keys are {}", keys.join(", "))
         }
     }
+}
+
+/// What is to be said about variables of the environment that look like a setting's and are none's; `names` are all.
+pub(crate) fn misspelt_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let known = || {
+        let keys = SETTINGS.iter().map(|setting| setting.key);
+        keys.chain(OTHER_VARIABLES)
+    };
+    let mut found = Vec::new();
+    for name in names {
+        let Some(key) = name.strip_prefix(VARIABLE_PREFIX).map(str::to_lowercase) else {
+            continue;
+        };
+        if known().any(|known| known == key) {
+            continue;
+        }
+        let likely = known()
+            .map(|known| (edits(&key, known), known))
+            .filter(|(edits, known)| *edits <= SUGGESTION_EDITS_MAX && 2 * edits < known.len())
+            .min_by_key(|(edits, _)| *edits);
+        if let Some((_, likely)) = likely {
+            found.push(format!(
+                "the environment variable {name} is not known; did you mean {VARIABLE_PREFIX}{}?",
+                likely.to_uppercase()
+            ));
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 /// Insertions, deletions and replacements that turn one word into the other (Levenshtein), `-` counting as `_`.
@@ -53,6 +88,26 @@ mod tests {
         assert!(unknown("max-udp-payload").ends_with("did you mean \"max_udp_payload\"?"));
         assert!(unknown("forwards").ends_with("did you mean \"forward\"?"));
         assert!(unknown("colour").contains("the keys are listen, public"));
+    }
+
+    #[test]
+    fn a_misspelt_variable_is_named_and_those_of_others_are_left_alone() {
+        let names = [
+            "GRAMWAY_LISEN",
+            "GRAMWAY_LISTEN",
+            "GRAMWAY_LINK",
+            "GRAMWAY_LINKS",
+            "GRAMWAY_RUNNER_HOME",
+            "LISEN",
+        ];
+        let said = misspelt_variables(names.into_iter().map(str::to_owned));
+        assert_eq!(
+            said,
+            [
+                "the environment variable GRAMWAY_LINKS is not known; did you mean GRAMWAY_LINK?",
+                "the environment variable GRAMWAY_LISEN is not known; did you mean GRAMWAY_LISTEN?",
+            ]
+        );
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         Ok(())
     })
     .flag(Flag::Value("ADDR:PORT"))
-    .about("Address and port to listen on"),
+    .about("Address and port to listen on; :PORT is all addresses, localhost:PORT this machine alone"),
     setting("public", Kind::List, Reader::ServerAndLink, unset(
         "the listening address, or the source addresses of the default routes",
         "[\"vpn.example.org\"]",
@@ -160,7 +160,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "the system's own",
         "[\"10.86.0.1\"]",
     ), |settings, value| {
-        settings.tun.dns = values::addresses(&value.list()?)?;
+        settings.tun.dns = values::ip_addresses(&value.list()?)?;
         Ok(())
     })
     .flag(Flag::Value("ADDR"))
@@ -180,8 +180,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Letter('L', "FORWARD"))
     .about(
-        "Forward udp:LISTEN=TARGET or tcp:LISTEN=TARGET. LISTEN is PORT (on 127.0.0.1), ADDR:PORT or [V6]:PORT; TARGET is \
-         HOST:PORT or [V6]:PORT, resolved at the server",
+        "Forward udp:LISTEN=TARGET or tcp:LISTEN=TARGET. LISTEN is PORT or localhost:PORT (127.0.0.1), ADDR:PORT, [V6]:PORT \
+         or :PORT (all addresses); TARGET is HOST:PORT or [V6]:PORT, resolved at the server. Both may have a range of ports \
+         of the same length, FIRST-LAST",
     ),
     setting("repair", Kind::Text, Reader::Client, unset("off", "\"40ms\""), |settings, value| {
         settings.common.engine.repair = values::repair(&value.text()?)?;
@@ -194,7 +195,11 @@ pub(super) static SETTINGS: &[Setting] = &[
          and nothing without loss",
     ),
     setting("link_file", Kind::Path, Reader::Client, unset("none", "\"server.link\""), |settings, value| {
-        settings.link_file = Some(PathBuf::from(value.path()?));
+        let path = value.path()?;
+        if crate::link::is_link(&path) {
+            return Err(SettingError::LinkForFile);
+        }
+        settings.link_file = Some(PathBuf::from(path));
         Ok(())
     })
     .flag(Flag::Value("FILE"))
@@ -210,6 +215,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         settings.bind = Some(address);
         Ok(())
     })
+    .flag(Flag::Value("ADDR"))
     .about("Local address for connections to the server"),
     setting("connections", Kind::Integer, Reader::Both, unset("one for each core", "2"), |settings, value| {
         let count = value.integer_in(CONNECTIONS, "connections")?;

@@ -10,6 +10,7 @@ use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 
 use super::error::SettingError;
 use super::setting::Kind;
+use crate::addresses;
 use crate::limits::{
     FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS,
 };
@@ -106,8 +107,12 @@ impl Value {
 
 /// `ADDR:PORT`, port 0 for one that the system chooses.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, SettingError> {
-    text.parse()
-        .map_err(|_| SettingError::text(text, "not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
+    let (address, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let address = addresses::of_listener(address);
+    address
+        .zip(port.parse().ok())
+        .map(SocketAddr::from)
+        .ok_or_else(|| SettingError::text(text, "not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
 }
 
 /// Ranges of addresses. Host bits are an error, because they are probably a mistake.
@@ -122,7 +127,7 @@ pub(super) fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, SettingError> {
 }
 
 /// Addresses.
-pub(super) fn addresses(texts: &[String]) -> Result<Vec<IpAddr>, SettingError> {
+pub(super) fn ip_addresses(texts: &[String]) -> Result<Vec<IpAddr>, SettingError> {
     let read = |text: &String| {
         text.parse()
             .map_err(|_| SettingError::text(text, "not an IP address"))
@@ -239,7 +244,12 @@ mod tests {
         assert!(profile("fast").unwrap_err().to_string().contains("fixed:RATE"));
         assert!(oversize("stream").is_err());
         assert!(queue_policy("oldest").is_err());
-        assert!(listen("443").is_err());
+        assert_eq!(listen("localhost:443"), Ok("127.0.0.1:443".parse().unwrap()));
+        assert_eq!(listen("[::1]:0"), Ok("[::1]:0".parse().unwrap()));
+        assert!(listen(":443").is_ok_and(|listen| listen.ip().is_unspecified()));
+        for text in ["443", "::1:443", "localhost", "a:443", ":", ":65536"] {
+            assert!(listen(text).is_err(), "{text}");
+        }
     }
 
     #[test]

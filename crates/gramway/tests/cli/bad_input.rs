@@ -84,6 +84,60 @@ fn what_needs_a_tun_is_refused_without_one() {
 }
 
 #[test]
+fn a_benchmark_names_the_programs_that_are_missing_before_its_first_row() {
+    let place = Place::new();
+    let mut command = place.command(&["bench", "l3"]);
+    command.env("PATH", place.path("nowhere"));
+    let (code, part) = if is_root() {
+        (UNAVAILABLE, "iputils-ping")
+    } else {
+        (PERMISSION, "sudo")
+    };
+    place.refused_command(&mut command, code, part);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_is_never_shown() {
+    let place = Place::new();
+    let link = dead_link();
+    let tail = ["-L", "udp:53=a:53"];
+    for (head, part) in [
+        (
+            ["connect", "--link-file", &link].as_slice(),
+            "it takes a file, not the link itself",
+        ),
+        (
+            &["connect", "--link-file", "x", "--config", &link],
+            "where a config file is expected",
+        ),
+        (
+            &["connect", "--link-file", "x", "--state", &link],
+            "where a state directory is expected",
+        ),
+        (
+            &["connect", "--bind", &link],
+            "--bind: \"gramway://…\" is not an IP address",
+        ),
+        (&["connect", &link, &link], "unexpected argument 'gramway://…'"),
+    ] {
+        let line = [head, &tail].concat();
+        place.refused(&line, USAGE, part);
+        let output = place.run(&line);
+        assert!(
+            !String::from_utf8_lossy(&output.stderr).contains("AAAA"),
+            "{line:?}"
+        );
+    }
+    place.refused_command(
+        place
+            .command(&["connect", "--state", "state", "-L", "udp:53=a:53"])
+            .env("GRAMWAY_LINK_FILE", &link),
+        CONFIGURATION,
+        "GRAMWAY_LINK_FILE: it takes a file",
+    );
+}
+
+#[test]
 fn an_unparsable_forward_is_a_usage_error_that_shows_the_shape() {
     let place = Place::new();
     let link = dead_link();
@@ -133,7 +187,7 @@ fn a_broken_link_is_named_with_its_source_and_never_shows_the_token() {
         USAGE,
         "does not start with gramway://",
     );
-    std::fs::write(place.path("link"), &cut).unwrap();
+    place.write_secret("link", &cut);
     place.refused(
         &join(&["--link-file", "link"], &tail),
         CONFIGURATION,
@@ -174,7 +228,7 @@ fn a_missing_link_and_two_links_are_usage_errors() {
         USAGE,
         "as an argument and in GRAMWAY_LINK",
     );
-    std::fs::write(place.path("link"), &link).unwrap();
+    place.write_secret("link", &link);
     place.refused(
         &["connect", &link, "--link-file", "link", "-L", "udp:53=a:53"],
         USAGE,

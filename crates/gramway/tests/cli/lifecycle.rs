@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::support::{PERMISSION, Place, UNAVAILABLE};
+use crate::support::{PERMISSION, Place, Program, UNAVAILABLE};
 
 #[test]
 fn help_and_version_are_data() {
@@ -135,7 +135,7 @@ fn the_link_comes_as_a_code_and_as_a_template_for_foreign_clients_too() {
 fn a_client_connects_shows_itself_and_ends_on_a_signal() {
     let place = Place::new();
     let _server = place.server();
-    std::fs::write(place.path("link"), place.link()).unwrap();
+    place.write_secret("link", &place.link());
     let listen = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -196,7 +196,7 @@ fn a_refused_token_and_a_wrong_pin_end_the_client_with_a_sentence() {
         ("token", format!("gramway://{wrong}@{tail}")),
         ("pin", format!("{head}@{server}?pin=sha256-{wrong}")),
     ] {
-        std::fs::write(place.path("link"), link).unwrap();
+        place.write_secret("link", &link);
         let port = UdpSocket::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -215,4 +215,59 @@ fn a_second_signal_ends_at_once() {
     server.signal("-INT");
     server.signal("-TERM");
     assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_link_that_others_can_read_and_a_misspelt_variable_are_told() {
+    let place = Place::new();
+    let server = place.server();
+    std::fs::write(place.path("link"), place.link()).unwrap();
+    std::fs::set_permissions(place.path("link"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let port = UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let forward = format!("udp:localhost:{port}=192.0.2.1:9");
+    let line = [
+        "connect",
+        "--link-file",
+        "link",
+        "--state",
+        "state",
+        "-L",
+        &forward,
+        "--bind",
+        "127.0.0.1",
+    ];
+    let mut command = place.command(&line);
+    command.env("GRAMWAY_CONECTIONS", "1");
+    let client = Program::watch(command.spawn().unwrap());
+    let told = client.wait_for("GRAMWAY_CONECTIONS");
+    assert!(told.contains("did you mean GRAMWAY_CONNECTIONS?"), "{told}");
+    assert!(client.wait_for("others can read").contains("chmod 600 link"));
+    client.wait_for(&format!("udp 127.0.0.1:{port} -> "));
+    assert_eq!(client.terminate(), Some(0));
+    assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn a_token_that_was_removed_is_not_replaced_in_silence() {
+    let place = Place::new();
+    place.server().terminate();
+    let link = place.link();
+    std::fs::remove_file(place.path("state/owner.token")).unwrap();
+    let child = place
+        .command(&["up", "--state", "state", "--listen", "127.0.0.1:0"])
+        .spawn()
+        .unwrap();
+    let server = Program::watch(child);
+    let told = server.wait_for("owner.token was missing");
+    assert!(told.contains("no longer work"), "{told}");
+    server.wait_for("gramway link --state state");
+    assert_ne!(
+        place.link().split_once('@').unwrap().0,
+        link.split_once('@').unwrap().0
+    );
+    assert_eq!(server.terminate(), Some(0));
 }

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -46,6 +46,14 @@ impl Place {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    /// Writes a file that nobody else may read.
+    pub(crate) fn write_secret(&self, name: &str, text: &str) {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(self.path(name)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
     }
 
     /// Runs to the end; the wait is bounded.

@@ -106,6 +106,39 @@ fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
 }
 
 #[test]
+fn where_both_were_killed_a_next_start_without_a_tun_cleans_up_too() {
+    require_root!();
+    require_program!("ping", "nft");
+    let (machines, directory) = (strict_machines(), Directory::create_for_test().unwrap());
+    let before = (state(&machines.first), state(&machines.server));
+    let (mut server, mut client) = tunnel(&machines, &directory);
+    let link = server.link();
+    for machine in [&machines.first, &machines.server] {
+        for guardian in guardians(machine) {
+            let process = rustix::process::Pid::from_raw(guardian).unwrap();
+            rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        }
+    }
+    client.kill();
+    server.kill();
+    let forward = ["udp:7000=192.0.2.99:9"];
+    let plain = Server::start(&machines.server.place(), "plain", LISTEN, &[], directory.path());
+    assert_same(&before.1, &state(&machines.server));
+    let _client = Client::start_unconnected(
+        &machines.first.place(),
+        "other",
+        &link,
+        &forward,
+        &[],
+        directory.path(),
+    );
+    wait_until("the client's machine as it was", PROGRAM_LIMIT, || {
+        state(&machines.first) == before.0
+    });
+    drop(plain);
+}
+
+#[test]
 fn without_the_capability_one_sentence_says_the_way_out() {
     require_root!();
     require_program!("setpriv");

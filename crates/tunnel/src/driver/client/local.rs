@@ -22,9 +22,13 @@ impl Shard<Client> {
         listener: SourceId,
         address: SocketAddr,
     ) -> Option<RequestId> {
+        let is_ending = self.drain_until.is_some();
         let at = self.sources.udp_listener(listener)?;
         if let Some(id) = at.sessions.get(&address) {
             return Some(*id);
+        }
+        if is_ending {
+            return None;
         }
         let target = at.target.clone();
         let id = self.engine.open(now, Protocol::Udp, target);
@@ -122,10 +126,17 @@ impl Shard<Client> {
         }
     }
 
-    /// No new local connections: who comes from here on is refused by the kernel. What runs goes on.
+    /// No new local connections: who comes from here on is refused by the kernel. What runs goes on, so that a UDP listener
+    /// with sessions stays.
     pub(in crate::driver) fn stop_accepting(&mut self) {
         for id in std::mem::take(&mut self.role.tcp_listeners) {
             drop(self.sources.remove(&self.io.poller, id));
+        }
+        for id in self.role.udp_listeners.clone() {
+            let listener = self.sources.udp_listener(id);
+            if listener.is_some_and(|listener| listener.sessions.is_empty()) {
+                drop(self.sources.remove(&self.io.poller, id));
+            }
         }
     }
 }

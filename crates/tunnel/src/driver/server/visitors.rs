@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use tunnel_proto::limits::{REFUSALS_TOLD_AT_A_TIME, REFUSED_HOLD};
+
 use super::Server;
 use crate::driver::Shard;
 use crate::handle::{Notice, Visitor};
-use tunnel_proto::limits::{REFUSALS_TOLD_AT_A_TIME, REFUSED_HOLD};
 
 /// Since when refusals are counted, and how many were told.
 pub(super) type RecentRefusals = Option<(Instant, usize)>;
