@@ -73,9 +73,13 @@ fn a_server_that_ends_says_so_and_one_that_died_no_longer_knows_its_clients() {
     scene.client.wait_until_connected(2, PROGRAM_LIMIT);
     scene.server.kill();
     scene.server.start_again();
-    scene.client.wait_until_connected(3, PROGRAM_LIMIT);
+    // One of its connections may be back before the other is lost, so that it never says that all are.
+    scene
+        .client
+        .process()
+        .wait_for_line("the server no longer knows it", PROGRAM_LIMIT)
+        .unwrap();
     let told = scene.client.process().stderr();
-    assert!(told.contains("the server no longer knows it"), "{told}");
     assert!(!told.contains("stripe"), "{told}");
 }
 
