@@ -1,8 +1,8 @@
 //! `-L udp:LISTEN=TARGET` and `-L tcp:LISTEN=TARGET`.
 //!
 //! LISTEN is `PORT` or `localhost:PORT` (127.0.0.1), `ADDR:PORT`, `[V6]:PORT`, or `:PORT` (every address); TARGET is
-//! `HOST:PORT` or `[V6]:PORT` and is resolved at the server. Where both have a range of ports, `FIRST-LAST`, of the same
-//! length, there is a forward for each port. UDP and TCP may share a port; the same listener twice is refused.
+//! `HOST:PORT` or `[V6]:PORT` and is resolved at the server. Where both have a range of ports, `FIRST-LAST`, of the
+//! same length, there is a forward for each port. UDP and TCP may share a port; the same listener twice is refused.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;

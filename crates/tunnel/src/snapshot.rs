@@ -224,7 +224,8 @@ pub struct TunSnapshot {
     pub leases: Gauge,
     /// Server: leases that are kept, those of clients that are gone included.
     pub leases_kept: u64,
-    /// Server: the leases themselves, those of clients that are there first, at most [`crate::limits::LEASES_SHOWN_MAX`].
+    /// Server: the leases themselves, those of clients that are there first, at most
+    /// [`crate::limits::LEASES_SHOWN_MAX`].
     pub lease_list: Vec<LeaseSnapshot>,
     /// What its queues did.
     pub io: TunCounters,

@@ -126,8 +126,8 @@ impl Shard<Client> {
         }
     }
 
-    /// No new local connections: who comes from here on is refused by the kernel. What runs goes on, so that a UDP listener
-    /// with sessions stays.
+    /// No new local connections: who comes from here on is refused by the kernel. What runs goes on, so that a UDP
+    /// listener with sessions stays.
     pub(in crate::driver) fn stop_accepting(&mut self) {
         for id in std::mem::take(&mut self.role.tcp_listeners) {
             drop(self.sources.remove(&self.io.poller, id));
