@@ -52,6 +52,12 @@ pub trait Carrier: AsFd + Send {
         0
     }
 
+    /// Most bytes of an IP packet on the path to its only peer, as far as this machine knows; `None`: as the route
+    /// there has it.
+    fn path_mtu(&self) -> Option<u32> {
+        None
+    }
+
     /// When [`Carrier::handle_timeout`] is due.
     fn poll_timeout(&self) -> Option<Instant> {
         None
@@ -183,6 +189,10 @@ impl Carrier for UdpCarrier {
 
     fn counters(&mut self) -> IoCounters {
         IoCounters::of_socket(&mut self.0)
+    }
+
+    fn path_mtu(&self) -> Option<u32> {
+        self.0.path_mtu().ok()
     }
 
     fn set_interface(&mut self, interface: Option<InterfaceName>) {

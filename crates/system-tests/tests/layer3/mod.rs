@@ -1,5 +1,6 @@
 //! IP packets through TUN devices: two clients, a server, and a machine behind it that knows nothing of the tunnel.
 
+mod comebacks;
 mod dns;
 mod host;
 mod moves;
@@ -20,7 +21,7 @@ use system_tests::tunnel::{Client, Server};
 use testbed::directory::Directory;
 use testbed::iperf::{self, IperfResult, IperfRun, IperfServer};
 use testbed::namespace::{End, Namespace, join};
-use testbed::wait::{wait_for, wait_until};
+use testbed::wait::{holds_within, wait_for, wait_until};
 
 /// What two seconds of a load bring at least, in bytes.
 const DELIVERED_MIN: f64 = 1_048_576.0;

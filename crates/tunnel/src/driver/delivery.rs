@@ -72,7 +72,8 @@ impl Deliver for Delivery {
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
-        udp_payload_ceiling(remote).saturating_sub(self.overhead_bytes)
+        let mtu = route_mtu(remote).unwrap_or(limits::ETHERNET_MTU);
+        self.udp_payload_max(remote, mtu)
     }
 
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
@@ -88,18 +89,18 @@ impl Deliver for Delivery {
     }
 }
 
-/// Largest UDP payload that the interface towards `remote` carries; where the kernel does not say, what Ethernet does.
-fn udp_payload_ceiling(remote: SocketAddr) -> u16 {
-    let headers = if remote.ip().to_canonical().is_ipv4() {
-        HEADERS_V4
-    } else {
-        HEADERS_V6
-    };
-    let mtu = route_mtu(remote).unwrap_or(limits::ETHERNET_MTU);
-    mtu.saturating_sub(headers).min(packet::UDP_PAYLOAD_MAX as u32) as u16
-}
-
 impl Delivery {
+    /// Largest datagram of QUIC towards `remote` where IP packets may have `mtu` bytes.
+    pub(super) fn udp_payload_max(&self, remote: SocketAddr, mtu: u32) -> u16 {
+        let headers = if remote.ip().to_canonical().is_ipv4() {
+            HEADERS_V4
+        } else {
+            HEADERS_V6
+        };
+        let payload = mtu.saturating_sub(headers).min(packet::UDP_PAYLOAD_MAX as u32) as u16;
+        payload.saturating_sub(self.overhead_bytes)
+    }
+
     /// Whether so much has been collected that it should be sent before more is read.
     pub(super) fn is_full(&self) -> bool {
         self.datagrams >= limits::INNER_BURST_DATAGRAMS

@@ -103,11 +103,17 @@ impl Shard<Client> {
         binding: Option<UplinkBinding>,
     ) -> Result<(), AttemptError> {
         let carrier = self.carrier_to(address, binding.as_ref())?;
+        // The carrier itself is asked where it knows: a route to the server may lead into the TUN.
+        let mtu = carrier.path_mtu();
         let client = &mut self.role;
         client.uplink = binding;
         client.moved.forget();
         self.use_carrier(carrier)?;
-        let (pin, ceiling) = (self.role.pin, self.delivery.udp_payload_ceiling(address));
+        let ceiling = match mtu {
+            Some(mtu) => self.delivery.udp_payload_max(address, mtu),
+            None => self.delivery.udp_payload_ceiling(address),
+        };
+        let pin = self.role.pin;
         self.engine.connect(now, address, server_name, pin, ceiling)?;
         Ok(())
     }
