@@ -14,13 +14,13 @@ use crate::exit::{Code, Problem, sentence};
 
 /// Watches until the parent ends.
 pub(crate) fn run(file: &Path) -> Result<(), Problem> {
+    let is_asked_to_end = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // A flag that nobody reads: the signal does nothing.
-        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(
-            |error: io::Error| Problem::bug(format!("cannot ignore signals: {}", sentence(&error))),
-        )?;
+        signal_hook::flag::register(signal, Arc::clone(&is_asked_to_end)).map_err(|error: io::Error| {
+            Problem::bug(format!("cannot ignore signals: {}", sentence(&error)))
+        })?;
     }
-    host::guard(file).map_err(|error| {
+    host::guard(file, &is_asked_to_end).map_err(|error| {
         let code = if error.is_permission() {
             Code::Permission
         } else {

@@ -4,7 +4,8 @@
 //! Everything acts in the network namespace of the calling thread, is synchronous and blocks only for the kernel's
 //! answer. What the kernel removes by itself when the process ends (the TUN with its addresses and routes, the NAT
 //! table) is simply done; everything else goes through [`Undo`], which records a change before it is made, so that
-//! the process itself, a guardian child after a kill, or the next start can take it back.
+//! the process itself, a guardian child after a kill, or the next start can take it back. After a kill the guardian
+//! also keeps the connections of NAT for the next server, for a while.
 
 mod dns;
 mod error;

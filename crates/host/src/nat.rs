@@ -1,7 +1,9 @@
 //! NAT for the pools of a server, in an nftables table that belongs to this process.
 //!
 //! The table has the flag `owner`: nobody else may change it, and it vanishes with the netlink socket that made it,
-//! however the process ends. The same protocol shows whether another forward chain drops unknown packets.
+//! however the process ends. With the last such table the kernel stops translating, and answers packets of connections
+//! that were translated by resets; so the guardian has a table of its own, whose rule never applies ([`NatHold`]). The
+//! same protocol shows whether another forward chain drops unknown packets.
 
 use std::io;
 use std::net::IpAddr;
@@ -44,17 +46,47 @@ impl Nat {
     /// # Errors
     /// A missing privilege, or a kernel without nftables, masquerading or owned tables (before Linux 5.12).
     pub fn start(tun: u32, pools: &[Prefix]) -> Result<Self, HostError> {
-        let start = || {
-            let mut socket = Socket::open()?;
-            socket.transact(table(&format!("gramway_{}", std::process::id()), tun, pools))?;
-            Ok::<_, io::Error>(Self { _owner: socket })
-        };
-        start().explain(|| "set up NAT for the pool (nftables, Linux 5.12 or later)".to_owned())
+        let rules = pools.iter().map(|pool| masquerade(tun, pool));
+        own_table(&format!("gramway_{}", std::process::id()), rules)
+            .map(|owner| Self { _owner: owner })
+            .explain(|| "set up NAT for the pool (nftables, Linux 5.12 or later)".to_owned())
     }
 }
 
-/// The table with a chain and a rule for each pool, in one transaction; each message with its flags.
-fn table(name: &str, tun: u32, pools: &[Prefix]) -> Vec<(u16, NetfilterMessage)> {
+/// Has the kernel go on translating the connections that it translates, and no others, while this lives.
+#[derive(Debug)]
+pub(super) struct NatHold {
+    _owner: Socket<NetfilterMessage>,
+}
+
+impl NatHold {
+    /// # Errors
+    /// As of [`Nat::start`].
+    pub(super) fn start() -> Result<Self, HostError> {
+        own_table(
+            &format!("gramway_hold_{}", std::process::id()),
+            [masquerade_nothing()],
+        )
+        .map(|owner| Self { _owner: owner })
+        .explain(|| "keep the connections of NAT".to_owned())
+    }
+}
+
+/// Makes a table with these rules; it lives as long as the socket.
+fn own_table<const N: usize>(
+    name: &str,
+    rules: impl IntoIterator<Item = [Expressions; N]>,
+) -> io::Result<Socket<NetfilterMessage>> {
+    let mut socket = Socket::open()?;
+    socket.transact(table(name, rules))?;
+    Ok(socket)
+}
+
+/// The table with a chain and its rules, in one transaction; each message with its flags.
+fn table<const N: usize>(
+    name: &str,
+    rules: impl IntoIterator<Item = [Expressions; N]>,
+) -> Vec<(u16, NetfilterMessage)> {
     const NEW: u16 = NLM_F_ACK | NLM_F_CREATE;
     let name = || name.to_owned();
     let table = TableMessage {
@@ -75,16 +107,19 @@ fn table(name: &str, tun: u32, pools: &[Prefix]) -> Vec<(u16, NetfilterMessage)>
             ChainAttribute::Hook(hook),
         ],
     };
-    let rule = |pool| RuleMessage {
+    let rule = |expressions: [Expressions; N]| RuleMessage {
         attributes: vec![
             RuleAttribute::Table(name()),
             RuleAttribute::Chain(CHAIN.to_owned()),
-            RuleAttribute::Expressions(masquerade(tun, pool).map(Into::into).into()),
+            RuleAttribute::Expressions(expressions.map(Into::into).into()),
         ],
     };
-    let rules = pools
-        .iter()
-        .map(|pool| (NEW | NLM_F_APPEND, inet(NfTablesMessage::NewRule(rule(pool)))));
+    let rules = rules.into_iter().map(|expressions| {
+        (
+            NEW | NLM_F_APPEND,
+            inet(NfTablesMessage::NewRule(rule(expressions))),
+        )
+    });
     let mut messages = vec![
         (0, batch(ControlMessage::BatchBegin)),
         (NEW | NLM_F_EXCL, inet(NfTablesMessage::NewTable(table))),
@@ -133,11 +168,25 @@ fn masquerade(tun: u32, pool: &Prefix) -> [Expressions; 8] {
             Bitwise::Xor(DataAttribute::Value(vec![0; network.len()])),
         ]),
         compare(Operator::Equal, network),
-        Expressions::Other {
-            expression_type: "masq".to_owned(),
-            attributes: Vec::new(),
-        },
+        masquerading(),
     ]
+}
+
+/// `oif 0 masquerade`: no interface has this index. Connections are tracked and translated as long as there is such a
+/// rule.
+fn masquerade_nothing() -> [Expressions; 3] {
+    [
+        meta(MetaKey::Oif),
+        compare(Operator::Equal, 0_u32.to_ne_bytes().to_vec()),
+        masquerading(),
+    ]
+}
+
+fn masquerading() -> Expressions {
+    Expressions::Other {
+        expression_type: "masq".to_owned(),
+        attributes: Vec::new(),
+    }
 }
 
 fn mask_octets(pool: &Prefix) -> Vec<u8> {

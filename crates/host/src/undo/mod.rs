@@ -19,7 +19,9 @@ use guardian::Guardian;
 use record::{Change, Directory, Holder, Record};
 
 use super::error::{Explain, HostError};
+use super::nat::Nat;
 use super::parameter;
+use super::prefix::Prefix;
 use super::route::Uplink;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -123,6 +125,18 @@ impl Undo {
         change.make()
     }
 
+    /// Starts [`Nat`], whose connections the guardian keeps for a minute after a crash, until another server
+    /// translates: what the kernel answers to the other ends meanwhile would end them.
+    ///
+    /// # Errors
+    /// As of [`Nat::start`], or a file system that cannot be written.
+    pub fn start_nat(&mut self, tun: u32, pools: &[Prefix]) -> Result<Nat, HostError> {
+        let nat = Nat::start(tun, pools)?;
+        // Who holds the connections of a dead one lets go when this is listed.
+        self.record([Change::Nat], &Directory::make(&self.directory)?)?;
+        Ok(nat)
+    }
+
     fn lists(&self, change: &Change) -> bool {
         let watch = self.watch.as_ref();
         watch.is_some_and(|watch| watch.record.changes.contains(change))
@@ -164,7 +178,9 @@ impl Undo {
     ) -> Result<(), HostError> {
         if let Some(watch) = &mut self.watch {
             watch.record.add(changes);
-            return watch.record.save(&watch.file);
+            watch.record.save(&watch.file)?;
+            watch.guardian.tell_of_changes();
+            return Ok(());
         }
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let file = self

@@ -55,6 +55,9 @@ pub(super) enum Change {
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
+    /// Connections are translated ([`crate::Nat`]). The kernel undoes it; the guardian keeps the connections for a
+    /// while.
+    Nat,
 }
 
 /// The file's contents.
@@ -126,6 +129,7 @@ impl Change {
         match self {
             Self::Parameter { name, .. } => name.replace('/', "."),
             Self::Route { destination, .. } => format!("the route to {destination}"),
+            Self::Nat => "NAT".to_owned(),
         }
     }
 
@@ -139,6 +143,8 @@ impl Change {
                 gateway,
                 source,
             } => Network::open()?.add_marked_route(&exception(destination, index, gateway, source)),
+            // Its owner makes it.
+            Self::Nat => Ok(()),
         }
     }
 
@@ -177,6 +183,8 @@ impl Change {
                 gateway,
                 source,
             } => Network::open()?.remove_marked_route(&exception(destination, index, gateway, source)),
+            // Gone with its owner.
+            Self::Nat => Ok(()),
         }
     }
 }
@@ -218,6 +226,11 @@ impl Record {
 
     fn holds(&self, change: &Change) -> bool {
         self.changes.iter().any(|own| own.shares_with(change))
+    }
+
+    /// Whether connections are translated.
+    pub(super) fn has_nat(&self) -> bool {
+        self.changes.contains(&Change::Nat)
     }
 
     /// Whether it lists a parameter.

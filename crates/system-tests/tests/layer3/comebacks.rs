@@ -1,5 +1,9 @@
 //! A client or a server comes back, again and again: nothing wears off.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use system_tests::service::{self, Service};
 use system_tests::{require_program, require_root};
 
 use super::*;
@@ -50,4 +54,47 @@ fn the_mtu_is_the_whole_one_after_each_of_twenty_reconnects_and_twenty_starts() 
         tunnel.client.start_again();
         wait_for_whole_mtu(&tunnel, 0);
     }
+}
+
+/// What a download sends at once, and how much shows that it flows.
+const CHUNK_BYTES: usize = 16 << 10;
+const FLOWING_BYTES: usize = 512 * CHUNK_BYTES;
+
+/// How long the server is away, several times as long as its peers wait before they send again.
+const SERVER_AWAY: Duration = Duration::from_secs(5);
+
+/// Reads so much of a download.
+fn read_on(download: &TcpStream) {
+    let read = std::io::copy(&mut download.take(FLOWING_BYTES as u64), &mut std::io::sink());
+    assert_eq!(read.unwrap(), FLOWING_BYTES as u64, "the download has ended");
+}
+
+#[test]
+fn a_download_through_nat_survives_a_server_that_is_killed_and_started_again() {
+    require_root!();
+    require_program!("nft");
+    let machines = Machines::new(1500);
+    let before = crate::host::state(&machines.server);
+    let directory = Directory::create_for_test().unwrap();
+    let mut server = machines.serve(&["--nat"], &directory);
+    let client = connect(
+        &machines.first,
+        "client",
+        &server,
+        &["--default-route"],
+        &directory,
+    );
+    let _world = Service::tcp(&machines.world, "203.0.113.2:80", |mut stream| {
+        while stream.write_all(&[7; CHUNK_BYTES]).is_ok() {}
+    });
+    let download = service::connect(&machines.first, "203.0.113.2:80");
+    read_on(&download);
+    server.kill();
+    std::thread::sleep(SERVER_AWAY);
+    server.start_again();
+    read_on(&download);
+    drop(client);
+    assert_eq!(server.stop(), Some(0));
+    // The guardian of the dead process has seen its successor, and gone.
+    crate::host::assert_same(&before, &crate::host::state(&machines.server));
 }

@@ -85,7 +85,7 @@ impl ServerHost {
         notices.extend(forward(config, &mut undo)?);
         let nat = if config.nat {
             let pools: Vec<host::Prefix> = config.pools.iter().filter_map(host_prefix).collect();
-            Some(Nat::start(index, &pools).map_err(|error| failure(&error))?)
+            Some(undo.start_nat(index, &pools).map_err(|error| failure(&error))?)
         } else {
             None
         };
