@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use masque::ip::{
-    ClientId, ConnectIp, Extensions, Prefix, Scope, ScopeError, ScopeTarget, accepted, checksum_context,
-    client_name, connect_ip,
+    ClientId, ConnectIp, Extensions, POOL_FIELD, Prefix, Scope, ScopeError, ScopeTarget, accepted,
+    checksum_context, client_name, connect_ip, pools, push_pools,
 };
 use masque::request::{Credential, PathKind, Request, classify, split_context};
 use masque::{HeaderList, response};
@@ -106,6 +106,39 @@ fn a_gramway_client_adds_its_name_and_two_contexts() {
         ]
     );
     assert_eq!(judged(&ours).extensions, extensions);
+}
+
+/// SESSION-13.
+#[test]
+fn the_networks_that_leases_come_from_are_told_and_whatever_else_stands_there_counts_as_absent() {
+    let of = |values: &[&str]| {
+        let list = values.iter().fold(response::response(200), |list, value| {
+            list.with(POOL_FIELD, *value)
+        });
+        pools(&list)
+    };
+    let both = [prefix("10.9.0.0/24"), prefix("fd09::/64")];
+    let mut list = response::response(200);
+    push_pools(&mut list, &both);
+    assert_eq!(pairs(&list)[1], (POOL_FIELD, "10.9.0.0/24, fd09::/64"));
+    assert_eq!(pools(&list), both);
+    assert_eq!(of(&["10.9.0.0/24,fd09::/64"]), both);
+    let nine = ["10.9.0.0/24"; 9].join(",");
+    assert_eq!(of(&[&nine[..nine.len() - 12]]).len(), 8);
+    for values in [
+        &[][..],
+        &[""],
+        &["10.9.0.0/24,"],
+        &["10.9.0.0/33"],
+        &["10.9.0.0/24 fd09::/64"],
+        &["10.9.0.0/24", "fd09::/64"],
+        &[&nine],
+    ] {
+        assert_eq!(of(values), [], "{values:?}");
+    }
+    let mut none = response::response(200);
+    push_pools(&mut none, &[]);
+    assert_eq!(pairs(&none).len(), 1);
 }
 
 /// SESSION-1.

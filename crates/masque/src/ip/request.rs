@@ -1,8 +1,9 @@
 //! The CONNECT-IP request and its acceptance (RFC 9484 section 4).
 
-use super::{ClientId, Scope, ScopeError};
+use super::{ClientId, Prefix, Scope, ScopeError};
 use crate::HeaderList;
 use crate::context_field::{SPLIT_FIELD, context_field, split_context};
+use crate::limits::POOLS_MAX;
 use crate::repair::RepairOffer;
 use crate::request::{Credential, PathKind, credential, is_capsule_protocol, split_path};
 use crate::response::response;
@@ -13,6 +14,9 @@ pub const CLIENT_FIELD: &str = "gramway-client";
 
 /// Request and response field that offers and accepts packets with unfinished checksums (specs/checksum.md, CSUM-1).
 pub const CHECKSUM_FIELD: &str = "gramway-checksum";
+
+/// Response field that names the networks that a server leases from (specs/ip-session.md, SESSION-13).
+pub const POOL_FIELD: &str = "gramway-pool";
 
 /// Path prefix of the default template (RFC 9484 section 3).
 const WELL_KNOWN: &str = "/.well-known/masque/ip/";
@@ -76,6 +80,29 @@ pub fn accepted(agreed: &Extensions) -> HeaderList {
 #[must_use]
 pub fn client_name(list: &HeaderList) -> Option<ClientId> {
     client_field(list).0
+}
+
+/// Tells a Gramway client which networks the server leases from; none beyond [`POOLS_MAX`] (SESSION-13).
+pub fn push_pools(list: &mut HeaderList, pools: &[Prefix]) {
+    let texts: Vec<String> = pools.iter().take(POOLS_MAX).map(Prefix::to_string).collect();
+    if !texts.is_empty() {
+        list.push(POOL_FIELD, texts.join(", "));
+    }
+}
+
+/// The networks in [`POOL_FIELD`]; whatever else stands there, or more than [`POOLS_MAX`], counts as absent
+/// (SESSION-13).
+#[must_use]
+pub fn pools(list: &HeaderList) -> Vec<Prefix> {
+    let text = list
+        .only(POOL_FIELD)
+        .and_then(|value| std::str::from_utf8(value).ok());
+    let parsed = text.map(|text| text.split(',').map(|one| one.trim().parse()).take(POOLS_MAX + 1));
+    let pools: Option<Result<Vec<Prefix>, _>> = parsed.map(Iterator::collect);
+    pools
+        .and_then(Result::ok)
+        .filter(|pools| pools.len() <= POOLS_MAX)
+        .unwrap_or_default()
 }
 
 fn client_field(list: &HeaderList) -> (Option<ClientId>, Option<u32>) {

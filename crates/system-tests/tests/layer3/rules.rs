@@ -42,13 +42,16 @@ fn hop_limits_run_out_and_networks_that_are_not_offered_are_told_to_the_sender()
 #[test]
 fn a_server_that_routes_everything_is_told_of_where_no_route_follows() {
     require_root!();
+    require_program!("ping");
     let mut tunnel = Tunnel::new(1500, &["--nat"], &[]);
-    let routes = tunnel
-        .machines
-        .first
-        .run("ip", ["route", "show", "dev", "tun0"])
-        .unwrap();
-    assert_eq!(routes, "");
+    let machine = &tunnel.machines.first;
+    let routes = machine.run("ip", ["route", "show", "dev", "tun0"]).unwrap();
+    // The pool itself, so that the server is reached, and no other.
+    assert_eq!(routes.lines().count(), 1, "{routes}");
+    assert!(routes.starts_with("10.9.0.0/24"), "{routes}");
+    for address in [SERVER_V4, SERVER_V6] {
+        reaches(machine, address);
+    }
     let line = tunnel
         .client
         .process()

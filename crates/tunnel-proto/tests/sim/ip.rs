@@ -61,7 +61,7 @@ fn a_client_gets_an_address_of_each_pool_and_the_routes() {
         .flatten()
         .map(Prefix::to_string)
         .collect();
-    assert_eq!(routes, ["0.0.0.0/0", "::/0"]);
+    assert_eq!(routes, ["10.9.0.0/24", "fd09::/64", "0.0.0.0/0", "::/0"]);
     assert!(assignment.is_by_name);
     let told = |action: &ClientAction| matches!(action, ClientAction::Assigned { .. });
     assert_eq!(world.client().count(told), 1, "told once");

@@ -18,7 +18,8 @@ use crate::engine::{Action, ClientAction, Deliver, Engine, State};
 pub struct Assignment {
     /// Our addresses, possibly none.
     pub addresses: Vec<Prefix>,
-    /// What is reachable through the tunnel; `None` where the server has not said it yet.
+    /// What is reachable through the tunnel, the networks that the server leases from first; `None` where the server has
+    /// not said it yet.
     pub routes: Option<Vec<Prefix>>,
     /// The server gives the same addresses to all sessions under our name; else each has its own (SESSION-12).
     pub is_by_name: bool,
@@ -99,10 +100,15 @@ impl State<Client> {
         if !std::mem::take(&mut session.has_news) {
             return;
         }
-        let routes = session.routes.as_ref();
+        let pools = &session.pools;
+        let routes = session.routes.as_ref().map(|routes| {
+            let others = routes.prefixes().filter(|prefix| !pools.contains(prefix));
+            let all = pools.iter().copied().chain(others);
+            all.take(crate::limits::IP_ROUTES_MAX).collect()
+        });
         let assignment = Assignment {
             addresses: addresses.clone(),
-            routes: routes.map(|routes| routes.prefixes().take(crate::limits::IP_ROUTES_MAX).collect()),
+            routes,
             can_split: session.split.agreed().is_some(),
             is_by_name: session.is_by_name,
         };

@@ -42,6 +42,8 @@ pub struct IpSession {
     pub(crate) routes: Option<Routes>,
     /// Client: the server leases by our name, so that all our sessions have the same addresses (SESSION-12).
     pub(crate) is_by_name: bool,
+    /// Client: the networks that the server leases from, as far as it says (SESSION-13).
+    pub(crate) pools: Vec<Prefix>,
     /// Client: something was assigned or advertised that the driver has not heard of.
     pub(crate) has_news: bool,
     /// Server: the destination and port that were found allowed last.
@@ -71,6 +73,7 @@ impl IpSession {
             addresses: None,
             routes: None,
             is_by_name: false,
+            pools: Vec::new(),
             has_news: false,
             allowed_last: None,
         }
@@ -124,6 +127,7 @@ impl Handler for IpSession {
         self.checksum.answered(ip::checksum_context(answer));
         let own = self.asked_as.map(|(name, _)| name);
         self.is_by_name = own.is_some() && ip::client_name(answer) == own;
+        self.pools = ip::pools(answer);
         let any = [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -117,13 +117,8 @@ impl Engine<Server> {
         lease: Lease,
         deliver: &mut impl Deliver,
     ) {
-        let routes = self
-            .state
-            .role
-            .ip_service
-            .as_ref()
-            .map(|service| service.routes().clone());
-        let Some((request, routes)) = self.state.requests.get_mut(id.0).zip(routes) else {
+        let service = self.state.role.ip_service.as_ref();
+        let Some((request, service)) = self.state.requests.get_mut(id.0).zip(service) else {
             return self.state.return_lease(owner, lease);
         };
         let (Life::Opening(stream), Kind::Ip(session)) = (&request.life, &mut request.kind) else {
@@ -132,13 +127,17 @@ impl Engine<Server> {
         session.lease = Some(lease);
         request.life = Life::Open(*stream);
         request.last_active = now;
-        let accepted = session.accept();
+        let mut accepted = session.accept();
+        if matches!(owner.client, ClientIdentity::Named(..)) {
+            // Without that, a client could not tell them from everything else that is reachable.
+            ip::push_pools(&mut accepted, service.pools());
+        }
         // Without the split context a path of less than 1,280 bytes could not carry IPv6 (RFC 9484 section 7.1).
         let can_split = session.split.agreed().is_some();
         let takes = |address: &IpAddr| address.is_ipv4() || can_split;
         let addresses: Vec<IpAddr> = lease.addresses().filter(takes).collect();
         session.addresses = Some(addresses.iter().copied().map(Prefix::host).collect());
-        session.routes = Some(routes);
+        session.routes = Some(service.routes().clone());
         let repair = session.repair.offer();
         for address in addresses {
             self.state.role.ip_by_address.entry(address).or_default().push(id);

@@ -37,6 +37,11 @@ impl IpService {
         }
     }
 
+    /// Where leases come from.
+    pub(crate) fn pools(&self) -> &[Prefix] {
+        &self.pools
+    }
+
     /// What clients are told to be reachable.
     pub(crate) fn routes(&self) -> &Routes {
         &self.routes
