@@ -27,9 +27,9 @@ pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
     Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, End,
-    Ending, Engine, IpService, Lease, LeaseSnapshot, Leases, NoLease, NoService, Owner, Prefix, ProxyError,
-    RequestId, Role, Server, ServerAction, ServerShard, Service, ServiceProvider, ServiceRequest,
-    ServiceStream, StoredLease, Target, own_address,
+    Ending, Engine, IpService, Judged, Lease, LeaseSnapshot, Leases, NoLease, NoService, Owner, Prefix,
+    ProxyError, RequestId, Role, Runs, Server, ServerAction, ServerShard, Service, ServiceProvider,
+    ServiceRequest, ServiceStream, StoredLease, Target, own_address,
 };
 pub use secret::{NotAToken, Token};
 pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot};

@@ -140,6 +140,9 @@ pub const ICMP_PER_SECOND: u32 = 100;
 /// ICMP answers of one shard at once: a traceroute of thirty hops with three probes each.
 pub const ICMP_BURST: u32 = 100;
 
+/// Copies of one client's name that a server tells apart; of more, the earliest is found again.
+pub const NAME_COPIES_MAX: usize = 8;
+
 /// Leases that a server keeps, of clients that are there and of those that were: 100 bytes each.
 pub const LEASES_MAX: usize = 16_384;
 

@@ -98,3 +98,50 @@ fn a_download_through_nat_survives_a_server_that_is_killed_and_started_again() {
     // The guardian of the dead process has seen its successor, and gone.
     crate::host::assert_same(&before, &crate::host::state(&machines.server));
 }
+
+/// SESSION-14.
+#[test]
+fn two_machines_with_a_copied_state_directory_get_an_address_each_and_are_told() {
+    require_root!();
+    require_program!("ping");
+    let mut tunnel = Tunnel::new(1500, &[], &[]);
+    let before = addresses(&tunnel.machines.first);
+    let copy = tunnel.directory.join("second");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(
+        tunnel.client.state().join("client-1.id"),
+        copy.join("client-1.id"),
+    )
+    .unwrap();
+    let mut second = connect(
+        &tunnel.machines.second,
+        "second",
+        &tunnel.server,
+        &[],
+        &tunnel.directory,
+    );
+    for (process, told) in [
+        (tunnel.server.process(), "two machines with the same name"),
+        (second.process(), "another machine that runs has the same name"),
+    ] {
+        process.wait_for_line(told, PROGRAM_LIMIT).unwrap();
+    }
+    let machines = &tunnel.machines;
+    for machine in [&machines.first, &machines.second] {
+        reaches(machine, SERVER_V4);
+        reaches(machine, SERVER_V6);
+    }
+    assert_eq!(addresses(&machines.first), before);
+    let others = addresses(&machines.second);
+    assert!(
+        !others.is_empty() && others.iter().all(|address| !before.contains(address)),
+        "{others:?}"
+    );
+    // Neither takes anything from the other any more.
+    for machine in [&machines.first, &machines.second] {
+        let pings = ping_says(machine, SERVER_V4, &["-c", "20", "-i", "0.05"]);
+        assert!(pings.contains(" 0% packet loss"), "{pings}");
+    }
+    assert_conserved(&second.status());
+    tunnel.check();
+}

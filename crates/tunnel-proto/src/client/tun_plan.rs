@@ -80,6 +80,13 @@ impl TunPlan {
         };
         if assignment.is_by_name {
             self.holders = Holders::All;
+        } else if assignment.is_name_taken {
+            self.warn(
+                "another machine that runs has the same name at the server (a copied state directory?), so this one gets \
+                 another address, and uses one connection for IP packets: remove client-*.id from the state directory of \
+                 one of them, and start it again"
+                    .to_owned(),
+            );
         } else if self.stripes.len() > 1 {
             self.warn(format!(
                 "the server is not Gramway and would give each connection another address: IP packets use one of the \
@@ -269,6 +276,7 @@ mod tests {
             addresses: prefixes(addresses),
             routes: Some(prefixes(routes)),
             is_by_name,
+            is_name_taken: false,
             can_split: false,
         }
     }

@@ -55,7 +55,9 @@ pub use role::Role;
 pub use server::Server;
 pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
-pub use server::lease::{ClientIdentity, Lease, LeaseSnapshot, Leases, NoLease, StoredLease, own_address};
+pub use server::lease::{
+    ClientIdentity, Judged, Lease, LeaseSnapshot, Leases, NoLease, Runs, StoredLease, own_address,
+};
 pub use service::{NoService, Service, ServiceProvider, ServiceRequest, ServiceStream};
 
 use crate::budget::Budget;

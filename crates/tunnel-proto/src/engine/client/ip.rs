@@ -23,6 +23,8 @@ pub struct Assignment {
     pub routes: Option<Vec<Prefix>>,
     /// The server gives the same addresses to all sessions under our name; else each has its own (SESSION-12).
     pub is_by_name: bool,
+    /// Another client uses our name, so the server goes by another one (SESSION-14).
+    pub is_name_taken: bool,
     /// Packets larger than one datagram can be split, so that IPv6's least MTU holds on every path.
     pub can_split: bool,
 }
@@ -111,6 +113,7 @@ impl State<Client> {
             routes,
             can_split: session.split.agreed().is_some(),
             is_by_name: session.is_by_name,
+            is_name_taken: session.is_name_taken,
         };
         let takes_packets = !assignment.addresses.is_empty();
         self.role.ip_session = takes_packets.then_some(id);

@@ -42,6 +42,8 @@ pub struct IpSession {
     pub(crate) routes: Option<Routes>,
     /// Client: the server leases by our name, so that all our sessions have the same addresses (SESSION-12).
     pub(crate) is_by_name: bool,
+    /// Client: the server goes by another name, because somebody else uses ours (SESSION-14).
+    pub(crate) is_name_taken: bool,
     /// Client: the networks that the server leases from, as far as it says (SESSION-13).
     pub(crate) pools: Vec<Prefix>,
     /// Client: something was assigned or advertised that the driver has not heard of.
@@ -73,6 +75,7 @@ impl IpSession {
             addresses: None,
             routes: None,
             is_by_name: false,
+            is_name_taken: false,
             pools: Vec::new(),
             has_news: false,
             allowed_last: None,
@@ -126,7 +129,9 @@ impl Handler for IpSession {
         self.split.answered(masque::request::split_context(answer));
         self.checksum.answered(ip::checksum_context(answer));
         let own = self.asked_as.map(|(name, _)| name);
-        self.is_by_name = own.is_some() && ip::client_name(answer) == own;
+        let told = ip::client_name(answer);
+        self.is_by_name = own.is_some() && told == own;
+        self.is_name_taken = own.is_some() && told.is_some_and(|told| Some(told) != own);
         self.pools = ip::pools(answer);
         let any = [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),

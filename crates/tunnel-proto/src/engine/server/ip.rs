@@ -11,6 +11,7 @@ use packet::vnet::{VNET_HEADER_BYTES, VnetHeader};
 use super::Server;
 use super::ip_service::IpService;
 use super::lease::{ClientIdentity, Lease};
+use super::role::take_out;
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::engine::handler::Handler;
@@ -148,6 +149,19 @@ impl Engine<Server> {
         self.send_headers(id, &accepted);
         self.send_assignment(id, &[]);
         self.state.take_early(now, id, deliver);
+    }
+
+    /// The session goes by another name than the one it was asked for by (SESSION-14).
+    pub fn rename_owner(&mut self, id: RequestId, owner: Owner) {
+        let Some(Kind::Ip(session)) = self.state.requests.get_mut(id.0).map(|request| &mut request.kind)
+        else {
+            return;
+        };
+        let by_client = &mut self.state.role.ip_by_client;
+        if let Some(before) = session.owner.replace(owner) {
+            take_out(by_client, &before.client, id);
+        }
+        by_client.entry(owner.client).or_default().push(id);
     }
 
     /// Ends the sessions of a client's earlier runs; whoever sent this run's request knows of no other.

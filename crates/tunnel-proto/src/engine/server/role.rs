@@ -232,7 +232,7 @@ impl Side for Server {
 }
 
 /// Takes a session out of a table, and its key with the last one.
-fn take_out<K: Eq + Hash>(table: &mut HashMap<K, Vec<RequestId>>, key: &K, id: RequestId) {
+pub(super) fn take_out<K: Eq + Hash>(table: &mut HashMap<K, Vec<RequestId>>, key: &K, id: RequestId) {
     if let Some(sessions) = table.get_mut(key) {
         sessions.retain(|other| *other != id);
         if sessions.is_empty() {

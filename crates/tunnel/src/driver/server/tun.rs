@@ -8,8 +8,8 @@ use std::time::Instant;
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, LeaseSnapshot, Leases, NoLease, Owner, Prefix, ProxyError, RequestId,
-    TargetRules, UserId, UserSnapshot, own_address,
+    Elsewhere, End, IpService, Judged, Lease, LeaseSnapshot, Leases, NoLease, Owner, Prefix, ProxyError,
+    RequestId, Runs, TargetRules, UserId, UserSnapshot, own_address,
 };
 
 use super::lease_file::{self, LeaseFile};
@@ -45,6 +45,8 @@ struct Shared {
     _undo: Undo,
     _nat: Option<Nat>,
     leases: Leases,
+    /// Finds clients that share a name.
+    runs: Runs,
     leases_total: u64,
     lease_file: LeaseFile,
     /// By shard: the longest packet that one of its sessions takes.
@@ -105,6 +107,7 @@ impl ServerHost {
             _undo: undo,
             _nat: nat,
             leases,
+            runs: Runs::default(),
             leases_total: 0,
             lease_file: LeaseFile::new(&config.leases_file, now),
             packet_max: vec![None; shards],
@@ -265,13 +268,19 @@ impl Shard<Server> {
         let Some(host) = self.role.ip.clone() else {
             return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
-        let (lease, is_first) = {
+        let asked = owner;
+        let (Judged { owner, is_news }, lease, is_first) = {
             let mut state = host.lock();
+            let judged = state.runs.judge(asked);
+            let owner = judged.owner;
             let is_first = !state.leases.is_held(owner.client);
             let lease = state.leases.acquire_within(owner.client, leases_max);
             state.leases_total += u64::from(lease.is_ok());
-            (lease, is_first)
+            (judged, lease, is_first)
         };
+        if owner != asked {
+            self.engine.rename_owner(id, owner);
+        }
         match lease {
             Ok(lease) => {
                 if is_first {
@@ -279,6 +288,9 @@ impl Shard<Server> {
                         client: owner.client,
                         addresses: lease.addresses().collect(),
                     });
+                }
+                if is_news {
+                    self.tell_of_copy(lease);
                 }
                 host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
@@ -303,6 +315,15 @@ impl Shard<Server> {
         for owner in host.takeovers.take(own) {
             self.engine.end_older_runs(owner);
         }
+    }
+
+    fn tell_of_copy(&self, lease: Lease) {
+        let addresses: Vec<String> = lease.addresses().map(|address| address.to_string()).collect();
+        let text = format!(
+            "two machines with the same name want {} (a copied state directory?): the later one gets another address",
+            addresses.join(" and ")
+        );
+        self.io.notify(Notice::Warning { text });
     }
 
     fn tell_exhausted(&mut self, now: Instant, text: String) {

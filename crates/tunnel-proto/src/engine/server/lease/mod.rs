@@ -6,6 +6,7 @@
 //! server's own. Time enters only as order, so that nothing here depends on clocks.
 
 mod pool;
+mod runs;
 mod stored;
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,6 +20,7 @@ use crate::access::UserId;
 use crate::limits;
 use pool::Pool;
 pub use pool::own_address;
+pub use runs::{Judged, Runs};
 pub use stored::StoredLease;
 
 /// Names a client over sessions: whose it is, and what it said of itself, or a number for a client that says nothing.
