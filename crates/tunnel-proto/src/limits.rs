@@ -170,6 +170,10 @@ pub const STRIPE_GRACE: Duration = Duration::from_secs(1);
 /// How long one attempt to reach a server lasts.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
 
+/// Addresses that a stripe remembers because its server has taken the token there: home and mobile network, both with
+/// IPv4 and IPv6.
+pub const GOOD_ADDRESSES_MAX: usize = 4;
+
 /// First pause between attempts; it doubles up to [`BACKOFF_MAX`], and every pause is jittered by half.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 

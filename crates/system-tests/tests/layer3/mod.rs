@@ -4,6 +4,7 @@ mod comebacks;
 mod dns;
 mod host;
 mod moves;
+mod names;
 mod order;
 mod rules;
 mod settings;

@@ -1,8 +1,10 @@
 //! How one stripe finds its server: which server and address come next, how long each may take, and the pauses between.
 //!
-//! Servers are tried in their order, and of each its addresses in the resolver's order. Where all failed, a pause
+//! Addresses at which the server has taken the token come first, the latest one before the others: a connection that is
+//! lost is often back there before a name could be resolved, and name servers may be out of reach without the tunnel.
+//! Then servers are tried in their order, and of each its addresses in the resolver's order. Where all failed, a pause
 //! follows that doubles from round to round and is random in its second half. A connection that is lost after it was up
-//! begins again with the first server, at once.
+//! begins again at once.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -58,17 +60,28 @@ enum Phase {
     Pause { until: Instant },
 }
 
+/// An address of a server, which is named by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Candidate {
+    server: usize,
+    address: SocketAddr,
+}
+
 /// One stripe's connection to a server, which is made again whenever it is lost.
 pub struct Reconnection {
     /// Host name or address, and port, in order of preference; at least one.
     servers: Vec<(String, u16)>,
     phase: Phase,
-    /// The server that is tried, by index.
-    server: usize,
-    /// Its addresses that have not been tried, last first.
-    untried: Vec<SocketAddr>,
-    /// The address that was tried last.
-    address: Option<SocketAddr>,
+    /// Where the server has taken the token, the latest first.
+    good: Vec<Candidate>,
+    /// The server whose addresses come next, by index.
+    next_server: usize,
+    /// What has not been tried, last first.
+    untried: Vec<Candidate>,
+    /// Addresses of this round that need not be tried again.
+    tried: Vec<SocketAddr>,
+    /// What was tried last.
+    present: Option<Candidate>,
     /// Rounds over all servers that failed one after the other.
     failed_rounds: u32,
     has_been_up: bool,
@@ -94,9 +107,11 @@ impl Reconnection {
         Self {
             servers,
             phase: Phase::Pause { until: now },
-            server: 0,
+            good: Vec::new(),
+            next_server: 0,
             untried: Vec::new(),
-            address: None,
+            tried: Vec::new(),
+            present: None,
             failed_rounds: 0,
             has_been_up: false,
             rejoins: 0,
@@ -117,7 +132,7 @@ impl Reconnection {
     /// The server's address that is used, or was tried last.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.address
+        self.present.map(|candidate| candidate.address)
     }
 
     /// `connecting`, `connected` or `reconnecting`.
@@ -176,7 +191,7 @@ impl Reconnection {
                 self.phase = Phase::Expired;
                 self.actions.push_back(ConnectAction::Disconnect);
             }
-            Phase::Pause { until } if until <= now => self.try_server(now, 0),
+            Phase::Pause { until } if until <= now => self.begin_round(now),
             _ => {}
         }
     }
@@ -186,10 +201,13 @@ impl Reconnection {
         if self.phase != Phase::Resolving || self.resolutions != resolution {
             return;
         }
+        let server = self.next_server - 1;
         if addresses.is_empty() {
-            self.last_reason = format!("the name {} cannot be resolved", self.servers[self.server].0);
+            self.last_reason = format!("the name {} cannot be resolved", self.servers[server].0);
         }
-        self.untried = addresses.iter().rev().copied().collect();
+        let addresses = addresses.iter().rev().copied();
+        self.untried
+            .extend(addresses.map(|address| Candidate { server, address }));
         self.try_next_address(now);
     }
 
@@ -203,6 +221,11 @@ impl Reconnection {
     pub fn handle_up(&mut self) -> bool {
         self.phase = Phase::Up;
         self.failed_rounds = 0;
+        if let Some(present) = self.present {
+            self.good.retain(|known| known.address != present.address);
+            self.good.insert(0, present);
+            self.good.truncate(limits::GOOD_ADDRESSES_MAX);
+        }
         let is_again = std::mem::replace(&mut self.has_been_up, true);
         self.rejoins += u64::from(is_again);
         is_again
@@ -210,7 +233,10 @@ impl Reconnection {
 
     /// The present address is to be tried once more as soon as this attempt has ended, from another port.
     pub fn retry_address(&mut self) {
-        self.untried.extend(self.address);
+        if let Some(present) = self.present {
+            self.tried.retain(|tried| *tried != present.address);
+            self.untried.push(present);
+        }
     }
 
     /// The connection, or the attempt, is over: why, unless we ended it ourselves.
@@ -219,20 +245,29 @@ impl Reconnection {
             self.last_reason = reason;
         }
         match self.phase {
-            Phase::Up => self.try_server(now, 0),
+            Phase::Up => self.begin_round(now),
             Phase::Attempt { .. } | Phase::Expired => self.try_next_address(now),
             Phase::Resolving | Phase::Pause { .. } => {}
         }
     }
 
-    /// Begins with the server of this index.
-    fn try_server(&mut self, now: Instant, index: usize) {
-        self.server = index;
-        self.untried.clear();
+    /// Begins with what is known to be good.
+    fn begin_round(&mut self, now: Instant) {
+        self.next_server = 0;
+        self.tried.clear();
+        self.untried = self.good.iter().rev().copied().collect();
+        self.try_next_address(now);
+    }
+
+    /// Goes on with the addresses of the next server.
+    fn try_next_server(&mut self, now: Instant) {
+        let server = self.next_server;
+        self.next_server += 1;
         self.resolutions += 1;
-        let (host, port) = self.servers[index].clone();
+        let (host, port) = self.servers[server].clone();
         if let Ok(address) = host.parse::<IpAddr>() {
-            self.untried.push(SocketAddr::new(address, port));
+            let address = SocketAddr::new(address, port);
+            self.untried.push(Candidate { server, address });
             return self.try_next_address(now);
         }
         self.phase = Phase::Resolving;
@@ -245,23 +280,27 @@ impl Reconnection {
 
     /// Tries the next address, the next server, or pauses.
     fn try_next_address(&mut self, now: Instant) {
-        if let Some(address) = self.untried.pop() {
-            self.address = Some(address);
+        while let Some(candidate) = self.untried.pop() {
+            if self.tried.contains(&candidate.address) {
+                continue;
+            }
+            self.tried.push(candidate.address);
+            self.present = Some(candidate);
             self.phase = Phase::Attempt {
                 until: now + limits::CONNECT_ATTEMPT,
             };
             self.actions.push_back(ConnectAction::Connect {
-                address,
-                server_name: self.servers[self.server].0.clone(),
+                address: candidate.address,
+                server_name: self.servers[candidate.server].0.clone(),
             });
             return;
         }
-        if self.server + 1 < self.servers.len() {
-            return self.try_server(now, self.server + 1);
+        if self.next_server < self.servers.len() {
+            return self.try_next_server(now);
         }
         let until = now + self.pause();
         self.phase = Phase::Pause { until };
-        let (host, port) = &self.servers[self.server];
+        let (host, port) = &self.servers[self.servers.len() - 1];
         let hint = if self.last_reason == NO_ANSWER {
             "; a firewall?"
         } else {
@@ -401,7 +440,57 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_begins_with_the_first_server_at_once() {
+    fn a_lost_connection_is_sought_where_it_was_before_a_name_is_resolved() {
+        let now = start();
+        let mut reconnection = reconnection(&["a.test"], now);
+        reconnection.handle_timeout(now);
+        reconnection.poll_action();
+        let at = |host: &str| SocketAddr::new(host.parse().unwrap(), 443);
+        reconnection.handle_resolved(now, 1, &[at("192.0.2.1"), at("192.0.2.2")]);
+        reconnection.poll_action();
+        reconnection.handle_up();
+        reconnection.handle_lost(now, None);
+        assert!(connects_to(&mut reconnection, "192.0.2.1"));
+        let now = run_out(&mut reconnection);
+        assert!(matches!(
+            reconnection.poll_action(),
+            Some(ConnectAction::Resolve { host, .. }) if host == "a.test"
+        ));
+        // What was tried in this round is not tried again.
+        reconnection.handle_resolved(now, 2, &[at("192.0.2.1"), at("192.0.2.3")]);
+        assert!(connects_to(&mut reconnection, "192.0.2.3"));
+        reconnection.handle_up();
+        reconnection.handle_lost(now, None);
+        assert!(connects_to(&mut reconnection, "192.0.2.3"));
+        run_out(&mut reconnection);
+        assert!(connects_to(&mut reconnection, "192.0.2.1"));
+    }
+
+    #[test]
+    fn no_more_good_addresses_are_kept_than_the_limit() {
+        let now = start();
+        let mut reconnection = reconnection(&["a.test"], now);
+        reconnection.handle_timeout(now);
+        for last in 1..=9 {
+            let address = SocketAddr::from(([192, 0, 2, last], 443));
+            while let Some(action) = reconnection.poll_action() {
+                match action {
+                    ConnectAction::Resolve { resolution, .. } => {
+                        reconnection.handle_resolved(now, resolution, &[address]);
+                    }
+                    ConnectAction::Connect { address: tried, .. } if tried == address => break,
+                    _ => reconnection.handle_attempt_failed(now, "no route".to_owned()),
+                }
+            }
+            reconnection.handle_up();
+            assert_eq!(reconnection.good[0].address, address);
+            reconnection.handle_lost(now, None);
+        }
+        assert_eq!(reconnection.good.len(), limits::GOOD_ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn a_lost_connection_begins_again_at_once() {
         let now = start();
         let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
         reconnection.handle_timeout(now);
@@ -412,7 +501,7 @@ mod tests {
         assert_eq!(reconnection.state_name(), "connected");
         assert_eq!(reconnection.poll_timeout(), None);
         reconnection.handle_lost(now, Some("timed out".to_owned()));
-        assert!(connects_to(&mut reconnection, "192.0.2.1"));
+        assert!(connects_to(&mut reconnection, "192.0.2.2"));
         assert_eq!(reconnection.state_name(), "reconnecting");
         assert!(reconnection.handle_up());
         assert_eq!(reconnection.rejoins(), 1);

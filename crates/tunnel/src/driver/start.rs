@@ -87,15 +87,16 @@ pub(super) struct Group<R: Role> {
     notices: mpsc::Receiver<Notice>,
 }
 
-/// Makes one shard of each part, and what is between them.
+/// Makes one shard of each part, and what is between them; names come from `names`.
 pub(super) fn assemble<R: Role>(
     parts: Vec<(Engine<R::Proto>, R)>,
     common: &CommonConfig,
+    names: NameSources,
     now: Instant,
 ) -> Result<Group<R>, Failure> {
     let count = parts.len();
     let (notice_sender, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
-    let (lines, ends) = ends(count, &notice_sender)?;
+    let (lines, ends) = ends(count, names, &notice_sender)?;
     let wakers: Vec<_> = lines.iter().map(|line| line.waker.clone()).collect();
     let neighbours = Neighbours::new(&wakers);
     let sessions = Budget::divided(tunnel_proto::limits::UDP_SESSIONS_MAX, count);
@@ -145,11 +146,14 @@ pub(super) fn assemble<R: Role>(
 type End = (Poller, Resolver, mpsc::Receiver<Command>);
 
 /// The ways to shards that are not there yet, and their ends.
-fn ends(count: usize, notices: &mpsc::SyncSender<Notice>) -> Result<(Vec<Line>, Vec<End>), Failure> {
+fn ends(
+    count: usize,
+    names: NameSources,
+    notices: &mpsc::SyncSender<Notice>,
+) -> Result<(Vec<Line>, Vec<End>), Failure> {
     let mut lines = Vec::with_capacity(count);
     let mut ends = Vec::with_capacity(count);
-    let names =
-        NameService::start(NameSources::default(), notices.clone()).map_err(|error| unavailable(&error))?;
+    let names = NameService::start(names, notices.clone()).map_err(|error| unavailable(&error))?;
     for _ in 0..count {
         let poller = Poller::new().map_err(|error| unavailable(&error))?;
         let waker = Waker::new(&poller, PollToken::Waker.encode()).map_err(|error| unavailable(&error))?;

@@ -14,6 +14,7 @@ use super::{Client, ClientSource};
 use crate::carrier::Carriers;
 use crate::config::ClientConfig;
 use crate::driver::Shard;
+use crate::driver::resolver::NameSources;
 use crate::driver::sources::SourceId;
 use crate::driver::start::{assemble, endpoint_parameters, random, seed};
 use crate::handle::{Failure, Handle};
@@ -33,6 +34,10 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
     let tun = match &config.tun {
         Some(tun) => Some(SharedHost::start(tun, count)?),
         None => None,
+    };
+    let names = match (&tun, &config.tun) {
+        (Some((host, ..)), Some(settings)) => NameSources::beside_tunnel(host.way()?, settings.dns.clone()),
+        _ => NameSources::default(),
     };
     let mut parts = Vec::with_capacity(count);
     for index in 0..count {
@@ -56,7 +61,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         );
         parts.push((engine, client));
     }
-    let mut group = assemble(parts, &config.common, now)?;
+    let mut group = assemble(parts, &config.common, names, now)?;
     for (shard, listeners) in group.shards.iter_mut().zip(listeners) {
         shard.watch_listeners(listeners)?;
     }

@@ -15,6 +15,7 @@ use super::ways::{Question, Ways};
 use crate::config::ClientTun;
 use crate::driver::Shard;
 use crate::driver::host_worker::{HostWorker, JobWaker};
+use crate::driver::resolver::Way;
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::setup::{Layer3, PresentRoutes, TunSetup, Wanted};
@@ -111,6 +112,15 @@ impl SharedHost {
     /// Index of the device.
     pub(in crate::driver) fn index(&self) -> u32 {
         lock(&self.0).index
+    }
+
+    /// How packets leave that are not for the device.
+    ///
+    /// # Errors
+    /// The kernel gives no netlink socket.
+    pub(in crate::driver) fn way(&self) -> Result<Way, Failure> {
+        let network = Network::open().map_err(|error| failure(&error))?;
+        Ok(Way::beside(network, self.index()))
     }
 
     pub(in crate::driver) fn of_shard(&self, shard: usize, waker: Waker) -> ClientHost {

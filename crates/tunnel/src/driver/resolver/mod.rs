@@ -4,24 +4,27 @@
 //! only plug-ins of the C library know (`nsswitch.conf`: mDNS, LDAP) is not found. Answers are kept as long as their
 //! TTL allows.
 
+mod sockets;
 mod sources;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hickory_resolver::TokioResolver;
+use hickory_resolver::Resolver as Lookups;
 use hickory_resolver::net::NetError;
 use packet_io::Waker;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as channel};
 
 use crate::handle::Notice;
 use crate::limits;
+use sockets::Sockets;
 use sources::Names;
 
+pub(super) use sockets::Way;
 pub(super) use sources::NameSources;
 
 /// What a question was asked for: the driver's own number.
@@ -91,7 +94,7 @@ impl NameService {
     /// When the kernel gives no thread, or no poller to it.
     pub(super) fn start(sources: NameSources, notices: mpsc::SyncSender<Notice>) -> std::io::Result<Self> {
         let (questions, mut asked) = channel::channel::<Question>(limits::RESOLUTIONS_MAX);
-        let time_max = sources.time_max;
+        let (time_max, way) = (sources.time_max, sources.way.clone());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -106,7 +109,7 @@ impl NameService {
                             // A program that does not keep up misses notices.
                             let _ = notices.try_send(Notice::Warning { text });
                         }
-                        tokio::spawn(answer(resolver, question, time_max));
+                        tokio::spawn(answer(resolver, question, time_max, way.clone()));
                     }
                 });
             })?;
@@ -160,24 +163,24 @@ impl Resolver {
 }
 
 /// Looks the name up; the question's end tells what was found.
-async fn answer(resolver: Option<TokioResolver>, mut question: Question, time_max: Duration) {
+async fn answer(resolver: Option<Lookups<Sockets>>, mut question: Question, time_max: Duration, way: Way) {
     let Some(resolver) = resolver else {
         question.found = Err(Unresolved::Absent);
         return;
     };
     let lookup = resolver.lookup_ip(question.host.as_str());
     question.found = match tokio::time::timeout(time_max, lookup).await {
-        Ok(Ok(lookup)) => addresses(lookup.iter().collect(), question.port),
+        Ok(Ok(lookup)) => addresses(lookup.iter().collect(), question.port, &way),
         Err(_) | Ok(Err(NetError::Timeout)) => Err(Unresolved::Late),
         Ok(Err(_)) => Err(Unresolved::Absent),
     };
 }
 
-fn addresses(found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, Unresolved> {
+fn addresses(found: Vec<IpAddr>, port: u16, way: &Way) -> Result<Vec<SocketAddr>, Unresolved> {
     if found.is_empty() {
         return Err(Unresolved::Absent);
     }
-    let tried = in_order(found, has_route)
+    let tried = in_order(found, |address| way.leads_to(address))
         .into_iter()
         .take(limits::ADDRESSES_PER_NAME);
     Ok(tried.map(|address| SocketAddr::new(address, port)).collect())
@@ -191,16 +194,4 @@ fn in_order(found: Vec<IpAddr>, has_route: impl Fn(IpAddr) -> bool) -> Vec<IpAdd
     }
     first.append(&mut second);
     first
-}
-
-/// Nothing is sent to it: the kernel is asked for a route.
-const ANY_PORT: u16 = 9;
-
-/// Whether the kernel knows a way there; nothing is sent, and the port does not matter.
-fn has_route(address: IpAddr) -> bool {
-    let unspecified: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    };
-    UdpSocket::bind((unspecified, 0)).is_ok_and(|socket| socket.connect((address, ANY_PORT)).is_ok())
 }

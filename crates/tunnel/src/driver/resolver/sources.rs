@@ -2,8 +2,12 @@
 //!
 //! A `/etc/resolv.conf` with a line that cannot be used still counts for its name servers. Where it names none, this
 //! machine is asked, as by the C library. Both are told, when a name is asked for.
+//!
+//! A client's names are asked for outside its tunnel, of those whom the system asked before the client's own `--dns`:
+//! where a file names servers of that setting alone, those that it named before go on. systemd-resolved would ask
+//! through the tunnel, so the servers that it knows are asked themselves.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,31 +15,56 @@ use std::time::{Duration, Instant, SystemTime};
 use hickory_resolver::config::{
     LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::{Hosts, TokioResolver, system_conf};
+use hickory_resolver::{Hosts, Resolver, system_conf};
 
+use super::sockets::{Sockets, Way};
 use crate::limits;
 
 /// Where names are looked up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(in crate::driver) struct NameSources {
     /// As resolv.conf(5) describes it.
     pub(in crate::driver) resolv_conf: PathBuf,
+    /// The same, of systemd-resolved: whom it asks itself.
+    pub(in crate::driver) resolved_conf: PathBuf,
     /// As hosts(5) describes it.
     pub(in crate::driver) hosts: PathBuf,
     /// Where name servers listen.
     pub(in crate::driver) port: u16,
     /// How long a name may take.
     pub(in crate::driver) time_max: Duration,
+    /// How packets to name servers leave.
+    pub(in crate::driver) way: Way,
+    /// Name servers inside our own tunnel, which are not asked.
+    pub(in crate::driver) excluded: Vec<IpAddr>,
+}
+
+impl NameSources {
+    /// Asks beside a tunnel, by `way`, and never its name servers `excluded`.
+    pub(in crate::driver) fn beside_tunnel(way: Way, excluded: Vec<IpAddr>) -> Self {
+        Self {
+            way,
+            excluded,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a tunnel of ours may be between us and what the system asks.
+    fn is_beside_tunnel(&self) -> bool {
+        matches!(self.way, Way::Uplink(..))
+    }
 }
 
 impl Default for NameSources {
     fn default() -> Self {
         Self {
             resolv_conf: "/etc/resolv.conf".into(),
+            resolved_conf: "/run/systemd/resolve/resolv.conf".into(),
             hosts: "/etc/hosts".into(),
             port: limits::NAME_SERVER_PORT,
             time_max: limits::RESOLUTION_TIME_MAX,
+            way: Way::default(),
+            excluded: Vec::new(),
         }
     }
 }
@@ -43,19 +72,23 @@ impl Default for NameSources {
 /// The resolver of the present configuration.
 pub(super) struct Names {
     sources: NameSources,
-    resolver: Option<TokioResolver>,
+    resolver: Option<Resolver<Sockets>>,
     /// What is wrong with the files, until it is told.
     warning: Option<String>,
-    stamp: [Option<(SystemTime, u64)>; 2],
+    /// Whom the system named last, besides those that are excluded.
+    servers: Vec<NameServerConfig>,
+    stamp: Stamp,
     looked_at: Instant,
 }
 
 impl Names {
     pub(super) fn new(sources: NameSources, now: Instant) -> Self {
         let stamp = stamp(&sources);
-        let (resolver, warning) = build(&sources);
+        let mut servers = Vec::new();
+        let (resolver, warning) = build(&sources, &mut servers);
         Self {
             sources,
+            servers,
             resolver,
             warning,
             stamp,
@@ -64,13 +97,13 @@ impl Names {
     }
 
     /// None where the configuration is of no use.
-    pub(super) fn resolver(&mut self, now: Instant) -> Option<TokioResolver> {
+    pub(super) fn resolver(&mut self, now: Instant) -> Option<Resolver<Sockets>> {
         if now.saturating_duration_since(self.looked_at) >= limits::NAME_SOURCES_INTERVAL {
             self.looked_at = now;
             let stamp = stamp(&self.sources);
             if stamp != self.stamp {
                 self.stamp = stamp;
-                (self.resolver, self.warning) = build(&self.sources);
+                (self.resolver, self.warning) = build(&self.sources, &mut self.servers);
             }
         }
         self.resolver.clone()
@@ -83,16 +116,29 @@ impl Names {
 }
 
 /// Changes when one of the files does.
-fn stamp(sources: &NameSources) -> [Option<(SystemTime, u64)>; 2] {
-    [&sources.resolv_conf, &sources.hosts].map(|path| {
+type Stamp = [Option<(SystemTime, u64)>; 3];
+
+fn stamp(sources: &NameSources) -> Stamp {
+    [&sources.resolv_conf, &sources.resolved_conf, &sources.hosts].map(|path| {
         let metadata = std::fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
     })
 }
 
-/// The resolver that the files describe, and what is wrong with them.
-fn build(sources: &NameSources) -> (Option<TokioResolver>, Option<String>) {
+/// The resolver that the files describe, and what is wrong with them. Beside a tunnel, `servers` goes on where they name
+/// nobody else.
+fn build(
+    sources: &NameSources,
+    servers: &mut Vec<NameServerConfig>,
+) -> (Option<Resolver<Sockets>>, Option<String>) {
     let (mut config, mut options, warning) = configuration(&sources.resolv_conf);
+    if sources.is_beside_tunnel() {
+        leave_tunnel(sources, &mut config.name_servers);
+        if !config.name_servers.is_empty() {
+            servers.clone_from(&config.name_servers);
+        }
+        config.name_servers.clone_from(servers);
+    }
     for server in &mut config.name_servers {
         for connection in &mut server.connections {
             connection.port = sources.port;
@@ -106,7 +152,7 @@ fn build(sources: &NameSources) -> (Option<TokioResolver>, Option<String>) {
     options.cache_size = limits::NAMES_CACHED_MAX;
     options.negative_max_ttl = Some(limits::NAME_ABSENT_TIME_MAX);
     options.use_hosts_file = ResolveHosts::Never;
-    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    let mut builder = Resolver::builder_with_config(config, Sockets::new(sources.way.clone()));
     *builder.options_mut() = options;
     let mut resolver = match builder.build() {
         Ok(resolver) => resolver,
@@ -125,6 +171,18 @@ fn build(sources: &NameSources) -> (Option<TokioResolver>, Option<String>) {
     }
     resolver.set_hosts(Arc::new(hosts));
     (Some(resolver), warning)
+}
+
+/// Leaves out those who are inside the tunnel, and asks those behind systemd-resolved themselves.
+fn leave_tunnel(sources: &NameSources, servers: &mut Vec<NameServerConfig>) {
+    let is_outside = |server: &NameServerConfig| !sources.excluded.contains(&server.ip);
+    if servers.iter().all(|server| server.ip.is_loopback())
+        && let Ok(text) = std::fs::read(&sources.resolved_conf)
+        && let Ok((behind, _)) = system_conf::parse_resolv_conf(name_server_lines(&text))
+    {
+        servers.clone_from(&behind.name_servers);
+    }
+    servers.retain(is_outside);
 }
 
 /// What the file says, and what is wrong with it.

@@ -1,6 +1,7 @@
 //! Names against a name server on this machine.
 
 use std::fs;
+use std::net::UdpSocket;
 
 use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, AAAA};
@@ -52,6 +53,9 @@ struct Setup {
     _poller: Poller,
 }
 
+/// A name server of our own `--dns`.
+const IN_TUNNEL: &str = "192.0.2.53";
+
 const RESOLV_CONF: &str = "nameserver 127.0.0.1\n";
 
 fn setup() -> Setup {
@@ -59,6 +63,10 @@ fn setup() -> Setup {
 }
 
 fn setup_with(resolv_conf: &str, time_max: Duration) -> Setup {
+    setup_beside(Way::Routes, resolv_conf, time_max)
+}
+
+fn setup_beside(way: Way, resolv_conf: &str, time_max: Duration) -> Setup {
     let directory = TempDir::new().unwrap();
     fs::write(directory.path().join("resolv.conf"), resolv_conf).unwrap();
     fs::write(directory.path().join("hosts"), "192.0.2.7 listed.test\n").unwrap();
@@ -66,9 +74,12 @@ fn setup_with(resolv_conf: &str, time_max: Duration) -> Setup {
     let waker = Waker::new(&poller, 0).unwrap();
     let sources = NameSources {
         resolv_conf: directory.path().join("resolv.conf"),
+        resolved_conf: directory.path().join("resolved.conf"),
         hosts: directory.path().join("hosts"),
         port: name_server(),
         time_max,
+        way,
+        excluded: vec![IN_TUNNEL.parse().unwrap()],
     };
     let (told, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
     Setup {
@@ -203,4 +214,40 @@ fn ipv6_comes_first_where_it_has_a_route_and_last_where_not() {
         in_order(vec![six, four], |address| address.is_ipv4()),
         [four, six]
     );
+}
+
+/// Beside a tunnel that is not there; whom to ask changes with the file.
+fn beside_tunnel(resolv_conf: &str) -> Setup {
+    let way = Way::beside(host::Network::open().unwrap(), u32::MAX);
+    let time_max = Duration::from_millis(300);
+    setup_beside(way, resolv_conf, time_max)
+}
+
+#[test]
+fn those_who_were_asked_before_our_own_name_servers_are_asked_on() {
+    let setup = beside_tunnel(RESOLV_CONF);
+    assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
+    let ours = format!("nameserver {IN_TUNNEL}\n");
+    fs::write(setup.directory.path().join("resolv.conf"), ours).unwrap();
+    // When the other name appears, the files have been read again.
+    fs::write(setup.directory.path().join("hosts"), "192.0.2.9 later.test\n").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while addresses_of(&setup.resolver, "later.test").is_empty() {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(addresses_of(&setup.resolver, "both.test").len(), 2);
+}
+
+#[test]
+fn beside_a_tunnel_those_behind_systemd_resolved_are_asked_but_not_our_own() {
+    // Nobody answers at the first address, and nobody may be asked at the second.
+    let setup = beside_tunnel("nameserver 127.0.0.53\n");
+    let behind = format!("nameserver {IN_TUNNEL}\n{RESOLV_CONF}");
+    fs::write(setup.directory.path().join("resolved.conf"), behind).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while addresses_of(&setup.resolver, "four.test") != ["192.0.2.4:80"] {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(50));
+    }
 }

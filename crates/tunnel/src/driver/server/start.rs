@@ -10,6 +10,7 @@ use super::tun::{ServerHost, service};
 use crate::carrier::Carriers;
 use crate::config::ServerConfig;
 use crate::driver::outer;
+use crate::driver::resolver::NameSources;
 use crate::driver::start::{assemble, cannot_listen, endpoint_parameters, quic_shard, seed, unavailable};
 use crate::handle::{Failure, Handle, Notice};
 
@@ -54,7 +55,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         Some(tun) => Some(ServerHost::start(tun, count, now)?),
         None => None,
     };
-    let mut group = assemble(parts, &config.common, now)?;
+    let mut group = assemble(parts, &config.common, NameSources::default(), now)?;
     for (shard, carrier) in group.shards.iter_mut().zip(carriers) {
         shard.use_carrier(carrier).map_err(|error| unavailable(&error))?;
     }
