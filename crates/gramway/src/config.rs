@@ -42,6 +42,7 @@ pub(crate) struct Settings {
     pub(crate) allow_target: Vec<AllowedTarget>,
     pub(crate) forward: Vec<Forward>,
     pub(crate) link_file: Option<PathBuf>,
+    pub(crate) exit_on_failure: bool,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) tun: TunSettings,
     pub(crate) common: CommonConfig,

@@ -13,7 +13,7 @@ use crate::admin::{AdminSocket, client_socket};
 use crate::cli::ConnectArguments;
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
-use crate::limits::LINK_BYTES_MAX;
+use crate::limits::{FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
 use crate::link::Link;
 use crate::run::Detail;
 use crate::tun::AUTOMATIC;
@@ -58,7 +58,8 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             .and_then(|snapshot| serde_json::to_string(&snapshot).ok())
     };
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
-    run::until_end(handle, &settings.forward, Detail::Normal)
+    let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
+    run::until_end(handle, &settings.forward, Detail::Normal, limit)
 }
 
 /// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.

@@ -74,3 +74,9 @@ pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long closing connections may take after a second signal.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a client with `--exit-on-failure` tries to connect at first: five attempts of the longest kind.
+pub(crate) const FIRST_CONNECTION_LIMIT: Duration = Duration::from_secs(15);
+
+const _: () =
+    assert!(FIRST_CONNECTION_LIMIT.as_secs() == 5 * tunnel_proto::limits::CONNECT_ATTEMPT.as_secs());

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::process;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,11 +25,35 @@ const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
 /// Pause between checks whether a shard that sends no more notices has ended.
 const END_POLL: Duration = Duration::from_millis(5);
 
-/// Runs until the shard ends, then prints the summary.
-pub(crate) fn until_end(handle: Handle, forwards: &[Forward], detail: Detail) -> Result<(), Problem> {
+/// Runs until the shard ends, then prints the summary. A client that is not connected within `first_connection` of now
+/// is ended.
+///
+/// # Errors
+/// Why it ended: a failure of the shard, or the limit with what went wrong last.
+pub(crate) fn until_end(
+    handle: Handle,
+    forwards: &[Forward],
+    detail: Detail,
+    first_connection: Option<Duration>,
+) -> Result<(), Problem> {
+    let mut due = first_connection.map(|limit| Instant::now() + limit);
+    let mut reason = "no answer".to_owned();
     while !handle.has_ended() {
-        match handle.next_notice(NOTICE_WAIT) {
-            Some(notice) => tell(&notice, forwards, detail),
+        let wait = due.map_or(NOTICE_WAIT, |due| due.saturating_duration_since(Instant::now()));
+        match handle.next_notice(wait) {
+            Some(notice) => {
+                match &notice {
+                    Notice::Connected { .. } => due = None,
+                    Notice::Unreachable { reason: latest } | Notice::Reconnecting { reason: latest } => {
+                        reason.clone_from(latest);
+                    }
+                    _ => {}
+                }
+                tell(&notice, forwards, detail);
+            }
+            None if due.is_some_and(|due| due <= Instant::now()) => {
+                return Err(Problem::unavailable(format!("no connection in time: {reason}")));
+            }
             None => thread::sleep(END_POLL),
         }
     }

@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     let deadline = Instant::now() + LISTENING_LIMIT;
     let local = match listening_address(&handle, deadline) {
         Some(local) => local,
-        None if Instant::now() < deadline => return run::until_end(handle, &[], detail),
+        None if Instant::now() < deadline => return run::until_end(handle, &[], detail, None),
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             directory.path().display()
         ));
     }
-    run::until_end(handle, &[], detail)
+    run::until_end(handle, &[], detail, None)
 }
 
 /// Waits for the server to say where it listens; `None` if it ends first or the deadline passes.

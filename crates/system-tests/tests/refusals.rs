@@ -16,6 +16,9 @@ use crate::scene::Scene;
 /// Exit code for what is refused.
 const PERMISSION: i32 = 77;
 
+/// Exit code for what is missing.
+const UNAVAILABLE: i32 = 69;
+
 /// How long a refused client may live.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
 
@@ -77,6 +80,29 @@ fn a_server_with_a_new_token_ends_its_old_clients() {
         told.lines()
             .last()
             .is_some_and(|line| line.contains("refused the token")),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_script_that_asks_for_it_gets_an_end_where_no_server_answers() {
+    require_root!();
+    let scene = Scene::new(&[FORWARD]);
+    let link = scene.server.link().replace(":4433", ":4434");
+    let mut client = Client::start_unconnected(
+        &scene.pair.client.place(),
+        "script",
+        &link,
+        &["udp:7001=127.0.0.1:7000"],
+        &["--exit-on-failure"],
+        scene.directory.path(),
+    );
+    let status = client.process().wait(PROGRAM_LIMIT).unwrap();
+    let told = client.process().stderr();
+    assert_eq!(status.code(), Some(UNAVAILABLE), "{told}");
+    let last = told.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("gramway: no connection in time") && last.contains("nothing listens on its port"),
         "{told}"
     );
 }

@@ -126,7 +126,7 @@ pub enum Visitor {
 /// Why a shard ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The server refused the token (401, 407), or is another server than the link names (pin).
+    /// The server refused the token (401, 407), or the first one to answer is another than the link names (pin).
     #[error("{0}")]
     Refused(String),
     /// A local resource could not be had, e.g. an occupied port.

@@ -204,6 +204,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Value("FILE"))
     .about("File that holds the link; - reads it from standard input"),
+    setting("exit_on_failure", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
+        settings.exit_on_failure = value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::On)
+    .about("End with exit code 69 if no connection comes about within 15 s of the start, instead of trying on"),
     setting("bind", Kind::Text, Reader::Client, unset(
         "the system chooses",
         "\"192.0.2.7\"",

@@ -54,6 +54,43 @@ fn a_server_that_is_killed_and_started_again_gives_everybody_the_same_address() 
 }
 
 #[test]
+fn another_server_at_the_address_gets_nothing_and_the_tunnel_waits_for_the_right_one() {
+    require_root!();
+    require_program!("ping");
+    let mut tunnel = Tunnel::new(1500, &["--nat"], &["--default-route"]);
+    reaches(&tunnel.machines.first, WORLD_V4);
+    tunnel.server.kill();
+    wait_until("the loss of the server", PROGRAM_LIMIT, || {
+        ping(&tunnel.machines.first, WORLD_V4, &[]);
+        tunnel.client.process().stderr().contains("connecting again")
+    });
+    let stranger = {
+        let (place, options) = (
+            tunnel.machines.server.place(),
+            ["--tun=tun9", "--pool", "10.9.9.0/24"],
+        );
+        Server::start(&place, "stranger", LISTEN, &options, tunnel.directory.path())
+    };
+    tunnel
+        .client
+        .process()
+        .wait_for_starts("warning: another server answers", 1, PROGRAM_LIMIT)
+        .unwrap();
+    // What is meant for the tunnel stays in it.
+    let way = tunnel
+        .machines
+        .first
+        .run("ip", ["route", "get", WORLD_V4])
+        .unwrap();
+    assert!(way.contains("tun0"), "{way}");
+    assert!(!ping(&tunnel.machines.first, WORLD_V4, &[]));
+    drop(stranger);
+    tunnel.server.start_again();
+    reaches(&tunnel.machines.first, WORLD_V4);
+    tunnel.check();
+}
+
+#[test]
 fn a_client_that_is_killed_and_started_again_has_its_address_back_at_once() {
     require_root!();
     require_program!("ping");

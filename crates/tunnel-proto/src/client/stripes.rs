@@ -52,6 +52,11 @@ pub enum StripeNews {
         /// Server and what happened, for people.
         reason: String,
     },
+    /// Somebody with another key answers at an address of the server.
+    Stranger {
+        /// The address.
+        server: SocketAddr,
+    },
     /// The path MTU of all stripes that are up has settled, at another value or with more stripes than told last.
     Path {
         /// The least of all, in bytes of UDP payload.
@@ -83,6 +88,8 @@ pub struct Stripes {
     unreachable_told: Option<String>,
     /// The path MTU and the number of stripes, as told last.
     path_told: Option<(u16, usize)>,
+    /// The program knows that somebody else answers, until the server does.
+    announced_stranger: bool,
     refusals: Refusals,
 }
 
@@ -118,6 +125,7 @@ impl Stripes {
             was_complete: false,
             unreachable_told: None,
             path_told: None,
+            announced_stranger: false,
             refusals: Refusals::default(),
         }
     }
@@ -200,6 +208,7 @@ impl Stripes {
         if is_first {
             self.unreachable_told = None;
             self.path_told = None;
+            self.announced_stranger = false;
             self.was_complete = self.stripes.len() == 1;
             return Arrival {
                 news: Some(StripeNews::Connected {
@@ -244,6 +253,18 @@ impl Stripes {
         }
         self.unreachable_told = Some(reason.clone());
         Some(StripeNews::Unreachable { reason })
+    }
+
+    /// Whether the server was ever met, by any stripe.
+    #[must_use]
+    pub fn has_been_up(&self) -> bool {
+        self.has_been_up
+    }
+
+    /// Somebody with another key answers at `server`; told once until the server itself answers.
+    pub fn stranger(&mut self, server: SocketAddr) -> Option<StripeNews> {
+        let is_news = !std::mem::replace(&mut self.announced_stranger, true);
+        is_news.then_some(StripeNews::Stranger { server })
     }
 
     /// A stripe's path MTU has settled; what is told is the least of all, once each stripe that is up has one.
@@ -311,6 +332,20 @@ mod tests {
         );
         assert_eq!(sentence(&CloseReason::Reset), "the server no longer knows it");
         assert_eq!(sentence(&CloseReason::TimedOut), "no answer");
+    }
+
+    #[test]
+    fn a_stranger_is_told_once_until_the_server_answers() {
+        let mut stripes = Stripes::new(2);
+        let server = SocketAddr::from(([192, 0, 2, 1], 443));
+        assert!(!stripes.has_been_up());
+        arrive(&mut stripes, 0, None);
+        assert!(stripes.has_been_up());
+        stripes.lost(0, "no answer");
+        assert_eq!(stripes.stranger(server), Some(StripeNews::Stranger { server }));
+        assert_eq!(stripes.stranger(server), None);
+        arrive(&mut stripes, 1, None);
+        assert!(stripes.stranger(server).is_some());
     }
 
     fn arrive(stripes: &mut Stripes, index: usize, shard: Option<u8>) -> Arrival {

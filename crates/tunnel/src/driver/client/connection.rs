@@ -176,7 +176,7 @@ impl Shard<Client> {
     }
 
     pub(in crate::driver) fn tunnel_lost(&mut self, now: Instant, reason: &CloseReason) {
-        if *reason == CloseReason::WrongPin {
+        if *reason == CloseReason::WrongPin && !self.outlives_stranger() {
             self.failure = Some(Failure::Refused(reason.to_string()));
             return;
         }
@@ -198,6 +198,18 @@ impl Shard<Client> {
             self.neighbours.tell_all(|| ClientMessage::Probe);
         }
         self.carry_out_connect_actions(now);
+    }
+
+    /// Somebody with another key answers where the server was, or is said to be. A client that has been with its server
+    /// goes on without that address, and says so: to end would send its traffic past the tunnel.
+    fn outlives_stranger(&mut self) -> bool {
+        let mut stripes = self.role.stripes.lock();
+        let has_met_server = stripes.has_been_up();
+        let server = self.role.server_address().filter(|_| has_met_server);
+        let news = server.and_then(|server| stripes.stranger(server));
+        drop(stripes);
+        news.into_iter().for_each(|news| self.io.notify(news.into()));
+        has_met_server
     }
 
     /// Path MTU that has settled at another value, and local connections that waited too long for the tunnel.

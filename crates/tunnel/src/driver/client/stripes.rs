@@ -38,6 +38,12 @@ impl From<StripeNews> for Notice {
             StripeNews::Joined { up, of } => Self::Stripes { up, of },
             StripeNews::Lost { up, of, reason } => Self::StripeLost { up, of, reason },
             StripeNews::Down { reason } => Self::Reconnecting { reason },
+            StripeNews::Stranger { server } => Self::Warning {
+                text: format!(
+                    "another server answers at {server}: its public key does not match the link's pin, so it gets nothing; \
+                     seeking the right one"
+                ),
+            },
             StripeNews::Unreachable { reason } => Self::Unreachable { reason },
             StripeNews::Path { mtu, up, of } => Self::Path { mtu, up, of },
         }
