@@ -80,6 +80,14 @@ pub const FAREWELL_READS_PER_TURN: usize = 64;
 /// How long a TCP connection to a target may take to open, for each address.
 pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long an address of a target may stay silent before the next one is tried beside it (RFC 8305 section 5, Connection
+/// Attempt Delay).
+pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Targets of one shard whose next address is due within [`CONNECTION_ATTEMPT_DELAY`]; beyond it, an address is tried
+/// when the one before has failed.
+pub const ATTEMPTS_DUE_MAX: usize = TCP_CONNECTIONS_MAX;
+
 /// How long a new local TCP connection waits for the tunnel.
 pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
 

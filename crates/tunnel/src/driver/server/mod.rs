@@ -9,12 +9,13 @@ mod tun;
 mod visitors;
 mod whereabouts;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::TargetRules;
+use tunnel_proto::{RequestId, TargetRules};
 
 use super::neighbours::Cost;
 use targets::Opening;
@@ -28,6 +29,8 @@ pub(super) struct Server {
     next_sweep: Instant,
     /// Numbers the resolutions, so that a late answer never meets a reused request.
     resolutions: u64,
+    /// Targets that have another address to try, and when; in that order.
+    attempts_due: VecDeque<(Instant, RequestId)>,
     /// The TUN device; `None` where there is none.
     ip: Option<ServerHost>,
     /// When it was last told that the pools are exhausted.
@@ -43,6 +46,7 @@ impl Server {
             own_addresses: None,
             next_sweep: now,
             resolutions: 0,
+            attempts_due: VecDeque::new(),
             ip: None,
             exhaustion_told: None,
             turned_away_told: None,

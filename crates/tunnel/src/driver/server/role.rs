@@ -25,10 +25,12 @@ impl Role for Server {
     const NAME: &'static str = "server";
 
     fn poll_timeout(&self) -> Option<Instant> {
-        Some(match self.ip {
+        let next = match self.ip {
             Some(_) => self.next_sweep.min(self.next_ip_turn),
             None => self.next_sweep,
-        })
+        };
+        let attempt = self.attempts_due.front().map(|(due, _)| *due);
+        Some(attempt.map_or(next, |due| due.min(next)))
     }
 
     fn state_name(&self) -> &'static str {

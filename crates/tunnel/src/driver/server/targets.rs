@@ -13,13 +13,16 @@ use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::{Inner, PollToken, Relay, Shard, outer};
 use crate::limits;
 
-/// A target on its way: resolving, then its addresses tried one after the other.
+/// A target on its way: resolving, then its addresses. Those of TCP race: the next one begins when one has failed, or has
+/// been silent for a while (RFC 8305 section 5), and the first that answers wins.
 pub(in crate::driver) struct Opening {
     pub(super) protocol: Protocol,
     resolution: u64,
     addresses: std::vec::IntoIter<SocketAddr>,
-    /// A TCP socket that connects.
-    connecting: Option<Socket>,
+    /// TCP sockets that connect.
+    connecting: Vec<Socket>,
+    /// When the next address is due although no attempt has failed.
+    next_due: Option<Instant>,
     /// Until when the name has to be resolved, then until when the connection has to be open.
     deadline: Instant,
     /// What to tell the client if no further address works.
@@ -28,7 +31,7 @@ pub(in crate::driver) struct Opening {
 
 impl Opening {
     pub(in crate::driver) fn close(self, poller: &Poller) {
-        if let Some(socket) = self.connecting {
+        for socket in self.connecting {
             // Closing it does the same.
             let _ = poller.remove(&socket);
         }
@@ -61,7 +64,8 @@ impl Shard<Server> {
             protocol,
             resolution,
             addresses: literal.into_iter().collect::<Vec<_>>().into_iter(),
-            connecting: None,
+            connecting: Vec::new(),
+            next_due: None,
             deadline: now + limits::RESOLUTION_WAIT,
             error: ProxyError::DnsError,
         };
@@ -91,19 +95,19 @@ impl Shard<Server> {
         self.try_next_address(now, id);
     }
 
-    /// Tries addresses until one opens or begins to connect.
+    /// Tries further addresses until one opens or begins to connect. Without any, those that connect are waited for.
     fn try_next_address(&mut self, now: Instant, id: RequestId) {
         loop {
             let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index())
             else {
                 return;
             };
-            if let Some(socket) = opening.connecting.take() {
-                let _ = self.io.poller.remove(&socket);
-            }
             let (protocol, error) = (opening.protocol, opening.error);
             let Some(address) = opening.addresses.next() else {
-                return self.give_up(id, error);
+                if opening.connecting.is_empty() {
+                    self.give_up(id, error);
+                }
+                return;
             };
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             if !self.is_allowed(now, address) {
@@ -178,29 +182,52 @@ impl Shard<Server> {
         }
         self.io.watch(&socket, PollToken::of(id), Interest::WRITABLE)?;
         if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) {
-            opening.connecting = Some(socket);
+            opening.connecting.push(socket);
             opening.deadline = now + limits::TCP_CONNECT_TIMEOUT;
+            let due = now + limits::CONNECTION_ATTEMPT_DELAY;
+            let attempts = &mut self.role.attempts_due;
+            let has_more = !opening.addresses.as_slice().is_empty();
+            opening.next_due = (has_more && attempts.len() < limits::ATTEMPTS_DUE_MAX).then_some(due);
+            attempts.extend(opening.next_due.map(|due| (due, id)));
         }
         Ok(())
     }
 
-    /// A connecting TCP socket has a result.
+    /// Tries the next address of targets whose present ones have been silent for a while.
+    fn try_due_addresses(&mut self, now: Instant) {
+        while let Some((due, id)) = self.role.attempts_due.pop_front_if(|(due, _)| *due <= now) {
+            if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get(id.index())
+                && opening.next_due == Some(due)
+            {
+                self.try_next_address(now, id);
+            }
+        }
+    }
+
+    /// A connecting TCP socket has a result: the first that is connected is the target's, and what failed makes room.
     pub(in crate::driver) fn target_ready(&mut self, now: Instant, id: RequestId) {
         let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
             return;
         };
-        let Some(socket) = opening.connecting.take() else {
-            return;
-        };
-        let failure = match socket.take_error() {
-            Ok(None) => socket.peer_addr().err(),
-            Ok(Some(error)) | Err(error) => Some(error),
-        };
-        if let Some(error) = failure {
-            let _ = self.io.poller.remove(&socket);
-            opening.error = proxy_error(&error);
-            return self.try_next_address(now, id);
+        let mut has_failed = false;
+        for socket in std::mem::take(&mut opening.connecting) {
+            match outcome(&socket) {
+                Ok(true) => return self.target_connected(now, id, socket),
+                Ok(false) => opening.connecting.push(socket),
+                Err(error) => {
+                    let _ = self.io.poller.remove(&socket);
+                    opening.error = proxy_error(&error);
+                    has_failed = true;
+                }
+            }
         }
+        if has_failed {
+            self.try_next_address(now, id);
+        }
+    }
+
+    /// The others that connect are closed with the opening.
+    fn target_connected(&mut self, now: Instant, id: RequestId, socket: Socket) {
         let relay = Relay::new(TcpStream::from(socket), Interest::WRITABLE);
         self.insert_inner(id, Inner::Tcp(relay));
         self.engine.accept(now, id, &mut self.delivery);
@@ -229,6 +256,7 @@ impl Shard<Server> {
             self.refresh_own_addresses(now);
             self.server_ip_turn(now);
         }
+        self.try_due_addresses(now);
         let server = &mut self.role;
         if now < server.next_sweep {
             return;
@@ -243,15 +271,18 @@ impl Shard<Server> {
             .collect();
         for index in overdue {
             let id = RequestId::from_index(index);
-            let is_connecting = matches!(&self.inner[index], Some(Inner::Role(ServerInner::Opening(opening))) if opening.connecting.is_some());
-            self.set_error(
-                id,
-                if is_connecting {
-                    ProxyError::ConnectionTimeout
-                } else {
-                    ProxyError::DnsTimeout
-                },
-            );
+            let Some(Inner::Role(ServerInner::Opening(opening))) = &mut self.inner[index] else {
+                continue;
+            };
+            let late = std::mem::take(&mut opening.connecting);
+            opening.error = if late.is_empty() {
+                ProxyError::DnsTimeout
+            } else {
+                ProxyError::ConnectionTimeout
+            };
+            for socket in late {
+                let _ = self.io.poller.remove(&socket);
+            }
             self.try_next_address(now, id);
         }
     }
@@ -262,6 +293,18 @@ const PURPOSE_MASK: u64 = (1 << PURPOSE_SHIFT) - 1;
 
 fn purpose(id: RequestId, resolution: u64) -> u64 {
     (id.index() as u64) << PURPOSE_SHIFT | resolution & PURPOSE_MASK
+}
+
+/// Whether a socket is connected, or still connects.
+fn outcome(socket: &Socket) -> io::Result<bool> {
+    if let Some(error) = socket.take_error()? {
+        return Err(error);
+    }
+    match socket.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What a failed connect means to the client (RFC 9209 section 2.3).
