@@ -89,6 +89,7 @@ impl Controller for Gated {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _app_limited: bool, _largest: Option<u64>) {
+        self.gate.count_acknowledgement();
         match &mut self.algorithm {
             Algorithm::Model(model) => model.on_end_acks(now, in_flight),
             Algorithm::Fixed(fixed) => fixed.on_end_acks(in_flight),

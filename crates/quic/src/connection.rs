@@ -169,6 +169,7 @@ impl Connection {
             rtt: self.proto.rtt(),
             congestion_window: allowance.window,
             in_flight: allowance.in_flight,
+            acknowledgements: self.gate.acknowledgements(),
             pacing_bits_per_second: (allowance.bytes_per_second < u64::MAX)
                 .then(|| allowance.bytes_per_second.saturating_mul(8)),
             profile: self.profile,

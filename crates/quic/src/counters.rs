@@ -124,6 +124,8 @@ pub struct ConnectionReport {
     pub congestion_window: u64,
     /// Bytes in flight.
     pub in_flight: u64,
+    /// Counts ACK frames that acknowledged something that was in flight.
+    pub acknowledgements: u64,
     /// Pacing rate in bits per second; `None` where trains are not paced.
     pub pacing_bits_per_second: Option<u64>,
     /// How throughput is weighed against delay.

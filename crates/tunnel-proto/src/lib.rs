@@ -20,8 +20,8 @@ pub use access::{
 };
 pub use budget::Budget;
 pub use client::{
-    AddressMove, Arrival, ConnectAction, MoveOutcome, Negotiation, NotOpened, Progress, Reconnection,
-    StripeNews, Stripes, TunPlan, Welcome,
+    AddressMove, Arrival, ConnectAction, MoveOutcome, Negotiation, NotOpened, PathActivity, PathWatch,
+    Progress, Reconnection, StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};

@@ -170,6 +170,10 @@ pub const STRIPE_GRACE: Duration = Duration::from_secs(1);
 /// How long one attempt to reach a server lasts.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
 
+/// How long an address may stay silent while others wait, at its first turn (RFC 8305 section 5, Connection Attempt Delay)
+/// and at its second; at its third it has [`CONNECT_ATTEMPT`].
+pub const SILENT_TURNS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+
 /// Addresses that a stripe remembers because its server has taken the token there: home and mobile network, both with
 /// IPv4 and IPv6.
 pub const GOOD_ADDRESSES_MAX: usize = 4;
@@ -189,6 +193,19 @@ pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
 
 /// Round trips that an answer at a new address may take: a lost PING is repeated after about three.
 pub const MOVED_ROUND_TRIPS: u32 = 4;
+
+/// A path that acknowledges nothing for so long, while something is awaited, has died; [`PATH_SILENCE_PROBES`] where they
+/// take longer.
+pub const PATH_SILENCE: Duration = Duration::from_secs(3);
+
+/// Probe timeouts without an answer after which a path has died.
+pub const PATH_SILENCE_PROBES: u32 = 5;
+
+/// The longest that a peer withholds an acknowledgement: QUIC's default (RFC 9000 section 18.2).
+pub const ACKNOWLEDGEMENT_DELAY_MAX: Duration = Duration::from_millis(25);
+
+/// Between two looks at whether a path has died.
+pub const PATH_WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
 pub const TUN_SETTLED: Duration = Duration::from_millis(300);

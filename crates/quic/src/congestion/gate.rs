@@ -24,6 +24,7 @@ struct State {
     in_flight: AtomicU64,
     window: AtomicU64,
     bytes_per_second: AtomicU64,
+    acknowledgements: AtomicU64,
     cuts: AtomicU64,
     bandwidth: AtomicU64,
     base_nanoseconds: AtomicU64,
@@ -135,6 +136,16 @@ impl Gate {
             queueing_delay: Duration::from_nanos(self.0.queue_nanoseconds.load(Ordering::Relaxed)),
             random_loss_per_million: self.0.loss_per_million.load(Ordering::Relaxed) as u32,
         }
+    }
+
+    /// Something that was in flight is acknowledged.
+    pub(crate) fn count_acknowledgement(&self) {
+        self.0.acknowledgements.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often something was acknowledged.
+    pub(crate) fn acknowledgements(&self) -> u64 {
+        self.0.acknowledgements.load(Ordering::Relaxed)
     }
 
     /// The controller reduced what it allows, for loss, a mark or delay.

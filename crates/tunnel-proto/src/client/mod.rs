@@ -4,6 +4,7 @@
 mod address_move;
 mod holders;
 mod negotiation;
+mod path_watch;
 mod reconnection;
 mod refusals;
 mod stripes;
@@ -11,6 +12,7 @@ mod tun_plan;
 
 pub use address_move::{AddressMove, MoveOutcome};
 pub use negotiation::{Negotiation, NotOpened, Progress};
+pub use path_watch::{PathActivity, PathWatch};
 pub use reconnection::{ConnectAction, Reconnection};
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

@@ -1,10 +1,12 @@
-//! How one stripe finds its server: which server and address come next, how long each may take, and the pauses between.
+//! How one stripe finds its server: which address comes next, how long each may take, and the pauses between.
 //!
-//! Addresses at which the server has taken the token come first, the latest one before the others: a connection that is
+//! A round begins with the addresses at which the server has taken the token, the latest one first: a connection that is
 //! lost is often back there before a name could be resolved, and name servers may be out of reach without the tunnel.
-//! Then servers are tried in their order, and of each its addresses in the resolver's order. Where all failed, a pause
-//! follows that doubles from round to round and is random in its second half. A connection that is lost after it was up
-//! begins again at once.
+//! The addresses of all servers follow as the settings name them and as names resolve, IPv6 and IPv4 in turn (RFC 8305
+//! section 4); what names resolved to before serves until they are resolved again. While others wait, an address that stays silent is left after a quarter of a second (section 5), and has
+//! another turn, a longer one, after them; one that answers, or is the last, keeps its attempt. One that fails is done
+//! with. Where all have failed, a pause follows that doubles from round to round and is random in its second half. A
+//! connection that is lost after it was up begins again at once.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -48,10 +50,10 @@ pub enum ConnectAction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// A server's name is being resolved.
+    /// There is no address until a name is resolved.
     Resolving,
     /// An address is being tried.
-    Attempt { until: Instant },
+    Attempt { began: Instant, is_answered: bool },
     /// An attempt took too long, and its end has not been told.
     Expired,
     /// The server has taken the token.
@@ -65,6 +67,8 @@ enum Phase {
 struct Candidate {
     server: usize,
     address: SocketAddr,
+    /// How often it was left in this round because it stayed silent.
+    turn: usize,
 }
 
 /// One stripe's connection to a server, which is made again whenever it is lost.
@@ -74,21 +78,23 @@ pub struct Reconnection {
     phase: Phase,
     /// Where the server has taken the token, the latest first.
     good: Vec<Candidate>,
-    /// The server whose addresses come next, by index.
-    next_server: usize,
-    /// What has not been tried, last first.
-    untried: Vec<Candidate>,
-    /// Addresses of this round that need not be tried again.
-    tried: Vec<SocketAddr>,
+    /// What waits for its turn in this round.
+    waiting: Vec<Candidate>,
+    /// All addresses of this round.
+    met: Vec<SocketAddr>,
+    /// By server, what its name resolved to last.
+    resolved: Vec<Vec<SocketAddr>>,
     /// What was tried last.
     present: Option<Candidate>,
+    /// Names on their way, by the number of the resolution: the server's index.
+    resolving: Vec<(u64, usize)>,
     /// Rounds over all servers that failed one after the other.
     failed_rounds: u32,
     has_been_up: bool,
     /// How often it was up again.
     rejoins: u64,
     last_reason: String,
-    /// Numbers the resolutions, so that only the last answer counts.
+    /// Numbers the resolutions.
     resolutions: u64,
     /// Until when a stripe that has not been up keeps its local traffic.
     grace_until: Instant,
@@ -105,13 +111,14 @@ impl Reconnection {
     pub fn new(servers: Vec<(String, u16)>, seed: u64, now: Instant) -> Self {
         assert!(!servers.is_empty(), "a client knows a server");
         Self {
+            resolved: vec![Vec::new(); servers.len()],
             servers,
             phase: Phase::Pause { until: now },
             good: Vec::new(),
-            next_server: 0,
-            untried: Vec::new(),
-            tried: Vec::new(),
+            waiting: Vec::new(),
+            met: Vec::new(),
             present: None,
+            resolving: Vec::new(),
             failed_rounds: 0,
             has_been_up: false,
             rejoins: 0,
@@ -133,6 +140,17 @@ impl Reconnection {
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.present.map(|candidate| candidate.address)
+    }
+
+    /// Whether the server may be found at another address than the present one.
+    #[must_use]
+    pub fn has_alternative(&self) -> bool {
+        let literal = self.servers.iter().filter_map(|(host, port)| {
+            let address = host.parse::<IpAddr>().ok()?;
+            Some(SocketAddr::new(address, *port))
+        });
+        let mut known = literal.chain(self.resolved.iter().flatten().copied());
+        known.any(|address| Some(address) != self.address())
     }
 
     /// `connecting`, `connected` or `reconnecting`.
@@ -173,7 +191,8 @@ impl Reconnection {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Attempt { until } | Phase::Pause { until } => Some(until),
+            Phase::Attempt { began, is_answered } => Some(began + self.patience(is_answered)),
+            Phase::Pause { until } => Some(until),
             Phase::Resolving | Phase::Expired | Phase::Up => None,
         }
     }
@@ -185,30 +204,54 @@ impl Reconnection {
 
     /// An attempt that took too long ends, a pause that is over ends.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
         match self.phase {
-            Phase::Attempt { until } if until <= now => {
+            Phase::Attempt { began, .. } => {
                 self.set_reason(NO_ANSWER);
+                let has_had_all = began + limits::CONNECT_ATTEMPT <= now;
+                if let Some(present) = self.present.filter(|_| !has_had_all) {
+                    let turn = present.turn + 1;
+                    self.waiting.push(Candidate { turn, ..present });
+                }
                 self.phase = Phase::Expired;
                 self.actions.push_back(ConnectAction::Disconnect);
             }
-            Phase::Pause { until } if until <= now => self.begin_round(now),
-            _ => {}
+            Phase::Pause { .. } => self.begin_round(now),
+            Phase::Resolving | Phase::Expired | Phase::Up => {}
+        }
+    }
+
+    /// Something was received at `heard`: an attempt that began before goes on.
+    pub fn handle_heard(&mut self, heard: Instant) {
+        if let Phase::Attempt { began, is_answered } = &mut self.phase {
+            *is_answered |= *began <= heard;
         }
     }
 
     /// The addresses of a name, in the order of preference; none where it cannot be resolved.
     pub fn handle_resolved(&mut self, now: Instant, resolution: u64, addresses: &[SocketAddr]) {
-        if self.phase != Phase::Resolving || self.resolutions != resolution {
+        let Some(index) = self.resolving.iter().position(|(open, _)| *open == resolution) else {
+            return;
+        };
+        let (_, server) = self.resolving.swap_remove(index);
+        if !addresses.is_empty() {
+            addresses.clone_into(&mut self.resolved[server]);
+        }
+        if self.phase == Phase::Up {
             return;
         }
-        let server = self.next_server - 1;
         if addresses.is_empty() {
             self.last_reason = format!("the name {} cannot be resolved", self.servers[server].0);
         }
-        let addresses = addresses.iter().rev().copied();
-        self.untried
-            .extend(addresses.map(|address| Candidate { server, address }));
-        self.try_next_address(now);
+        let had = self.waiting.len();
+        self.add(addresses.iter().map(|address| (server, *address)));
+        match self.phase {
+            Phase::Resolving => self.try_next_address(now),
+            Phase::Pause { .. } if self.waiting.len() > had => self.try_next_address(now),
+            _ => {}
+        }
     }
 
     /// An attempt could not begin.
@@ -221,9 +264,10 @@ impl Reconnection {
     pub fn handle_up(&mut self) -> bool {
         self.phase = Phase::Up;
         self.failed_rounds = 0;
+        self.waiting.clear();
         if let Some(present) = self.present {
             self.good.retain(|known| known.address != present.address);
-            self.good.insert(0, present);
+            self.good.insert(0, Candidate { turn: 0, ..present });
             self.good.truncate(limits::GOOD_ADDRESSES_MAX);
         }
         let is_again = std::mem::replace(&mut self.has_been_up, true);
@@ -234,8 +278,7 @@ impl Reconnection {
     /// The present address is to be tried once more as soon as this attempt has ended, from another port.
     pub fn retry_address(&mut self) {
         if let Some(present) = self.present {
-            self.tried.retain(|tried| *tried != present.address);
-            self.untried.push(present);
+            self.waiting.insert(0, Candidate { turn: 0, ..present });
         }
     }
 
@@ -251,43 +294,79 @@ impl Reconnection {
         }
     }
 
+    /// How long the present attempt may take.
+    fn patience(&self, is_answered: bool) -> Duration {
+        let turn = self.present.map_or(0, |present| present.turn);
+        let is_urged = !is_answered && !self.waiting.is_empty();
+        let patience = limits::SILENT_TURNS.get(turn).filter(|_| is_urged);
+        *patience.unwrap_or(&limits::CONNECT_ATTEMPT)
+    }
+
     /// Begins with what is known to be good.
     fn begin_round(&mut self, now: Instant) {
-        self.next_server = 0;
-        self.tried.clear();
-        self.untried = self.good.iter().rev().copied().collect();
+        self.waiting.clone_from(&self.good);
+        self.met = self.good.iter().map(|candidate| candidate.address).collect();
+        let mut known = Vec::new();
+        for (server, (host, port)) in self.servers.iter().enumerate() {
+            if let Ok(address) = host.parse::<IpAddr>() {
+                known.push((server, SocketAddr::new(address, *port)));
+                continue;
+            }
+            known.extend(self.resolved[server].iter().map(|address| (server, *address)));
+            if self.resolving.iter().all(|(_, open)| *open != server) {
+                self.resolutions += 1;
+                self.resolving.push((self.resolutions, server));
+                self.actions.push_back(ConnectAction::Resolve {
+                    resolution: self.resolutions,
+                    host: host.clone(),
+                    port: *port,
+                });
+            }
+        }
+        known.sort_by_key(|(_, address)| address.is_ipv4());
+        self.add(known.into_iter());
         self.try_next_address(now);
     }
 
-    /// Goes on with the addresses of the next server.
-    fn try_next_server(&mut self, now: Instant) {
-        let server = self.next_server;
-        self.next_server += 1;
-        self.resolutions += 1;
-        let (host, port) = self.servers[server].clone();
-        if let Ok(address) = host.parse::<IpAddr>() {
-            let address = SocketAddr::new(address, port);
-            self.untried.push(Candidate { server, address });
-            return self.try_next_address(now);
+    /// Lets addresses wait that are new in this round: IPv6 and IPv4 in turn, beginning with the kind of the first one.
+    fn add(&mut self, addresses: impl Iterator<Item = (usize, SocketAddr)>) {
+        let mut added: Vec<Candidate> = Vec::new();
+        for (server, address) in addresses {
+            if !self.met.contains(&address) {
+                self.met.push(address);
+                added.push(Candidate {
+                    server,
+                    address,
+                    turn: 0,
+                });
+            }
         }
-        self.phase = Phase::Resolving;
-        self.actions.push_back(ConnectAction::Resolve {
-            resolution: self.resolutions,
-            host,
-            port,
-        });
+        let Some(first) = added.first().map(|candidate| candidate.address.is_ipv6()) else {
+            return;
+        };
+        let (leading, other): (Vec<_>, Vec<_>) = added
+            .into_iter()
+            .partition(|candidate| candidate.address.is_ipv6() == first);
+        let (mut leading, mut other) = (leading.into_iter(), other.into_iter());
+        loop {
+            let before = self.waiting.len();
+            self.waiting.extend(leading.next());
+            self.waiting.extend(other.next());
+            if self.waiting.len() == before {
+                return;
+            }
+        }
     }
 
-    /// Tries the next address, the next server, or pauses.
+    /// Tries the next address, or pauses.
     fn try_next_address(&mut self, now: Instant) {
-        while let Some(candidate) = self.untried.pop() {
-            if self.tried.contains(&candidate.address) {
-                continue;
-            }
-            self.tried.push(candidate.address);
+        let next = (0..self.waiting.len()).min_by_key(|index| self.waiting[*index].turn);
+        if let Some(next) = next {
+            let candidate = self.waiting.remove(next);
             self.present = Some(candidate);
             self.phase = Phase::Attempt {
-                until: now + limits::CONNECT_ATTEMPT,
+                began: now,
+                is_answered: false,
             };
             self.actions.push_back(ConnectAction::Connect {
                 address: candidate.address,
@@ -295,8 +374,10 @@ impl Reconnection {
             });
             return;
         }
-        if self.next_server < self.servers.len() {
-            return self.try_next_server(now);
+        // Where the server was before, it may be again before its name is known.
+        if !self.resolving.is_empty() && self.good.is_empty() {
+            self.phase = Phase::Resolving;
+            return;
         }
         let until = now + self.pause();
         self.phase = Phase::Pause { until };
@@ -354,26 +435,34 @@ mod tests {
         due
     }
 
+    fn at(host: &str) -> SocketAddr {
+        SocketAddr::new(host.parse().unwrap(), 443)
+    }
+
+    /// Takes the question for this name.
+    fn resolves(reconnection: &mut Reconnection, name: &str) -> u64 {
+        match reconnection.poll_action() {
+            Some(ConnectAction::Resolve { resolution, host, .. }) if host == name => resolution,
+            other => panic!("{name} is to be resolved: {other:?}"),
+        }
+    }
+
     #[test]
-    fn addresses_come_in_their_order_then_the_next_server_then_a_pause() {
+    fn addresses_come_in_their_order_and_where_all_failed_a_pause() {
         let now = start();
         let mut reconnection = reconnection(&["a.test", "192.0.2.9"], now);
         assert_eq!(reconnection.state_name(), "connecting");
         reconnection.handle_timeout(now);
-        let Some(ConnectAction::Resolve { resolution, host, .. }) = reconnection.poll_action() else {
-            panic!("a name is resolved first");
-        };
-        assert_eq!(host, "a.test");
-        reconnection.handle_resolved(now, resolution + 1, &[]);
-        assert_eq!(reconnection.poll_action(), None);
-        let addresses = ["192.0.2.1", "192.0.2.2"].map(|ip| SocketAddr::new(ip.parse().unwrap(), 443));
-        reconnection.handle_resolved(now, resolution, &addresses);
-        assert!(connects_to(&mut reconnection, "192.0.2.1"));
-        reconnection.handle_attempt_failed(now, "no route".to_owned());
-        assert!(connects_to(&mut reconnection, "192.0.2.2"));
-        assert_eq!(reconnection.poll_timeout(), Some(now + limits::CONNECT_ATTEMPT));
-        run_out(&mut reconnection);
+        let resolution = resolves(&mut reconnection, "a.test");
         assert!(connects_to(&mut reconnection, "192.0.2.9"));
+        reconnection.handle_resolved(now, resolution + 1, &[at("192.0.2.8")]);
+        reconnection.handle_resolved(now, resolution, &[at("192.0.2.1"), at("192.0.2.2")]);
+        reconnection.handle_attempt_failed(now, "no route".to_owned());
+        assert!(connects_to(&mut reconnection, "192.0.2.1"));
+        reconnection.handle_lost(now, Some("refused".to_owned()));
+        assert!(connects_to(&mut reconnection, "192.0.2.2"));
+        // The last one has all the time.
+        assert_eq!(reconnection.poll_timeout(), Some(now + limits::CONNECT_ATTEMPT));
         run_out(&mut reconnection);
         let reason = "cannot reach 192.0.2.9 (UDP 443, no answer; a firewall?), retrying".to_owned();
         assert_eq!(
@@ -381,25 +470,86 @@ mod tests {
             Some(ConnectAction::Unreachable { reason })
         );
         run_out(&mut reconnection);
+        resolves(&mut reconnection, "a.test");
+    }
+
+    #[test]
+    fn an_address_that_stays_silent_makes_room_soon_and_has_a_longer_turn_later() {
+        let now = start();
+        let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2", "2001:db8::1"], now);
+        reconnection.handle_timeout(now);
+        let mut elapsed = Duration::ZERO;
+        for patience in limits::SILENT_TURNS {
+            for host in ["2001:db8::1", "192.0.2.1", "192.0.2.2"] {
+                assert!(connects_to(&mut reconnection, host), "{host} {patience:?}");
+                elapsed += patience;
+                assert_eq!(run_out(&mut reconnection), now + elapsed);
+            }
+        }
+        // Then each has all the time, once.
+        for host in ["2001:db8::1", "192.0.2.1", "192.0.2.2"] {
+            assert!(connects_to(&mut reconnection, host));
+            elapsed += limits::CONNECT_ATTEMPT;
+            assert_eq!(run_out(&mut reconnection), now + elapsed);
+        }
         assert!(matches!(
             reconnection.poll_action(),
-            Some(ConnectAction::Resolve { .. })
+            Some(ConnectAction::Unreachable { .. })
         ));
     }
 
     #[test]
-    fn a_name_that_cannot_be_resolved_leaves_the_next_server() {
+    fn an_address_that_answers_keeps_its_attempt() {
         let now = start();
-        let mut reconnection = reconnection(&["a.test", "b.test", "192.0.2.9"], now);
+        let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
         reconnection.handle_timeout(now);
-        reconnection.poll_action();
-        reconnection.handle_resolved(now, 1, &[]);
-        assert_eq!(reconnection.last_reason(), "the name a.test cannot be resolved");
+        assert!(connects_to(&mut reconnection, "192.0.2.1"));
+        // What was heard before is of another attempt.
+        reconnection.handle_heard(now - limits::SILENT_TURNS[0]);
+        assert_eq!(reconnection.poll_timeout(), Some(now + limits::SILENT_TURNS[0]));
+        reconnection.handle_heard(now + limits::SILENT_TURNS[0] / 2);
+        assert_eq!(reconnection.poll_timeout(), Some(now + limits::CONNECT_ATTEMPT));
+        run_out(&mut reconnection);
+        assert!(connects_to(&mut reconnection, "192.0.2.2"));
+        run_out(&mut reconnection);
         assert!(matches!(
             reconnection.poll_action(),
-            Some(ConnectAction::Resolve { host, .. }) if host == "b.test"
+            Some(ConnectAction::Unreachable { .. })
         ));
-        reconnection.handle_resolved(now, 2, &[]);
+    }
+
+    #[test]
+    fn an_address_that_comes_later_ends_a_silent_attempt() {
+        let now = start();
+        let mut reconnection = reconnection(&["a.test", "2001:db8::1"], now);
+        reconnection.handle_timeout(now);
+        let resolution = resolves(&mut reconnection, "a.test");
+        assert!(connects_to(&mut reconnection, "2001:db8::1"));
+        let late = now + limits::CONNECT_ATTEMPT / 2;
+        reconnection.handle_timeout(late);
+        assert_eq!(reconnection.poll_action(), None);
+        let found = ["192.0.2.1", "192.0.2.2", "2001:db8::2"].map(at);
+        reconnection.handle_resolved(late, resolution, &found);
+        reconnection.handle_timeout(late);
+        assert_eq!(reconnection.poll_action(), Some(ConnectAction::Disconnect));
+        reconnection.handle_lost(late, None);
+        for host in ["192.0.2.1", "2001:db8::2", "192.0.2.2", "2001:db8::1"] {
+            assert!(connects_to(&mut reconnection, host));
+            reconnection.handle_lost(late, Some("refused".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_resolved_leaves_the_other_servers() {
+        let now = start();
+        let mut reconnection = reconnection(&["a.test", "b.test"], now);
+        reconnection.handle_timeout(now);
+        let first = resolves(&mut reconnection, "a.test");
+        let second = resolves(&mut reconnection, "b.test");
+        reconnection.handle_resolved(now, first, &[]);
+        assert_eq!(reconnection.last_reason(), "the name a.test cannot be resolved");
+        assert_eq!(reconnection.poll_action(), None);
+        reconnection.handle_resolved(now, second, &[at("192.0.2.9")]);
         assert!(connects_to(&mut reconnection, "192.0.2.9"));
     }
 
@@ -440,30 +590,62 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_is_sought_where_it_was_before_a_name_is_resolved() {
+    fn a_lost_connection_is_sought_where_it_was_while_its_name_is_resolved() {
         let now = start();
         let mut reconnection = reconnection(&["a.test"], now);
         reconnection.handle_timeout(now);
-        reconnection.poll_action();
-        let at = |host: &str| SocketAddr::new(host.parse().unwrap(), 443);
-        reconnection.handle_resolved(now, 1, &[at("192.0.2.1"), at("192.0.2.2")]);
-        reconnection.poll_action();
+        let first = resolves(&mut reconnection, "a.test");
+        reconnection.handle_resolved(now, first, &[at("192.0.2.1"), at("192.0.2.2")]);
+        assert!(connects_to(&mut reconnection, "192.0.2.1"));
         reconnection.handle_up();
         reconnection.handle_lost(now, None);
+        let second = resolves(&mut reconnection, "a.test");
         assert!(connects_to(&mut reconnection, "192.0.2.1"));
-        let now = run_out(&mut reconnection);
+        reconnection.handle_lost(now, Some("refused".to_owned()));
+        assert!(connects_to(&mut reconnection, "192.0.2.2"));
+        reconnection.handle_lost(now, Some("refused".to_owned()));
+        // No name server answers: after a pause, the same once more, and one question is open.
         assert!(matches!(
             reconnection.poll_action(),
-            Some(ConnectAction::Resolve { host, .. }) if host == "a.test"
+            Some(ConnectAction::Unreachable { .. })
         ));
-        // What was tried in this round is not tried again.
-        reconnection.handle_resolved(now, 2, &[at("192.0.2.1"), at("192.0.2.3")]);
+        run_out(&mut reconnection);
+        for host in ["192.0.2.1", "192.0.2.2"] {
+            assert!(connects_to(&mut reconnection, host));
+            reconnection.handle_lost(now, Some("refused".to_owned()));
+        }
+        reconnection.poll_action();
+        // The answer ends the pause; what was refused in this round is not tried again.
+        reconnection.handle_resolved(now, second, &[at("192.0.2.1"), at("192.0.2.3")]);
         assert!(connects_to(&mut reconnection, "192.0.2.3"));
         reconnection.handle_up();
         reconnection.handle_lost(now, None);
-        assert!(connects_to(&mut reconnection, "192.0.2.3"));
-        run_out(&mut reconnection);
-        assert!(connects_to(&mut reconnection, "192.0.2.1"));
+        resolves(&mut reconnection, "a.test");
+        for host in ["192.0.2.3", "192.0.2.1"] {
+            assert!(connects_to(&mut reconnection, host));
+            reconnection.handle_lost(now, Some("refused".to_owned()));
+        }
+        assert!(matches!(
+            reconnection.poll_action(),
+            Some(ConnectAction::Unreachable { .. })
+        ));
+    }
+
+    #[test]
+    fn another_address_of_the_link_or_of_a_name_is_an_alternative() {
+        let now = start();
+        for (hosts, expected) in [(&["192.0.2.1"][..], false), (&["192.0.2.1", "192.0.2.2"], true)] {
+            let mut reconnection = reconnection(hosts, now);
+            reconnection.handle_timeout(now);
+            reconnection.handle_up();
+            assert_eq!(reconnection.has_alternative(), expected);
+        }
+        let mut named = reconnection(&["a.test"], now);
+        named.handle_timeout(now);
+        let resolution = resolves(&mut named, "a.test");
+        named.handle_resolved(now, resolution, &[at("192.0.2.1"), at("192.0.2.2")]);
+        named.handle_up();
+        assert!(named.has_alternative());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction
 
 use super::Client;
 use super::token_check::TokenCheck;
+use crate::client::PathActivity;
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
 use crate::engine::body::TcpConnection;
@@ -314,6 +315,16 @@ impl Engine<Client> {
         self.endpoint
             .report(self.state.role.current?)
             .map(|report| report.rtt)
+    }
+
+    /// What the connection knows of its path; `None` while not connected.
+    pub fn path_activity(&mut self) -> Option<PathActivity> {
+        let report = self.endpoint.report(self.state.role.current?)?;
+        Some(PathActivity {
+            acknowledgements: report.acknowledgements,
+            is_awaited: report.in_flight > 0,
+            round_trip: report.rtt,
+        })
     }
 }
 

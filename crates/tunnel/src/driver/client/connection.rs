@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use quic::{CloseReason, ConnectError};
+use tunnel_proto::limits::PATH_WATCH_INTERVAL;
 use tunnel_proto::{ConnectAction, Deliver, ServerShard, Welcome};
 
 use super::uplink::UplinkBinding;
@@ -28,11 +29,18 @@ enum AttemptError {
 
 impl Shard<Client> {
     pub(in crate::driver) fn client_turn(&mut self, now: Instant) {
+        if let Some(heard) = self.io.outer.heard {
+            self.role.reconnection.handle_heard(heard);
+        }
         self.role.reconnection.handle_timeout(now);
         self.carry_out_connect_actions(now);
         if self.role.ip.is_some() && self.role.next_ip_turn <= now {
             self.role.next_ip_turn = now + limits::MTU_INTERVAL;
             self.client_ip_turn(now);
+        }
+        if self.role.next_path_watch <= now {
+            self.role.next_path_watch = now + PATH_WATCH_INTERVAL;
+            self.watch_path(now);
         }
         if self.role.next_tick <= now {
             self.role.next_tick = now + limits::TICK;
@@ -78,6 +86,12 @@ impl Shard<Client> {
                 client.waiting_attempt = Some((address, server_name));
                 return;
             }
+            // Through the tunnel it would wait for itself.
+            Some(Poll::Ready(None)) if client.leads_into_tun(address.ip()) => {
+                let reason = "nothing but the tunnel leads to it".to_owned();
+                client.reconnection.handle_attempt_failed(now, reason);
+                return;
+            }
             Some(Poll::Ready(binding)) => binding,
             None => None,
         };
@@ -108,6 +122,7 @@ impl Shard<Client> {
         let client = &mut self.role;
         client.uplink = binding;
         client.moved.forget();
+        client.path_watch.forget();
         self.use_carrier(carrier)?;
         let ceiling = match mtu {
             Some(mtu) => self.delivery.udp_payload_max(address, mtu),

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use host::Monitor;
-use tunnel_proto::{AddressMove, Reconnection, ServerShard};
+use tunnel_proto::{AddressMove, PathWatch, Reconnection, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
@@ -68,6 +68,10 @@ pub(in crate::driver) struct Client {
     pub(super) routes_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
     pub(super) moved: AddressMove,
+    /// That move was to a new port, because the path had died.
+    pub(super) moved_off_dead_path: bool,
+    pub(super) path_watch: PathWatch,
+    next_path_watch: Instant,
     next_ip_turn: Instant,
 }
 
@@ -104,6 +108,9 @@ impl Client {
             waiting_attempt: None,
             routes_seen: 0,
             moved: AddressMove::default(),
+            moved_off_dead_path: false,
+            path_watch: PathWatch::default(),
+            next_path_watch: now,
             next_ip_turn: now,
         }
     }
@@ -120,6 +127,11 @@ impl Client {
 
     pub(super) fn is_up(&self) -> bool {
         self.reconnection.is_up()
+    }
+
+    /// Whether a route of our own device leads there.
+    fn leads_into_tun(&self, server: IpAddr) -> bool {
+        self.ip.as_ref().is_some_and(|host| host.leads_into_tun(server))
     }
 
     /// Why the connection is about to be given up by us, for the line that people read.

@@ -27,6 +27,7 @@ impl Role for Client {
             Some(_) => self.next_tick.min(self.next_ip_turn),
             None => self.next_tick,
         };
+        let next = next.min(self.next_path_watch);
         self.reconnection
             .poll_timeout()
             .map_or(Some(next), |until| Some(until.min(next)))

@@ -65,15 +65,17 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
     for (shard, listeners) in group.shards.iter_mut().zip(listeners) {
         shard.watch_listeners(listeners)?;
     }
+    let own_device = tun.as_ref().map(|(host, ..)| host.index());
+    for shard in &mut group.shards {
+        let monitor = Monitor::open(own_device).map_err(|error| Failure::Unavailable(error.to_string()))?;
+        shard.watch_source(ClientSource::Monitor(monitor))?;
+    }
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {
         notices.into_iter().for_each(|notice| group.notify(notice));
         let (seed, run) = (seed()?, seed()? as u32);
         for (shard, end) in group.shards.iter_mut().zip(ends) {
             shard.delivery.tun = Some(end);
             shard.engine.use_ip(settings.client, run, seed);
-            let monitor =
-                Monitor::open(Some(host.index())).map_err(|error| Failure::Unavailable(error.to_string()))?;
-            shard.watch_source(ClientSource::Monitor(monitor))?;
             let (own, waker) = (shard.neighbours.own(), shard.neighbours.own_waker());
             shard.role.ip = Some(host.of_shard(own, waker.clone()));
             shard.role.carries_only_ip = config.forwards.is_empty() && config.proxies.is_empty();

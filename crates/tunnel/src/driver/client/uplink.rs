@@ -30,14 +30,51 @@ impl UplinkBinding {
 }
 
 impl Shard<Client> {
-    /// After a move to another address: where nothing was heard there in time, the connection is made anew.
+    /// After a move to another address: where nothing was heard there in time, the connection is made anew. One that only
+    /// left its port goes on where there is no other address to try: the path may come back, and what it carries lives.
     pub(super) fn judge_move(&mut self, now: Instant) {
         let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
         let client = &mut self.role;
-        if client.moved.judge(now, heard, round_trip) == MoveOutcome::Silent {
-            client.set_reason("no answer at the new local address");
-            self.engine.disconnect(now);
+        if client.moved.judge(now, heard, round_trip) != MoveOutcome::Silent {
+            return;
         }
+        if !client.moved_off_dead_path {
+            client.set_reason("no answer at the new local address");
+        } else if client.reconnection.has_alternative() {
+            client.set_reason("no answer");
+        } else {
+            return;
+        }
+        self.engine.disconnect(now);
+    }
+
+    /// A path that has died in silence is left for a new local port, which a router on the way takes for another flow.
+    pub(super) fn watch_path(&mut self, now: Instant) {
+        self.judge_move(now);
+        let client = &mut self.role;
+        let Some(server) = client.server_address().filter(|_| client.is_up()) else {
+            return;
+        };
+        let activity = self.engine.path_activity();
+        if !activity.is_some_and(|activity| client.path_watch.is_dead(now, activity)) {
+            return;
+        }
+        let binding = client.uplink.clone();
+        if let Ok(carrier) = self.carrier_to(server, binding.as_ref()) {
+            self.move_to(now, carrier, true);
+        }
+    }
+
+    /// The connection goes on over another carrier; whether it could be put in place.
+    fn move_to(&mut self, now: Instant, carrier: Box<dyn Carrier>, is_off_dead_path: bool) -> bool {
+        if self.use_carrier(carrier).is_err() {
+            return false;
+        }
+        self.engine.local_address_changed();
+        self.more_to_send = self.flush_outer(now);
+        self.role.moved.begin(now);
+        self.role.moved_off_dead_path = is_off_dead_path;
+        true
     }
 
     /// News of links, addresses and routes.
@@ -47,10 +84,31 @@ impl Shard<Client> {
         };
         if monitor.drain().any() {
             let client = &self.role;
-            if let Some(host) = &client.ip {
-                host.forget_way();
+            match &client.ip {
+                Some(host) => {
+                    host.forget_way();
+                    self.follow_uplink(now);
+                }
+                None => self.follow_routes(now),
             }
-            self.follow_uplink(now);
+        }
+    }
+
+    /// Without a TUN of ours the routes decide: where they lead to the server from another local address, the connection
+    /// moves there.
+    fn follow_routes(&mut self, now: Instant) {
+        let client = &self.role;
+        let Some(server) = client.server_address().filter(|_| client.is_up()) else {
+            return;
+        };
+        // Where nothing leads there, the next news may be better.
+        let Ok(carrier) = self.carrier_to(server, None) else {
+            return;
+        };
+        let present = self.io.outer.carrier().and_then(|carrier| carrier.local_addr());
+        let ip = |local: Option<SocketAddr>| local.map(|local| local.ip());
+        if ip(carrier.local_addr()) != ip(present) {
+            self.move_to(now, carrier, false);
         }
     }
 
@@ -94,11 +152,8 @@ impl Shard<Client> {
         let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
             return;
         };
-        if self.use_carrier(carrier).is_ok() {
+        if self.move_to(now, carrier, false) {
             self.role.uplink = Some(binding);
-            self.engine.local_address_changed();
-            self.more_to_send = self.flush_outer(now);
-            self.role.moved.begin(now);
         }
     }
 
