@@ -178,9 +178,15 @@ fn a_target_whose_ipv6_is_a_black_hole_is_reached_over_ipv4() {
     require_program!("unshare", "ping");
     let paths = TwoPaths::new();
     paths.swallow("meta nfproto ipv6");
-    let _target = Service::tcp_echo(&paths.network.client, &format!("{CLIENT_V4}:7001"));
-    let mut client = paths.connect_with(&["tcp:7002=both.test:7001"]);
+    let target = format!("{CLIENT_V4}:7001");
+    let _targets = [
+        Service::tcp_echo(&paths.network.client, &target),
+        Service::udp_echo(&paths.network.client, &target),
+    ];
+    let mut client = paths.connect_with(&["tcp:7002=both.test:7001", "udp:7002=both.test:7001"]);
     client.wait_until_connected(1, PROGRAM_LIMIT);
+    let elapsed = Source::new(&paths.network.client, "127.0.0.1:7002").ask(b"over IPv4", PROGRAM_LIMIT);
+    eprintln!("UDP was answered after {elapsed:?}");
     let start = Instant::now();
     let mut stream = service::connect(&paths.network.client, "127.0.0.1:7002");
     stream.write_all(b"over IPv4").unwrap();

@@ -88,6 +88,13 @@ pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// when the one before has failed.
 pub const ATTEMPTS_DUE_MAX: usize = TCP_CONNECTIONS_MAX;
 
+/// How long a UDP target's address that was asked may stay silent before the session goes on to the next one: longer than
+/// any round trip, because what answers later is not heard.
+pub const UDP_TARGET_SILENCE: Duration = Duration::from_secs(1);
+
+/// Sessions of one shard that are looked at within [`UDP_TARGET_SILENCE`]; beyond it, they stay at their first address.
+pub const UPSTREAMS_DUE_MAX: usize = tunnel_proto::limits::UDP_SESSIONS_MAX;
+
 /// How long a new local TCP connection waits for the tunnel.
 pub const TCP_WAIT_FOR_TUNNEL: Duration = Duration::from_secs(5);
 

@@ -94,11 +94,11 @@ impl Shard<Server> {
         if self.more_to_send && self.engine.queue_of_is_long(id) {
             return;
         }
-        let Some(Some(Inner::Role(ServerInner::Upstream(socket)))) = self.inner.get_mut(id.index()) else {
+        let Some(Some(Inner::Role(ServerInner::Upstream(upstream)))) = self.inner.get_mut(id.index()) else {
             return;
         };
         // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
-        if let Ok(count) = socket.receive(&mut self.inner_batch) {
+        if let Ok(count) = upstream.socket.receive(&mut self.inner_batch) {
             self.take_in(now, id, 0..count);
         }
     }

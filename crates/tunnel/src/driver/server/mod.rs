@@ -6,6 +6,7 @@ pub(super) mod start;
 mod takeovers;
 mod targets;
 mod tun;
+mod upstream;
 mod visitors;
 mod whereabouts;
 
@@ -14,12 +15,13 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use packet_io::{UdpSocket, VNET_HEADER_BYTES};
+use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{RequestId, TargetRules};
 
 use super::neighbours::Cost;
 use targets::Opening;
 use tun::ServerHost;
+use upstream::Upstream;
 use visitors::RecentRefusals;
 
 /// What a server's shard keeps besides.
@@ -31,6 +33,9 @@ pub(super) struct Server {
     resolutions: u64,
     /// Targets that have another address to try, and when; in that order.
     attempts_due: VecDeque<(Instant, RequestId)>,
+    /// UDP targets that have another address, and when it is to be seen whether the present one has answered; in that
+    /// order.
+    upstreams_due: VecDeque<(Instant, RequestId)>,
     /// The TUN device; `None` where there is none.
     ip: Option<ServerHost>,
     /// When it was last told that the pools are exhausted.
@@ -47,6 +52,7 @@ impl Server {
             next_sweep: now,
             resolutions: 0,
             attempts_due: VecDeque::new(),
+            upstreams_due: VecDeque::new(),
             ip: None,
             exhaustion_told: None,
             turned_away_told: None,
@@ -60,7 +66,7 @@ pub(super) enum ServerInner {
     /// A target that is being resolved or connected.
     Opening(Opening),
     /// A UDP socket connected to the target.
-    Upstream(Box<UdpSocket>),
+    Upstream(Box<Upstream>),
 }
 
 /// What a server's shards hand to each other.

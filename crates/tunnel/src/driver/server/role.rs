@@ -29,8 +29,10 @@ impl Role for Server {
             Some(_) => self.next_sweep.min(self.next_ip_turn),
             None => self.next_sweep,
         };
-        let attempt = self.attempts_due.front().map(|(due, _)| *due);
-        Some(attempt.map_or(next, |due| due.min(next)))
+        let due = [&self.attempts_due, &self.upstreams_due]
+            .into_iter()
+            .filter_map(|queue| queue.front().map(|(due, _)| *due));
+        due.chain([next]).min()
     }
 
     fn state_name(&self) -> &'static str {
@@ -104,8 +106,8 @@ impl Role for Server {
     fn close_inner(shard: &mut Shard<Self>, _: RequestId, inner: ServerInner) {
         match inner {
             ServerInner::Opening(opening) => opening.close(&shard.io.poller),
-            ServerInner::Upstream(mut socket) => {
-                shard.io.inner_io_past += IoCounters::of_socket(&mut socket).closed();
+            ServerInner::Upstream(mut upstream) => {
+                shard.io.inner_io_past += IoCounters::of_socket(&mut upstream.socket).closed();
             }
         }
     }
@@ -137,8 +139,8 @@ impl Role for Server {
             shard.engine.egress(),
             |id| Some((id.index(), None)),
             |index, send| {
-                if let Some(Some(Inner::Role(ServerInner::Upstream(socket)))) = inner.get_mut(index) {
-                    send(socket);
+                if let Some(Some(Inner::Role(ServerInner::Upstream(upstream)))) = inner.get_mut(index) {
+                    send(&mut upstream.socket);
                 }
             },
         );
@@ -146,8 +148,8 @@ impl Role for Server {
 
     fn for_each_inner_socket(shard: &mut Shard<Self>, mut each: impl FnMut(&mut UdpSocket)) {
         for inner in shard.inner.iter_mut().flatten() {
-            if let Inner::Role(ServerInner::Upstream(socket)) = inner {
-                each(socket);
+            if let Inner::Role(ServerInner::Upstream(upstream)) = inner {
+                each(&mut upstream.socket);
             }
         }
     }

@@ -4,13 +4,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
-use packet_io::{Interest, Poller, UdpSocket};
+use packet_io::{Interest, Poller};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
 use super::{Server, ServerInner};
 use crate::driver::resolver::{Answer, Unresolved};
-use crate::driver::{Inner, PollToken, Relay, Shard, outer};
+use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::limits;
 
 /// A target on its way: resolving, then its addresses. Those of TCP race: the next one begins when one has failed, or has
@@ -18,7 +18,7 @@ use crate::limits;
 pub(in crate::driver) struct Opening {
     pub(super) protocol: Protocol,
     resolution: u64,
-    addresses: std::vec::IntoIter<SocketAddr>,
+    pub(super) addresses: std::vec::IntoIter<SocketAddr>,
     /// TCP sockets that connect.
     connecting: Vec<Socket>,
     /// When the next address is due although no attempt has failed.
@@ -131,7 +131,7 @@ impl Shard<Server> {
         }
     }
 
-    fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
+    pub(super) fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
         self.refresh_own_addresses(now);
         let server = &self.role;
         let own = server.own_addresses.as_ref().map_or(&[][..], |(_, own)| own);
@@ -154,18 +154,6 @@ impl Shard<Server> {
             }
             server.own_addresses = Some((now, found));
         }
-    }
-
-    fn open_udp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
-        let options = packet_io::SocketOptions {
-            receive_ecn: false,
-            ..outer::options(&self.io.common)
-        };
-        let socket = UdpSocket::connect(None, address, &options)?;
-        self.io.watch(&socket, PollToken::of(id), Interest::READABLE)?;
-        self.insert_inner(id, Inner::Role(ServerInner::Upstream(Box::new(socket))));
-        self.engine.accept(now, id, &mut self.delivery);
-        Ok(())
     }
 
     fn begin_tcp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
@@ -257,6 +245,7 @@ impl Shard<Server> {
             self.server_ip_turn(now);
         }
         self.try_due_addresses(now);
+        self.judge_upstreams(now);
         let server = &mut self.role;
         if now < server.next_sweep {
             return;
