@@ -80,16 +80,16 @@ pub const FAREWELL_READS_PER_TURN: usize = 64;
 /// How long a TCP connection to a target may take to open, for each address.
 pub const TCP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an address of a target may stay silent before the next one is tried beside it (RFC 8305 section 5, Connection
-/// Attempt Delay).
+/// How long an address of a target may stay silent before the next one is tried beside it (RFC 8305 section 5,
+/// Connection Attempt Delay).
 pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Targets of one shard whose next address is due within [`CONNECTION_ATTEMPT_DELAY`]; beyond it, an address is tried
 /// when the one before has failed.
 pub const ATTEMPTS_DUE_MAX: usize = TCP_CONNECTIONS_MAX;
 
-/// How long a UDP target's address that was asked may stay silent before the session goes on to the next one: longer than
-/// any round trip, because what answers later is not heard.
+/// How long a UDP target's address that was asked may stay silent before the session goes on to the next one: longer
+/// than any round trip, because what answers later is not heard.
 pub const UDP_TARGET_SILENCE: Duration = Duration::from_secs(1);
 
 /// Sessions of one shard that are looked at within [`UDP_TARGET_SILENCE`]; beyond it, they stay at their first address.

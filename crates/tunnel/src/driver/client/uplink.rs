@@ -30,8 +30,9 @@ impl UplinkBinding {
 }
 
 impl Shard<Client> {
-    /// After a move to another address: where nothing was heard there in time, the connection is made anew. One that only
-    /// left its port goes on where there is no other address to try: the path may come back, and what it carries lives.
+    /// After a move to another address: where nothing was heard there in time, the connection is made anew. One that
+    /// only left its port goes on where there is no other address to try: the path may come back, and what it carries
+    /// lives.
     pub(super) fn judge_move(&mut self, now: Instant) {
         let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
         let client = &mut self.role;
@@ -94,8 +95,8 @@ impl Shard<Client> {
         }
     }
 
-    /// Without a TUN of ours the routes decide: where they lead to the server from another local address, the connection
-    /// moves there.
+    /// Without a TUN of ours the routes decide: where they lead to the server from another local address, the
+    /// connection moves there.
     fn follow_routes(&mut self, now: Instant) {
         let client = &self.role;
         let Some(server) = client.server_address().filter(|_| client.is_up()) else {

@@ -186,8 +186,8 @@ fn addresses(found: Vec<IpAddr>, port: u16, way: &Way) -> Result<Vec<SocketAddr>
     Ok(tried.map(|address| SocketAddr::new(address, port)).collect())
 }
 
-/// IPv6 first where it has a route (RFC 6724 section 6, rules 1 and 6), and both kinds in turn, so that the other one is
-/// tried second (RFC 8305 section 4).
+/// IPv6 first where it has a route (RFC 6724 section 6, rules 1 and 6), and both kinds in turn, so that the other one
+/// is tried second (RFC 8305 section 4).
 fn in_order(found: Vec<IpAddr>, has_route: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
     let (mut first, mut second): (Vec<_>, Vec<_>) = found.into_iter().partition(IpAddr::is_ipv6);
     if first.first().is_some_and(|address| !has_route(*address)) {

@@ -125,8 +125,8 @@ fn stamp(sources: &NameSources) -> Stamp {
     })
 }
 
-/// The resolver that the files describe, and what is wrong with them. Beside a tunnel, `servers` goes on where they name
-/// nobody else.
+/// The resolver that the files describe, and what is wrong with them. Beside a tunnel, `servers` goes on where they
+/// name nobody else.
 fn build(
     sources: &NameSources,
     servers: &mut Vec<NameServerConfig>,

@@ -13,8 +13,8 @@ use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::limits;
 
-/// A target on its way: resolving, then its addresses. Those of TCP race: the next one begins when one has failed, or has
-/// been silent for a while (RFC 8305 section 5), and the first that answers wins.
+/// A target on its way: resolving, then its addresses. Those of TCP race: the next one begins when one has failed, or
+/// has been silent for a while (RFC 8305 section 5), and the first that answers wins.
 pub(in crate::driver) struct Opening {
     pub(super) protocol: Protocol,
     resolution: u64,

@@ -1,9 +1,9 @@
 //! A server's sockets towards UDP targets.
 //!
-//! UDP has no handshake that addresses could race by, and a datagram that is sent to two of them may be acted on twice. So
-//! a session begins with the first address of its target, and goes on to the next one where it has asked and nobody has
-//! answered for a while; what its client sends again goes there. The first address that answers stays, and so does the
-//! last.
+//! UDP has no handshake that addresses could race by, and a datagram that is sent to two of them may be acted on twice.
+//! So a session begins with the first address of its target, and goes on to the next one where it has asked and nobody
+//! has answered for a while; what its client sends again goes there. The first address that answers stays, and so does
+//! the last.
 
 use std::io;
 use std::net::SocketAddr;
