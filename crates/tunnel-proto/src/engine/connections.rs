@@ -101,7 +101,7 @@ impl<R: Role> Engine<R> {
         }
     }
 
-    /// Ends every request and connection at once, with H3_NO_ERROR and [`SHUTDOWN_REASON`].
+    /// Ends every request and connection at once, with H3_NO_ERROR and the reason "shutting down".
     pub fn close_all(&mut self, now: Instant) {
         let connections: Vec<_> = self
             .state
