@@ -1,6 +1,6 @@
 //! What tunnels lead to: UDP echoes and TCP services on threads, inside a namespace, gone when dropped.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +94,7 @@ impl Service {
     pub fn tcp_echo(namespace: &Namespace, address: &str) -> Self {
         Self::tcp(namespace, address, |stream| {
             // A connection that fails shows at its other end.
-            let _ = std::io::copy(&mut &stream, &mut &stream);
+            let _ = io::copy(&mut &stream, &mut &stream);
         })
     }
 
@@ -122,9 +122,18 @@ impl Drop for Service {
 /// When nobody listens.
 #[must_use]
 pub fn connect(namespace: &Namespace, address: &str) -> TcpStream {
+    try_connect(namespace, address).unwrap_or_else(|error| panic!("{address} cannot be reached: {error}"))
+}
+
+/// The same where the other end may close it at once.
+///
+/// # Errors
+/// What the kernel says: nobody listens, or it was reset before it was seen to be open.
+pub fn try_connect(namespace: &Namespace, address: &str) -> io::Result<TcpStream> {
     let address = parse(address);
-    let stream = namespace.inside(|| TcpStream::connect_timeout(&address, PROGRAM_LIMIT));
-    patient(stream.unwrap_or_else(|error| panic!("{address} cannot be reached: {error}")))
+    namespace
+        .inside(|| TcpStream::connect_timeout(&address, PROGRAM_LIMIT))
+        .map(patient)
 }
 
 fn patient(stream: TcpStream) -> TcpStream {
