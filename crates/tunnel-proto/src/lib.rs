@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod drops;
 mod engine;
+mod few_at_a_time;
 pub mod limits;
 mod secret;
 mod snapshot;
@@ -31,6 +32,7 @@ pub use engine::{
     ProxyError, RequestId, Role, Runs, Server, ServerAction, ServerShard, Service, ServiceProvider,
     ServiceRequest, ServiceStream, StoredLease, Target, own_address,
 };
+pub use few_at_a_time::FewAtATime;
 pub use secret::{NotAToken, Token};
 pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};

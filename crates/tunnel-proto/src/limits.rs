@@ -94,12 +94,11 @@ pub const AUTHORIZATION_TIME_MAX: Duration = Duration::from_secs(2);
 /// Questions who asks that one connection may have open: all streams of a stranger.
 pub const AUTHORIZATIONS_PER_CONNECTION: usize = quic::limits::UNAUTHENTICATED_STREAMS as usize;
 
-/// Questions who asks that one prefix (IPv4 /24, IPv6 /56) may have open at a shard, also those of connections that are gone:
-/// 32 strangers with all their streams.
-pub const AUTHORIZATIONS_PER_PREFIX: usize = 128;
-
-/// Questions who asks that are open: those of 256 strangers with all their streams.
+/// Questions who asks that are open, at all shards together: those of 256 strangers with all their streams.
 pub const AUTHORIZATIONS_WAITING_MAX: usize = 1_024;
+
+/// One prefix (IPv4 /24, IPv6 /56) may have this part of a shard's open questions, also those of connections that are gone.
+pub const AUTHORIZATIONS_PREFIX_PART: usize = 8;
 
 /// Users that a shard remembers for `status`; one who is gone makes room for the next.
 pub const USERS_SHOWN_MAX: usize = 1_024;
@@ -213,7 +212,5 @@ pub const TUN_SETTLED: Duration = Duration::from_millis(300);
 const _: () = assert!(USER_SESSIONS_MAX as usize >= UDP_SESSIONS_MAX + LEASES_MAX);
 const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() + 1_000 <= CONNECT_ATTEMPT.as_millis());
 const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
-const _: () = assert!(AUTHORIZATIONS_PER_CONNECTION <= AUTHORIZATIONS_PER_PREFIX);
-const _: () = assert!(AUTHORIZATIONS_PER_PREFIX < AUTHORIZATIONS_WAITING_MAX);
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);

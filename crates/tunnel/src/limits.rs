@@ -88,8 +88,9 @@ pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// when the one before has failed.
 pub const ATTEMPTS_DUE_MAX: usize = TCP_CONNECTIONS_MAX;
 
-/// How long a UDP target's address that was asked may stay silent before the session goes on to the next one: longer
-/// than any round trip, because what answers later is not heard.
+/// How often it is seen whether a UDP target's address has answered. One that was asked before the last look, so at
+/// least this long ago, is left for the next one: longer than nearly all round trips, because what answers later is
+/// not heard.
 pub const UDP_TARGET_SILENCE: Duration = Duration::from_secs(1);
 
 /// Sessions of one shard that are looked at within [`UDP_TARGET_SILENCE`]; beyond it, they stay at their first address.
@@ -205,3 +206,11 @@ pub const ETHERNET_MTU: u32 = 1_500;
 /// How long a client waits before it asks again for an IP session that was refused for the time being, or ended by the
 /// server.
 pub const IP_RETRY: Duration = Duration::from_secs(5);
+
+// One network has room at each shard for the questions of one connection.
+const _: () = assert!(
+    tunnel_proto::limits::AUTHORIZATIONS_PER_CONNECTION
+        <= tunnel_proto::limits::AUTHORIZATIONS_WAITING_MAX
+            / SHARDS_MAX
+            / tunnel_proto::limits::AUTHORIZATIONS_PREFIX_PART
+);

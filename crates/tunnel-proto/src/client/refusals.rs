@@ -3,32 +3,32 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use crate::few_at_a_time::FewAtATime;
 use crate::limits;
 
 /// What was told.
-#[derive(Default)]
 pub(super) struct Refusals {
     /// Oldest first.
     told: VecDeque<String>,
-    /// Since when, and how many.
-    recent: Option<(Instant, usize)>,
+    recent: FewAtATime,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self {
+            told: VecDeque::new(),
+            recent: FewAtATime::new(limits::REFUSALS_TOLD_AT_A_TIME),
+        }
+    }
 }
 
 impl Refusals {
     /// Whether this sentence is to be told: it was not yet, or so long ago that it is forgotten, and few were of late.
     /// One that is held back for their number is told when it comes again.
     pub(super) fn is_news(&mut self, now: Instant, sentence: &str) -> bool {
-        if self.told.iter().any(|told| told == sentence) {
+        if self.told.iter().any(|told| told == sentence) || !self.recent.take(now) {
             return false;
         }
-        let recent = self
-            .recent
-            .filter(|(since, _)| now.saturating_duration_since(*since) < limits::REFUSED_HOLD);
-        let (since, count) = recent.unwrap_or((now, 0));
-        if count >= limits::REFUSALS_TOLD_AT_A_TIME {
-            return false;
-        }
-        self.recent = Some((since, count + 1));
         if self.told.len() >= limits::SENTENCES_MAX {
             self.told.pop_front();
         }

@@ -235,7 +235,9 @@ impl Engine<Server> {
 
     /// The connection is the user's from here on.
     fn enter(&mut self, connection: ConnectionKey, digest: [u8; 32], grant: Grant) -> Result<(), Barred> {
-        let remote = self.remote(connection);
+        let Some(remote) = self.remote(connection) else {
+            return Err(Barred::Full);
+        };
         let access = &mut self.state.role.access;
         if let Some(granted) = access.grants.get_mut(&connection) {
             if granted.grant.user.id() != grant.user.id() {
@@ -250,10 +252,6 @@ impl Engine<Server> {
         if !grant.user.has_bytes_left(&grant.limits) || !grant.user.take_connection(&grant.limits) {
             return Err(Barred::Full);
         }
-        let Some(remote) = remote else {
-            grant.user.give_connection_back();
-            return Err(Barred::Full);
-        };
         let user = grant.user.id();
         access.grants.insert(
             connection,

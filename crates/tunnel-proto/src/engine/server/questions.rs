@@ -51,17 +51,20 @@ pub(super) struct OpenQuestions {
     /// Questions of each network, the abandoned ones, too.
     by_prefix: BTreeMap<IpAddr, usize>,
     questions_max: usize,
+    prefix_max: usize,
 }
 
 impl OpenQuestions {
     /// Of one of so many shards, which has its part of the bound.
     pub(super) fn of_shards(shards: u8) -> Self {
+        let questions_max = limits::AUTHORIZATIONS_WAITING_MAX / usize::from(shards);
         Self {
             questions: BTreeMap::new(),
             by_request: BTreeMap::new(),
             by_connection: BTreeMap::new(),
             by_prefix: BTreeMap::new(),
-            questions_max: limits::AUTHORIZATIONS_WAITING_MAX / usize::from(shards),
+            questions_max,
+            prefix_max: questions_max / limits::AUTHORIZATIONS_PREFIX_PART,
         }
     }
 
@@ -73,7 +76,7 @@ impl OpenQuestions {
         let count_of = |count: Option<&usize>| count.copied().unwrap_or_default();
         self.questions.len() < self.questions_max
             && count_of(self.by_connection.get(&origin.connection)) < limits::AUTHORIZATIONS_PER_CONNECTION
-            && count_of(self.by_prefix.get(&origin.prefix())) < limits::AUTHORIZATIONS_PER_PREFIX
+            && count_of(self.by_prefix.get(&origin.prefix())) < self.prefix_max
     }
 
     pub(super) fn add(

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use host::Monitor;
-use tunnel_proto::{AddressMove, PathWatch, Reconnection, ServerShard};
+use tunnel_proto::{AddressMove, FewAtATime, PathWatch, Reconnection, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
@@ -51,7 +51,7 @@ pub(in crate::driver) struct Client {
     pub(super) udp_listeners: Vec<SourceId>,
     pub(super) tcp_listeners: Vec<SourceId>,
     /// When trouble with local connections was last told about.
-    pub(super) trouble_told: Option<Instant>,
+    pub(super) trouble_told: FewAtATime,
     /// The TUN device; `None` where there is none.
     pub(super) ip: Option<ClientHost>,
     /// There are no forwards: without an IP session the client is of no use.
@@ -99,7 +99,7 @@ impl Client {
             next_tick: now,
             udp_listeners: Vec::new(),
             tcp_listeners: Vec::new(),
-            trouble_told: None,
+            trouble_told: FewAtATime::new(1),
             ip: None,
             carries_only_ip: false,
             ip_due: None,

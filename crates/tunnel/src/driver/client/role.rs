@@ -114,8 +114,8 @@ impl Role for Client {
         }
     }
 
-    fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending) {
-        shard.opening_ended(id, ending);
+    fn request_ended(shard: &mut Shard<Self>, now: Instant, id: RequestId, ending: &Ending) {
+        shard.opening_ended(now, id, ending);
     }
 
     fn close_inner(shard: &mut Shard<Self>, id: RequestId, inner: ClientInner) {

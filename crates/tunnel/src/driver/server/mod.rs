@@ -16,13 +16,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet_io::VNET_HEADER_BYTES;
-use tunnel_proto::{RequestId, TargetRules};
+use tunnel_proto::limits::REFUSALS_TOLD_AT_A_TIME;
+use tunnel_proto::{FewAtATime, RequestId, TargetRules};
 
 use super::neighbours::Cost;
 use targets::Opening;
 use tun::ServerHost;
 use upstream::Upstream;
-use visitors::RecentRefusals;
 
 /// What a server's shard keeps besides.
 pub(super) struct Server {
@@ -38,9 +38,9 @@ pub(super) struct Server {
     upstreams_due: VecDeque<(Instant, RequestId)>,
     /// The TUN device; `None` where there is none.
     ip: Option<ServerHost>,
-    /// When it was last told that the pools are exhausted.
-    exhaustion_told: Option<Instant>,
-    turned_away_told: RecentRefusals,
+    /// That the pools are exhausted.
+    exhaustion_told: FewAtATime,
+    turned_away_told: FewAtATime,
     next_ip_turn: Instant,
 }
 
@@ -54,8 +54,8 @@ impl Server {
             attempts_due: VecDeque::new(),
             upstreams_due: VecDeque::new(),
             ip: None,
-            exhaustion_told: None,
-            turned_away_told: None,
+            exhaustion_told: FewAtATime::new(1),
+            turned_away_told: FewAtATime::new(REFUSALS_TOLD_AT_A_TIME),
             next_ip_turn: now,
         }
     }
