@@ -62,11 +62,11 @@ pub const REASSEMBLY_TIMEOUT: std::time::Duration = std::time::Duration::from_mi
 /// Bytes that one reassembler holds at most.
 pub const REASSEMBLY_BYTES_MAX: usize = REASSEMBLY_SLOTS * UDP_PAYLOAD_BYTES_MAX;
 
+/// Networks that a server says it leases from: one or two for each IP version, and room for more.
+pub const POOLS_MAX: usize = 8;
+
 // A conforming list must never be refused for its encoded size: names, values and at most 32 bytes more for each
 // field.
 const _: () = assert!(FIELD_SECTION_ENCODED_BYTES_MAX >= FIELD_SECTION_BYTES_MAX);
 const _: () = assert!(CAPSULE_BYTES_MAX as usize >= UDP_PAYLOAD_BYTES_MAX + packet::varint::LEN_MAX);
 const _: () = assert!(REASSEMBLY_BYTES_MAX <= 1024 * 1024);
-
-/// Networks that a server says it leases from: one or two for each IP version, and room for more.
-pub const POOLS_MAX: usize = 8;

@@ -96,11 +96,12 @@ pub fn push_pools(list: &mut HeaderList, pools: &[Prefix]) {
 pub fn pools(list: &HeaderList) -> Vec<Prefix> {
     let text = list
         .only(POOL_FIELD)
-        .and_then(|value| std::str::from_utf8(value).ok());
-    let parsed = text.map(|text| text.split(',').map(|one| one.trim().parse()).take(POOLS_MAX + 1));
-    let pools: Option<Result<Vec<Prefix>, _>> = parsed.map(Iterator::collect);
+        .and_then(|value| std::str::from_utf8(value).ok())
+        .unwrap_or_default();
+    let parsed = text.split(',').map(|one| one.trim().parse());
+    let pools: Result<Vec<Prefix>, _> = parsed.take(POOLS_MAX + 1).collect();
     pools
-        .and_then(Result::ok)
+        .ok()
         .filter(|pools| pools.len() <= POOLS_MAX)
         .unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use masque::{HeaderList, Item, request as request_headers};
 
-use super::handler::{Asker, Handler, Reader};
+use super::handler::{Asker, Handler};
 use super::life::RequestStream;
 use super::messages::Next;
 use super::request::{RequestId, Sending};
@@ -31,8 +31,8 @@ impl Handler for TcpConnection {
         Some(request_headers::connect(asker.target?, asker.bearer))
     }
 
-    fn reader(&self) -> Reader {
-        Reader::Driver
+    fn is_read_by_driver(&self) -> bool {
+        true
     }
 
     fn is_of_driver(&self) -> bool {

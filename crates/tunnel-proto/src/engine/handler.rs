@@ -21,14 +21,6 @@ pub(crate) struct Asker<'a> {
     pub(crate) target: Option<&'a Target>,
 }
 
-/// Who reads the content of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    Engine,
-    /// With [`super::Engine::read_body`].
-    Driver,
-}
-
 /// One kind of request.
 pub(crate) trait Handler {
     /// Client: the headers that ask for it; `None` where there is nothing to ask for.
@@ -54,18 +46,13 @@ pub(crate) trait Handler {
         response::response(200)
     }
 
-    /// Who reads its content.
-    fn reader(&self) -> Reader {
-        Reader::Engine
+    /// Whether the driver reads its content, with [`super::Engine::read_body`], and not the engine.
+    fn is_read_by_driver(&self) -> bool {
+        false
     }
 
     /// Whether more content may be read at present.
     fn takes_content(&self) -> bool {
-        true
-    }
-
-    /// It is over as soon as the peer has ended its side.
-    fn ends_with_peer(&self) -> bool {
         true
     }
 

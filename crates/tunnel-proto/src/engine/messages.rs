@@ -222,10 +222,11 @@ impl<R: Role> Engine<R> {
         if let Err(error) = request.kind.handler().check_end() {
             return self.fail(id, Failure::Message(error));
         }
-        if request.kind.handler().ends_with_peer() {
-            self.end_for(id, Cause::Finished);
-        } else {
+        // A service may have more to say.
+        if matches!(request.kind, Kind::Service(_)) {
             self.service_peer_finished(now, id);
+        } else {
+            self.end_for(id, Cause::Finished);
         }
     }
 

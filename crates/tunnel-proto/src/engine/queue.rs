@@ -30,26 +30,26 @@ pub(crate) struct Queued {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Where others of its flow wait behind it.
-    pub(crate) followed: Duration,
-    /// Where it is the last of its flow: it keeps nothing newer waiting, and may be a question or an answer that stands
-    /// alone.
-    pub(crate) alone: Duration,
+    time_max: Duration,
+    /// Where it is the last of its flow, it keeps nothing newer waiting, and may be a question or an answer that stands
+    /// alone: it may wait [`limits::ALONE_TIME_MAX`].
+    is_whole: bool,
 }
 
 impl Patience {
     /// For what is worth nothing later, alone or not: fragments, parity.
     pub(crate) fn strict(time_max: Duration) -> Self {
         Self {
-            followed: time_max,
-            alone: time_max,
+            time_max,
+            is_whole: false,
         }
     }
 
     /// For a whole datagram.
     pub(crate) fn whole(time_max: Duration) -> Self {
         Self {
-            followed: time_max,
-            alone: limits::ALONE_TIME_MAX,
+            time_max,
+            is_whole: true,
         }
     }
 }
@@ -63,8 +63,12 @@ pub(crate) struct Front<'a> {
 
 impl Front<'_> {
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        let Patience { followed, alone } = self.entry.patience;
-        let time_max = if self.is_last { alone } else { followed };
+        let Patience { time_max, is_whole } = self.entry.patience;
+        let time_max = if self.is_last && is_whole {
+            limits::ALONE_TIME_MAX
+        } else {
+            time_max
+        };
         now.saturating_duration_since(self.entry.since) > time_max
     }
 }

@@ -8,7 +8,7 @@ use masque::{MessageReader, Role};
 
 use super::body::TcpConnection;
 use super::client::token_check::TokenCheck;
-use super::handler::{Handler, Reader, Undecided};
+use super::handler::{Handler, Undecided};
 use super::ip::session::IpSession;
 use super::life::{Life, RequestStream};
 use super::repair::Repair;
@@ -146,6 +146,6 @@ impl Request {
 
     /// Whether the driver reads what follows the headers.
     pub(crate) fn is_read_by_driver(&self) -> bool {
-        self.kind.handler().reader() == Reader::Driver
+        self.kind.handler().is_read_by_driver()
     }
 }

@@ -1,4 +1,5 @@
-//! The timers of an engine: QUIC's, those of repair and of the role, and the sweep, every second, of what is idle or waited too long.
+//! The timers of an engine: QUIC's, those of repair and of the role, and the sweep, every second, of what is idle or waited
+//! too long.
 
 use std::time::{Duration, Instant};
 

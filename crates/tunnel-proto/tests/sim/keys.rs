@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use sim::{LinkConfig, for_each_seed};
-use tunnel_proto::{ClientAction, ServerAction};
 
 use crate::storm::CALM;
 use crate::support::{DELAY, MILLISECOND, SECOND, Script, Setup, Way, World, user};
@@ -64,11 +63,6 @@ fn lines(link: LinkConfig, seed: u64) -> Setup {
     }
 }
 
-fn ups(world: &mut World) -> usize {
-    let up = |action: &ClientAction| matches!(action, ClientAction::Up { .. });
-    world.client().count(up)
-}
-
 #[test]
 fn no_datagram_is_lost_by_a_key_update_among_reordered_packets() {
     for_each_seed(4, |seed| {
@@ -81,7 +75,7 @@ fn no_datagram_is_lost_by_a_key_update_among_reordered_packets() {
         let sent = converse(&mut world, session, 12);
         assert_eq!(world.book.count(session, Way::Up), sent);
         assert_eq!(world.book.count(session, Way::Down), sent);
-        assert_eq!(ups(&mut world), 1);
+        assert_eq!(world.connections_opened(world.client), 1);
     });
 }
 
@@ -111,7 +105,7 @@ fn under_loss_nothing_more_is_lost_than_on_the_line_and_streams_arrive_whole() {
             let tcp = world.tunnel(end).tcp(tcp);
             assert_eq!((tcp.read, tcp.read_end), (4 * MEBIBYTE, true));
         }
-        assert_eq!(ups(&mut world), 1);
+        assert_eq!(world.connections_opened(world.client), 1);
     });
 }
 
@@ -134,13 +128,6 @@ fn a_connection_stays_on_its_shard_through_key_updates() {
         assert_eq!(world.book.count(session, Way::Up), sent);
         assert_eq!(world.book.count(session, Way::Down), sent);
     }
-    assert_eq!(ups(&mut world), 1);
-    let opened = |action: &ServerAction| matches!(action, ServerAction::Open { .. });
-    let mut opened: Vec<usize> = world
-        .shards(server)
-        .iter()
-        .map(|shard| shard.count(opened))
-        .collect();
-    opened.sort_unstable();
-    assert_eq!(opened, [0, 1]);
+    assert_eq!(world.connections_opened(world.client), 1);
+    assert_eq!(world.sessions_opened(server), [0, 1]);
 }

@@ -412,15 +412,18 @@ fn strangers_hear_the_same_of_a_service_that_is_there_and_of_one_that_is_not() {
 
 #[test]
 fn a_guessed_token_counts_at_a_service_as_anywhere() {
-    let mut world = World::with_server(Setup::default());
-    register(&mut world);
-    let foreign = world.add_foreign_client();
-    world.run(SECOND);
-    for _ in 0..limits::WRONG_TOKENS_PER_CONNECTION {
-        world.foreign(foreign).request(&request("echo", &stranger()));
+    // Whether the service is there or not, or it could be found out.
+    for protocol in ["echo", "nothing"] {
+        let mut world = World::with_server(Setup::default());
+        register(&mut world);
+        let foreign = world.add_foreign_client();
+        world.run(SECOND);
+        for _ in 0..limits::WRONG_TOKENS_PER_CONNECTION {
+            world.foreign(foreign).request(&request(protocol, &stranger()));
+        }
+        world.run(2 * SECOND);
+        assert!(world.foreign(foreign).closed.is_some(), "{protocol}");
     }
-    world.run(2 * SECOND);
-    assert!(world.foreign(foreign).closed.is_some());
 }
 
 #[test]
@@ -442,6 +445,9 @@ fn content_and_datagrams_of_another_make_reach_a_service_also_those_that_overtoo
         .datagram([&prefix[..used], b"early"].concat());
     world.run(2 * DELAY);
     let stream = world.foreign(foreign).request(&request("echo", &user()));
+    world.run(2 * DELAY);
+    let came = seen(&echo, |seen| seen.datagrams.clone());
+    assert_eq!(came, [b"early".to_vec()], "it waits for nothing else");
     let (header, used) = masque::data_frame_header(5);
     world.foreign(foreign).write(stream, &header[..used]);
     world.foreign(foreign).write(stream, b"lines");

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sim::{LinkConfig, for_each_seed};
-use tunnel_proto::{ClientAction, ServerAction, ServerShard, StripeNews};
+use tunnel_proto::{ClientAction, ServerShard, StripeNews};
 
 use crate::storm::CALM;
 use crate::support::{MILLISECOND, SECOND, Setup, Way, World, user};
@@ -189,17 +189,9 @@ fn a_connection_stays_on_its_shard_wherever_its_packets_come_in() {
         // The server finds the new port with the first packet from it.
         assert_eq!(answers(&mut world, &stripes, &sessions, 20), [20; 3]);
     }
-    let up = |action: &ClientAction| matches!(action, ClientAction::Up { .. });
-    assert_eq!(world.client_at(stripe).count(up), 1);
+    assert_eq!(world.connections_opened(stripe), 1);
     let server = world.server;
-    let opened = |action: &ServerAction| matches!(action, ServerAction::Open { .. });
-    let mut opened: Vec<usize> = world
-        .shards(server)
-        .iter()
-        .map(|shard| shard.count(opened))
-        .collect();
-    opened.sort_unstable();
-    assert_eq!(opened, [0, 3]);
+    assert_eq!(world.sessions_opened(server), [0, 3]);
 }
 
 #[test]

@@ -153,7 +153,12 @@ impl Engine<Server> {
 
     /// The session goes by another name than the one it was asked for by (SESSION-14).
     pub fn rename_owner(&mut self, id: RequestId, owner: Owner) {
-        let Some(Kind::Ip(session)) = self.state.requests.get_mut(id.0).map(|request| &mut request.kind)
+        // One that has ended meanwhile is in no table any more.
+        let Some(Request {
+            kind: Kind::Ip(session),
+            life: Life::Opening(_),
+            ..
+        }) = self.state.requests.get_mut(id.0)
         else {
             return;
         };

@@ -34,9 +34,6 @@ impl Engine<Server> {
             }
             Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
-            Ok(Asked::Extended(asked)) if !self.has_service(&asked.protocol) => {
-                self.turn_away(id, &response::response(404), 404);
-            }
             Ok(asked) => self.identify(now, id, stream, asked),
         }
     }

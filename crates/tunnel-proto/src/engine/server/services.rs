@@ -25,10 +25,6 @@ impl Engine<Server> {
         }
     }
 
-    pub(super) fn has_service(&self, protocol: &str) -> bool {
-        self.state.role.services.contains_key(protocol)
-    }
-
     /// A user asks for a service.
     pub(super) fn admit_service(
         &mut self,

@@ -116,12 +116,15 @@ impl ServiceStream<'_> {
     pub fn send(&mut self, content: &mut Bytes) -> bool {
         if self.end.is_none() && !content.is_empty() {
             let free = limits::SERVICE_OUTPUT_BYTES_MAX.saturating_sub(self.output_bytes);
-            let taken = content.len().min(free.saturating_sub(limits::HELD_ENTRY_BYTES));
+            // Header and payload are a piece each.
+            let taken = content
+                .len()
+                .min(free.saturating_sub(2 * limits::HELD_ENTRY_BYTES));
             if taken > 0 {
                 let (header, used) = masque::data_frame_header(taken as u64);
                 self.output.push_back(Bytes::copy_from_slice(&header[..used]));
                 self.output.push_back(content.split_to(taken));
-                self.output_bytes += taken + limits::HELD_ENTRY_BYTES;
+                self.output_bytes += used + taken + 2 * limits::HELD_ENTRY_BYTES;
             }
         }
         self.wants_room |= !content.is_empty();
@@ -190,10 +193,6 @@ impl Handler for ServiceSession {
 
     fn takes_content(&self) -> bool {
         self.left.is_empty()
-    }
-
-    fn ends_with_peer(&self) -> bool {
-        false
     }
 
     fn ended(&mut self, ending: &Ending) {

@@ -81,6 +81,13 @@ impl<R: Role> Engine<R> {
     /// Datagrams that came since the last turn.
     pub(in crate::engine) fn hand_out_service_datagrams(&mut self, now: Instant) {
         while let Some((id, payload)) = self.state.service_datagrams.pop_front() {
+            let is_open = |request: &Request| {
+                matches!((&request.kind, &request.life), (Kind::Service(_), Life::Open(_)))
+            };
+            if !self.state.requests.get(id.0).is_some_and(is_open) {
+                self.state.ledger.egress.drop(DropReason::UnknownSession, 1);
+                continue;
+            }
             self.state.ledger.egress.sent += 1;
             self.call_service(now, id, |service, stream| {
                 service.handle_datagram(now, &payload, stream);

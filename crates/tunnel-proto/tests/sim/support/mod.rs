@@ -23,7 +23,7 @@ use quic::Outbox;
 use rand::Rng;
 use rand::rngs::StdRng;
 use sim::{Event, LinkConfig, Network};
-use tunnel_proto::{Client, Server};
+use tunnel_proto::{Client, ClientAction, Server, ServerAction};
 
 pub(crate) use book::{Book, Way};
 use foreign::Foreign;
@@ -136,6 +136,21 @@ impl World {
     /// The first client's end.
     pub(crate) fn client(&mut self) -> &mut Tunnel<Client> {
         self.client_at(self.client)
+    }
+
+    /// How often a client has been connected.
+    pub(crate) fn connections_opened(&mut self, client: SocketAddr) -> usize {
+        let up = |action: &ClientAction| matches!(action, ClientAction::Up { .. });
+        self.client_at(client).count(up)
+    }
+
+    /// How many sessions each shard of a server has opened, the fewest first.
+    pub(crate) fn sessions_opened(&mut self, server: SocketAddr) -> Vec<usize> {
+        let open = |action: &ServerAction| matches!(action, ServerAction::Open { .. });
+        let shards = self.shards(server).iter();
+        let mut opened: Vec<_> = shards.map(|shard| shard.count(open)).collect();
+        opened.sort_unstable();
+        opened
     }
 
     /// A peer of another make, which gets a turn afterwards.

@@ -155,8 +155,8 @@ impl Leases {
             // A pool that was added since.
             let lease = entry.lease;
             let completed = Lease {
-                v4: lease.v4.or_else(|| self.v4.take(client)),
-                v6: lease.v6.or_else(|| self.v6.take(client)),
+                v4: lease.v4.or_else(|| self.v4.take()),
+                v6: lease.v6.or_else(|| self.v6.take()),
             };
             if let Some(entry) = self.entries.get_mut(&client).filter(|_| completed != lease) {
                 entry.lease = completed;
@@ -166,8 +166,8 @@ impl Leases {
         }
         let lease = loop {
             let lease = Lease {
-                v4: self.v4.take(client),
-                v6: self.v6.take(client),
+                v4: self.v4.take(),
+                v6: self.v6.take(),
             };
             let is_whole = (self.v4.is_empty() || lease.v4.is_some())
                 && (self.v6.is_empty() || lease.v6.is_some())

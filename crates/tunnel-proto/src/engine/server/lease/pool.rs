@@ -1,17 +1,15 @@
 //! The addresses that a server has to give, of one version.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use masque::ip::Prefix;
-
-use super::ClientIdentity;
 
 /// The addresses of one version: those given back, and those that nobody ever had.
 #[derive(Debug)]
 pub(super) struct Pool<A> {
     networks: Vec<Prefix>,
-    used: BTreeMap<A, ClientIdentity>,
+    used: BTreeSet<A>,
     returned: BTreeSet<A>,
     /// The next address that nobody had: network and index.
     next: (usize, u64),
@@ -58,7 +56,7 @@ impl<A: Address> Pool<A> {
             .collect();
         Self {
             networks,
-            used: BTreeMap::new(),
+            used: BTreeSet::new(),
             returned: BTreeSet::new(),
             next: (0, 0),
         }
@@ -76,12 +74,12 @@ impl<A: Address> Pool<A> {
         })
     }
 
-    pub(super) fn take(&mut self, client: ClientIdentity) -> Option<A> {
+    pub(super) fn take(&mut self) -> Option<A> {
         let address = match self.returned.pop_first() {
             Some(address) => address,
             None => self.never_used()?,
         };
-        self.used.insert(address, client);
+        self.used.insert(address);
         Some(address)
     }
 
@@ -91,7 +89,7 @@ impl<A: Address> Pool<A> {
                 Some(address) => {
                     self.next.1 += 1;
                     let address = A::of(address)?;
-                    if self.offers(address) && !self.used.contains_key(&address) {
+                    if self.offers(address) && !self.used.contains(&address) {
                         return Some(address);
                     }
                 }
@@ -102,17 +100,17 @@ impl<A: Address> Pool<A> {
     }
 
     /// Takes an address that a client had before.
-    pub(super) fn take_this(&mut self, address: A, client: ClientIdentity) -> bool {
-        if !self.offers(address) || self.used.contains_key(&address) {
+    pub(super) fn take_this(&mut self, address: A) -> bool {
+        if !self.offers(address) || self.used.contains(&address) {
             return false;
         }
         self.returned.remove(&address);
-        self.used.insert(address, client);
+        self.used.insert(address);
         true
     }
 
     pub(super) fn give_back(&mut self, address: A) {
-        if self.used.remove(&address).is_some() {
+        if self.used.remove(&address) {
             self.returned.insert(address);
         }
     }

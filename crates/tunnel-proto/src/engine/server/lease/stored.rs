@@ -46,8 +46,8 @@ impl Leases {
                 continue;
             };
             let lease = Lease {
-                v4: one.v4.filter(|address| self.v4.take_this(*address, client)),
-                v6: one.v6.filter(|address| self.v6.take_this(*address, client)),
+                v4: one.v4.filter(|address| self.v4.take_this(*address)),
+                v6: one.v6.filter(|address| self.v6.take_this(*address)),
             };
             if lease == Lease::default() {
                 continue;
