@@ -3,10 +3,11 @@
 //! A round begins with the addresses at which the server has taken the token, the latest one first: a connection that is
 //! lost is often back there before a name could be resolved, and name servers may be out of reach without the tunnel.
 //! The addresses of all servers follow as the settings name them and as names resolve, IPv6 and IPv4 in turn (RFC 8305
-//! section 4); what names resolved to before serves until they are resolved again. While others wait, an address that stays silent is left after a quarter of a second (section 5), and has
-//! another turn, a longer one, after them; one that answers, or is the last, keeps its attempt. One that fails is done
-//! with. Where all have failed, a pause follows that doubles from round to round and is random in its second half. A
-//! connection that is lost after it was up begins again at once.
+//! section 4); what names resolved to before serves until they are resolved again. While others wait, an address that
+//! stays silent is left after a quarter of a second (section 5), and has another turn, a longer one, after them; one that
+//! answers, or is the last, keeps its attempt. One that fails is done with. Where all have failed, a pause follows that
+//! doubles from round to round and is random in its second half. A connection that is lost after it was up begins again
+//! at once.
 
 #[cfg(test)]
 mod tests;
@@ -20,8 +21,11 @@ use rand::{Rng, SeedableRng};
 
 use crate::limits;
 
-/// Why an attempt without any answer failed.
+/// Why an attempt without any answer failed, in the words of [`quic::CloseReason::TimedOut`].
 const NO_ANSWER: &str = "no answer";
+
+/// Why an attempt failed that was answered.
+const NO_HANDSHAKE: &str = "it answers, but the connection did not come about in time";
 
 /// What the driver has to do next for the connection to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +89,7 @@ pub struct Reconnection {
     waiting: Vec<Candidate>,
     /// All addresses of this round.
     met: Vec<SocketAddr>,
-    /// By server, what its name resolved to last.
+    /// By server, its address, or what its name resolved to last.
     resolved: Vec<Vec<SocketAddr>>,
     /// What was tried last.
     present: Option<Candidate>,
@@ -113,8 +117,12 @@ impl Reconnection {
     #[must_use]
     pub fn new(servers: Vec<(String, u16)>, seed: u64, now: Instant) -> Self {
         assert!(!servers.is_empty(), "a client knows a server");
+        let literal = |(host, port): &(String, u16)| host.parse().map(|ip| vec![SocketAddr::new(ip, *port)]);
         Self {
-            resolved: vec![Vec::new(); servers.len()],
+            resolved: servers
+                .iter()
+                .map(|server| literal(server).unwrap_or_default())
+                .collect(),
             servers,
             phase: Phase::Pause { until: now },
             good: Vec::new(),
@@ -148,11 +156,8 @@ impl Reconnection {
     /// Whether the server may be found at another address than the present one.
     #[must_use]
     pub fn has_alternative(&self) -> bool {
-        let literal = self.servers.iter().filter_map(|(host, port)| {
-            let address = host.parse::<IpAddr>().ok()?;
-            Some(SocketAddr::new(address, *port))
-        });
-        let mut known = literal.chain(self.resolved.iter().flatten().copied());
+        let good = self.good.iter().map(|candidate| candidate.address);
+        let mut known = self.resolved.iter().flatten().copied().chain(good);
         known.any(|address| Some(address) != self.address())
     }
 
@@ -211,8 +216,8 @@ impl Reconnection {
             return;
         }
         match self.phase {
-            Phase::Attempt { began, .. } => {
-                self.set_reason(NO_ANSWER);
+            Phase::Attempt { began, is_answered } => {
+                self.set_reason(if is_answered { NO_HANDSHAKE } else { NO_ANSWER });
                 let has_had_all = began + limits::CONNECT_ATTEMPT <= now;
                 if let Some(present) = self.present.filter(|_| !has_had_all) {
                     let turn = present.turn + 1;
@@ -311,12 +316,8 @@ impl Reconnection {
         self.met = self.good.iter().map(|candidate| candidate.address).collect();
         let mut known = Vec::new();
         for (server, (host, port)) in self.servers.iter().enumerate() {
-            if let Ok(address) = host.parse::<IpAddr>() {
-                known.push((server, SocketAddr::new(address, *port)));
-                continue;
-            }
             known.extend(self.resolved[server].iter().map(|address| (server, *address)));
-            if self.resolving.iter().all(|(_, open)| *open != server) {
+            if host.parse::<IpAddr>().is_err() && self.resolving.iter().all(|(_, open)| *open != server) {
                 self.resolutions += 1;
                 self.resolving.push((self.resolutions, server));
                 self.actions.push_back(ConnectAction::Resolve {

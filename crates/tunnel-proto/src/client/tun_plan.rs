@@ -217,9 +217,13 @@ impl TunPlan {
     /// The default route leads to a server that does not carry everything.
     fn warn_of_missing_default(&mut self) {
         let carries_all = |is_ipv4: bool| {
-            // Both halves of a version cover it, too.
-            let mut wide = self.advertised.iter().filter(|prefix| prefix.length() <= 1);
-            wide.any(|prefix| prefix.address().is_ipv4() == is_ipv4)
+            let has = |address, length| {
+                let mut advertised = self.advertised.iter();
+                advertised.any(|prefix| prefix.address() == address && prefix.length() == length)
+            };
+            let mut halves = HALF_DEFAULTS.iter().filter(|(half, _)| half.is_ipv4() == is_ipv4);
+            let all = if is_ipv4 { Prefix::ALL_V4 } else { Prefix::ALL_V6 };
+            has(all.address(), 0) || halves.all(|(half, length)| has(*half, *length))
         };
         let is_missing = [true, false]
             .into_iter()
@@ -328,6 +332,7 @@ mod tests {
         assert_eq!(told(&[], true), 1);
         assert_eq!(told(&["0.0.0.0/0"], true), 0);
         assert_eq!(told(&["0.0.0.0/1", "128.0.0.0/1"], true), 0);
+        assert_eq!(told(&["0.0.0.0/1"], true), 1);
         assert_eq!(told(&["10.0.0.0/8"], false), 0);
     }
 

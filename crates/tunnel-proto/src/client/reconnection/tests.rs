@@ -306,3 +306,8 @@ fn local_traffic_goes_to_a_sibling_after_the_grace_or_where_it_was_up() {
     reconnection.handle_lost(now, None);
     assert!(reconnection.wants_stand_in(now));
 }
+
+#[test]
+fn no_answer_is_said_in_one_way_only() {
+    assert_eq!(quic::CloseReason::TimedOut.to_string(), NO_ANSWER);
+}
