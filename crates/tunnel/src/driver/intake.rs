@@ -41,12 +41,22 @@ impl Shard<Client> {
             while end < count && self.inner_batch.get(end).meta.source == source {
                 end += 1;
             }
-            let Some(id) = self.session_of(now, at, source) else {
-                return;
-            };
-            self.take_in(now, id, start..end);
+            match self.session_of(now, at, source) {
+                Some(id) => self.take_in(now, id, start..end),
+                None => self.refuse(start..end),
+            }
             start = end;
         }
+    }
+
+    /// Nothing new begins any more.
+    fn refuse(&mut self, messages: Range<usize>) {
+        let received = messages.map(|index| self.inner_batch.get(index).meta);
+        let whole = received.filter(|meta| !meta.truncated);
+        let datagrams = whole.map(|meta| meta.segments() as u64).sum();
+        let ingress = &mut self.engine.ledger().ingress;
+        ingress.accepted += datagrams;
+        ingress.drop(DropReason::SessionClosed, datagrams);
     }
 
     /// The stripe is down, and a sibling takes what has come. What it has no room for is dropped here.

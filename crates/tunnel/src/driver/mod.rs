@@ -183,7 +183,7 @@ impl<R: Role> Shard<R> {
                 }
             }
             Action::Ended { request, ending } => {
-                R::request_ended(self, request, &ending);
+                R::request_ended(self, now, request, &ending);
                 self.close_inner(request, ending != Ending::Finished);
             }
             Action::Role(action) => R::carry_out(self, now, action),

@@ -58,7 +58,7 @@ pub(super) trait Role: Sized + Send + 'static {
     fn woken(shard: &mut Shard<Self>, now: Instant);
 
     /// The engine has ended a request; its inner end is closed next.
-    fn request_ended(shard: &mut Shard<Self>, id: RequestId, ending: &Ending);
+    fn request_ended(shard: &mut Shard<Self>, now: Instant, id: RequestId, ending: &Ending);
 
     /// Closes an inner end of this role.
     fn close_inner(shard: &mut Shard<Self>, id: RequestId, inner: Self::Inner);

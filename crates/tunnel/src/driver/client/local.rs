@@ -116,12 +116,7 @@ impl Shard<Client> {
 
     /// Warns, not more often than every few seconds.
     pub(in crate::driver) fn tell_trouble(&mut self, now: Instant, text: String) {
-        let client = &mut self.role;
-        if client
-            .trouble_told
-            .is_none_or(|told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD)
-        {
-            client.trouble_told = Some(now);
+        if self.role.trouble_told.take(now) {
             self.io.notify(Notice::Warning { text });
         }
     }

@@ -67,11 +67,17 @@ impl Shard<Client> {
         let Some(sibling) = self.stand_in(now) else {
             return self.open(now, connection);
         };
-        self.io.tcp_left();
+        // A program whose connection finds no room there sees it reset.
+        let lost = connection.stream.try_clone();
         let message = ClientMessage::Connection(Box::new(connection));
-        if !self.neighbours.hand_over(sibling, message) {
-            self.io.tcp.failed += 1;
+        if self.neighbours.hand_over(sibling, message) {
+            return self.io.tcp_left();
         }
+        if let Ok(stream) = lost {
+            reset_on_close(&stream);
+        }
+        self.io.tcp.failed += 1;
+        self.io.tcp_closed();
     }
 
     /// A connection that a sibling accepted.
@@ -79,7 +85,7 @@ impl Shard<Client> {
         // It may have been accepted just before the end.
         if self.drain_until.is_some() || !self.io.tcp_opened() {
             self.io.tcp.failed += 1;
-            return;
+            return reset_on_close(&connection.stream);
         }
         self.open(now, connection);
     }
@@ -108,7 +114,10 @@ impl Shard<Client> {
         let Some(opening) = self.take_opening(id) else {
             return;
         };
-        let mut relay = Relay::new(opening.stream, Interest::NONE);
+        // It was watched for hang-ups alone, which are reported again and again to a relay that cannot act on them.
+        let token = PollToken::of(id).encode();
+        let _ = self.io.poller.modify(&opening.stream, token, Interest::READABLE);
+        let mut relay = Relay::new(opening.stream, Interest::READABLE);
         relay.body_is_readable();
         if let Some(mut negotiated) = opening.negotiated {
             negotiated.negotiation.handle_opened(&mut negotiated.answer);
@@ -154,34 +163,31 @@ impl Shard<Client> {
                 now,
                 "a local TCP connection was closed: the tunnel is down".to_owned(),
             );
-            self.fail_opening(now, id, NotOpened::NoTunnel);
+            if let Some(opening) = self.take_opening(id) {
+                self.fail_opening(now, opening, NotOpened::NoTunnel);
+            }
             self.engine.end(id, End::Failed);
         }
     }
 
     /// A request has ended; where its target was not open, the program hears why.
-    pub(super) fn opening_ended(&mut self, id: RequestId, ending: &Ending) {
-        let target = match self.inner.get(id.index()) {
-            Some(Some(Inner::Role(ClientInner::Opening(opening)))) => opening.target.clone(),
-            _ => return,
+    pub(super) fn opening_ended(&mut self, now: Instant, id: RequestId, ending: &Ending) {
+        let Some(opening) = self.take_opening(id) else {
+            return;
         };
-        let now = Instant::now();
         let failure = match *ending {
             Ending::Refused { status, error } => {
                 self.io.tcp.failed += 1;
-                self.tell_refused(now, "TCP", &target, status, error);
+                self.tell_refused(now, "TCP", &opening.target, status, error);
                 NotOpened::Refused { status, error }
             }
             _ => NotOpened::NoTunnel,
         };
-        self.fail_opening(now, id, failure);
+        self.fail_opening(now, opening, failure);
     }
 
     /// Closes a connection that gets no target: by a reset, or with the words of its negotiation.
-    fn fail_opening(&mut self, now: Instant, id: RequestId, failure: NotOpened) {
-        let Some(mut opening) = self.take_opening(id) else {
-            return;
-        };
+    fn fail_opening(&mut self, now: Instant, mut opening: Opening, failure: NotOpened) {
         let Some(mut negotiated) = opening.negotiated.take() else {
             opening.close();
             return self.io.tcp_closed();

@@ -73,6 +73,7 @@ impl Shard<Client> {
         }
         self.engine.local_address_changed();
         self.more_to_send = self.flush_outer(now);
+        self.role.path_watch.forget();
         self.role.moved.begin(now);
         self.role.moved_off_dead_path = is_off_dead_path;
         true

@@ -133,11 +133,19 @@ fn build(
 ) -> (Option<Resolver<Sockets>>, Option<String>) {
     let (mut config, mut options, warning) = configuration(&sources.resolv_conf);
     if sources.is_beside_tunnel() {
-        leave_tunnel(sources, &mut config.name_servers);
-        if !config.name_servers.is_empty() {
-            servers.clone_from(&config.name_servers);
+        look_behind_resolved(sources, &mut config.name_servers);
+        let all = config.name_servers.iter();
+        let outside: Vec<_> = all
+            .filter(|server| !sources.excluded.contains(&server.ip))
+            .cloned()
+            .collect();
+        if !outside.is_empty() {
+            *servers = outside;
         }
-        config.name_servers.clone_from(servers);
+        // Before our own were set, the machine may have had the same ones: they are asked beside the tunnel, too.
+        if !servers.is_empty() {
+            config.name_servers.clone_from(servers);
+        }
     }
     for server in &mut config.name_servers {
         for connection in &mut server.connections {
@@ -173,16 +181,14 @@ fn build(
     (Some(resolver), warning)
 }
 
-/// Leaves out those who are inside the tunnel, and asks those behind systemd-resolved themselves.
-fn leave_tunnel(sources: &NameSources, servers: &mut Vec<NameServerConfig>) {
-    let is_outside = |server: &NameServerConfig| !sources.excluded.contains(&server.ip);
+/// In the place of systemd-resolved stand those that it asks.
+fn look_behind_resolved(sources: &NameSources, servers: &mut Vec<NameServerConfig>) {
     if servers.iter().all(|server| server.ip.is_loopback())
         && let Ok(text) = std::fs::read(&sources.resolved_conf)
         && let Ok((behind, _)) = system_conf::parse_resolv_conf(name_server_lines(&text))
     {
         servers.clone_from(&behind.name_servers);
     }
-    servers.retain(is_outside);
 }
 
 /// What the file says, and what is wrong with it.

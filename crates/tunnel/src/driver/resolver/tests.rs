@@ -63,10 +63,10 @@ fn setup() -> Setup {
 }
 
 fn setup_with(resolv_conf: &str, time_max: Duration) -> Setup {
-    setup_beside(Way::Routes, resolv_conf, time_max)
+    setup_beside(Way::Routes, IN_TUNNEL, resolv_conf, time_max)
 }
 
-fn setup_beside(way: Way, resolv_conf: &str, time_max: Duration) -> Setup {
+fn setup_beside(way: Way, excluded: &str, resolv_conf: &str, time_max: Duration) -> Setup {
     let directory = TempDir::new().unwrap();
     fs::write(directory.path().join("resolv.conf"), resolv_conf).unwrap();
     fs::write(directory.path().join("hosts"), "192.0.2.7 listed.test\n").unwrap();
@@ -79,7 +79,7 @@ fn setup_beside(way: Way, resolv_conf: &str, time_max: Duration) -> Setup {
         port: name_server(),
         time_max,
         way,
-        excluded: vec![IN_TUNNEL.parse().unwrap()],
+        excluded: vec![excluded.parse().unwrap()],
     };
     let (told, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
     Setup {
@@ -217,15 +217,21 @@ fn ipv6_comes_first_where_it_has_a_route_and_last_where_not() {
 }
 
 /// Beside a tunnel that is not there; whom to ask changes with the file.
-fn beside_tunnel(resolv_conf: &str) -> Setup {
+fn beside_tunnel(resolv_conf: &str, time_max: Duration) -> Setup {
     let way = Way::beside(host::Network::open().unwrap(), u32::MAX);
-    let time_max = Duration::from_millis(300);
-    setup_beside(way, resolv_conf, time_max)
+    setup_beside(way, IN_TUNNEL, resolv_conf, time_max)
+}
+
+#[test]
+fn name_servers_that_the_machine_had_before_are_asked_even_if_they_are_our_own() {
+    let way = Way::beside(host::Network::open().unwrap(), u32::MAX);
+    let setup = setup_beside(way, "127.0.0.1", RESOLV_CONF, limits::RESOLUTION_TIME_MAX);
+    assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
 }
 
 #[test]
 fn those_who_were_asked_before_our_own_name_servers_are_asked_on() {
-    let setup = beside_tunnel(RESOLV_CONF);
+    let setup = beside_tunnel(RESOLV_CONF, limits::RESOLUTION_TIME_MAX);
     assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
     let ours = format!("nameserver {IN_TUNNEL}\n");
     fs::write(setup.directory.path().join("resolv.conf"), ours).unwrap();
@@ -242,7 +248,7 @@ fn those_who_were_asked_before_our_own_name_servers_are_asked_on() {
 #[test]
 fn beside_a_tunnel_those_behind_systemd_resolved_are_asked_but_not_our_own() {
     // Nobody answers at the first address, and nobody may be asked at the second.
-    let setup = beside_tunnel("nameserver 127.0.0.53\n");
+    let setup = beside_tunnel("nameserver 127.0.0.53\n", Duration::from_millis(300));
     let behind = format!("nameserver {IN_TUNNEL}\n{RESOLV_CONF}");
     fs::write(setup.directory.path().join("resolved.conf"), behind).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -95,7 +95,7 @@ impl Role for Server {
     }
 
     /// A TCP connection that was never opened gives its place back.
-    fn request_ended(shard: &mut Shard<Self>, id: RequestId, _: &Ending) {
+    fn request_ended(shard: &mut Shard<Self>, _: Instant, id: RequestId, _: &Ending) {
         if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = shard.inner.get(id.index())
             && opening.protocol == Protocol::Tcp
         {
@@ -164,7 +164,10 @@ impl Role for Server {
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();
             (tun.leases, tun.leases_kept) = host.leases();
-            tun.lease_list = host.list_leases();
+            // All shards have the same; one goes to the trouble of sorting them.
+            if shard.neighbours.own() == 0 {
+                tun.lease_list = host.list_leases();
+            }
         }
     }
 }

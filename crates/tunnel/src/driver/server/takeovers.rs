@@ -4,17 +4,25 @@
 //! what the other shards are to end is kept here until they have: it does not compete for room with packets.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tunnel_proto::{ClientIdentity, Owner};
 
-/// By shard: clients whose earlier runs it is to end, each with its latest run.
 #[derive(Debug)]
-pub(super) struct Takeovers(Mutex<Vec<HashMap<ClientIdentity, Owner>>>);
+pub(super) struct Takeovers {
+    /// By shard: clients whose earlier runs it is to end, each with its latest run.
+    outstanding: Mutex<Vec<HashMap<ClientIdentity, Owner>>>,
+    /// By shard: whether there may be some. Shards look whenever they are woken, most often for packets.
+    has_some: Vec<AtomicBool>,
+}
 
 impl Takeovers {
     pub(super) fn new(shards: usize) -> Self {
-        Self(Mutex::new(vec![HashMap::new(); shards]))
+        Self {
+            outstanding: Mutex::new(vec![HashMap::new(); shards]),
+            has_some: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+        }
     }
 
     /// A session of this run has begun on a shard, and those of other runs are to end on all others. The run that
@@ -25,20 +33,23 @@ impl Takeovers {
                 outstanding.remove(&owner.client);
             } else {
                 outstanding.insert(owner.client, owner);
+                self.has_some[index].store(true, Ordering::Release);
             }
         }
     }
 
     /// The clients whose earlier runs this shard is to end now.
     pub(super) fn take(&self, shard: usize) -> Vec<Owner> {
+        if !self.has_some[shard].swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
         let outstanding = &mut self.lock()[shard];
-        // Most often there is nothing.
         outstanding.drain().map(|(_, owner)| owner).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<HashMap<ClientIdentity, Owner>>> {
         // Each call leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

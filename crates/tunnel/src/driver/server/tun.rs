@@ -275,7 +275,11 @@ impl Shard<Server> {
             let owner = judged.owner;
             let is_first = !state.leases.is_held(owner.client);
             let lease = state.leases.acquire_within(owner.client, leases_max);
-            state.leases_total += u64::from(lease.is_ok());
+            if lease.is_ok() {
+                state.leases_total += 1;
+                // In the order in which runs are judged, and so with the state locked.
+                host.takeovers.begin(owner, own);
+            }
             (judged, lease, is_first)
         };
         if owner != asked {
@@ -294,7 +298,6 @@ impl Shard<Server> {
                 }
                 host.whereabouts.arrived(lease.addresses(), own);
                 self.engine.end_older_runs(owner);
-                host.takeovers.begin(owner, own);
                 self.neighbours.wake_all();
                 self.engine.accept_ip(now, id, owner, lease, &mut self.delivery);
             }
@@ -327,10 +330,7 @@ impl Shard<Server> {
     }
 
     fn tell_exhausted(&mut self, now: Instant, text: String) {
-        let server = &mut self.role;
-        let is_due = |told| now.duration_since(told) >= tunnel_proto::limits::REFUSED_HOLD;
-        if server.exhaustion_told.is_none_or(is_due) {
-            server.exhaustion_told = Some(now);
+        if self.role.exhaustion_told.take(now) {
             self.io.notify(Notice::Warning { text });
         }
     }

@@ -24,6 +24,8 @@ pub(in crate::driver) struct Upstream {
     rest: std::vec::IntoIter<SocketAddr>,
     /// When it is to be seen whether somebody has answered.
     next_due: Option<Instant>,
+    /// It was asked before that was last looked at.
+    was_asked: bool,
 }
 
 impl Shard<Server> {
@@ -39,6 +41,7 @@ impl Shard<Server> {
             socket,
             rest,
             next_due,
+            was_asked: false,
         };
         self.insert_inner(id, Inner::Role(ServerInner::Upstream(Box::new(upstream))));
         self.engine.accept(now, id, &mut self.delivery);
@@ -82,7 +85,9 @@ impl Shard<Server> {
                 continue;
             }
             let mut rest = std::mem::take(&mut upstream.rest);
-            let next = if has_asked {
+            // Since the last look: who was asked just now may still answer.
+            let is_silent = std::mem::replace(&mut upstream.was_asked, has_asked);
+            let next = if is_silent {
                 self.next_upstream(now, id, &mut rest)
             } else {
                 None
@@ -90,6 +95,7 @@ impl Shard<Server> {
             let next_due = self.judge_later(now, id, &rest);
             if let Some(Some(Inner::Role(ServerInner::Upstream(upstream)))) = self.inner.get_mut(id.index()) {
                 if let Some(next) = next {
+                    upstream.was_asked = false;
                     let mut silent = std::mem::replace(&mut upstream.socket, next);
                     self.io.inner_io_past += IoCounters::of_socket(&mut silent).closed();
                 }
