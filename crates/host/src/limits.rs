@@ -38,8 +38,9 @@ pub(crate) const GUARDIAN_END_TIME: Duration = Duration::from_secs(2);
 /// How long a process may take to die after its pipe to the guardian ended.
 pub(crate) const GUARDIAN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long translated connections outlive a server that crashed: a service manager starts it again within seconds, and
-/// TCP at their other end goes on trying for minutes.
+/// How long translated connections outlive a server that crashed: whoever watches over it starts it again within
+/// seconds, and TCP at their other end goes on trying for minutes. A manager that ends all processes of the service
+/// first ends the guardian, too, and with it the connections (systemd does, unless the unit has `KillMode=process`).
 pub(crate) const NAT_HELD_AFTER_CRASH: Duration = Duration::from_secs(60);
 
 /// Between two looks at whether another server translates meanwhile.

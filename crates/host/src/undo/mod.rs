@@ -267,10 +267,13 @@ fn recover_file(directory: &Directory, file: &Path) -> Result<Option<impl fmt::D
     if record.holder.is_alive() || !record.holder.is_of_this_network() {
         return Ok(None);
     }
-    let subjects: Vec<_> = record.changes.iter().map(Change::subject).collect();
+    let subjects: Vec<_> = record.changes.iter().filter_map(Change::left_behind).collect();
     let undone = record.take_back(&directory.others(file));
     record.save(file)?;
     undone?;
+    if subjects.is_empty() {
+        return Ok(None);
+    }
     Ok(Some(format!(
         "undid the changes that process {} left behind: {}",
         record.holder.id,

@@ -133,6 +133,11 @@ impl Change {
         }
     }
 
+    /// What stays of it where its owner has died, for people; NAT goes with its owner.
+    pub(super) fn left_behind(&self) -> Option<String> {
+        (!matches!(self, Self::Nat)).then(|| self.subject())
+    }
+
     /// Makes it; it is on the list by now.
     pub(super) fn make(&self) -> Result<(), HostError> {
         match self {
