@@ -6,6 +6,12 @@ use std::sync::OnceLock;
 
 use testbed::programs::run;
 
+/// Exit codes of `gramway`, as README lists them: something needed is missing or in use.
+pub const UNAVAILABLE: i32 = 69;
+
+/// The same: refused, by the system or by the server.
+pub const PERMISSION: i32 = 77;
+
 static GRAMWAY: OnceLock<PathBuf> = OnceLock::new();
 static BENCH: OnceLock<PathBuf> = OnceLock::new();
 

@@ -193,6 +193,14 @@ impl Client {
     }
 }
 
+/// A wrapper, as [`Server::start_by`] takes it: what this shell script mounts is there for the program alone.
+#[must_use]
+pub fn with_mounts(script: &str) -> Vec<String> {
+    let script = format!("{script} && exec \"$@\"");
+    let words = ["unshare", "--mount", "sh", "-c", &script, "sh"];
+    words.map(str::to_owned).to_vec()
+}
+
 /// What server and client offer alike.
 macro_rules! common {
     ($($kind:ty),+) => {$(

@@ -8,7 +8,7 @@ use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::{self, Service};
 use system_tests::source::Source;
 use system_tests::topology::{CLIENT_V4, CLIENT_V6, ROUTED_SERVER_V4, ROUTED_SERVER_V6, Routed};
-use system_tests::tunnel::{Client, Server};
+use system_tests::tunnel::{Client, Server, with_mounts};
 use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
 use testbed::wait::wait_until;
@@ -22,14 +22,8 @@ const LISTENER: &str = "127.0.0.1:7000";
 /// Half of the time after which QUIC gives up a connection that is idle: far more than five seconds, for busy machines.
 const DEAD_PATH_LIMIT: Duration = Duration::from_secs(15);
 
-/// What one attempt that waits in vain takes.
-const VAIN_ATTEMPT: Duration = Duration::from_secs(3);
-
 /// What an address that does not answer took, when one was tried after the other.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-
-/// Has what follows alone know the hosts of `$HOSTS`.
-const WITH_HOSTS: &str = "mount --bind $HOSTS /etc/hosts && exec \"$@\"";
 
 /// A server at an IPv6 and an IPv4 address. Processes end before their machines.
 struct TwoPaths {
@@ -47,8 +41,7 @@ impl TwoPaths {
         let options = [&OPEN_LOOPBACK[..], &public, &targets].concat();
         let hosts = directory.join("hosts");
         std::fs::write(&hosts, format!("{CLIENT_V6} both.test\n{CLIENT_V4} both.test\n")).unwrap();
-        let mut wrapper = vec!["env".to_owned(), format!("HOSTS={}", hosts.display())];
-        wrapper.extend(["unshare", "--mount", "sh", "-c", WITH_HOSTS, "sh"].map(str::to_owned));
+        let wrapper = with_mounts(&format!("mount --bind '{}' /etc/hosts", hosts.display()));
         wait_until("both paths", PROGRAM_LIMIT, || {
             [ROUTED_SERVER_V4, ROUTED_SERVER_V6].iter().all(|address| {
                 let mut ping = network.client.command("ping");
@@ -90,25 +83,21 @@ impl TwoPaths {
 }
 
 #[test]
-fn a_client_connects_over_ipv4_at_once_where_ipv6_is_a_black_hole() {
+fn a_client_connects_over_ipv4_where_ipv6_is_a_black_hole() {
     require_root!();
-    require_program!("unshare", "ping");
+    require_program!("unshare", "ping", "nft");
     let paths = TwoPaths::new();
     paths.swallow("meta nfproto ipv6");
-    let start = Instant::now();
     let mut client = paths.connect();
     let line = client.wait_until_connected(1, PROGRAM_LIMIT);
-    let elapsed = start.elapsed();
-    eprintln!("connected after {elapsed:?}, with the start of the program");
     assert!(line.contains(ROUTED_SERVER_V4), "{line}");
-    assert!(elapsed < VAIN_ATTEMPT, "{elapsed:?}");
     paths.check(&client);
 }
 
 #[test]
 fn ipv6_that_disappears_leaves_a_client_on_ipv4() {
     require_root!();
-    require_program!("unshare", "ping");
+    require_program!("unshare", "ping", "nft");
     let paths = TwoPaths::new();
     let mut client = paths.connect();
     let line = client.wait_until_connected(1, PROGRAM_LIMIT);
@@ -126,7 +115,7 @@ fn ipv6_that_disappears_leaves_a_client_on_ipv4() {
 #[test]
 fn a_flow_that_is_swallowed_goes_on_from_another_port_and_stays_the_same_connection() {
     require_root!();
-    require_program!("unshare", "ping");
+    require_program!("unshare", "ping", "nft");
     let paths = TwoPaths::new();
     let mut client = paths.connect();
     client.wait_until_connected(1, PROGRAM_LIMIT);
@@ -146,7 +135,7 @@ fn a_flow_that_is_swallowed_goes_on_from_another_port_and_stays_the_same_connect
 #[test]
 fn a_client_whose_address_changes_goes_on_from_the_new_one() {
     require_root!();
-    require_program!("unshare", "ping");
+    require_program!("unshare", "ping", "nft");
     let paths = TwoPaths::new();
     paths.swallow("meta nfproto ipv6");
     let mut client = paths.connect();
@@ -175,7 +164,7 @@ fn a_client_whose_address_changes_goes_on_from_the_new_one() {
 #[test]
 fn a_target_whose_ipv6_is_a_black_hole_is_reached_over_ipv4() {
     require_root!();
-    require_program!("unshare", "ping");
+    require_program!("unshare", "ping", "nft");
     let paths = TwoPaths::new();
     paths.swallow("meta nfproto ipv6");
     let target = format!("{CLIENT_V4}:7001");

@@ -3,9 +3,10 @@
 use std::io::{ErrorKind, Read};
 
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::require_root;
+use system_tests::program::UNAVAILABLE;
 use system_tests::service::try_connect;
 use system_tests::tunnel::Client;
+use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
 use testbed::wait::wait_until;
 
@@ -45,6 +46,7 @@ fn a_path_is_told_by_one_line_with_its_connections() {
 #[test]
 fn a_server_that_ends_says_so_and_one_that_died_no_longer_knows_its_clients() {
     require_root!();
+    require_program!("nft");
     let mut scene = Scene::new(&[FORWARD]);
     assert_eq!(scene.server.stop(), Some(0));
     let client = scene.client.process();
@@ -134,7 +136,8 @@ fn a_name_that_is_taken_is_told_without_the_advice_to_delete_it() {
         &["--tun=mine"],
         directory.path(),
     );
-    assert_eq!(client.process().wait(PROGRAM_LIMIT).unwrap().code(), Some(69));
+    let status = client.process().wait(PROGRAM_LIMIT).unwrap();
+    assert_eq!(status.code(), Some(UNAVAILABLE));
     let told = client.process().stderr();
     assert!(
         told.contains("there is an interface mine already") && !told.contains("delete"),

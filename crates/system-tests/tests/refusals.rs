@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{PERMISSION, UNAVAILABLE};
 use system_tests::require_root;
 use system_tests::service::Service;
 use system_tests::source::Source;
@@ -12,12 +13,6 @@ use testbed::process::Process;
 use testbed::wait::wait_until;
 
 use crate::scene::Scene;
-
-/// Exit code for what is refused.
-const PERMISSION: i32 = 77;
-
-/// Exit code for what is missing.
-const UNAVAILABLE: i32 = 69;
 
 /// How long a refused client may live.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@ use rustix::net::sockopt;
 use serde_json::Value;
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::UNAVAILABLE;
 use system_tests::service::{Service, connect};
 use system_tests::source::{Source, pattern};
 use system_tests::topology::{Pair, ROUTED_SERVER_V4, ROUTER_OUTSIDE_V4, Routed};
@@ -405,7 +406,7 @@ fn an_occupied_port_is_told_even_where_its_owner_would_share_it() {
         let mut client = Client::start_unconnected(&place, name, &link, &[&forward], &options, directory);
         let status = client.process().wait(PROGRAM_LIMIT).unwrap();
         let told = client.process().stderr();
-        assert_eq!(status.code(), Some(69), "{told}");
+        assert_eq!(status.code(), Some(UNAVAILABLE), "{told}");
         assert!(
             told.contains("cannot listen at") && told.contains("in use"),
             "{told}"

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::program::gramway_binary;
+use system_tests::program::{PERMISSION, gramway_binary};
 use system_tests::service::Service;
 use system_tests::source::Source;
 use system_tests::topology::Pair;
@@ -96,7 +96,7 @@ fn server_and_client_work_and_tell_how_to_get_larger_buffers() {
     let mut refused = start(&pair.server.place(), "refused", &arguments);
     assert_eq!(
         refused.wait(PROGRAM_LIMIT).unwrap().code(),
-        Some(77),
+        Some(PERMISSION),
         "{}",
         refused.stderr()
     );

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::PERMISSION;
 use system_tests::tunnel::Client;
 use testbed::directory::Directory;
 use testbed::place::Place;
@@ -234,7 +235,7 @@ fn a_foreign_proxy_that_refuses_the_token_ends_the_client_with_exit_code_77() {
     );
     let status = client.process().wait(PROGRAM_LIMIT).unwrap();
     assert!(began.elapsed() < REFUSAL_LIMIT, "{:?}", began.elapsed());
-    assert_eq!(status.code(), Some(77));
+    assert_eq!(status.code(), Some(PERMISSION));
     let told = client.process().stderr();
     assert!(told.contains("refused the token"), "{told}");
     server.end();

@@ -5,12 +5,10 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use system_tests::tunnel::with_mounts;
 use system_tests::{require_program, require_root};
 
 use super::*;
-
-/// Makes it look as if systemd-resolved ran and programs asked it, for what follows alone.
-const PRETEND: &str = "mount -t tmpfs none /run && mkdir -p /run/systemd/resolve && mount --bind $RESOLV /etc/resolv.conf && exec \"$@\"";
 
 /// Words that start a program on a machine whose `resolvectl` is `script`, and the file that the script may write to,
 /// `$TOLD`.
@@ -26,10 +24,13 @@ pub(super) fn with_resolvectl(script: &str, directory: &Directory) -> (Vec<Strin
     let mut words = vec![
         "env".to_owned(),
         format!("PATH={}:{path}", programs.display()),
-        format!("RESOLV={}", resolv.display()),
         format!("TOLD={}", told.display()),
     ];
-    words.extend(["unshare", "--mount", "sh", "-c", PRETEND, "sh"].map(str::to_owned));
+    // It looks as if systemd-resolved ran and programs asked it.
+    words.extend(with_mounts(&format!(
+        "mount -t tmpfs none /run && mkdir -p /run/systemd/resolve && mount --bind '{}' /etc/resolv.conf",
+        resolv.display()
+    )));
     (words, told)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use system_tests::program::{PERMISSION, gramway_binary};
 use system_tests::{require_program, require_root};
 
 use super::*;
@@ -151,13 +152,13 @@ fn without_the_capability_one_sentence_says_the_way_out() {
     let state = directory.join("state");
     let mut command = machine.command("setpriv");
     command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"]);
-    command.arg(system_tests::program::gramway_binary());
+    command.arg(gramway_binary());
     command
         .args(["up", "--listen", "127.0.0.1:0", "--tun", "--state"])
         .arg(&state);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(77), "{text}");
+    assert_eq!(output.status.code(), Some(PERMISSION), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("CAP_NET_ADMIN") && text.contains("sudo"), "{text}");
     assert!(!state.exists());

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use system_tests::service::Service;
+use system_tests::tunnel::with_mounts;
 use system_tests::{require_program, require_root};
 
 use super::*;
@@ -14,9 +15,6 @@ const NAME_SERVER: &str = "198.51.100.2";
 
 /// Where the server listens after its move.
 const MOVED: &str = "198.51.100.9:4433";
-
-/// Has what follows alone ask the name servers of `$RESOLV`.
-const WITH_RESOLV_CONF: &str = "mount --bind $RESOLV /etc/resolv.conf && exec \"$@\"";
 
 /// A name server that knows one address for every name, and none of IPv6.
 fn name_server(machines: &Machines, address: &Arc<Mutex<Ipv4Addr>>) -> Service {
@@ -50,8 +48,7 @@ fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
 fn connect_by_name(machines: &Machines, server: &Server, directory: &Directory) -> Client {
     let resolv = directory.join("resolv.conf");
     fs::write(&resolv, format!("nameserver {NAME_SERVER}\n")).unwrap();
-    let mut wrapper = vec!["env".to_owned(), format!("RESOLV={}", resolv.display())];
-    wrapper.extend(["unshare", "--mount", "sh", "-c", WITH_RESOLV_CONF, "sh"].map(str::to_owned));
+    let wrapper = with_mounts(&format!("mount --bind '{}' /etc/resolv.conf", resolv.display()));
     let link = server.link().replace(LISTEN, "server.test:4433");
     assert!(link.contains("server.test"), "the link names the server");
     let (place, files) = (machines.first.place(), directory.path());

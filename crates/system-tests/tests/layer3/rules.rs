@@ -1,5 +1,6 @@
 //! What is not carried, who is told, and who gets no address.
 
+use system_tests::program::UNAVAILABLE;
 use system_tests::{require_program, require_root};
 
 use super::*;
@@ -177,7 +178,7 @@ fn a_server_without_a_tun_ends_a_client_that_wants_nothing_else_with_one_sentenc
     let mut client =
         Client::start_unconnected(&place, "client", &server.link(), &[], &[TUN], directory.path());
     let status = client.process().wait(PROGRAM_LIMIT).unwrap();
-    assert_eq!(status.code(), Some(69));
+    assert_eq!(status.code(), Some(UNAVAILABLE));
     let text = client.process().stderr();
     assert!(
         text.contains("does not carry IP packets") && text.contains("up --tun"),

@@ -1,13 +1,10 @@
 //! Settings of the TUN that cannot do what was meant: they are refused, or it is told.
 
-use system_tests::program::gramway_binary;
+use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
 use system_tests::require_root;
 use testbed::process::Process;
 
 use super::*;
-
-/// Exit code where something is taken.
-const UNAVAILABLE: i32 = 69;
 
 #[test]
 fn a_pool_in_a_network_of_the_server_is_refused_with_its_interface() {
@@ -52,7 +49,8 @@ fn a_server_tells_who_comes_goes_and_is_turned_away_and_status_lists_them() {
         &[],
         tunnel.directory.path(),
     );
-    assert_eq!(stranger.process().wait(PROGRAM_LIMIT).unwrap().code(), Some(77));
+    let status = stranger.process().wait(PROGRAM_LIMIT).unwrap();
+    assert_eq!(status.code(), Some(PERMISSION));
     reaches(&tunnel.machines.first, SERVER_V4);
     let status = tunnel.server.status();
     let lease = &status["tun"]["lease_list"][0];

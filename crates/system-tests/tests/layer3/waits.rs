@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use system_tests::service::Service;
 use system_tests::source::Source;
+use system_tests::tunnel::with_mounts;
 use system_tests::{require_program, require_root};
 use testbed::limits::POLL_INTERVAL;
 use testbed::wait::holds_within;
@@ -60,9 +61,6 @@ const NAME_SERVER: &str = "127.0.0.2";
 /// For all that to pass: the longest is a name without an answer, 8 s.
 const OUTSIDE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Gives the server its name server.
-const RESOLV: &str = "mount --bind \"$RESOLV\" /etc/resolv.conf && exec \"$@\"";
-
 /// How long the world around a tunnel takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outside {
@@ -80,8 +78,7 @@ impl Outside {
             Self::Quick => "1",
             Self::Slow => "2000000",
         };
-        let mut words = vec!["env".to_owned(), format!("RESOLV={}", resolv.display())];
-        words.extend(["unshare", "--mount", "sh", "-c", RESOLV, "sh"].map(str::to_owned));
+        let mut words = with_mounts(&format!("mount --bind '{}' /etc/resolv.conf", resolv.display()));
         // The tracer is a grandchild, and only the calls that it delays stop for it.
         let strace = "strace --daemonize --follow-forks --seccomp-bpf --signal=none --quiet=all --output";
         words.extend(strace.split(' ').map(str::to_owned));
