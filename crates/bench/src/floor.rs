@@ -19,9 +19,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::Error;
-use crate::error::During;
 use crate::machine::Machine;
-use crate::matrix::write_json;
+use crate::matrix::{print, write_json};
 use crate::table::{Align, Table};
 
 /// Flags of `bench floor`.
@@ -48,7 +47,7 @@ struct Effort {
 
 #[derive(Debug, Serialize)]
 struct Results {
-    machine: Option<Machine>,
+    machine: Machine,
     aead: Vec<aead::Cost>,
     sealed_hop: Vec<sealed_hop::Hop>,
     quic: Vec<quic_driver::Drive>,
@@ -75,7 +74,7 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     let machine = Machine::describe();
     print(output, &machine.to_string())?;
     let results = Results {
-        machine: Some(machine),
+        machine,
         aead: measure_aead(effort, output)?,
         sealed_hop: measure_hops(effort, output)?,
         quic: measure_quic(effort, output)?,
@@ -84,12 +83,6 @@ pub fn run(options: &Options, output: &mut dyn Write) -> Result<(), Error> {
         .json
         .as_deref()
         .map_or(Ok(()), |path| write_json(path, &results))
-}
-
-fn print(output: &mut dyn Write, line: &str) -> Result<(), Error> {
-    writeln!(output, "{line}")
-        .and_then(|()| output.flush())
-        .during(|| "print the table".to_owned())
 }
 
 fn measure_aead(effort: Effort, output: &mut dyn Write) -> Result<Vec<aead::Cost>, Error> {

@@ -50,7 +50,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
         common: settings.common,
     })?;
     let controller = handle.controller();
-    run::end_on_signals(controller.clone())?;
+    let is_stopping = run::end_on_signals(controller.clone())?;
     directory.create()?;
     let answer = move || {
         controller
@@ -59,7 +59,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     };
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
-    run::until_end(handle, &settings.forward, Detail::Normal, limit)
+    run::until_end(handle, &settings.forward, Detail::Normal, limit, &is_stopping)
 }
 
 /// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.

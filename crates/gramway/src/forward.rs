@@ -36,8 +36,6 @@ pub(crate) enum PartError {
         "cannot listen on \"{0}\"; write PORT (on 127.0.0.1), ADDRESS:PORT, [V6]:PORT or :PORT (on all addresses)"
     )]
     Listen(String),
-    #[error("a listener needs a port from 1 to 65535")]
-    ListenPort,
     #[error("\"{0}\" is not a range of ports, FIRST-LAST, of at most {FORWARD_RANGE_MAX}")]
     Range(String),
     #[error("{0} ports to listen on and {1} ports of the target; give ranges of the same length")]
@@ -91,10 +89,15 @@ fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, PartError> {
     }
 }
 
+/// Whether this is meant as ports, and not as a part of a host's name or of a URL.
+fn is_ports(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
 /// `HOST:PORTS`.
 fn parse_target(text: &str) -> Result<(String, RangeInclusive<u16>), PartError> {
     match text.rsplit_once(':') {
-        Some((host, ports)) if ports.contains('-') && !host.is_empty() => {
+        Some((host, ports)) if is_ports(ports) && ports.contains('-') && !host.is_empty() => {
             let ports = parse_ports(ports)?;
             let Endpoint { host, .. } = Endpoint::parse(&format!("{host}:{}", ports.start()))?;
             Ok((host, ports))
@@ -150,14 +153,10 @@ fn protocol_name(protocol: Protocol) -> &'static str {
 fn parse_listen(text: &str) -> Result<(IpAddr, RangeInclusive<u16>), PartError> {
     let wrong = || PartError::Listen(text.to_owned());
     let (address, ports) = text.rsplit_once(':').unwrap_or(("localhost", text));
-    let is_range = |byte: u8| byte.is_ascii_digit() || byte == b'-';
-    if ports.is_empty() || !ports.bytes().all(is_range) {
+    if !is_ports(ports) {
         return Err(wrong());
     }
     let address = addresses::of_listener(address).ok_or_else(wrong)?;
-    if ports == "0" {
-        return Err(PartError::ListenPort);
-    }
     Ok((address, parse_ports(ports)?))
 }
 
@@ -247,6 +246,7 @@ mod tests {
             ("udp:127.0.0.1:0=a:53", "port from 1"),
             ("udp:70000=a:53", "port from 1"),
             ("udp:53=a", "has no port"),
+            ("udp:53=https://my-host.org/", "give a host, not a URL"),
             ("udp:53=::1:53", "[ADDRESS]:PORT"),
             ("udp:53=::1:x:53", "brackets"),
             ("udp:53=a:53=b", "port from 1"),

@@ -12,6 +12,9 @@ pub(crate) const UDP_PAYLOAD_BYTES: RangeInclusive<i64> = 1_200..=65_507;
 /// Ports of one range of forwards: each port has a socket for every connection.
 pub(crate) const FORWARD_RANGE_MAX: usize = 256;
 
+/// Forwards that the line about a connection names one by one; of more it says how many, as of a range.
+pub(crate) const FORWARDS_NAMED_MAX: usize = 16;
+
 /// Connections to a server, and shards of one.
 pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=tunnel::limits::SHARDS_MAX as i64;
 

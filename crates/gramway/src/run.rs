@@ -5,6 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use tunnel::snapshot::Snapshot;
 use tunnel_proto::Account;
 
 use crate::exit::{Problem, sentence};
-use crate::limits::{DRAIN_LIMIT, STOP_LIMIT};
+use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
 use crate::{forward, output, units};
 
 /// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
@@ -26,7 +28,7 @@ const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
 const END_POLL: Duration = Duration::from_millis(5);
 
 /// Runs until the shard ends, then prints the summary. A client that is not connected within `first_connection` of now
-/// is ended.
+/// is ended, unless it `is_stopping`.
 ///
 /// # Errors
 /// Why it ended: a failure of the shard, or the limit with what went wrong last.
@@ -35,12 +37,17 @@ pub(crate) fn until_end(
     forwards: &[Forward],
     detail: Detail,
     first_connection: Option<Duration>,
+    is_stopping: &AtomicBool,
 ) -> Result<(), Problem> {
     let mut due = first_connection.map(|limit| Instant::now() + limit);
     let mut reason = "no answer".to_owned();
     while !handle.has_ended() {
         let wait = due.map_or(NOTICE_WAIT, |due| due.saturating_duration_since(Instant::now()));
-        match handle.next_notice(wait) {
+        let notice = handle.next_notice(wait);
+        if is_stopping.load(Ordering::Relaxed) {
+            due = None;
+        }
+        match notice {
             Some(notice) => {
                 match &notice {
                     Notice::Connected { .. } => due = None,
@@ -89,10 +96,9 @@ impl Detail {
 
 /// Prints a notice, where this detail is wanted.
 pub(crate) fn tell(notice: &Notice, forwards: &[Forward], detail: Detail) {
-    match notice {
-        Notice::Visitor(_) if detail < Detail::Visitors => {}
-        Notice::Visitor(visitor) => output::event(&visitor_line(visitor, detail)),
-        notice => output::event(&line(notice, forwards)),
+    let is_wanted = detail >= Detail::Visitors || !matches!(notice, Notice::Visitor(_));
+    if is_wanted {
+        output::event(&line(notice, forwards, detail));
     }
 }
 
@@ -123,14 +129,17 @@ fn visitor_line(visitor: &Visitor, detail: Detail) -> String {
     }
 }
 
-/// Lets SIGTERM and SIGINT end the shard.
-pub(crate) fn end_on_signals(controller: Controller) -> Result<(), Problem> {
+/// Lets SIGTERM and SIGINT end the shard. What is returned says whether one has come.
+pub(crate) fn end_on_signals(controller: Controller) -> Result<Arc<AtomicBool>, Problem> {
     let cannot =
         |error: std::io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_stopping);
     let watch = move || {
         let mut received = signals.forever();
         if received.next().is_some() {
+            told.store(true, Ordering::Relaxed);
             output::event(&format!(
                 "stopping: TCP connections have {} to finish; a second signal stops at once",
                 units::span(DRAIN_LIMIT.as_secs_f64())
@@ -148,11 +157,11 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<(), Problem> {
         .name("signals".to_owned())
         .spawn(watch)
         .map_err(cannot)?;
-    Ok(())
+    Ok(is_stopping)
 }
 
 /// One notice as one line.
-fn line(notice: &Notice, forwards: &[Forward]) -> String {
+fn line(notice: &Notice, forwards: &[Forward], detail: Detail) -> String {
     match notice {
         Notice::Listening { local } => format!("listening on {local}"),
         Notice::Connected {
@@ -161,7 +170,11 @@ fn line(notice: &Notice, forwards: &[Forward]) -> String {
             payload_unsplit: _,
         } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
-            parts.extend(forwards.iter().map(forward::describe));
+            if forwards.len() > FORWARDS_NAMED_MAX {
+                parts.push(format!("{} forwards", forwards.len()));
+            } else {
+                parts.extend(forwards.iter().map(forward::describe));
+            }
             format!("connected to {server}, {}", parts.join(", "))
         }
         Notice::Stripes { up, of } => format!("connection restored: {up} of {of}"),
@@ -191,7 +204,7 @@ fn line(notice: &Notice, forwards: &[Forward]) -> String {
                 list(routes.iter().map(ToString::to_string).collect()),
             )
         }
-        Notice::Visitor(visitor) => visitor_line(visitor, Detail::Addresses),
+        Notice::Visitor(visitor) => visitor_line(visitor, detail),
         Notice::Warning { text } => format!("warning: {text}"),
     }
 }
@@ -238,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connected_line_names_server_round_trip_and_forwards() {
+    fn the_connected_line_names_server_round_trip_and_forwards_or_their_number() {
         let notice = Notice::Connected {
             server: "192.0.2.1:443".parse().unwrap(),
             rtt: Duration::from_micros(340),
@@ -247,15 +260,20 @@ mod tests {
         let forwards = ["udp:53=10.0.0.1:53", "tcp:80=web:80"].map(str::to_owned);
         let forwards = forward::parse_all(&forwards).unwrap();
         assert_eq!(
-            line(&notice, &forwards),
+            line(&notice, &forwards, Detail::Normal),
             "connected to 192.0.2.1:443, round trip 0.34 ms, udp 127.0.0.1:53 -> 10.0.0.1:53, \
              tcp 127.0.0.1:80 -> web:80"
+        );
+        let range = forward::parse("udp:8000-8255=10.0.0.1:8000-8255").unwrap();
+        assert_eq!(
+            line(&notice, &range, Detail::Normal),
+            "connected to 192.0.2.1:443, round trip 0.34 ms, 256 forwards"
         );
     }
 
     #[test]
     fn connections_that_come_and_go_are_one_short_line_each() {
-        let line = |notice| line(&notice, &[]);
+        let line = |notice| line(&notice, &[], Detail::Normal);
         assert_eq!(
             line(Notice::Stripes { up: 2, of: 3 }),
             "connection restored: 2 of 3"

@@ -44,12 +44,12 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         common: settings.common.clone(),
     })?;
     let controller = handle.controller();
-    run::end_on_signals(controller.clone())?;
+    let is_stopping = run::end_on_signals(controller.clone())?;
     let detail = Detail::of_flags(arguments.verbose);
     let deadline = Instant::now() + LISTENING_LIMIT;
     let local = match listening_address(&handle, deadline) {
         Some(local) => local,
-        None if Instant::now() < deadline => return run::until_end(handle, &[], detail, None),
+        None if Instant::now() < deadline => return run::until_end(handle, &[], detail, None, &is_stopping),
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             directory.path().display()
         ));
     }
-    run::until_end(handle, &[], detail, None)
+    run::until_end(handle, &[], detail, None, &is_stopping)
 }
 
 /// Waits for the server to say where it listens; `None` if it ends first or the deadline passes.

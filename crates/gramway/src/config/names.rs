@@ -1,11 +1,8 @@
 //! Finds settings by key, and suggests a key for a misspelt one.
 
-use super::setting::Setting;
+use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::table::SETTINGS;
 use crate::limits::{KEY_CHARACTERS_MAX, SUGGESTION_EDITS_MAX};
-
-/// What the variables of all settings begin with.
-const VARIABLE_PREFIX: &str = "GRAMWAY_";
 
 /// Variables that are no setting's, as keys.
 const OTHER_VARIABLES: [&str; 3] = ["state", "config", "link"];
@@ -18,12 +15,8 @@ pub(super) fn find(key: &str) -> Option<&'static Setting> {
 /// The sentence about an unknown key, with the likely one.
 pub(super) fn unknown(name: &str) -> String {
     let keys = || SETTINGS.iter().map(|setting| setting.key);
-    let likely = keys()
-        .map(|key| (edits(name, key), key))
-        .filter(|(edits, _)| *edits <= SUGGESTION_EDITS_MAX)
-        .min_by_key(|(edits, _)| *edits);
-    match likely {
-        Some((_, likely)) => format!("unknown key \"{name}\"; did you mean \"{likely}\"?"),
+    match likely(name, keys(), |_| SUGGESTION_EDITS_MAX) {
+        Some(likely) => format!("unknown key \"{name}\"; did you mean \"{likely}\"?"),
         None => {
             let keys: Vec<_> = keys().collect();
             format!("unknown key \"{name}\"; the keys are {}", keys.join(", "))
@@ -45,19 +38,30 @@ pub(crate) fn misspelt_variables(names: impl Iterator<Item = String>) -> Vec<Str
         if known().any(|known| known == key) {
             continue;
         }
-        let likely = known()
-            .map(|known| (edits(&key, known), known))
-            .filter(|(edits, known)| *edits <= SUGGESTION_EDITS_MAX && 2 * edits < known.len())
-            .min_by_key(|(edits, _)| *edits);
-        if let Some((_, likely)) = likely {
+        // Other programs may have such variables: less than half of a word may differ.
+        let edits_max = |known: &str| SUGGESTION_EDITS_MAX.min((known.len() - 1) / 2);
+        if let Some(likely) = likely(&key, known(), edits_max) {
             found.push(format!(
-                "the environment variable {name} is not known; did you mean {VARIABLE_PREFIX}{}?",
-                likely.to_uppercase()
+                "the environment variable {name} is not known; did you mean {}?",
+                variable(likely)
             ));
         }
     }
     found.sort_unstable();
     found
+}
+
+/// The nearest of the known words, each of which may be so many edits away.
+fn likely(
+    word: &str,
+    known: impl Iterator<Item = &'static str>,
+    edits_max: impl Fn(&str) -> usize,
+) -> Option<&'static str> {
+    known
+        .map(|known| (edits(word, known), known))
+        .filter(|(edits, known)| *edits <= edits_max(known))
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, known)| known)
 }
 
 /// Insertions, deletions and replacements that turn one word into the other (Levenshtein), `-` counting as `_`.

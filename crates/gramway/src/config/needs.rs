@@ -1,6 +1,8 @@
 //! Settings that do nothing without a TUN: a command that was given one and no TUN would silently leave out what was
 //! asked for, which for `default_route` means traffic in clear.
 
+use tunnel_proto::Prefix;
+
 use super::Settings;
 use super::flags::{CommandWithSettings, Flags};
 use super::names;
@@ -13,12 +15,16 @@ type TunOnly = (&'static str, fn(&TunSettings) -> bool);
 const TUN_ONLY: &[TunOnly] = &[
     ("pool", |tun| !tun.pools.is_empty()),
     ("nat", |tun| tun.nat),
-    ("advertise", |tun| tun.advertise.is_some()),
+    ("advertise", |tun| names_any(tun.advertise.as_deref())),
     ("client_to_client", |tun| tun.client_to_client),
     ("default_route", |tun| tun.default_route),
-    ("route", |tun| tun.routes.is_some()),
+    ("route", |tun| names_any(tun.routes.as_deref())),
     ("dns", |tun| !tun.dns.is_empty()),
 ];
+
+fn names_any(networks: Option<&[Prefix]>) -> bool {
+    networks.is_some_and(|networks| !networks.is_empty())
+}
 
 impl Settings {
     /// Refuses a setting of this command that needs a TUN where there is none.
@@ -99,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_commands_settings_and_switches_that_are_off_need_nothing() {
+    fn the_other_commands_settings_switches_that_are_off_and_empty_lists_need_nothing() {
         assert_eq!(
             code(check::<Up>(
                 "default_route = true\nroute = [\"10.0.0.0/8\"]\n",
@@ -115,5 +121,7 @@ mod tests {
             code(check::<Up>("nat = false\nclient_to_client = false\n", &[])),
             None
         );
+        assert_eq!(code(check::<Up>("pool = []\nadvertise = []\n", &[])), None);
+        assert_eq!(code(check::<Connect>("route = []\ndns = []\n", &[])), None);
     }
 }

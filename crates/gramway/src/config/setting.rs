@@ -7,6 +7,14 @@ use super::Settings;
 use super::error::SettingError;
 use super::values::Value;
 
+/// What the variables of all settings begin with.
+pub(super) const VARIABLE_PREFIX: &str = "GRAMWAY_";
+
+/// The environment variable of a key.
+pub(super) fn variable(key: &str) -> String {
+    format!("{VARIABLE_PREFIX}{}", key.to_uppercase())
+}
+
 /// Type of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -83,7 +91,7 @@ pub(super) struct Setting {
 impl Setting {
     /// The environment variable.
     pub(super) fn variable(&self) -> String {
-        format!("GRAMWAY_{}", self.key.to_uppercase())
+        variable(self.key)
     }
 
     /// The long flag without its dashes.

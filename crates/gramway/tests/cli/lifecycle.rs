@@ -1,9 +1,8 @@
 //! A server's and a client's life: what is on disk, what `status` and `link` say, how they end.
 
-use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::support::{PERMISSION, Place, Program, UNAVAILABLE};
+use crate::support::{PERMISSION, Place, Program, UNAVAILABLE, free_port};
 
 #[test]
 fn help_and_version_are_data() {
@@ -136,11 +135,7 @@ fn a_client_connects_shows_itself_and_ends_on_a_signal() {
     let place = Place::new();
     let _server = place.server();
     place.write_secret("link", &place.link());
-    let listen = UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let listen = free_port();
     let forward = format!("udp:{listen}=192.0.2.1:9");
     let client = place.client(&forward);
     let line = client.wait_for("connected to 127.0.0.1:");
@@ -163,16 +158,8 @@ fn a_client_connects_shows_itself_and_ends_on_a_signal() {
         .map(|process| &process["role"])
         .collect();
     assert_eq!(roles, ["server", "client"]);
-    place.refused(
-        &[
-            "connect",
-            "--link-file",
-            "link",
-            "--state",
-            "state",
-            "-L",
-            &forward,
-        ],
+    place.refused_command(
+        &mut place.client_command(&forward),
         UNAVAILABLE,
         &listen.to_string(),
     );
@@ -197,11 +184,7 @@ fn a_refused_token_and_a_wrong_pin_end_the_client_with_a_sentence() {
         ("pin", format!("{head}@{server}?pin=sha256-{wrong}")),
     ] {
         place.write_secret("link", &link);
-        let port = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = free_port();
         let client = place.client(&format!("udp:{port}=192.0.2.1:9"));
         client.wait_for("gramway: ");
         assert_eq!(client.end(), Some(PERMISSION), "wrong {name}");
@@ -223,25 +206,12 @@ fn a_link_that_others_can_read_and_a_misspelt_variable_are_told() {
     let server = place.server();
     std::fs::write(place.path("link"), place.link()).unwrap();
     std::fs::set_permissions(place.path("link"), std::fs::Permissions::from_mode(0o644)).unwrap();
-    let port = UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let forward = format!("udp:localhost:{port}=192.0.2.1:9");
-    let line = [
-        "connect",
-        "--link-file",
-        "link",
-        "--state",
-        "state",
-        "-L",
-        &forward,
-        "--bind",
-        "127.0.0.1",
-    ];
-    let mut command = place.command(&line);
-    command.env("GRAMWAY_CONECTIONS", "1");
+    let mut command = place.client_command(&forward);
+    command
+        .args(["--bind", "127.0.0.1"])
+        .env("GRAMWAY_CONECTIONS", "1");
     let client = Program::watch(command.spawn().unwrap());
     let told = client.wait_for("GRAMWAY_CONECTIONS");
     assert!(told.contains("did you mean GRAMWAY_CONNECTIONS?"), "{told}");

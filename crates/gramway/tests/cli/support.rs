@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -103,8 +104,8 @@ impl Place {
         assert!(!self.path("state/server.sock").exists());
     }
 
-    /// Starts a client with the link in the file `link` and the state directory `state`.
-    pub(crate) fn client(&self, forward: &str) -> Program {
+    /// A client with the link in the file `link` and the state directory `state`.
+    pub(crate) fn client_command(&self, forward: &str) -> Command {
         let arguments = [
             "connect",
             "--link-file",
@@ -114,7 +115,12 @@ impl Place {
             "-L",
             forward,
         ];
-        Program::watch(self.command(&arguments).spawn().unwrap())
+        self.command(&arguments)
+    }
+
+    /// Starts this client.
+    pub(crate) fn client(&self, forward: &str) -> Program {
+        Program::watch(self.client_command(forward).spawn().unwrap())
     }
 
     /// The link of the server with the state directory `state`.
@@ -233,6 +239,12 @@ pub(crate) fn tree(path: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
         );
     }
     files
+}
+
+/// A UDP port of the loopback interface that nobody has.
+pub(crate) fn free_port() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().port()
 }
 
 /// A link to a port where nobody answers.
