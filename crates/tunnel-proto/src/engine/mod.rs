@@ -182,12 +182,14 @@ impl<R: Role> Engine<R> {
     /// Processes pending events. To be called after inputs and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
         self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
+        // What came before a stream's end is handed out before it.
+        self.hand_out_service_datagrams(now);
         loop {
             while let Some(event) = self.endpoint.poll_event() {
                 self.handle_event(now, event, deliver);
+                // What had overtaken the request that this event opened.
+                self.hand_out_service_datagrams(now);
             }
-            // Those that overtook their request among these events, too.
-            self.hand_out_service_datagrams(now);
             if self.state.broken.is_empty() {
                 return;
             }

@@ -330,7 +330,9 @@ fn an_answer_for_a_connection_that_is_gone_changes_nothing() {
 fn no_more_requests_wait_for_an_answer_than_the_named_limit() {
     let mut world = World::with_server(Setup::default());
     let (register, questions) = Register::new(Rights::ALL, UserLimits::default());
-    world.start_server_for(Box::new(register), 128);
+    // So many shards that each has room for 64 questions, and each network for eight of them.
+    let shards = 16;
+    world.start_server_for(Box::new(register), shards);
     let mut streams = Vec::new();
     for _ in 0..3 {
         let (foreign, stream, _) = asking(&mut world, &bobs_token());
@@ -342,7 +344,9 @@ fn no_more_requests_wait_for_an_answer_than_the_named_limit() {
         }
     }
     world.run(SECOND / 2);
-    let waiting_max = limits::AUTHORIZATIONS_WAITING_MAX as u64 / 128;
+    let waiting_max = (limits::AUTHORIZATIONS_WAITING_MAX
+        / usize::from(shards)
+        / limits::AUTHORIZATIONS_PREFIX_PART) as u64;
     let totals = world.server().engine.authorizations();
     assert_eq!(
         (totals.waiting, totals.over_limit),
