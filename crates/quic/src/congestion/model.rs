@@ -77,6 +77,8 @@ pub(super) struct Model {
     rounds_in_phase: u32,
     /// Rounds in a row in which the sender had nothing more to send.
     limited_rounds: u32,
+    /// Since when all rounds have had a queue, as it counts on a local path.
+    queued_since: Option<Instant>,
     sharing: Sharing,
     /// A queue stood when our own had left.
     others_queue: bool,
@@ -133,6 +135,7 @@ impl Model {
             drained_at: None,
             rounds_in_phase: 0,
             limited_rounds: 0,
+            queued_since: None,
             sharing: Sharing::default(),
             others_queue: false,
             checks_floor: false,

@@ -14,16 +14,27 @@ use crate::congestion::tuning::{self, Tuning};
 const MTU: u64 = 1_452;
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// A model that has filled a path of 100 Mbit/s, and what is under way.
+/// A model that has filled a path, and what is under way.
 struct Filled {
     model: Model,
     gate: Gate,
     now: Instant,
     under_way: VecDeque<(Instant, u64)>,
+    round_trip: Duration,
+    /// What the path delivers in a millisecond, and what its sender offers.
+    delivered: u64,
+    offered: u64,
 }
 
 impl Filled {
+    /// A path of 100 Mbit/s, whose sender always has more.
     fn new() -> Self {
+        let filled = Self::path(ROUND_TRIP, 8, u64::MAX);
+        assert_ne!(filled.gate.estimate().phase, Phase::Startup);
+        filled
+    }
+
+    fn path(round_trip: Duration, delivered: u64, offered: u64) -> Self {
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
         let gate = Gate::default();
@@ -32,21 +43,23 @@ impl Filled {
             gate,
             now,
             under_way: VecDeque::new(),
+            round_trip,
+            delivered,
+            offered,
         };
         for _ in 0..4_000 {
             filled.millisecond();
         }
-        assert_ne!(filled.gate.estimate().phase, Phase::Startup);
         filled
     }
 
-    /// The path delivers eight packets; as many leave as may.
+    /// The path delivers what it can; as many packets leave as may.
     fn millisecond(&mut self) {
         self.now += Duration::from_millis(1);
         let mut arrived = 0;
-        while arrived < 8
+        while arrived < self.delivered
             && let Some((sent, bytes)) = self.under_way.front().copied()
-            && sent + ROUND_TRIP <= self.now
+            && sent + self.round_trip <= self.now
         {
             self.under_way.pop_front();
             self.model.on_ack(self.now, sent, bytes);
@@ -58,11 +71,45 @@ impl Filled {
         }
         let allowance = self.gate.allowance();
         let room = allowance.window.saturating_sub(allowance.in_flight) / MTU;
-        for _ in 0..room.min(allowance.bytes_per_second / 1_000 / MTU) {
+        let allowed = room.min(allowance.bytes_per_second / 1_000 / MTU);
+        if self.offered < allowed {
+            self.gate.set_idle();
+        }
+        for _ in 0..allowed.min(self.offered) {
             self.gate.ask();
             self.model.on_sent(self.now, MTU);
             self.gate.take_asked();
             self.under_way.push_back((self.now, MTU));
+        }
+    }
+
+    /// How long the path takes for what is under way.
+    fn queued(&self) -> Duration {
+        Duration::from_millis(self.under_way.len() as u64 / self.delivered)
+    }
+}
+
+#[test]
+fn on_a_local_path_a_flood_leaves_no_long_queue_in_front_of_others() {
+    let mut filled = Filled::path(Duration::from_millis(1), 300, u64::MAX);
+    for _ in 0..1_000 {
+        filled.millisecond();
+        assert!(filled.queued() <= Duration::from_millis(12), "{:?}", filled.queued());
+    }
+}
+
+#[test]
+fn on_a_local_path_a_receiver_that_pauses_stops_no_sender_that_it_can_follow() {
+    let mut filled = Filled::path(Duration::from_millis(1), 300, 100);
+    for _ in 0..10 {
+        filled.delivered = 0;
+        for _ in 0..40 {
+            filled.millisecond();
+        }
+        assert_eq!(filled.under_way.len(), 40 * 100 + 100, "all of it left");
+        filled.delivered = 300;
+        for _ in 0..60 {
+            filled.millisecond();
         }
     }
 }
