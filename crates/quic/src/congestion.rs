@@ -8,6 +8,7 @@ mod delivery;
 mod estimate;
 mod fixed;
 mod gate;
+mod local_queue;
 mod loss;
 mod model;
 mod round_trip;

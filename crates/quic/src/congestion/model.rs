@@ -27,6 +27,7 @@ use super::bandwidth::Bandwidth;
 use super::delivery::{Delivery, Pressure};
 use super::estimate::Phase;
 use super::gate::Gate;
+use super::local_queue::LocalQueue;
 use super::loss::{Floor, Tally};
 use super::round_trip::RoundTrip;
 use super::sharing::Sharing;
@@ -77,8 +78,7 @@ pub(super) struct Model {
     rounds_in_phase: u32,
     /// Rounds in a row in which the sender had nothing more to send.
     limited_rounds: u32,
-    /// Since when all rounds have had a queue, as it counts on a local path.
-    queued_since: Option<Instant>,
+    local_queue: LocalQueue,
     sharing: Sharing,
     /// A queue stood when our own had left.
     others_queue: bool,
@@ -135,7 +135,7 @@ impl Model {
             drained_at: None,
             rounds_in_phase: 0,
             limited_rounds: 0,
-            queued_since: None,
+            local_queue: LocalQueue::default(),
             sharing: Sharing::default(),
             others_queue: false,
             checks_floor: false,

@@ -98,16 +98,7 @@ const LOCAL: Duration = Duration::from_millis(2);
 /// Round trips up to this are never a queue on a local path.
 const LOCAL_FREE: Duration = Duration::from_millis(30);
 
-/// On a local path, all round trips of a round longer than this, and of the next ones for [`LOCAL_QUEUE_TIME`], are a queue
-/// in the receiver's socket after all, until one is shorter than [`LOCAL_QUEUE_END`].
-pub(super) const LOCAL_QUEUE: Duration = Duration::from_millis(5);
-pub(super) const LOCAL_QUEUE_END: Duration = Duration::from_millis(1);
-
-/// Longer than a process that waits for a processor delays.
-pub(super) const LOCAL_QUEUE_TIME: Duration = Duration::from_millis(50);
-
-/// What may be in flight beside such a queue, as time beyond the base: it stands in front of everything else that the path
-/// carries.
+/// What may be in flight beside a standing queue on a local path, as time beyond the base.
 const BESIDE_LOCAL_QUEUE: Duration = Duration::from_millis(6);
 
 /// A start ends with a queue of an eighth of the base, within these (RFC 9406 section 4.3).

@@ -35,12 +35,6 @@ impl Model {
         (self.pipe() / 2).max(self.window_min())
     }
 
-    /// Whether round trips have been long for so long that it is no process waiting for a processor.
-    fn stands_in_local_queue(&self) -> bool {
-        self.queued_since
-            .is_some_and(|since| self.now.saturating_duration_since(since) >= tuning::LOCAL_QUEUE_TIME)
-    }
-
     pub(super) fn pressure(&self) -> Pressure {
         match self.phase {
             Phase::Drain | Phase::ProbeDown | Phase::ProbeRoundTrip => Pressure::Calm,
@@ -75,7 +69,7 @@ impl Model {
         // Acknowledgements come some packets, or some milliseconds, late.
         let slack = bytes_in(bandwidth, tuning::ACKNOWLEDGEMENT_SLACK) + 3 * self.mtu;
         let carries_datagrams = self.gate.carries_datagrams();
-        if self.stands_in_local_queue()
+        if self.local_queue.stands()
             && let Some(time) = self.tuning.beside_local_queue(base)
         {
             return bytes_in(bandwidth, base + time).max(self.window_min()) + slack;

@@ -18,13 +18,7 @@ impl Model {
         } else {
             0
         };
-        match self.round_trip.queue() {
-            queue if queue > tuning::LOCAL_QUEUE => {
-                self.queued_since.get_or_insert(now);
-            }
-            queue if queue < tuning::LOCAL_QUEUE_END => self.queued_since = None,
-            _ => {}
-        }
+        self.local_queue.end_round(now, self.round_trip.queue());
         let calm = self.calm.take();
         self.floor.learn(calm.acknowledged, calm.lost);
         match self.phase {

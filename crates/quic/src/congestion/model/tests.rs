@@ -94,7 +94,11 @@ fn on_a_local_path_a_flood_leaves_no_long_queue_in_front_of_others() {
     let mut filled = Filled::path(Duration::from_millis(1), 300, u64::MAX);
     for _ in 0..1_000 {
         filled.millisecond();
-        assert!(filled.queued() <= Duration::from_millis(12), "{:?}", filled.queued());
+        assert!(
+            filled.queued() <= Duration::from_millis(12),
+            "{:?}",
+            filled.queued()
+        );
     }
 }
 
