@@ -73,11 +73,11 @@ pub fn run(programs: &Programs, output: &mut dyn Write, is_terminal: bool) -> Re
     let listener = TcpListener::bind(target).during(|| format!("bind a TCP sink to {target}"))?;
     let tcp_sink = TcpSink::start(listener);
     screen.line("starting a server and a client on this machine…")?;
-    let mut tunnel = Tunnel::start(programs, &TunnelOptions::default(), target)?;
+    let mut tunnel = Tunnel::start(programs, &TunnelOptions::default(), &[target])?;
     screen.line(&format!(
         "tunnel ready after {} ms; traffic enters at {}",
         begin.elapsed().as_millis(),
-        tunnel.entrance
+        tunnel.entrance()
     ))?;
     screen.line("cpu: seconds per gigabyte, client/server")?;
     let phases = [
@@ -115,7 +115,7 @@ fn udp(
         receive_buffer_bytes,
     })?;
     let options = GeneratorOptions {
-        destination: tunnel.entrance,
+        destination: tunnel.entrance(),
         payload_bytes: PAYLOAD_BYTES,
         flows: 1,
         offered_bits_per_second: rate,
@@ -164,7 +164,7 @@ fn tcp(
     sink: &TcpSink,
 ) -> Result<Phase, Error> {
     let before = tunnel.ends()?;
-    let source = TcpSource::start(tunnel.entrance)?;
+    let source = TcpSource::start(tunnel.entrance())?;
     let start = Instant::now();
     watch(screen, tunnel, name, &before, || (sink.received(), 0, None))?;
     let elapsed = start.elapsed().as_secs_f64();

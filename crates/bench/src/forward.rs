@@ -131,7 +131,11 @@ fn measure_case(
             results.push(rig.run(path)?);
         }
     }
-    let merit = |run: &Measurement| run.echo.map_or(run.receiver_bits_per_second, |echo| echo.p50_us);
+    let merit = |run: &Measurement| match (run.echo, run.worst_call) {
+        (Some(echo), _) => echo.p50_us,
+        (None, Some(call)) => call.p99_ms,
+        (None, None) => run.receiver_bits_per_second,
+    };
     let receiver_rates = measured
         .each_ref()
         .map(|runs| runs.iter().map(|run| run.receiver_bits_per_second).collect());

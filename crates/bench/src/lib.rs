@@ -17,6 +17,7 @@ pub mod demo;
 pub mod emulator;
 mod error;
 pub mod floor;
+mod flow;
 pub mod forward;
 mod generator;
 pub mod hidden;

@@ -7,7 +7,6 @@
 mod cases;
 mod cell;
 mod contestant;
-mod flow;
 mod heat_map;
 mod measure;
 mod rates;

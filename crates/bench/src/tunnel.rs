@@ -59,8 +59,8 @@ impl TunnelOptions {
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     programs: Programs,
-    /// Where traffic enters.
-    pub(crate) entrance: SocketAddr,
+    /// Where traffic enters, for each target.
+    entrances: Vec<SocketAddr>,
     client: Process,
     server: Process,
     states: [PathBuf; 2],
@@ -93,18 +93,20 @@ impl End {
 }
 
 impl Tunnel {
-    /// Starts both ends and waits until the client is connected. Traffic goes to `target`, UDP and TCP.
+    /// Starts both ends and waits until the client is connected. Traffic, UDP and TCP, has an entrance for each of
+    /// `targets`, of which there is at least one.
     ///
     /// # Errors
     /// When an end does not start, with its own reason.
     pub(crate) fn start(
         programs: &Programs,
         options: &TunnelOptions,
-        target: SocketAddr,
+        targets: &[SocketAddr],
     ) -> Result<Self, Error> {
         let directory = Directory::create()?;
         let states = ["server", "client"].map(|name| directory.join(name));
-        let (listen, entrance) = (free_address()?, free_address()?);
+        let listen = free_address()?;
+        let mut entrances = Vec::new();
 
         let mut up = vec!["--allow-target".to_owned(), "127.0.0.0/8".to_owned()];
         up.extend(options.arguments());
@@ -118,8 +120,12 @@ impl Tunnel {
             .arg(&link_file)
             .arg("--state")
             .arg(&states[1]);
-        for protocol in ["udp", "tcp"] {
-            connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
+        for target in targets {
+            let entrance = free_address()?;
+            for protocol in ["udp", "tcp"] {
+                connect.args(["-L", &format!("{protocol}:{entrance}={target}")]);
+            }
+            entrances.push(entrance);
         }
         connect.args(options.arguments());
         let mut client = Process::start(connect, "gramway connect")?;
@@ -127,12 +133,22 @@ impl Tunnel {
         let programs = programs.clone();
         Ok(Self {
             programs,
-            entrance,
+            entrances,
             client,
             server,
             states,
             _directory: directory,
         })
+    }
+
+    /// Where traffic for the first target enters.
+    pub(crate) fn entrance(&self) -> SocketAddr {
+        self.entrances[0]
+    }
+
+    /// Where traffic enters, for each target.
+    pub(crate) fn entrances(&self) -> &[SocketAddr] {
+        &self.entrances
     }
 
     /// The client and the server at present.

@@ -74,6 +74,8 @@ pub(super) enum Load {
     },
     /// 64-byte round trips on the idle path.
     Echo,
+    /// Calls, each with a listener and a target of its own, beside one flow of ours that is as fast as possible.
+    Calls,
 }
 
 impl Load {
@@ -81,6 +83,7 @@ impl Load {
     pub(super) fn generator(&self) -> Option<Generator> {
         match self {
             Self::Udp { generator, .. } => Some(*generator),
+            Self::Calls => Some(Generator::Own),
             Self::Tcp { .. } => Some(Generator::Iperf),
             Self::Echo => None,
         }
@@ -90,7 +93,7 @@ impl Load {
     pub(super) fn offered(&self) -> Option<u64> {
         match self {
             Self::Udp { offered, .. } => *offered,
-            Self::Tcp { .. } | Self::Echo => None,
+            Self::Tcp { .. } | Self::Echo | Self::Calls => None,
         }
     }
 }
@@ -121,6 +124,7 @@ impl Case {
                 format!("tcp-{}-{streams}", if reverse { "down" } else { "up" })
             }
             Load::Echo => "echo-64".to_owned(),
+            Load::Calls => "calls-beside-max".to_owned(),
         };
         Self { name, load }
     }
@@ -169,6 +173,7 @@ pub(super) fn all() -> Vec<Case> {
         }
     }
     cases.push(Case::new(Load::Echo));
+    cases.push(Case::new(Load::Calls));
     cases
 }
 

@@ -12,6 +12,7 @@ use testbed::usage::{self, Usage};
 use super::Options;
 use super::cases::{Case, Generator, Load, Payload};
 use crate::children::Load as LoadProcess;
+use crate::flow::{self, FlowPlan, FlowReport};
 use crate::generator::{GeneratorOptions, GeneratorReport};
 use crate::latency::{self, EchoReport};
 use crate::relay::RelayOptions;
@@ -21,6 +22,19 @@ use crate::{Error, Programs, hidden, limits};
 
 /// Echoes of a full run; a quick one has a quarter.
 const ECHO_ROUNDS: u64 = 2_000;
+
+/// Calls beside a flood: enough that each shard has one.
+const CALLS: usize = 4;
+
+/// Their datagrams per second, and bytes of each.
+const CALL_PER_SECOND: f64 = 100.0;
+const CALL_BYTES: usize = 200;
+
+/// How long they have run when they count: the flood has begun.
+const CALL_WARM_UP: Duration = Duration::from_millis(800);
+
+/// Bytes of the flood's datagrams.
+const FLOOD_PAYLOAD_BYTES: usize = 1_150;
 
 /// The ways from generator to sink, in the order of each round.
 pub(super) const PATHS: [Path; 3] = [Path::Direct, Path::Relay, Path::Gramway];
@@ -69,6 +83,8 @@ pub(super) struct Measurement {
     pub(super) ends: Option<[End; 2]>,
     /// Round-trip times.
     pub(super) echo: Option<EchoReport>,
+    /// Of several calls, the least delivered and the longest times.
+    pub(super) worst_call: Option<FlowReport>,
 }
 
 /// The programs of one case, and its settings.
@@ -81,7 +97,15 @@ pub(super) struct Rig {
     target: SocketAddr,
     relay_entrance: SocketAddr,
     relays: [LoadProcess; 2],
+    calls: Vec<Call>,
     tunnel: Tunnel,
+}
+
+/// Where a call leads, and its own way through the relay.
+struct Call {
+    target: SocketAddr,
+    relay_entrance: SocketAddr,
+    _relays: [LoadProcess; 2],
 }
 
 impl Rig {
@@ -94,13 +118,14 @@ impl Rig {
     ) -> Result<Self, Error> {
         let (programs, load) = (programs.clone(), case.load);
         let target = free_address()?;
-        let hop = |target| {
-            let listen = free_address()?;
-            LoadProcess::start(&programs, hidden::RELAY, &RelayOptions { listen, target })
-        };
-        let (second, between) = hop(target)?;
-        let (first, relay_entrance) = hop(between)?;
-        let mut tunnel = Tunnel::start(&programs, &options.tunnel, target)?;
+        let (relays, relay_entrance) = start_relay(&programs, target)?;
+        let calls = if load == Load::Calls { CALLS } else { 0 };
+        let calls = (0..calls).map(|_| Call::new(&programs));
+        let calls = calls.collect::<Result<Vec<Call>, Error>>()?;
+        let targets: Vec<SocketAddr> = std::iter::once(target)
+            .chain(calls.iter().map(|call| call.target))
+            .collect();
+        let mut tunnel = Tunnel::start(&programs, &options.tunnel, &targets)?;
         let payload_bytes = match load {
             Load::Udp {
                 payload: Payload::Bytes(bytes),
@@ -110,6 +135,7 @@ impl Rig {
                 payload: Payload::Largest,
                 ..
             } => Some(tunnel.payload_unsplit()?),
+            Load::Calls => Some(FLOOD_PAYLOAD_BYTES),
             Load::Tcp { .. } | Load::Echo => None,
         };
         let echo_rounds = if options.matrix.quick {
@@ -117,7 +143,6 @@ impl Rig {
         } else {
             ECHO_ROUNDS
         };
-        let relays = [first, second];
         Ok(Self {
             programs,
             load,
@@ -127,6 +152,7 @@ impl Rig {
             target,
             relay_entrance,
             relays,
+            calls,
             tunnel,
         })
     }
@@ -150,7 +176,7 @@ impl Rig {
         let entrance = match path {
             Path::Direct => self.target,
             Path::Relay => self.relay_entrance,
-            Path::Gramway => self.tunnel.entrance,
+            Path::Gramway => self.tunnel.entrance(),
         };
         let mut measured = match self.load {
             Load::Udp {
@@ -178,6 +204,7 @@ impl Rig {
                 self.run_iperf(entrance, streams, true, IperfMode::Tcp { reverse })?
             }
             Load::Echo => self.run_echo(entrance)?,
+            Load::Calls => self.run_calls(path, entrance)?,
         };
         let elapsed = start.elapsed().as_secs_f64();
         measured.busy_cores = (usage::machine_busy_seconds() - busy) / elapsed;
@@ -255,6 +282,39 @@ impl Rig {
         })
     }
 
+    /// Calls beside a flood that enters at `entrance`.
+    fn run_calls(&self, path: Path, entrance: SocketAddr) -> Result<Measurement, Error> {
+        let plan = FlowPlan {
+            is_up: true,
+            payload_bytes: CALL_BYTES,
+            per_second: CALL_PER_SECOND,
+            warm_up: CALL_WARM_UP,
+            duration: Duration::from_secs(u64::from(self.seconds)).saturating_sub(CALL_WARM_UP),
+            round_trip: Duration::ZERO,
+        };
+        let tunnel = &self.tunnel.entrances()[1..];
+        std::thread::scope(|scope| {
+            let plan = &plan;
+            let calls = self.calls.iter().zip(tunnel).map(|(call, tunnel)| {
+                let entrance = match path {
+                    Path::Direct => call.target,
+                    Path::Relay => call.relay_entrance,
+                    Path::Gramway => *tunnel,
+                };
+                scope.spawn(move || flow::run_here(entrance, call.target, plan))
+            });
+            let calls: Vec<_> = calls.collect();
+            let mut flood = self.run_own(entrance, None, 1, false)?;
+            let reports = calls.into_iter().map(|call| {
+                call.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            let reports = reports.collect::<Result<Vec<FlowReport>, Error>>()?;
+            flood.worst_call = reports.into_iter().reduce(FlowReport::worst);
+            Ok(flood)
+        })
+    }
+
     fn run_iperf(
         &self,
         address: SocketAddr,
@@ -307,4 +367,27 @@ impl Rig {
             ..Default::default()
         })
     }
+}
+
+impl Call {
+    fn new(programs: &Programs) -> Result<Self, Error> {
+        let target = free_address()?;
+        let (relays, relay_entrance) = start_relay(programs, target)?;
+        Ok(Self {
+            target,
+            relay_entrance,
+            _relays: relays,
+        })
+    }
+}
+
+/// Two hops to `target`, and where they begin.
+fn start_relay(programs: &Programs, target: SocketAddr) -> Result<([LoadProcess; 2], SocketAddr), Error> {
+    let hop = |target| {
+        let listen = free_address()?;
+        LoadProcess::start(programs, hidden::RELAY, &RelayOptions { listen, target })
+    };
+    let (second, between) = hop(target)?;
+    let (first, entrance) = hop(between)?;
+    Ok(([first, second], entrance))
 }

@@ -62,6 +62,25 @@ pub(super) fn lines(row: &Row, details: bool) -> Vec<String> {
             gramway.lost
         )];
     }
+    let calls = [&row.direct, &row.relay, &row.gramway].map(|run| Some((run, run.worst_call?)));
+    if let [Some(direct), Some(relay), Some(gramway)] = calls {
+        let of = |(run, call): (&Measurement, crate::flow::FlowReport)| {
+            format!(
+                "{} % {:.1}/{:.1} ({})",
+                percent(1.0 - call.loss),
+                call.p50_ms,
+                call.p99_ms,
+                gigabits(run.receiver_bits_per_second)
+            )
+        };
+        return vec![format!(
+            "{:<23}  worst of four, arrived, p50/p99 ms (flood, Gbit/s): direct {}, relay {}, gramway {}",
+            row.case.name,
+            of(direct),
+            of(relay),
+            of(gramway)
+        )];
+    }
     let rate = |run: &Measurement| gigabits(run.receiver_bits_per_second);
     let share = |of: &Measurement| {
         percent(row.gramway.receiver_bits_per_second / of.receiver_bits_per_second.max(1.0))

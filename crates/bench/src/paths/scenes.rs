@@ -9,11 +9,11 @@ use testbed::iperf::RateStep;
 use super::cases::{Load, Scene};
 use super::cell::Cell;
 use super::contestant::{Contestant, Installed, Running, targets};
-use super::flow::FlowPlan;
 use super::measure::{Rig, Stream, WARM_UP_ROUND_TRIPS};
 use super::{Inner, rate};
 use crate::check::{Bound, Check};
 use crate::emulator::LinkReport;
+use crate::flow::FlowPlan;
 use crate::median::median;
 use crate::{Error, Programs};
 

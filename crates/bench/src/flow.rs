@@ -1,5 +1,5 @@
-//! A flow of datagrams between two namespaces, each numbered and stamped with its time, because all namespaces share a
-//! clock. iperf3 is not used: it gives up when the first datagram of a run is lost.
+//! A flow of datagrams between two places of one machine, each numbered and stamped with its time, because all places share
+//! a clock. iperf3 is not used: it gives up when the first datagram of a run is lost.
 //!
 //! The client sends probes until the server answers, so that a session exists before anything counts. Then one side sends at
 //! an even rate, and the other keeps what arrives.
@@ -30,65 +30,104 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FlowPlan {
+pub(crate) struct FlowPlan {
     /// Whether the client sends.
-    pub(super) is_up: bool,
+    pub(crate) is_up: bool,
     /// Bytes of each datagram.
-    pub(super) payload_bytes: usize,
+    pub(crate) payload_bytes: usize,
     /// Datagrams per second.
-    pub(super) per_second: f64,
+    pub(crate) per_second: f64,
     /// How long datagrams are sent before they count: a tunnel finds the rate of its path meanwhile.
-    pub(super) warm_up: Duration,
+    pub(crate) warm_up: Duration,
     /// How long they count.
-    pub(super) duration: Duration,
+    pub(crate) duration: Duration,
     /// Of the empty link.
-    pub(super) round_trip: Duration,
+    pub(crate) round_trip: Duration,
 }
 
 /// What became of the datagrams that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct FlowReport {
+pub(crate) struct FlowReport {
     /// Datagrams sent.
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
     /// Datagrams that arrived, each counted once.
-    pub(super) received: u64,
+    pub(crate) received: u64,
     /// Lost fraction, 0 to 1.
-    pub(super) loss: f64,
+    pub(crate) loss: f64,
     /// Payload bits per second that arrived.
-    pub(super) bits_per_second: f64,
+    pub(crate) bits_per_second: f64,
     /// Median time on the way, in milliseconds.
-    pub(super) p50_ms: f64,
+    pub(crate) p50_ms: f64,
     /// 99th percentile, in milliseconds.
-    pub(super) p99_ms: f64,
+    pub(crate) p99_ms: f64,
+}
+
+impl FlowReport {
+    /// What is worse of two in each respect.
+    pub(crate) fn worst(self, other: Self) -> Self {
+        let least = if other.loss > self.loss { other } else { self };
+        Self {
+            p50_ms: self.p50_ms.max(other.p50_ms),
+            p99_ms: self.p99_ms.max(other.p99_ms),
+            ..least
+        }
+    }
 }
 
 /// Runs a flow between `client`, through `entrance`, and a socket on `target` in `server`.
 ///
 /// # Errors
 /// When a socket cannot be made, no answer comes back, or no datagram arrives.
-pub(super) fn run(
+pub(crate) fn run(
     [client, server]: [&Namespace; 2],
     entrance: SocketAddr,
     target: SocketAddr,
     plan: &FlowPlan,
 ) -> Result<FlowReport, Error> {
-    let listener = within(server.name(), || UdpSocket::bind(target))?;
-    let listener = listener.during(|| format!("bind {target} for datagrams"))?;
+    let listener = within(server.name(), || bind(target))??;
+    let socket = within(client.name(), || connect(entrance))??;
+    measure(&socket, &listener, entrance, plan)
+}
+
+/// The same within the namespace of this thread.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_here(
+    entrance: SocketAddr,
+    target: SocketAddr,
+    plan: &FlowPlan,
+) -> Result<FlowReport, Error> {
+    let listener = bind(target)?;
+    measure(&connect(entrance)?, &listener, entrance, plan)
+}
+
+fn bind(target: SocketAddr) -> Result<UdpSocket, Error> {
+    UdpSocket::bind(target).during(|| format!("bind {target} for datagrams"))
+}
+
+fn connect(entrance: SocketAddr) -> Result<UdpSocket, Error> {
     let any = SocketAddr::from(([0, 0, 0, 0], 0));
-    let socket = within(client.name(), || {
-        UdpSocket::bind(any).and_then(|socket| socket.connect(entrance).map(|()| socket))
-    })?;
-    let socket = socket.during(|| format!("send datagrams to {entrance}"))?;
-    for socket in [&listener, &socket] {
+    let socket = UdpSocket::bind(any).and_then(|socket| socket.connect(entrance).map(|()| socket));
+    socket.during(|| format!("send datagrams to {entrance}"))
+}
+
+fn measure(
+    socket: &UdpSocket,
+    listener: &UdpSocket,
+    entrance: SocketAddr,
+    plan: &FlowPlan,
+) -> Result<FlowReport, Error> {
+    for socket in [listener, socket] {
         // Root may exceed the system's limit; where it may not, the usual buffer is tried.
         let _ = sockopt::set_socket_recv_buffer_size_force(socket, limits::LOAD_BUFFER_BYTES);
     }
-    open_session(&socket, &listener, entrance)?;
+    open_session(socket, listener, entrance)?;
     let epoch = Instant::now();
     let (from, to) = if plan.is_up {
-        (&socket, &listener)
+        (socket, listener)
     } else {
-        (&listener, &socket)
+        (listener, socket)
     };
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| plan.receive(to, epoch));
