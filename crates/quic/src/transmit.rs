@@ -68,6 +68,14 @@ impl Outbox {
         }
     }
 
+    /// Forgets the trains of which `is_gone` says so.
+    pub fn discard(&mut self, is_gone: impl Fn(&OutgoingTrain) -> bool) {
+        for mut train in self.trains.extract_if(.., |train| is_gone(train)) {
+            train.bytes.clear();
+            self.spare.push(train.bytes);
+        }
+    }
+
     /// Cuts `segments` packets, which have been sent, from the front of the first train.
     pub fn advance(&mut self, segments: usize) {
         if let Some(train) = self.trains.first_mut() {

@@ -132,6 +132,30 @@ fn a_flow_that_is_swallowed_goes_on_from_another_port_and_stays_the_same_connect
     paths.check(&client);
 }
 
+/// No stateless reset and no ICMP tells the client: a machine that was set up anew, or a NAT that leads elsewhere.
+#[test]
+fn a_server_that_was_replaced_in_silence_is_met_anew_at_its_only_address() {
+    require_root!();
+    require_program!("unshare", "ping", "nft");
+    let mut paths = TwoPaths::new();
+    paths.swallow("meta nfproto ipv6");
+    paths.swallow("icmp type destination-unreachable");
+    let mut client = paths.connect();
+    client.wait_until_connected(1, PROGRAM_LIMIT);
+    let mut source = Source::new(&paths.network.client, LISTENER);
+    source.ask(b"of the first server", PROGRAM_LIMIT);
+    paths.server.kill();
+    // Under another key its resets mean nothing to the client.
+    std::fs::remove_file(paths.server.state().join("reset.key")).unwrap();
+    paths.server.start_again();
+    let elapsed = source.ask(b"of the second one", DEAD_PATH_LIMIT);
+    eprintln!("at the new server after {elapsed:?}");
+    let line = client.wait_until_connected(2, PROGRAM_LIMIT);
+    assert!(line.contains(ROUTED_SERVER_V4), "{line}");
+    assert_eq!(client.status()["reconnects"], 1);
+    paths.check(&client);
+}
+
 #[test]
 fn a_client_whose_address_changes_goes_on_from_the_new_one() {
     require_root!();

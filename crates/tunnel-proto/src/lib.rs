@@ -21,7 +21,7 @@ pub use access::{
 };
 pub use budget::Budget;
 pub use client::{
-    AddressMove, Arrival, ConnectAction, MoveOutcome, Negotiation, NotOpened, PathActivity, PathWatch,
+    AddressMove, Arrival, AttemptId, ConnectAction, Negotiation, NotOpened, PathActivity, PathWatch,
     Progress, Reconnection, StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};

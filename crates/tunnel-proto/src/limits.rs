@@ -166,12 +166,14 @@ pub const SPREAD_TRIES: u32 = 6;
 /// to a sibling comes from another port there, so it should not move because of a round trip's difference.
 pub const STRIPE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long one attempt to reach a server lasts.
+/// How long one attempt to reach a server lasts; the chosen one has as long again to show its token.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
 
-/// How long an address may stay silent while others wait, at its first turn (RFC 8305 section 5, Connection Attempt Delay)
-/// and at its second; at its third it has [`CONNECT_ATTEMPT`].
-pub const SILENT_TURNS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+/// Between two attempts of a race (RFC 8305 section 5, Connection Attempt Delay).
+pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Attempts of a stripe that go on at once: two servers, each with two addresses of either version.
+pub const ATTEMPTS_MAX: usize = 8;
 
 /// Addresses that a stripe remembers because its server has taken the token there: home and mobile network, both with
 /// IPv4 and IPv6.

@@ -1,8 +1,9 @@
 //! What a shard sends QUIC's packets through: a UDP socket, or anything else that carries datagrams between addresses.
 //!
-//! A shard has one carrier at a time: it watches the carrier's descriptor, takes what came, sends trains, and runs the
-//! carrier's timer. Nothing above names a socket. [`Carriers`] makes them, one for each shard of a server and one for
-//! each attempt of a client; [`Udp`] is what the program uses.
+//! A shard has one carrier, and one more for each of a client's attempts to connect: it watches the carriers'
+//! descriptors, takes what came, sends trains, and runs the carriers' timers. Nothing above names a socket.
+//! [`Carriers`] makes them, one for each shard of a server and one for each attempt of a client; [`Udp`] is what the
+//! program uses.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

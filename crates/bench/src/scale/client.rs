@@ -4,11 +4,16 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use quic::Outbox;
-use tunnel_proto::{Action, Client, ClientAction, Engine, EngineConfig, Protocol, RequestId, Target};
+use tunnel_proto::{
+    Action, AttemptId, Client, ClientAction, Engine, EngineConfig, Protocol, RequestId, Target,
+};
 
 use super::end::{Message, PAYLOAD, SHARD, Setting, Taken, UDP_PAYLOAD_MAX, failed, sessions};
 use crate::Error;
 use crate::floor::identity::SERVER_NAME;
+
+/// Each client connects once.
+const ONLY_ATTEMPT: AttemptId = 1;
 
 pub(super) struct ClientEnd {
     engine: Engine<Client>,
@@ -43,7 +48,14 @@ impl ClientEnd {
         let engine = Engine::client(endpoint, &setting.token, EngineConfig::default());
         let mut engine = engine.sharded(SHARD, sessions());
         engine
-            .connect(now, server, SERVER_NAME, setting.pin, UDP_PAYLOAD_MAX)
+            .connect(
+                now,
+                ONLY_ATTEMPT,
+                server,
+                SERVER_NAME,
+                setting.pin,
+                UDP_PAYLOAD_MAX,
+            )
             .map_err(|error| failed(&error))?;
         Ok(Self {
             engine,
@@ -101,9 +113,10 @@ impl ClientEnd {
                 break;
             };
             match action {
+                Action::Role(ClientAction::Connected { attempt }) => self.engine.choose(now, attempt),
                 Action::Role(ClientAction::Up { .. }) => self.is_up = true,
                 Action::Role(ClientAction::Established { .. }) => self.accepted += 1,
-                Action::Role(ClientAction::Lost { reason }) => {
+                Action::Role(ClientAction::Lost { reason, .. }) => {
                     return Err(failed(&format!("a client lost its connection: {reason}")));
                 }
                 other => return Err(failed(&format!("a client did not expect {other:?}"))),

@@ -4,25 +4,25 @@ use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// What came of a move so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MoveOutcome {
-    /// No move, or one that was answered.
-    Reached,
-    /// An answer may still come.
-    Waiting,
-    /// Nothing was heard in time: the connection is to be made anew.
-    Silent,
+/// The last move of a connection, until it is known whether it was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddressMove(Option<Move>);
+
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    began: Instant,
+    /// An answer may take until then.
+    until: Instant,
 }
 
-/// The last move of a connection that has not been answered.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AddressMove(Option<Instant>);
-
 impl AddressMove {
-    /// The connection goes on from another local address.
-    pub fn begin(&mut self, now: Instant) {
-        self.0 = Some(now);
+    /// The connection goes on from another local address; the path's round trip, where it is known.
+    pub fn begin(&mut self, now: Instant, round_trip: Option<Duration>) {
+        let patience = limits::MOVED_ROUND_TRIPS * round_trip.unwrap_or_default();
+        self.0 = Some(Move {
+            began: now,
+            until: now + patience.max(limits::MOVED_SILENCE),
+        });
     }
 
     /// The connection is another one.
@@ -30,29 +30,16 @@ impl AddressMove {
         self.0 = None;
     }
 
-    /// Decides by when something was `heard` last, and the path's round trip where it is known. A move that was
-    /// answered or given up is forgotten.
-    pub fn judge(
-        &mut self,
-        now: Instant,
-        heard: Option<Instant>,
-        round_trip: Option<Duration>,
-    ) -> MoveOutcome {
-        let Some(moved) = self.0 else {
-            return MoveOutcome::Reached;
-        };
-        let patience = round_trip.map_or(limits::MOVED_SILENCE, |round_trip| {
-            (limits::MOVED_ROUND_TRIPS * round_trip).max(limits::MOVED_SILENCE)
-        });
-        let outcome = if heard.is_some_and(|heard| heard > moved) {
-            MoveOutcome::Reached
-        } else if now.saturating_duration_since(moved) >= patience {
-            MoveOutcome::Silent
-        } else {
-            return MoveOutcome::Waiting;
-        };
-        self.0 = None;
-        outcome
+    /// When [`AddressMove::handle_timeout`] is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.0.map(|moved| moved.until)
+    }
+
+    /// Whether the server stays silent at the new address, by when something was `heard` last. The move is forgotten.
+    pub fn handle_timeout(&mut self, now: Instant, heard: Option<Instant>) -> bool {
+        let due = self.0.take_if(|moved| moved.until <= now);
+        due.is_some_and(|moved| heard.is_none_or(|heard| heard <= moved.began))
     }
 }
 
@@ -63,22 +50,20 @@ mod tests {
     const STEP: Duration = Duration::from_millis(1);
 
     #[test]
-    fn what_is_heard_after_the_move_ends_the_wait_and_silence_does_so_once() {
+    fn what_is_heard_after_the_move_ends_the_wait_and_silence_is_told_once() {
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
-        let mut moved = AddressMove::default();
-        assert_eq!(moved.judge(now, None, None), MoveOutcome::Reached);
-        moved.begin(now);
-        assert_eq!(moved.judge(now + STEP, Some(now), None), MoveOutcome::Waiting);
-        assert_eq!(
-            moved.judge(now + STEP, Some(now + STEP), None),
-            MoveOutcome::Reached
-        );
-        moved.begin(now);
         let late = now + limits::MOVED_SILENCE;
-        assert_eq!(moved.judge(late - STEP, None, None), MoveOutcome::Waiting);
-        assert_eq!(moved.judge(late, None, None), MoveOutcome::Silent);
-        assert_eq!(moved.judge(late, None, None), MoveOutcome::Reached);
+        for (heard, is_silent) in [(None, true), (Some(now), true), (Some(now + STEP), false)] {
+            let mut moved = AddressMove::default();
+            assert!(!moved.handle_timeout(late, None));
+            moved.begin(now, None);
+            assert_eq!(moved.poll_timeout(), Some(late));
+            assert!(!moved.handle_timeout(late - STEP, heard));
+            assert_eq!(moved.handle_timeout(late, heard), is_silent, "{heard:?}");
+            assert_eq!(moved.poll_timeout(), None);
+            assert!(!moved.handle_timeout(late, heard));
+        }
     }
 
     #[test]
@@ -87,12 +72,10 @@ mod tests {
         let now = Instant::now();
         let round_trip = limits::MOVED_SILENCE;
         let mut moved = AddressMove::default();
-        moved.begin(now);
-        let last = now + limits::MOVED_ROUND_TRIPS * round_trip;
+        moved.begin(now, Some(round_trip));
         assert_eq!(
-            moved.judge(last - STEP, None, Some(round_trip)),
-            MoveOutcome::Waiting
+            moved.poll_timeout(),
+            Some(now + limits::MOVED_ROUND_TRIPS * round_trip)
         );
-        assert_eq!(moved.judge(last, None, Some(round_trip)), MoveOutcome::Silent);
     }
 }

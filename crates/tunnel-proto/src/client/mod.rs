@@ -10,9 +10,9 @@ mod refusals;
 mod stripes;
 mod tun_plan;
 
-pub use address_move::{AddressMove, MoveOutcome};
+pub use address_move::AddressMove;
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathWatch};
-pub use reconnection::{ConnectAction, Reconnection};
+pub use reconnection::{AttemptId, ConnectAction, Reconnection};
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

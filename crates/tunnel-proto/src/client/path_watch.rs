@@ -30,10 +30,16 @@ impl PathWatch {
         self.since = None;
     }
 
+    /// Whether something was acknowledged since the path was last looked at.
+    #[must_use]
+    pub fn has_answered(&self, activity: PathActivity) -> bool {
+        self.acknowledgements != activity.acknowledgements
+    }
+
     /// Whether the path has died. It has another chance afterwards; to be asked every [`limits::PATH_WATCH_INTERVAL`].
     pub fn is_dead(&mut self, now: Instant, activity: PathActivity) -> bool {
-        let has_answered = std::mem::replace(&mut self.acknowledgements, activity.acknowledgements)
-            != activity.acknowledgements;
+        let has_answered = self.has_answered(activity);
+        self.acknowledgements = activity.acknowledgements;
         if has_answered || !activity.is_awaited {
             self.since = None;
             return false;
@@ -77,6 +83,7 @@ mod tests {
         let late = now + limits::PATH_SILENCE;
         assert!(!watch.is_dead(late - STEP, activity(7, true)));
         assert!(watch.is_dead(late, activity(7, true)));
+        assert!(!watch.has_answered(activity(7, true)) && watch.has_answered(activity(8, true)));
         // It has another chance.
         assert!(!watch.is_dead(late, activity(7, true)));
         assert!(watch.is_dead(late + limits::PATH_SILENCE, activity(7, true)));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use masque::{Code, ServerShard};
 use quic::CloseReason;
 
-use super::reconnection::Reconnection;
+use super::reconnection::{AttemptId, Reconnection};
 use super::refusals::Refusals;
 use crate::engine::SHUTDOWN_REASON;
 use crate::limits;
@@ -159,12 +159,13 @@ impl Stripes {
         index: usize,
         reconnection: &mut Reconnection,
         now: Instant,
+        attempt: AttemptId,
         reason: &CloseReason,
     ) -> Option<StripeNews> {
-        let was_up = reconnection.is_up();
+        let was_up = reconnection.is_connection(attempt);
         // What we ended ourselves has a better reason already.
         let told = (*reason != CloseReason::LocallyClosed).then(|| sentence(reason));
-        reconnection.handle_lost(now, told);
+        reconnection.handle_lost(now, attempt, told);
         was_up.then(|| self.lost(index, reconnection.last_reason()))
     }
 
@@ -246,9 +247,11 @@ impl Stripes {
         }
     }
 
-    /// A stripe tried all addresses of all servers in vain.
-    pub fn unreachable(&mut self, reason: String) -> Option<StripeNews> {
-        if self.up_count() > 0 || self.unreachable_told.as_ref() == Some(&reason) {
+    /// A stripe tried all addresses of all servers in vain. Silence is news only while nothing was told: ICMP comes now
+    /// and then, so that it takes turns with what ICMP says.
+    pub fn unreachable(&mut self, reason: String, is_silence: bool) -> Option<StripeNews> {
+        let told = self.unreachable_told.as_ref();
+        if self.up_count() > 0 || told.is_some_and(|told| is_silence || *told == reason) {
             return None;
         }
         self.unreachable_told = Some(reason.clone());
@@ -370,20 +373,44 @@ mod tests {
                 reason: reason.to_owned(),
             })
         };
-        assert_eq!(stripes.unreachable("no answer".to_owned()), told("no answer"));
-        assert_eq!(stripes.unreachable("no answer".to_owned()), None);
-        assert_eq!(stripes.unreachable("no route".to_owned()), told("no route"));
+        assert_eq!(
+            stripes.unreachable("no answer".to_owned(), true),
+            told("no answer")
+        );
+        assert_eq!(stripes.unreachable("no answer".to_owned(), true), None);
+        assert_eq!(
+            stripes.unreachable("no route".to_owned(), false),
+            told("no route")
+        );
         assert!(arrive(&mut stripes, 0, None).is_tunnel_again);
-        assert_eq!(stripes.unreachable("no route".to_owned()), None);
+        assert_eq!(stripes.unreachable("no route".to_owned(), false), None);
         stripes.lost(0, "timed out");
-        assert_eq!(stripes.unreachable("no route".to_owned()), told("no route"));
+        assert_eq!(
+            stripes.unreachable("no route".to_owned(), false),
+            told("no route")
+        );
+    }
+
+    #[test]
+    fn silence_takes_no_turns_with_what_was_said() {
+        let mut stripes = Stripes::new(1);
+        for (reason, is_silence, is_news) in [
+            ("no answer", true, true),
+            ("nothing listens", false, true),
+            ("no answer", true, false),
+            ("nothing listens", false, false),
+            ("no route", false, true),
+        ] {
+            let news = stripes.unreachable(reason.to_owned(), is_silence);
+            assert_eq!(news.is_some(), is_news, "{reason}");
+        }
     }
 
     #[test]
     fn the_first_stripe_connects_and_a_lost_one_is_told_while_others_live() {
         let mut stripes = Stripes::new(3);
-        assert!(stripes.unreachable("x".to_owned()).is_some());
-        assert!(stripes.unreachable("x".to_owned()).is_none());
+        assert!(stripes.unreachable("x".to_owned(), false).is_some());
+        assert!(stripes.unreachable("x".to_owned(), false).is_none());
         assert!(matches!(
             arrive(&mut stripes, 1, None).news,
             Some(StripeNews::Connected { .. })
@@ -398,7 +425,7 @@ mod tests {
             stripes.lost(0, "x"),
             StripeNews::Lost { up: 1, of: 3, .. }
         ));
-        assert_eq!(stripes.unreachable("x".to_owned()), None);
+        assert_eq!(stripes.unreachable("x".to_owned(), false), None);
         let back = arrive(&mut stripes, 0, None);
         assert_eq!(back.news, Some(StripeNews::Joined { up: 2, of: 3 }));
         assert!(!back.is_tunnel_again);

@@ -9,6 +9,7 @@ use quic::CloseReason;
 
 use super::{Assignment, Owner, RequestId};
 use crate::access::UserId;
+use crate::client::AttemptId;
 use crate::config::Protocol;
 
 /// One thing to do, in order.
@@ -52,7 +53,13 @@ pub enum ClientAction {
         /// What the proxy said about the cause.
         error: Option<ProxyError>,
     },
-    /// The server took the token.
+    /// The handshake of an attempt is complete, and the certificate is the pinned one: [`super::Engine::choose`] makes it
+    /// the connection.
+    Connected {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
+    /// The server took the token on the connection.
     Up {
         /// Smoothed round-trip time.
         rtt: Duration,
@@ -64,8 +71,10 @@ pub enum ClientAction {
         /// 401 or 407.
         status: u16,
     },
-    /// The connection is gone.
+    /// The connection is gone, or an attempt.
     Lost {
+        /// Which one.
+        attempt: AttemptId,
         /// Why.
         reason: CloseReason,
     },

@@ -45,6 +45,7 @@ impl<R: Role> Engine<R> {
             self.state.peers.resize_with(index + 1, || None);
         }
         self.state.peers[index] = Some(peer);
+        R::connected(&mut self.state, connection);
     }
 
     /// The connection is gone, and with it its requests and what waits in its queues.

@@ -33,8 +33,11 @@ pub trait Side: Sized {
     /// It is one of several shards.
     fn set_shard(&mut self, shard: ServerShard);
 
-    /// A connection that is not among the peers, because its handshake is not complete.
-    fn connecting(&self) -> Option<ConnectionKey>;
+    /// Connections that may not be among the peers, because their handshake is not complete.
+    fn connecting(&self) -> Vec<ConnectionKey>;
+
+    /// The handshake is complete, and the connection is among the peers.
+    fn connected(state: &mut State<Self>, connection: ConnectionKey);
 
     /// The peer has opened a bidirectional stream.
     fn request_stream_opened(

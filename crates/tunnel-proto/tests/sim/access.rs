@@ -53,7 +53,8 @@ fn the_third_wrong_token_closes_the_connection() {
         matches!(
             action,
             ClientAction::Lost {
-                reason: CloseReason::ApplicationClosed { code: 0x100, .. }
+                reason: CloseReason::ApplicationClosed { code: 0x100, .. },
+                ..
             }
         )
     });

@@ -13,7 +13,7 @@ fn losses(world: &mut World) -> Vec<(Duration, CloseReason)> {
     let start = world.network.clock().elapsed();
     let now = world.now();
     let losses = world.client().actions().filter_map(|(at, action)| match action {
-        ClientAction::Lost { reason } => Some((start - (now - at), reason.clone())),
+        ClientAction::Lost { reason, .. } => Some((start - (now - at), reason.clone())),
         _ => None,
     });
     losses.collect()

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
+use quic::CloseReason;
 use sim::LinkConfig;
-use tunnel_proto::{ClientAction, DropReason, ServerAction};
+use tunnel_proto::{ClientAction, DropReason, ServerAction, limits};
 
-use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World};
+use crate::support::{DELAY, MILLISECOND, SECOND, Setup, Way, World, user};
 
 /// UDP payload that a path of 1,280 bytes over IPv6 carries (RFC 8200 section 5).
 const SMALL_MTU: usize = 1_232;
@@ -107,4 +108,32 @@ fn sessions_move_with_their_client_to_another_address() {
     assert_eq!(lost(&mut world), 0);
     let opened = |action: &ServerAction| matches!(action, ServerAction::Open { .. });
     assert_eq!(world.server().count(opened), 1);
+}
+
+#[test]
+fn a_server_behind_a_long_path_is_reached_at_the_first_attempt_beside_a_black_hole() {
+    let round_trip = 600 * MILLISECOND;
+    let mut world = World::with_server(Setup::on(LinkConfig {
+        delay: round_trip / 2,
+        ..link()
+    }));
+    let (server, start) = (world.server, world.now());
+    let black_hole = "[2001:db8::1]:443".parse().unwrap();
+    let servers = [("hole.test", black_hole), ("server.test", server)];
+    let client = world.add_stripes(&user(), &servers, 1)[0];
+    world.wait_until_up(client);
+    // The handshake, then SETTINGS and the token check, and a few milliseconds that packets take onto the line.
+    let limit = limits::ATTEMPT_DELAY + 3 * round_trip + 10 * MILLISECOND;
+    let took = world.now() - start;
+    assert!(took <= limit, "{took:?}");
+    assert_eq!(world.connections_opened(client), 1);
+    // Both attempts went on beside each other, and the black hole's was closed by the winner.
+    let lost = world
+        .client_at(client)
+        .actions()
+        .filter_map(|(_, action)| match action {
+            ClientAction::Lost { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+    assert_eq!(lost.collect::<Vec<_>>(), [CloseReason::LocallyClosed]);
 }

@@ -570,7 +570,7 @@ fn a_user_whose_bytes_are_used_up_is_told_so_and_gets_no_further() {
     world.client_at(alice).data.stop_reconnecting();
     world.run(3 * SECOND);
     let told = |action: &ClientAction| {
-        matches!(action, ClientAction::Lost { reason: CloseReason::ApplicationClosed { reason, .. } }
+        matches!(action, ClientAction::Lost { reason: CloseReason::ApplicationClosed { reason, .. }, .. }
             if reason.contains("bytes"))
     };
     assert_eq!(world.client_at(alice).count(told), 1);

@@ -72,8 +72,7 @@ impl Deliver for Delivery {
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
-        let mtu = route_mtu(remote).unwrap_or(limits::ETHERNET_MTU);
-        self.udp_payload_max(remote, mtu)
+        udp_payload_max(remote, None, self.overhead_bytes)
     }
 
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
@@ -89,18 +88,21 @@ impl Deliver for Delivery {
     }
 }
 
-impl Delivery {
-    /// Largest datagram of QUIC towards `remote` where IP packets may have `mtu` bytes.
-    pub(super) fn udp_payload_max(&self, remote: SocketAddr, mtu: u32) -> u16 {
-        let headers = if remote.ip().to_canonical().is_ipv4() {
-            HEADERS_V4
-        } else {
-            HEADERS_V6
-        };
-        let payload = mtu.saturating_sub(headers).min(packet::UDP_PAYLOAD_MAX as u32) as u16;
-        payload.saturating_sub(self.overhead_bytes)
-    }
+/// Largest datagram of QUIC towards `remote` where IP packets may have `mtu` bytes, or what the route there carries,
+/// and the carrier adds `overhead_bytes` to each.
+pub(super) fn udp_payload_max(remote: SocketAddr, mtu: Option<u32>, overhead_bytes: u16) -> u16 {
+    let mtu = mtu.or_else(|| route_mtu(remote).ok());
+    let headers = if remote.ip().to_canonical().is_ipv4() {
+        HEADERS_V4
+    } else {
+        HEADERS_V6
+    };
+    let payload = mtu.unwrap_or(limits::ETHERNET_MTU).saturating_sub(headers);
+    let payload = payload.min(packet::UDP_PAYLOAD_MAX as u32) as u16;
+    payload.saturating_sub(overhead_bytes)
+}
 
+impl Delivery {
     /// Whether so much has been collected that it should be sent before more is read.
     pub(super) fn is_full(&self) -> bool {
         self.datagrams >= limits::INNER_BURST_DATAGRAMS

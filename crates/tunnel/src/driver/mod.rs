@@ -5,6 +5,7 @@
 //! without leaving the thread, and batches form by themselves while the thread was busy.
 
 mod aead;
+mod beside;
 mod client;
 mod core_yield;
 mod delivery;
@@ -124,6 +125,7 @@ impl<R: Role> Shard<R> {
         for event in &ready {
             match PollToken::decode(event.token) {
                 PollToken::Outer => self.outer_ready(now, *event),
+                PollToken::Attempt(attempt) => R::attempt_ready(self, now, attempt),
                 PollToken::Waker => {
                     self.take_commands(now);
                     self.take_messages(now);

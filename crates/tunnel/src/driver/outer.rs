@@ -1,11 +1,14 @@
-//! The carrier of a shard: batches in, trains out, what waits while it is full.
+//! The carrier of a shard: batches in, trains out, what waits while it is full. A client's attempts to connect have
+//! carriers beside it.
 
 use std::io;
 use std::time::Instant;
 
 use packet_io::{Interest, Outgoing, Poller, Ready, ReceiveBatch, SocketOptions};
-use quic::{Outbox, Path};
+use quic::{Outbox, OutgoingTrain, Path};
+use tunnel_proto::AttemptId;
 
+use super::beside::BesideCarriers;
 use super::neighbours::Segment;
 use super::role::Role;
 use super::{PollToken, Shard};
@@ -17,6 +20,8 @@ use crate::snapshot::IoCounters;
 /// The carrier of a shard, replaced when a client connects anew.
 pub(super) struct Outer {
     carrier: Option<Box<dyn Carrier>>,
+    /// Of attempts to connect.
+    pub(super) beside: BesideCarriers,
     batch: ReceiveBatch,
     outbox: Outbox,
     blocked: bool,
@@ -44,6 +49,7 @@ impl Outer {
     pub(super) fn new() -> Self {
         Self {
             carrier: None,
+            beside: BesideCarriers::default(),
             batch: ReceiveBatch::new(limits::OUTER_RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
             outbox: Outbox::default(),
             blocked: false,
@@ -76,7 +82,8 @@ impl Outer {
 
     /// When [`Outer::handle_timeout`] is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.carrier.as_ref().and_then(|carrier| carrier.poll_timeout())
+        let own = self.carrier.as_ref().and_then(|carrier| carrier.poll_timeout());
+        [own, self.beside.poll_timeout()].into_iter().flatten().min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -85,10 +92,18 @@ impl Outer {
         {
             carrier.handle_timeout(now);
         }
+        self.beside.handle_timeout(now);
     }
 
     pub(super) fn is_blocked(&self) -> bool {
-        self.blocked || self.carrier.is_none()
+        self.blocked || (self.carrier.is_none() && self.beside.is_empty())
+    }
+
+    /// Puts the carrier of an attempt out of use.
+    pub(super) fn close_beside(&mut self, attempt: AttemptId, poller: &Poller) {
+        if let Some(mut closed) = self.beside.take(attempt, poller) {
+            self.past += closed.carrier.counters().closed();
+        }
     }
 
     pub(super) fn counters(&mut self) -> IoCounters {
@@ -96,11 +111,15 @@ impl Outer {
         if let Some(carrier) = &mut self.carrier {
             counters += carrier.counters();
         }
+        self.beside.add_counters(&mut counters);
         counters
     }
 
     /// Sends what the outbox holds; what the socket does not take waits until it is writable.
     fn send(&mut self, poller: &Poller) {
+        if !self.beside.is_empty() {
+            self.beside.send(&mut self.outbox);
+        }
         let Some(carrier) = &mut self.carrier else {
             return self.outbox.release(usize::MAX);
         };
@@ -112,13 +131,7 @@ impl Outer {
             .outbox
             .trains()
             .iter()
-            .map(|train| Outgoing {
-                destination: (!is_connected).then_some(train.destination),
-                source: train.source,
-                ecn: train.ecn,
-                segment_size: train.segment_size,
-                payload: &train.bytes,
-            })
+            .map(|train| outgoing(train, is_connected))
             .collect();
         let outcome = carrier.send(&messages);
         drop(messages);
@@ -139,6 +152,17 @@ impl Outer {
             self.blocked = false;
             let _ = poller.modify(carrier, PollToken::Outer.encode(), Interest::READABLE);
         }
+    }
+}
+
+/// A train as carriers take it; one with a single peer is told no destination.
+pub(super) fn outgoing(train: &OutgoingTrain, is_connected: bool) -> Outgoing<'_> {
+    Outgoing {
+        destination: (!is_connected).then_some(train.destination),
+        source: train.source,
+        ecn: train.ecn,
+        segment_size: train.segment_size,
+        payload: &train.bytes,
     }
 }
 
@@ -171,6 +195,14 @@ impl<R: Role> Shard<R> {
             Err(Refusal::PortClosed) => R::port_is_closed(self, now),
             Err(Refusal::Passing) => {}
         }
+    }
+
+    /// What came for an attempt to connect; how many messages.
+    pub(super) fn receive_beside(&mut self, now: Instant, attempt: AttemptId) -> Result<usize, Refusal> {
+        let outer = &mut self.io.outer;
+        let count = outer.beside.receive(attempt, &mut outer.batch)?;
+        (0..count).for_each(|index| self.take_outer(now, index));
+        Ok(count)
     }
 
     /// One message of the outer batch; what it holds for inner sockets leaves in bursts that receivers can take.

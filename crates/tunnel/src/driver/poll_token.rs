@@ -1,6 +1,6 @@
 //! What a poller's event is about, in one number.
 
-use tunnel_proto::RequestId;
+use tunnel_proto::{AttemptId, RequestId};
 
 use super::sources::SourceId;
 
@@ -9,6 +9,8 @@ use super::sources::SourceId;
 pub(super) enum PollToken {
     /// The outer UDP socket.
     Outer,
+    /// The socket of a client's attempt to connect.
+    Attempt(AttemptId),
     /// Another thread has something.
     Waker,
     /// This shard's queue of the TUN device.
@@ -33,6 +35,7 @@ impl PollToken {
             Self::Tun => (2, 0),
             Self::Request(index) => (3, index as u64),
             Self::Source(id) => (4, id.to_bits()),
+            Self::Attempt(attempt) => (5, attempt),
         };
         kind << KIND_SHIFT | content
     }
@@ -44,7 +47,8 @@ impl PollToken {
             1 => Self::Waker,
             2 => Self::Tun,
             3 => Self::Request(content as usize),
-            _ => Self::Source(SourceId::from_bits(content)),
+            4 => Self::Source(SourceId::from_bits(content)),
+            _ => Self::Attempt(content),
         }
     }
 }
@@ -62,6 +66,7 @@ mod tests {
             PollToken::Request(1 << 40),
             PollToken::Source(SourceId::from_bits(0)),
             PollToken::Source(SourceId::from_bits((1 << SourceId::BITS) - 1)),
+            PollToken::Attempt(1 << 40),
         ];
         for token in tokens {
             assert_eq!(PollToken::decode(token.encode()), token);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{Ending, RequestId};
+use tunnel_proto::{AttemptId, Ending, RequestId};
 
 use super::Shard;
 use super::neighbours::Cost;
@@ -71,6 +71,9 @@ pub(super) trait Role: Sized + Send + 'static {
 
     /// ICMP says that nobody listens where the outer socket sends to.
     fn port_is_closed(shard: &mut Shard<Self>, now: Instant);
+
+    /// The carrier of an attempt to connect has received something.
+    fn attempt_ready(shard: &mut Shard<Self>, now: Instant, attempt: AttemptId);
 
     /// A packet or super-packet that the TUN gave.
     fn send_packet(

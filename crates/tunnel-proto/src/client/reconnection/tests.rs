@@ -1,36 +1,35 @@
 //! A stripe's attempts in virtual time.
 
+use std::time::Duration;
+
 use super::*;
+
+const STEP: Duration = Duration::from_millis(1);
 
 fn start() -> Instant {
     // tidy-allow(pure): first instant of virtual time
     Instant::now()
 }
 
+/// Its first round has begun.
 fn reconnection(hosts: &[&str], now: Instant) -> Reconnection {
     let servers = hosts.iter().map(|host| ((*host).to_owned(), 443)).collect();
-    Reconnection::new(servers, 7, now)
-}
-
-fn connects_to(reconnection: &mut Reconnection, host: &str) -> bool {
-    let expected = SocketAddr::new(host.parse().unwrap(), 443);
-    matches!(reconnection.poll_action(), Some(ConnectAction::Connect { address, .. }) if address == expected)
-}
-
-/// Lets the attempt or the pause run out, and tells the loss of an attempt.
-fn run_out(reconnection: &mut Reconnection) -> Instant {
-    let due = reconnection.poll_timeout().unwrap();
-    reconnection.handle_timeout(due);
-    if reconnection.actions.front() == Some(&ConnectAction::Disconnect) {
-        reconnection.poll_action();
-        assert_eq!(reconnection.poll_timeout(), None);
-        reconnection.handle_lost(due, None);
-    }
-    due
+    let mut reconnection = Reconnection::new(servers, 7, now);
+    assert_eq!(reconnection.state_name(), "connecting");
+    reconnection.handle_timeout(now);
+    reconnection
 }
 
 fn at(host: &str) -> SocketAddr {
     SocketAddr::new(host.parse().unwrap(), 443)
+}
+
+/// The attempt that begins at this address.
+fn begins(reconnection: &mut Reconnection, host: &str) -> AttemptId {
+    match reconnection.poll_action() {
+        Some(ConnectAction::Connect { attempt, address, .. }) if address == at(host) => attempt,
+        other => panic!("an attempt begins at {host}: {other:?}"),
+    }
 }
 
 /// Takes the question for this name.
@@ -41,95 +40,187 @@ fn resolves(reconnection: &mut Reconnection, name: &str) -> u64 {
     }
 }
 
+fn refuse(reconnection: &mut Reconnection, now: Instant, attempt: AttemptId) {
+    reconnection.handle_lost(now, attempt, Some("refused".to_owned()));
+}
+
+/// The attempt completes and the server takes the token; what it ends on the way is no matter here.
+fn comes_up(reconnection: &mut Reconnection, now: Instant, attempt: AttemptId) -> bool {
+    reconnection.handle_connected(now, attempt);
+    let actions: Vec<_> = std::iter::from_fn(|| reconnection.poll_action()).collect();
+    assert_eq!(actions.last(), Some(&ConnectAction::Choose { attempt }));
+    reconnection.handle_up()
+}
+
+fn is_unreachable(reconnection: &mut Reconnection) -> bool {
+    matches!(
+        reconnection.poll_action(),
+        Some(ConnectAction::Unreachable { .. })
+    )
+}
+
 #[test]
-fn addresses_come_in_their_order_and_where_all_failed_a_pause() {
+fn attempts_go_on_beside_each_other_a_quarter_of_a_second_apart() {
+    let mut now = start();
+    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2", "2001:db8::1"], now);
+    let black_hole = begins(&mut reconnection, "2001:db8::1");
+    for host in ["192.0.2.1", "192.0.2.2"] {
+        reconnection.handle_timeout(now + limits::ATTEMPT_DELAY - STEP);
+        assert_eq!(reconnection.poll_action(), None);
+        now += limits::ATTEMPT_DELAY;
+        assert_eq!(reconnection.poll_timeout(), Some(now));
+        reconnection.handle_timeout(now);
+        begins(&mut reconnection, host);
+    }
+    // Nothing makes room: each has all its time from its begin.
+    let expiry = now - 2 * limits::ATTEMPT_DELAY + limits::CONNECT_ATTEMPT;
+    assert_eq!(reconnection.poll_timeout(), Some(expiry));
+    reconnection.handle_timeout(expiry);
+    let closed = ConnectAction::Disconnect { attempt: black_hole };
+    assert_eq!(reconnection.poll_action(), Some(closed));
+    assert_eq!(reconnection.poll_action(), None);
+}
+
+#[test]
+fn the_first_that_is_connected_wins_and_the_others_are_closed() {
     let now = start();
-    let mut reconnection = reconnection(&["a.test", "192.0.2.9"], now);
-    assert_eq!(reconnection.state_name(), "connecting");
-    reconnection.handle_timeout(now);
-    let resolution = resolves(&mut reconnection, "a.test");
-    assert!(connects_to(&mut reconnection, "192.0.2.9"));
-    reconnection.handle_resolved(now, resolution + 1, &[at("192.0.2.8")]);
-    reconnection.handle_resolved(now, resolution, &[at("192.0.2.1"), at("192.0.2.2")]);
-    reconnection.handle_attempt_failed(now, "no route".to_owned());
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
-    reconnection.handle_lost(now, Some("refused".to_owned()));
-    assert!(connects_to(&mut reconnection, "192.0.2.2"));
-    // The last one has all the time.
-    assert_eq!(reconnection.poll_timeout(), Some(now + limits::CONNECT_ATTEMPT));
-    run_out(&mut reconnection);
-    let reason = "cannot reach 192.0.2.9 (UDP 443, no answer; a firewall?), retrying".to_owned();
+    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2", "2001:db8::1"], now);
+    let first = begins(&mut reconnection, "2001:db8::1");
+    reconnection.handle_timeout(now + limits::ATTEMPT_DELAY);
+    let second = begins(&mut reconnection, "192.0.2.1");
+    reconnection.handle_connected(now + limits::ATTEMPT_DELAY, second);
     assert_eq!(
         reconnection.poll_action(),
-        Some(ConnectAction::Unreachable { reason })
+        Some(ConnectAction::Disconnect { attempt: first })
     );
-    run_out(&mut reconnection);
+    assert_eq!(
+        reconnection.poll_action(),
+        Some(ConnectAction::Choose { attempt: second })
+    );
+    // The last packet of the other was under way.
+    reconnection.handle_connected(now + limits::ATTEMPT_DELAY, first);
+    reconnection.handle_lost(now + limits::ATTEMPT_DELAY, first, None);
+    assert_eq!(reconnection.poll_action(), None);
+    assert_eq!(reconnection.address(), Some(at("192.0.2.1")));
+    assert!(!reconnection.is_up());
+    assert!(!reconnection.handle_up());
+    assert_eq!(reconnection.poll_timeout(), None);
+    assert_eq!(reconnection.state_name(), "connected");
+}
+
+#[test]
+fn where_the_winner_is_turned_away_the_race_goes_on_with_those_that_lost_it() {
+    let now = start();
+    let hosts = ["192.0.2.1", "192.0.2.2", "192.0.2.3"];
+    let ends: [fn(&mut Reconnection, Instant, AttemptId); 2] = [refuse, |reconnection, now, attempt| {
+        let late = now + limits::CONNECT_ATTEMPT;
+        assert_eq!(reconnection.poll_timeout(), Some(late));
+        reconnection.handle_timeout(late);
+        let closed = ConnectAction::Disconnect { attempt };
+        assert_eq!(reconnection.poll_action(), Some(closed));
+        reconnection.handle_lost(late, attempt, None);
+    }];
+    for end in ends {
+        let mut reconnection = reconnection(&hosts, now);
+        let first = begins(&mut reconnection, hosts[0]);
+        reconnection.handle_timeout(now + limits::ATTEMPT_DELAY);
+        begins(&mut reconnection, hosts[1]);
+        let late = now + limits::ATTEMPT_DELAY;
+        reconnection.handle_connected(late, first);
+        assert!(matches!(
+            reconnection.poll_action(),
+            Some(ConnectAction::Disconnect { .. })
+        ));
+        assert!(matches!(
+            reconnection.poll_action(),
+            Some(ConnectAction::Choose { .. })
+        ));
+        end(&mut reconnection, late, first);
+        for host in &hosts[1..] {
+            let attempt = begins(&mut reconnection, host);
+            refuse(&mut reconnection, late, attempt);
+        }
+        assert!(is_unreachable(&mut reconnection));
+    }
+}
+
+#[test]
+fn no_more_attempts_go_on_at_once_than_the_limit() {
+    let mut now = start();
+    let hosts: Vec<String> = (1..=limits::ATTEMPTS_MAX + 1)
+        .map(|last| format!("192.0.2.{last}"))
+        .collect();
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let mut reconnection = reconnection(&hosts, now);
+    let first = begins(&mut reconnection, hosts[0]);
+    for host in &hosts[1..limits::ATTEMPTS_MAX] {
+        now += limits::ATTEMPT_DELAY;
+        reconnection.handle_timeout(now);
+        begins(&mut reconnection, host);
+    }
+    now += limits::ATTEMPT_DELAY;
+    reconnection.handle_timeout(now);
+    assert_eq!(reconnection.poll_action(), None);
+    refuse(&mut reconnection, now, first);
+    begins(&mut reconnection, hosts[limits::ATTEMPTS_MAX]);
+}
+
+#[test]
+fn addresses_come_as_names_resolve_and_where_all_failed_a_pause() {
+    let now = start();
+    let mut reconnection = reconnection(&["a.test", "192.0.2.9"], now);
+    let resolution = resolves(&mut reconnection, "a.test");
+    let literal = begins(&mut reconnection, "192.0.2.9");
+    reconnection.handle_resolved(now, resolution + 1, &[at("192.0.2.8")]);
+    reconnection.handle_resolved(now, resolution, &[at("192.0.2.1"), at("192.0.2.2")]);
+    assert_eq!(reconnection.poll_action(), None);
+    refuse(&mut reconnection, now, literal);
+    let first = begins(&mut reconnection, "192.0.2.1");
+    refuse(&mut reconnection, now, first);
+    let last = begins(&mut reconnection, "192.0.2.2");
+    reconnection.handle_timeout(now + limits::CONNECT_ATTEMPT);
+    assert_eq!(
+        reconnection.poll_action(),
+        Some(ConnectAction::Disconnect { attempt: last })
+    );
+    // Silence at one address does not hide what was said at another.
+    let reason = "cannot reach 192.0.2.9 (UDP 443, refused), retrying".to_owned();
+    let is_silence = false;
+    assert_eq!(
+        reconnection.poll_action(),
+        Some(ConnectAction::Unreachable { reason, is_silence })
+    );
+    let due = reconnection.poll_timeout().unwrap();
+    reconnection.handle_timeout(due);
     resolves(&mut reconnection, "a.test");
 }
 
 #[test]
-fn an_address_that_stays_silent_makes_room_soon_and_has_a_longer_turn_later() {
-    let now = start();
-    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2", "2001:db8::1"], now);
-    reconnection.handle_timeout(now);
-    let mut elapsed = Duration::ZERO;
-    for patience in limits::SILENT_TURNS {
-        for host in ["2001:db8::1", "192.0.2.1", "192.0.2.2"] {
-            assert!(connects_to(&mut reconnection, host), "{host} {patience:?}");
-            elapsed += patience;
-            assert_eq!(run_out(&mut reconnection), now + elapsed);
-        }
-    }
-    // Then each has all the time, once.
-    for host in ["2001:db8::1", "192.0.2.1", "192.0.2.2"] {
-        assert!(connects_to(&mut reconnection, host));
-        elapsed += limits::CONNECT_ATTEMPT;
-        assert_eq!(run_out(&mut reconnection), now + elapsed);
-    }
-    assert!(matches!(
-        reconnection.poll_action(),
-        Some(ConnectAction::Unreachable { .. })
-    ));
-}
-
-#[test]
-fn an_address_that_answers_keeps_its_attempt() {
-    let now = start();
-    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
-    reconnection.handle_timeout(now);
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
-    // What was heard before is of another attempt.
-    reconnection.handle_heard(now - limits::SILENT_TURNS[0]);
-    assert_eq!(reconnection.poll_timeout(), Some(now + limits::SILENT_TURNS[0]));
-    reconnection.handle_heard(now + limits::SILENT_TURNS[0] / 2);
-    assert_eq!(reconnection.poll_timeout(), Some(now + limits::CONNECT_ATTEMPT));
-    run_out(&mut reconnection);
-    assert!(connects_to(&mut reconnection, "192.0.2.2"));
-    run_out(&mut reconnection);
-    assert!(matches!(
-        reconnection.poll_action(),
-        Some(ConnectAction::Unreachable { .. })
-    ));
-}
-
-#[test]
-fn an_address_that_comes_later_ends_a_silent_attempt() {
-    let now = start();
-    let mut reconnection = reconnection(&["a.test", "2001:db8::1"], now);
-    reconnection.handle_timeout(now);
-    let resolution = resolves(&mut reconnection, "a.test");
-    assert!(connects_to(&mut reconnection, "2001:db8::1"));
-    let late = now + limits::CONNECT_ATTEMPT / 2;
-    reconnection.handle_timeout(late);
-    assert_eq!(reconnection.poll_action(), None);
-    let found = ["192.0.2.1", "192.0.2.2", "2001:db8::2"].map(at);
-    reconnection.handle_resolved(late, resolution, &found);
-    reconnection.handle_timeout(late);
-    assert_eq!(reconnection.poll_action(), Some(ConnectAction::Disconnect));
-    reconnection.handle_lost(late, None);
-    for host in ["192.0.2.1", "2001:db8::2", "192.0.2.2", "2001:db8::1"] {
-        assert!(connects_to(&mut reconnection, host));
-        reconnection.handle_lost(late, Some("refused".to_owned()));
+fn an_address_that_answered_nothing_is_told_otherwise_than_one_that_was_too_slow() {
+    for (is_answered, expected) in [
+        (
+            false,
+            "cannot reach 192.0.2.1 (UDP 443, no answer; a firewall?), retrying",
+        ),
+        (
+            true,
+            "cannot reach 192.0.2.1 (UDP 443, it answers, but the connection did not come about in time), retrying",
+        ),
+    ] {
+        let now = start();
+        let mut reconnection = reconnection(&["192.0.2.1"], now);
+        let attempt = begins(&mut reconnection, "192.0.2.1");
+        // What came for another attempt does not count.
+        reconnection.handle_heard(attempt + u64::from(!is_answered));
+        reconnection.handle_timeout(now + limits::CONNECT_ATTEMPT);
+        reconnection.poll_action();
+        assert_eq!(
+            reconnection.poll_action(),
+            Some(ConnectAction::Unreachable {
+                reason: expected.to_owned(),
+                is_silence: !is_answered
+            })
+        );
     }
 }
 
@@ -137,36 +228,37 @@ fn an_address_that_comes_later_ends_a_silent_attempt() {
 fn a_name_that_cannot_be_resolved_leaves_the_other_servers() {
     let now = start();
     let mut reconnection = reconnection(&["a.test", "b.test"], now);
-    reconnection.handle_timeout(now);
     let first = resolves(&mut reconnection, "a.test");
     let second = resolves(&mut reconnection, "b.test");
     reconnection.handle_resolved(now, first, &[]);
     assert_eq!(reconnection.last_reason(), "the name a.test cannot be resolved");
     assert_eq!(reconnection.poll_action(), None);
+    assert_eq!(reconnection.poll_timeout(), None);
     reconnection.handle_resolved(now, second, &[at("192.0.2.9")]);
-    assert!(connects_to(&mut reconnection, "192.0.2.9"));
+    begins(&mut reconnection, "192.0.2.9");
 }
 
 #[test]
 fn pauses_double_up_to_a_bound_and_their_second_half_is_random() {
     let mut now = start();
     let mut reconnection = reconnection(&["192.0.2.1"], now);
-    reconnection.handle_timeout(now);
     let mut full = limits::BACKOFF_MIN;
     for _ in 0..40 {
-        assert!(connects_to(&mut reconnection, "192.0.2.1"));
-        reconnection.handle_lost(now, Some("refused".to_owned()));
-        reconnection.poll_action();
-        let pause = reconnection.poll_timeout().unwrap() - now;
+        let attempt = begins(&mut reconnection, "192.0.2.1");
+        refuse(&mut reconnection, now, attempt);
+        assert!(is_unreachable(&mut reconnection));
+        let due = reconnection.poll_timeout().unwrap();
+        let pause = due - now;
         assert!(pause >= full / 2 && pause <= full, "{pause:?} of {full:?}");
-        now = run_out(&mut reconnection);
+        now = due;
+        reconnection.handle_timeout(now);
         full = (full * 2).min(limits::BACKOFF_MAX);
     }
-    reconnection.poll_action();
-    reconnection.handle_up();
-    reconnection.handle_lost(now, Some("timed out".to_owned()));
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
-    reconnection.handle_lost(now, Some("refused".to_owned()));
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    comes_up(&mut reconnection, now, attempt);
+    reconnection.handle_lost(now, attempt, Some("timed out".to_owned()));
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    refuse(&mut reconnection, now, attempt);
     assert!(reconnection.poll_timeout().unwrap() - now <= limits::BACKOFF_MIN);
 }
 
@@ -176,7 +268,8 @@ fn pauses_are_those_of_the_seed() {
     let pause = |seed| {
         let mut reconnection = Reconnection::new(vec![("192.0.2.1".to_owned(), 443)], seed, now);
         reconnection.handle_timeout(now);
-        reconnection.handle_lost(now, None);
+        let attempt = begins(&mut reconnection, "192.0.2.1");
+        reconnection.handle_lost(now, attempt, None);
         reconnection.poll_timeout()
     };
     assert_eq!(pause(1), pause(1));
@@ -187,99 +280,53 @@ fn pauses_are_those_of_the_seed() {
 fn a_lost_connection_is_sought_where_it_was_while_its_name_is_resolved() {
     let now = start();
     let mut reconnection = reconnection(&["a.test"], now);
-    reconnection.handle_timeout(now);
     let first = resolves(&mut reconnection, "a.test");
     reconnection.handle_resolved(now, first, &[at("192.0.2.1"), at("192.0.2.2")]);
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
-    reconnection.handle_up();
-    reconnection.handle_lost(now, None);
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    comes_up(&mut reconnection, now, attempt);
+    reconnection.handle_lost(now, attempt, None);
     let second = resolves(&mut reconnection, "a.test");
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
-    reconnection.handle_lost(now, Some("refused".to_owned()));
-    assert!(connects_to(&mut reconnection, "192.0.2.2"));
-    reconnection.handle_lost(now, Some("refused".to_owned()));
     // No name server answers: after a pause, the same once more, and one question is open.
-    assert!(matches!(
-        reconnection.poll_action(),
-        Some(ConnectAction::Unreachable { .. })
-    ));
-    run_out(&mut reconnection);
-    for host in ["192.0.2.1", "192.0.2.2"] {
-        assert!(connects_to(&mut reconnection, host));
-        reconnection.handle_lost(now, Some("refused".to_owned()));
+    for _ in 0..2 {
+        for host in ["192.0.2.1", "192.0.2.2"] {
+            let attempt = begins(&mut reconnection, host);
+            refuse(&mut reconnection, now, attempt);
+        }
+        assert!(is_unreachable(&mut reconnection));
+        let due = reconnection.poll_timeout().unwrap();
+        reconnection.handle_timeout(due);
     }
-    reconnection.poll_action();
+    for host in ["192.0.2.1", "192.0.2.2"] {
+        let attempt = begins(&mut reconnection, host);
+        refuse(&mut reconnection, now, attempt);
+    }
+    assert!(is_unreachable(&mut reconnection));
     // The answer ends the pause; what was refused in this round is not tried again.
     reconnection.handle_resolved(now, second, &[at("192.0.2.1"), at("192.0.2.3")]);
-    assert!(connects_to(&mut reconnection, "192.0.2.3"));
-    reconnection.handle_up();
-    reconnection.handle_lost(now, None);
+    let attempt = begins(&mut reconnection, "192.0.2.3");
+    comes_up(&mut reconnection, now, attempt);
+    reconnection.handle_lost(now, attempt, None);
     resolves(&mut reconnection, "a.test");
     for host in ["192.0.2.3", "192.0.2.1"] {
-        assert!(connects_to(&mut reconnection, host));
-        reconnection.handle_lost(now, Some("refused".to_owned()));
+        let attempt = begins(&mut reconnection, host);
+        refuse(&mut reconnection, now, attempt);
     }
-    assert!(matches!(
-        reconnection.poll_action(),
-        Some(ConnectAction::Unreachable { .. })
-    ));
-}
-
-#[test]
-fn another_address_of_the_link_or_of_a_name_is_an_alternative() {
-    let now = start();
-    for (hosts, expected) in [(&["192.0.2.1"][..], false), (&["192.0.2.1", "192.0.2.2"], true)] {
-        let mut reconnection = reconnection(hosts, now);
-        reconnection.handle_timeout(now);
-        reconnection.handle_up();
-        assert_eq!(reconnection.has_alternative(), expected);
-    }
-    let mut named = reconnection(&["a.test"], now);
-    named.handle_timeout(now);
-    let resolution = resolves(&mut named, "a.test");
-    named.handle_resolved(now, resolution, &[at("192.0.2.1"), at("192.0.2.2")]);
-    named.handle_up();
-    assert!(named.has_alternative());
-}
-
-#[test]
-fn no_more_good_addresses_are_kept_than_the_limit() {
-    let now = start();
-    let mut reconnection = reconnection(&["a.test"], now);
-    reconnection.handle_timeout(now);
-    for last in 1..=9 {
-        let address = SocketAddr::from(([192, 0, 2, last], 443));
-        while let Some(action) = reconnection.poll_action() {
-            match action {
-                ConnectAction::Resolve { resolution, .. } => {
-                    reconnection.handle_resolved(now, resolution, &[address]);
-                }
-                ConnectAction::Connect { address: tried, .. } if tried == address => break,
-                _ => reconnection.handle_attempt_failed(now, "no route".to_owned()),
-            }
-        }
-        reconnection.handle_up();
-        assert_eq!(reconnection.good[0].address, address);
-        reconnection.handle_lost(now, None);
-    }
-    assert_eq!(reconnection.good.len(), limits::GOOD_ADDRESSES_MAX);
+    assert!(is_unreachable(&mut reconnection));
 }
 
 #[test]
 fn a_lost_connection_begins_again_at_once() {
     let now = start();
     let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
-    reconnection.handle_timeout(now);
-    reconnection.poll_action();
-    reconnection.handle_lost(now, Some("refused".to_owned()));
-    assert!(connects_to(&mut reconnection, "192.0.2.2"));
-    assert!(!reconnection.handle_up());
-    assert_eq!(reconnection.state_name(), "connected");
-    assert_eq!(reconnection.poll_timeout(), None);
-    reconnection.handle_lost(now, Some("timed out".to_owned()));
-    assert!(connects_to(&mut reconnection, "192.0.2.2"));
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    refuse(&mut reconnection, now, attempt);
+    let attempt = begins(&mut reconnection, "192.0.2.2");
+    assert!(!comes_up(&mut reconnection, now, attempt));
+    reconnection.handle_lost(now, attempt, Some("timed out".to_owned()));
+    assert_eq!(reconnection.last_reason(), "timed out");
     assert_eq!(reconnection.state_name(), "reconnecting");
-    assert!(reconnection.handle_up());
+    let attempt = begins(&mut reconnection, "192.0.2.2");
+    assert!(comes_up(&mut reconnection, now, attempt));
     assert_eq!(reconnection.rejoins(), 1);
 }
 
@@ -287,23 +334,118 @@ fn a_lost_connection_begins_again_at_once() {
 fn an_address_is_tried_again_where_another_port_may_lead_elsewhere() {
     let now = start();
     let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
-    reconnection.handle_timeout(now);
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    reconnection.handle_connected(now, attempt);
+    reconnection.poll_action();
     reconnection.retry_address();
-    reconnection.handle_lost(now, None);
-    assert!(connects_to(&mut reconnection, "192.0.2.1"));
+    reconnection.handle_lost(now, attempt, None);
+    begins(&mut reconnection, "192.0.2.1");
+}
+
+/// A connection at 192.0.2.1 whose server stays silent; another server is known.
+fn in_doubt(now: Instant) -> (Reconnection, AttemptId, AttemptId) {
+    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
+    let connection = begins(&mut reconnection, "192.0.2.1");
+    comes_up(&mut reconnection, now, connection);
+    reconnection.handle_silence(now);
+    let beside = begins(&mut reconnection, "192.0.2.1");
+    assert!(reconnection.is_up() && reconnection.is_connection(connection));
+    (reconnection, connection, beside)
+}
+
+#[test]
+fn a_connection_in_doubt_is_replaced_by_an_attempt_that_answers() {
+    let now = start();
+    let (mut reconnection, connection, beside) = in_doubt(now);
+    let late = now + limits::ATTEMPT_DELAY;
+    reconnection.handle_timeout(late);
+    let other = begins(&mut reconnection, "192.0.2.2");
+    reconnection.handle_connected(late, beside);
+    for attempt in [other, connection] {
+        let closed = ConnectAction::Disconnect { attempt };
+        assert_eq!(reconnection.poll_action(), Some(closed));
+    }
+    assert_eq!(reconnection.poll_action(), None);
+    assert!(reconnection.is_connection(connection));
+    reconnection.handle_lost(late, connection, None);
+    assert_eq!(reconnection.last_reason(), NO_ANSWER);
+    assert_eq!(
+        reconnection.poll_action(),
+        Some(ConnectAction::Choose { attempt: beside })
+    );
+    assert!(!reconnection.is_up());
+    assert!(reconnection.handle_up());
+}
+
+#[test]
+fn a_connection_in_doubt_that_answers_ends_the_attempts_beside_it() {
+    let now = start();
+    let (mut reconnection, connection, beside) = in_doubt(now);
+    reconnection.handle_answered();
+    let closed = ConnectAction::Disconnect { attempt: beside };
+    assert_eq!(reconnection.poll_action(), Some(closed));
+    reconnection.handle_lost(now, beside, None);
+    assert_eq!(reconnection.poll_action(), None);
+    assert_eq!(reconnection.poll_timeout(), None);
+    assert!(!reconnection.is_in_doubt() && reconnection.is_connection(connection));
+}
+
+#[test]
+fn a_connection_in_doubt_stays_where_nothing_else_answers_and_is_doubted_again() {
+    let now = start();
+    let (mut reconnection, connection, beside) = in_doubt(now);
+    refuse(&mut reconnection, now, beside);
+    let other = begins(&mut reconnection, "192.0.2.2");
+    refuse(&mut reconnection, now, other);
+    assert_eq!(reconnection.poll_action(), None);
+    assert!(!reconnection.is_in_doubt() && reconnection.is_connection(connection));
+    reconnection.handle_silence(now);
+    begins(&mut reconnection, "192.0.2.1");
+}
+
+#[test]
+fn a_connection_that_ends_in_doubt_leaves_the_attempts_beside_it() {
+    let now = start();
+    let (mut reconnection, connection, beside) = in_doubt(now);
+    reconnection.handle_lost(now, connection, Some("timed out".to_owned()));
+    assert!(!reconnection.is_up());
+    assert_eq!(reconnection.last_reason(), "timed out");
+    begins(&mut reconnection, "192.0.2.2");
+    assert!(comes_up(&mut reconnection, now, beside));
+}
+
+#[test]
+fn a_replacement_that_is_lost_at_once_begins_a_new_round() {
+    let now = start();
+    let (mut reconnection, connection, beside) = in_doubt(now);
+    reconnection.handle_connected(now, beside);
+    reconnection.poll_action();
+    refuse(&mut reconnection, now, beside);
+    reconnection.handle_lost(now, connection, None);
+    begins(&mut reconnection, "192.0.2.1");
+}
+
+#[test]
+fn another_way_out_begins_the_race_anew() {
+    let now = start();
+    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    reconnection.handle_network_changed(now);
+    let closed = ConnectAction::Disconnect { attempt };
+    assert_eq!(reconnection.poll_action(), Some(closed));
+    begins(&mut reconnection, "192.0.2.1");
 }
 
 #[test]
 fn local_traffic_goes_to_a_sibling_after_the_grace_or_where_it_was_up() {
     let now = start();
     let mut reconnection = reconnection(&["192.0.2.1"], now);
-    reconnection.handle_timeout(now);
+    let attempt = begins(&mut reconnection, "192.0.2.1");
     assert!(!reconnection.wants_stand_in(now));
     assert!(reconnection.wants_stand_in(now + limits::STRIPE_GRACE));
-    reconnection.handle_up();
+    comes_up(&mut reconnection, now, attempt);
     assert!(!reconnection.wants_stand_in(now + limits::STRIPE_GRACE));
-    reconnection.handle_lost(now, None);
+    reconnection.handle_lost(now, attempt, None);
     assert!(reconnection.wants_stand_in(now));
 }
 

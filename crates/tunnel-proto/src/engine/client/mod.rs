@@ -1,6 +1,7 @@
 //! What only a client's engine does: connections that it makes, the requests that it sends on them, the IP session that
 //! it asks for.
 
+mod attempts;
 pub(super) mod ip;
 mod requests;
 mod role;
@@ -12,11 +13,14 @@ use quic::ConnectionKey;
 use super::{Engine, RequestId};
 use crate::config::EngineConfig;
 use crate::secret::Token;
+use attempts::Attempt;
 
 /// What a client's engine keeps besides.
 pub struct Client {
     /// What we show.
     bearer: String,
+    /// All connections that have not been told to be lost; one of them may be `current`.
+    attempts: Vec<Attempt>,
     /// The connection that requests go out on.
     current: Option<ConnectionKey>,
     /// The server as requests name it.
@@ -37,6 +41,7 @@ impl Engine<Client> {
     pub fn client(endpoint: quic::Endpoint, token: &Token, config: EngineConfig) -> Self {
         let client = Client {
             bearer: token.reveal(),
+            attempts: Vec::new(),
             current: None,
             authority: String::new(),
             asks_to_keep: false,

@@ -1,13 +1,12 @@
 //! A client's requests: sent as soon as the server's SETTINGS are known (RFC 9297 section 2.1.1, RFC 8441 section 3),
 //! the token checked first.
 
-use std::net::SocketAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
 use masque::response;
-use masque::{Code, HeaderList, Target};
-use quic::{ClientParameters, CloseReason, ConnectError, ConnectionKey, Direction};
+use masque::{HeaderList, Target};
+use quic::{ConnectionKey, Direction};
 
 use super::Client;
 use super::token_check::TokenCheck;
@@ -21,39 +20,10 @@ use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
 use crate::engine::service::{Service, ServiceSession};
 use crate::engine::udp::{Offers, UdpSession};
-use crate::engine::{Action, ClientAction, Deliver, Engine, masque_code, payload_unsplit};
+use crate::engine::{Action, ClientAction, Deliver, Engine, payload_unsplit};
 use crate::limits;
 
 impl Engine<Client> {
-    /// Begins a connection; [`ClientAction::Up`], [`ClientAction::TokenRefused`] or [`ClientAction::Lost`] follows.
-    ///
-    /// # Errors
-    /// [`ConnectError`] where the name or the address cannot be used.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        remote: SocketAddr,
-        server_name: &str,
-        pin: [u8; 32],
-        udp_payload_ceiling: u16,
-    ) -> Result<(), ConnectError> {
-        let parameters = ClientParameters { pin };
-        let key = self
-            .endpoint
-            .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
-        self.state.role.current = Some(key);
-        self.state.role.holds_requests = self.state.role.asks_to_keep;
-        self.state.role.authority = format!("{}:{}", bracketed(server_name), remote.port());
-        Ok(())
-    }
-
-    /// Gives up the present connection, e.g. an attempt that takes too long; [`ClientAction::Lost`] follows.
-    pub fn disconnect(&mut self, now: Instant) {
-        if let Some(connection) = self.state.role.current {
-            self.endpoint.close(now, connection, 0x100, b"");
-        }
-    }
-
     /// A new session or connection through the tunnel. It waits where the tunnel is not up.
     pub fn open(&mut self, now: Instant, protocol: Protocol, target: Target) -> RequestId {
         if protocol == Protocol::Udp {
@@ -93,21 +63,6 @@ impl Engine<Client> {
         self.open_kind(now, Kind::Service(Box::new(session)), None)
     }
 
-    /// The server may have forgotten the connection: asks it for a sign of life, to which it answers with a reset then.
-    pub fn probe(&mut self) {
-        if let Some(connection) = self.state.role.current {
-            self.endpoint.local_address_changed(connection);
-        }
-    }
-
-    /// After [`ClientAction::Up`] of one of several shards: the connection stays, and what waits may go out on it.
-    pub fn keep_connection(&mut self, now: Instant) {
-        self.state.role.holds_requests = false;
-        if let Some(connection) = self.state.role.current {
-            self.send_queued_requests(now, connection);
-        }
-    }
-
     fn offers(&self) -> Offers {
         Offers {
             split: (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID),
@@ -136,16 +91,6 @@ impl Engine<Client> {
             self.open_ip(now);
         }
         self.send_queued_requests(now, connection);
-    }
-
-    /// The server is of no use to us, or not at present: another connection is made later.
-    pub(super) fn give_up(&mut self, now: Instant, connection: ConnectionKey, reason: &str) {
-        self.endpoint
-            .close(now, connection, masque_code(Code::NoError), b"");
-        self.state.role.current = None;
-        let reason = CloseReason::Protocol(reason.to_owned());
-        let lost = ClientAction::Lost { reason };
-        self.state.actions.push_back(Action::Role(lost));
     }
 
     /// Sends what waits, while the server allows more streams.
@@ -325,14 +270,5 @@ impl Engine<Client> {
             is_awaited: report.in_flight > 0,
             round_trip: report.rtt,
         })
-    }
-}
-
-/// A host as it stands in an authority: IPv6 addresses in brackets.
-fn bracketed(host: &str) -> String {
-    if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.to_owned()
     }
 }

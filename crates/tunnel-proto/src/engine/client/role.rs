@@ -26,8 +26,15 @@ impl Side for Client {
         self.asks_to_keep = shard.count > 1;
     }
 
-    fn connecting(&self) -> Option<ConnectionKey> {
-        self.current
+    fn connecting(&self) -> Vec<ConnectionKey> {
+        self.attempts.iter().map(|attempt| attempt.connection).collect()
+    }
+
+    fn connected(state: &mut State<Self>, connection: ConnectionKey) {
+        if let Some(attempt) = state.role.attempt_of(connection) {
+            let connected = ClientAction::Connected { attempt };
+            state.actions.push_back(Action::Role(connected));
+        }
     }
 
     /// A server opens none (RFC 9114 section 6.1).
@@ -53,11 +60,9 @@ impl Side for Client {
         reason: CloseReason,
         _: &Counters,
     ) {
-        if state.role.current == Some(connection) {
-            state.role.current = None;
-            state
-                .actions
-                .push_back(Action::Role(ClientAction::Lost { reason }));
+        if let Some(attempt) = state.role.forget(connection) {
+            let lost = ClientAction::Lost { attempt, reason };
+            state.actions.push_back(Action::Role(lost));
         }
     }
 

@@ -42,9 +42,11 @@ impl Side for Server {
     }
 
     /// Connections that a client makes are peers, or nothing.
-    fn connecting(&self) -> Option<ConnectionKey> {
-        None
+    fn connecting(&self) -> Vec<ConnectionKey> {
+        Vec::new()
     }
+
+    fn connected(_: &mut State<Self>, _: ConnectionKey) {}
 
     fn request_stream_opened(
         state: &mut State<Self>,

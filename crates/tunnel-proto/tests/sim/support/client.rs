@@ -105,12 +105,16 @@ impl Side for Client {
                 end.readable = true;
             }),
             ClientAction::Up { rtt, shard } => tunnel.up(now, *rtt, *shard),
-            ClientAction::Lost { reason } if !tunnel.data.has_ended => {
+            ClientAction::Connected { attempt } if !tunnel.data.has_ended => {
+                tunnel.data.reconnection.handle_connected(now, *attempt);
+                tunnel.carry_out_connect_actions(now);
+            }
+            ClientAction::Lost { attempt, reason } if !tunnel.data.has_ended => {
                 let data = &mut tunnel.data;
                 let mut shared = data.shared.borrow_mut();
                 let news = shared
                     .stripes
-                    .part(data.index, &mut data.reconnection, now, reason);
+                    .part(data.index, &mut data.reconnection, now, *attempt, reason);
                 if let Some(news) = news {
                     data.server_shard = None;
                     shared.probes = (0..shared.count).filter(|other| *other != data.index).collect();
@@ -120,7 +124,8 @@ impl Side for Client {
                 tunnel.carry_out_connect_actions(now);
             }
             ClientAction::TokenRefused { .. } => tunnel.data.has_ended = true,
-            ClientAction::Lost { .. }
+            ClientAction::Connected { .. }
+            | ClientAction::Lost { .. }
             | ClientAction::Refused { .. }
             | ClientAction::GoingAway
             | ClientAction::Assigned { .. }
@@ -176,18 +181,26 @@ impl Tunnel<Client> {
                     let reconnection = &mut self.data.reconnection;
                     reconnection.handle_resolved(now, resolution, &addresses);
                 }
-                ConnectAction::Connect { address, server_name } => {
-                    self.data.new_port = (self.data.attempts > 0).then_some(FIRST_PORT + self.data.attempts);
+                ConnectAction::Connect {
+                    attempt,
+                    address,
+                    server_name,
+                } => {
+                    // A node has one port: what races shares it.
+                    let is_alone = self.engine.attempts() == 0;
+                    let port = FIRST_PORT + self.data.attempts;
+                    self.data.new_port = (is_alone && self.data.attempts > 0).then_some(port);
                     self.data.attempts += 1;
                     let ceiling = self.recorder.ceiling;
                     self.engine
-                        .connect(now, address, &server_name, identity().pin, ceiling)
+                        .connect(now, attempt, address, &server_name, identity().pin, ceiling)
                         .expect("the name and the address are usable");
                 }
-                ConnectAction::Disconnect => self.engine.disconnect(now),
-                ConnectAction::Unreachable { reason } => {
+                ConnectAction::Choose { attempt } => self.engine.choose(now, attempt),
+                ConnectAction::Disconnect { attempt } => self.engine.abandon(now, attempt),
+                ConnectAction::Unreachable { reason, is_silence } => {
                     let mut shared = self.data.shared.borrow_mut();
-                    let news = shared.stripes.unreachable(reason);
+                    let news = shared.stripes.unreachable(reason, is_silence);
                     shared.news.extend(news);
                 }
             }

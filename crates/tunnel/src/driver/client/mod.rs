@@ -1,5 +1,6 @@
 //! What only a client's shard does: its connection to the server, its listeners, its end of the TUN device.
 
+mod attempts;
 mod connection;
 pub(super) mod listeners;
 mod local;
@@ -9,9 +10,10 @@ mod role;
 pub(super) mod start;
 mod stripes;
 mod tun;
-mod uplink;
+pub(super) mod uplink;
 mod ways;
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use tunnel_proto::{AddressMove, FewAtATime, PathWatch, Reconnection, ServerShard
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
+use attempts::WaitingAttempt;
 use listeners::{TcpListener, UdpListener};
 use negotiating::{Farewell, Negotiating};
 use opening::{LocalConnection, Opening};
@@ -62,14 +65,12 @@ pub(in crate::driver) struct Client {
     pub(super) uplink: Option<UplinkBinding>,
     /// The uplink is to be looked at again: the host's thread is finding it.
     pub(super) follows_uplink: bool,
-    /// Address and name of the server to which the host's thread is finding the way; then it is tried.
-    waiting_attempt: Option<(SocketAddr, String)>,
+    /// Attempts that begin when the host's thread has found their way, one after the other.
+    waiting_attempts: VecDeque<WaitingAttempt>,
     /// The version of the device's routes that was last looked at.
     pub(super) routes_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
     pub(super) moved: AddressMove,
-    /// That move was to a new port, because the path had died.
-    pub(super) moved_off_dead_path: bool,
     pub(super) path_watch: PathWatch,
     next_path_watch: Instant,
     next_ip_turn: Instant,
@@ -105,17 +106,16 @@ impl Client {
             ip_due: None,
             uplink: None,
             follows_uplink: false,
-            waiting_attempt: None,
+            waiting_attempts: VecDeque::new(),
             routes_seen: 0,
             moved: AddressMove::default(),
-            moved_off_dead_path: false,
             path_watch: PathWatch::default(),
             next_path_watch: now,
             next_ip_turn: now,
         }
     }
 
-    /// The server's address that is tried or used.
+    /// The server's address that is used.
     pub(super) fn server_address(&self) -> Option<SocketAddr> {
         self.reconnection.address()
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{ClientAction, Ending, NotOpened, RequestId};
+use tunnel_proto::{AttemptId, ClientAction, Ending, NotOpened, RequestId};
 
 use super::tun::ClientHost;
 use super::{Client, ClientInner, ClientMessage, ClientSource};
@@ -27,10 +27,9 @@ impl Role for Client {
             Some(_) => self.next_tick.min(self.next_ip_turn),
             None => self.next_tick,
         };
+        let due = [self.reconnection.poll_timeout(), self.moved.poll_timeout()];
         let next = next.min(self.next_path_watch);
-        self.reconnection
-            .poll_timeout()
-            .map_or(Some(next), |until| Some(until.min(next)))
+        due.into_iter().flatten().chain([next]).min()
     }
 
     fn state_name(&self) -> &'static str {
@@ -71,9 +70,10 @@ impl Role for Client {
                 status,
                 error,
             } => shard.session_refused(now, request, status, error),
+            ClientAction::Connected { attempt } => shard.attempt_connected(now, attempt),
             ClientAction::Up { rtt, shard: at } => shard.tunnel_is_up(now, rtt, at),
             ClientAction::TokenRefused { status } => shard.token_refused(status),
-            ClientAction::Lost { reason } => shard.tunnel_lost(now, &reason),
+            ClientAction::Lost { attempt, reason } => shard.tunnel_lost(now, attempt, &reason),
             // The connection goes on until the server closes it; then a new one is made.
             ClientAction::GoingAway => {}
             ClientAction::Assigned { assignment } => shard.assigned(now, assignment),
@@ -143,6 +143,10 @@ impl Role for Client {
 
     fn port_is_closed(shard: &mut Shard<Self>, now: Instant) {
         shard.server_port_is_closed(now);
+    }
+
+    fn attempt_ready(shard: &mut Shard<Self>, now: Instant, attempt: AttemptId) {
+        shard.receive_for_attempt(now, attempt);
     }
 
     fn send_packet(

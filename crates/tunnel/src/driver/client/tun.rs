@@ -355,8 +355,7 @@ impl Shard<Client> {
             self.role.ip_due = None;
             self.engine.ask_for_ip(now);
         }
-        self.resume_attempt(now);
-        self.judge_move(now);
+        self.resume_attempts(now);
         let version = host.routes_version();
         let is_due = std::mem::take(&mut self.role.follows_uplink);
         if std::mem::replace(&mut self.role.routes_seen, version) != version || is_due {

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use host::Uplink;
 use packet_io::InterfaceName;
-use tunnel_proto::MoveOutcome;
 
 use super::{Client, ClientSource};
 use crate::carrier::Carrier;
@@ -30,52 +29,51 @@ impl UplinkBinding {
 }
 
 impl Shard<Client> {
-    /// After a move to another address: where nothing was heard there in time, the connection is made anew. One that
-    /// only left its port goes on where there is no other address to try: the path may come back, and what it carries
-    /// lives.
+    /// After a move to another local address, or only to another port, at which nothing was heard in time: the server
+    /// may have forgotten the connection, so that attempts begin beside it.
     pub(super) fn judge_move(&mut self, now: Instant) {
-        let (heard, round_trip) = (self.io.outer.heard, self.engine.round_trip());
         let client = &mut self.role;
-        if client.moved.judge(now, heard, round_trip) != MoveOutcome::Silent {
-            return;
+        if client.moved.handle_timeout(now, self.io.outer.heard) {
+            client.reconnection.handle_silence(now);
+            self.carry_out_connect_actions(now);
         }
-        if !client.moved_off_dead_path {
-            client.set_reason("no answer at the new local address");
-        } else if client.reconnection.has_alternative() {
-            client.set_reason("no answer");
-        } else {
-            return;
-        }
-        self.engine.disconnect(now);
     }
 
     /// A path that has died in silence is left for a new local port, which a router on the way takes for another flow.
     pub(super) fn watch_path(&mut self, now: Instant) {
-        self.judge_move(now);
         let client = &mut self.role;
         let Some(server) = client.server_address().filter(|_| client.is_up()) else {
             return;
         };
-        let activity = self.engine.path_activity();
-        if !activity.is_some_and(|activity| client.path_watch.is_dead(now, activity)) {
+        let Some(activity) = self.engine.path_activity() else {
+            return;
+        };
+        if client.reconnection.is_in_doubt() {
+            if client.path_watch.has_answered(activity) {
+                client.reconnection.handle_answered();
+                self.carry_out_connect_actions(now);
+            }
+            return;
+        }
+        if !client.path_watch.is_dead(now, activity) {
             return;
         }
         let binding = client.uplink.clone();
         if let Ok(carrier) = self.carrier_to(server, binding.as_ref()) {
-            self.move_to(now, carrier, true);
+            self.move_to(now, carrier);
         }
     }
 
     /// The connection goes on over another carrier; whether it could be put in place.
-    fn move_to(&mut self, now: Instant, carrier: Box<dyn Carrier>, is_off_dead_path: bool) -> bool {
+    fn move_to(&mut self, now: Instant, carrier: Box<dyn Carrier>) -> bool {
         if self.use_carrier(carrier).is_err() {
             return false;
         }
         self.engine.local_address_changed();
         self.more_to_send = self.flush_outer(now);
+        let round_trip = self.engine.round_trip();
         self.role.path_watch.forget();
-        self.role.moved.begin(now);
-        self.role.moved_off_dead_path = is_off_dead_path;
+        self.role.moved.begin(now, round_trip);
         true
     }
 
@@ -110,25 +108,22 @@ impl Shard<Client> {
         let present = self.io.outer.carrier().and_then(|carrier| carrier.local_addr());
         let ip = |local: Option<SocketAddr>| local.map(|local| local.ip());
         if ip(carrier.local_addr()) != ip(present) {
-            self.move_to(now, carrier, false);
+            self.move_to(now, carrier);
         }
     }
 
     /// Puts the carrier where packets to the server leave at present. The connection migrates (RFC 9000 section
-    /// 9); where nothing is heard on the new path soon, it is made anew.
+    /// 9); where nothing is heard on the new path soon, another one is made. A race begins anew.
     pub(super) fn follow_uplink(&mut self, now: Instant) {
         let Some(host) = self.role.ip.clone() else { return };
+        self.bind_to_uplink();
         let client = &mut self.role;
-        let Some(server) = client
-            .server_address()
-            .filter(|_| client.waiting_attempt.is_none())
-        else {
+        let used = client.server_address();
+        let raced = self.io.outer.beside.oldest();
+        let followed = used.or(raced.map(|raced| raced.remote));
+        let Some(server) = followed.filter(|_| client.waiting_attempts.is_empty()) else {
             return;
         };
-        if host.leads_into_tun(server.ip()) {
-            self.bind_to_uplink();
-        }
-        let client = &mut self.role;
         let binding = match host.poll_way(server.ip()) {
             Poll::Pending => {
                 client.follows_uplink = true;
@@ -138,6 +133,18 @@ impl Shard<Client> {
             Poll::Ready(None) => return,
             Poll::Ready(Some(binding)) => binding,
         };
+        if used.is_some() {
+            return self.follow(now, server, binding);
+        }
+        let before = raced.and_then(|raced| raced.uplink.as_ref());
+        if before.is_some_and(|before| before.uplink != binding.uplink) {
+            client.reconnection.handle_network_changed(now);
+            self.carry_out_connect_actions(now);
+        }
+    }
+
+    fn follow(&mut self, now: Instant, server: SocketAddr, binding: UplinkBinding) {
+        let client = &mut self.role;
         let before = client.uplink.as_ref();
         if before == Some(&binding) {
             return;
@@ -154,14 +161,30 @@ impl Shard<Client> {
         let Ok(carrier) = self.carrier_to(server, Some(&binding)) else {
             return;
         };
-        if self.move_to(now, carrier, false) {
+        if self.move_to(now, carrier) {
             self.role.uplink = Some(binding);
         }
     }
 
-    /// Routes of the TUN lead to the server: packets keep to the uplink as it is known, before those routes are made.
+    /// Where routes of the TUN lead to the server, packets keep to the uplink as it is known, before those routes are
+    /// made.
     fn bind_to_uplink(&mut self) {
-        let Some(known) = self.role.uplink.as_mut().filter(|known| !known.is_bound) else {
+        let client = &mut self.role;
+        let into_tun = |server: SocketAddr| client.leads_into_tun(server.ip());
+        for beside in self.io.outer.beside.iter_mut() {
+            if into_tun(beside.remote)
+                && let Some(uplink) = &mut beside.uplink
+            {
+                uplink.is_bound = true;
+                beside.carrier.set_interface(uplink.interface());
+            }
+        }
+        let is_led_there = client.server_address().is_some_and(into_tun);
+        let Some(known) = client
+            .uplink
+            .as_mut()
+            .filter(|known| is_led_there && !known.is_bound)
+        else {
             return;
         };
         known.is_bound = true;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{Ending, Protocol, RequestId, ServerAction};
+use tunnel_proto::{AttemptId, Ending, Protocol, RequestId, ServerAction};
 
 use super::{Server, ServerInner, ServerMessage};
 use crate::driver::resolver::Answer;
@@ -121,6 +121,9 @@ impl Role for Server {
 
     /// It is one client's affair, whose connection ends by its timeouts.
     fn port_is_closed(_: &mut Shard<Self>, _: Instant) {}
+
+    /// A server does not connect.
+    fn attempt_ready(_: &mut Shard<Self>, _: Instant, _: AttemptId) {}
 
     fn send_packet(
         shard: &mut Shard<Self>,
