@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use masque::ip::{
-    ClientId, ConnectIp, Extensions, POOL_FIELD, Prefix, Scope, ScopeError, ScopeTarget, accepted,
-    checksum_context, client_name, connect_ip, pools, push_pools,
+    ClientId, ConnectIp, Extensions, POOL_FIELD, Prefix, SHARED_NAME_FIELD, Scope, ScopeError, ScopeTarget,
+    accepted, checksum_context, client_name, connect_ip, pools, push_pools, push_shared_name, shares_name,
 };
 use masque::request::{Credential, PathKind, Request, classify, split_context};
 use masque::{HeaderList, response};
@@ -106,6 +106,22 @@ fn a_gramway_client_adds_its_name_and_two_contexts() {
         ]
     );
     assert_eq!(judged(&ours).extensions, extensions);
+}
+
+/// SESSION-15.
+#[test]
+fn a_shared_name_is_told_by_one_value_and_whatever_else_stands_there_counts_as_absent() {
+    let mut list = response::response(200);
+    assert!(!shares_name(&list));
+    push_shared_name(&mut list);
+    assert_eq!(pairs(&list)[1], (SHARED_NAME_FIELD, "?1"));
+    assert!(shares_name(&list));
+    push_shared_name(&mut list);
+    assert!(!shares_name(&list));
+    for value in ["", "?0", "1", "?1;copies=2"] {
+        let list = response::response(200).with(SHARED_NAME_FIELD, value);
+        assert!(!shares_name(&list), "{value}");
+    }
 }
 
 /// SESSION-13.

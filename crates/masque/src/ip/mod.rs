@@ -19,8 +19,8 @@ pub use client::ClientId;
 pub use prefix::{Prefix, PrefixError};
 pub(crate) use request::judge;
 pub use request::{
-    CHECKSUM_FIELD, CLIENT_FIELD, ConnectIp, Extensions, POOL_FIELD, accepted, checksum_context, client_name,
-    connect_ip, pools, push_pools,
+    CHECKSUM_FIELD, CLIENT_FIELD, ConnectIp, Extensions, POOL_FIELD, SHARED_NAME_FIELD, accepted,
+    checksum_context, client_name, connect_ip, pools, push_pools, push_shared_name, shares_name,
 };
 pub use routes::{IpRange, RouteError, Routes};
 pub use scope::{Scope, ScopeError, ScopeTarget};

@@ -18,6 +18,9 @@ pub const CHECKSUM_FIELD: &str = "gramway-checksum";
 /// Response field that names the networks that a server leases from (specs/ip-session.md, SESSION-13).
 pub const POOL_FIELD: &str = "gramway-pool";
 
+/// Response field by which a server says that another client asks by the same name (specs/ip-session.md, SESSION-15).
+pub const SHARED_NAME_FIELD: &str = "gramway-client-shared";
+
 /// Path prefix of the default template (RFC 9484 section 3).
 const WELL_KNOWN: &str = "/.well-known/masque/ip/";
 
@@ -104,6 +107,17 @@ pub fn pools(list: &HeaderList) -> Vec<Prefix> {
         .ok()
         .filter(|pools| pools.len() <= POOLS_MAX)
         .unwrap_or_default()
+}
+
+/// Tells a Gramway client that another one asks by its name (SESSION-15).
+pub fn push_shared_name(list: &mut HeaderList) {
+    list.push(SHARED_NAME_FIELD, "?1");
+}
+
+/// Whether [`SHARED_NAME_FIELD`] is the boolean true; whatever else stands there counts as absent (SESSION-15).
+#[must_use]
+pub fn shares_name(list: &HeaderList) -> bool {
+    list.only(SHARED_NAME_FIELD) == Some(b"?1")
 }
 
 fn client_field(list: &HeaderList) -> (Option<ClientId>, Option<u32>) {

@@ -99,7 +99,7 @@ fn a_download_through_nat_survives_a_server_that_is_killed_and_started_again() {
     crate::host::assert_same(&before, &crate::host::state(&machines.server));
 }
 
-/// SESSION-14.
+/// SESSION-14, SESSION-15.
 #[test]
 fn two_machines_with_a_copied_state_directory_get_an_address_each_and_are_told() {
     require_root!();
@@ -122,7 +122,8 @@ fn two_machines_with_a_copied_state_directory_get_an_address_each_and_are_told()
     );
     for (process, told) in [
         (tunnel.server.process(), "two machines with the same name"),
-        (second.process(), "another machine that runs has the same name"),
+        (second.process(), "so this one gets another address"),
+        (tunnel.client.process(), "and gets another address"),
     ] {
         process.wait_for_line(told, PROGRAM_LIMIT).unwrap();
     }

@@ -94,6 +94,13 @@ impl TunPlan {
                 self.stripes.len()
             ));
         }
+        if assignment.is_name_shared {
+            self.warn(
+                "another machine that runs has the same name at the server (a copied state directory?), and gets another \
+                 address: remove client-*.id from the state directory of one of them, and start it again"
+                    .to_owned(),
+            );
+        }
         let carries_v6 =
             assignment.can_split || packet_max.is_some_and(|bytes| bytes >= packet::limits::IPV6_MTU_MIN);
         self.addresses.clone_from(&assignment.addresses);
@@ -281,6 +288,7 @@ mod tests {
             routes: Some(prefixes(routes)),
             is_by_name,
             is_name_taken: false,
+            is_name_shared: false,
             can_split: false,
         }
     }

@@ -78,6 +78,7 @@ fn routes_that_come_before_the_addresses_are_told_with_them() {
         routes: Some(vec!["10.98.0.0/16".parse().unwrap()]),
         is_by_name: false,
         is_name_taken: false,
+        is_name_shared: false,
         can_split: false,
     };
     assert_eq!(assignments(&mut world), [expected]);

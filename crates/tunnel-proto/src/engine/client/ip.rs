@@ -25,6 +25,8 @@ pub struct Assignment {
     pub is_by_name: bool,
     /// Another client uses our name, so the server goes by another one (SESSION-14).
     pub is_name_taken: bool,
+    /// Another client has asked by our name, and the server goes by another one for it (SESSION-15).
+    pub is_name_shared: bool,
     /// Packets larger than one datagram can be split, so that IPv6's least MTU holds on every path.
     pub can_split: bool,
 }
@@ -114,6 +116,7 @@ impl State<Client> {
             can_split: session.split.agreed().is_some(),
             is_by_name: session.is_by_name,
             is_name_taken: session.is_name_taken,
+            is_name_shared: session.is_name_shared,
         };
         let takes_packets = !assignment.addresses.is_empty();
         self.role.ip_session = takes_packets.then_some(id);

@@ -44,6 +44,8 @@ pub struct IpSession {
     pub(crate) is_by_name: bool,
     /// Client: the server goes by another name, because somebody else uses ours (SESSION-14).
     pub(crate) is_name_taken: bool,
+    /// Another client that runs has asked by the same name, and goes by another one (SESSION-15).
+    pub(crate) is_name_shared: bool,
     /// Client: the networks that the server leases from, as far as it says (SESSION-13).
     pub(crate) pools: Vec<Prefix>,
     /// Client: something was assigned or advertised that the driver has not heard of.
@@ -76,6 +78,7 @@ impl IpSession {
             routes: None,
             is_by_name: false,
             is_name_taken: false,
+            is_name_shared: false,
             pools: Vec::new(),
             has_news: false,
             allowed_last: None,
@@ -132,6 +135,7 @@ impl Handler for IpSession {
         let told = ip::client_name(answer);
         self.is_by_name = own.is_some() && told == own;
         self.is_name_taken = own.is_some() && told.is_some_and(|told| Some(told) != own);
+        self.is_name_shared = self.is_by_name && ip::shares_name(answer);
         self.pools = ip::pools(answer);
         let any = [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),

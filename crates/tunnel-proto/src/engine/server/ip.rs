@@ -132,6 +132,9 @@ impl Engine<Server> {
         if matches!(owner.client, ClientIdentity::Named(..)) {
             // Without that, a client could not tell them from everything else that is reachable.
             ip::push_pools(&mut accepted, service.pools());
+            if session.is_name_shared {
+                ip::push_shared_name(&mut accepted);
+            }
         }
         // Without the split context a path of less than 1,280 bytes could not carry IPv6 (RFC 9484 section 7.1).
         let can_split = session.split.agreed().is_some();
@@ -149,6 +152,17 @@ impl Engine<Server> {
         self.send_headers(id, &accepted);
         self.send_assignment(id, &[]);
         self.state.take_early(now, id, deliver);
+    }
+
+    /// Another client asks by the name of this session's, which is to hear of it (SESSION-15).
+    pub fn tell_shared_name(&mut self, id: RequestId) {
+        if let Some(Request {
+            kind: Kind::Ip(session),
+            ..
+        }) = self.state.requests.get_mut(id.0)
+        {
+            session.is_name_shared = true;
+        }
     }
 
     /// The session goes by another name than the one it was asked for by (SESSION-14).

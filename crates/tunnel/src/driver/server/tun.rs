@@ -8,8 +8,8 @@ use std::time::Instant;
 use host::{Nat, Network, Undo, forwarding_blockers};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
-    Elsewhere, End, IpService, Judged, Lease, LeaseSnapshot, Leases, NoLease, Owner, Prefix, ProxyError,
-    RequestId, Runs, TargetRules, UserId, UserSnapshot, own_address,
+    Elsewhere, End, IpService, Lease, LeaseSnapshot, Leases, NoLease, Owner, Prefix, ProxyError, RequestId,
+    Runs, TargetRules, UserId, UserSnapshot, own_address,
 };
 
 use super::lease_file::{self, LeaseFile};
@@ -269,7 +269,7 @@ impl Shard<Server> {
             return self.engine.end(id, End::Refused(ProxyError::ProxyInternalError));
         };
         let asked = owner;
-        let (Judged { owner, is_news }, lease, is_first) = {
+        let (judged, lease, is_first) = {
             let mut state = host.lock();
             let judged = state.runs.judge(asked);
             let owner = judged.owner;
@@ -282,8 +282,12 @@ impl Shard<Server> {
             }
             (judged, lease, is_first)
         };
+        let owner = judged.owner;
         if owner != asked {
             self.engine.rename_owner(id, owner);
+        }
+        if judged.is_shared {
+            self.engine.tell_shared_name(id);
         }
         match lease {
             Ok(lease) => {
@@ -293,7 +297,7 @@ impl Shard<Server> {
                         addresses: lease.addresses().collect(),
                     });
                 }
-                if is_news {
+                if judged.is_news {
                     self.tell_of_copy(lease);
                 }
                 host.whereabouts.arrived(lease.addresses(), own);

@@ -17,6 +17,8 @@ pub struct Judged {
     pub owner: Owner,
     /// It was found just now that two use the name.
     pub is_news: bool,
+    /// Another client asked by the name of this one, which keeps it.
+    pub is_shared: bool,
 }
 
 /// The runs of named clients.
@@ -30,6 +32,8 @@ struct Seen {
     present: u32,
     /// The run whose sessions the present one ended.
     former: Option<u32>,
+    /// The run that took the name back from a copy.
+    returned: Option<u32>,
     /// Runs that go by names of their own, the latest last.
     copies: Vec<u32>,
 }
@@ -40,6 +44,7 @@ impl Runs {
         let unchanged = Judged {
             owner,
             is_news: false,
+            is_shared: false,
         };
         let (ClientIdentity::Named(user, name), Some(run)) = (owner.client, owner.run) else {
             return unchanged;
@@ -51,29 +56,36 @@ impl Runs {
         let seen = self.by_client.entry(owner.client).or_insert(Seen {
             present: run,
             former: None,
+            returned: None,
             copies: Vec::new(),
         });
         if seen.copies.contains(&run) {
             let client = ClientIdentity::Named(user, name_of_copy(name, run));
             let owner = Owner { client, ..owner };
-            return Judged {
-                owner,
-                is_news: false,
-            };
+            return Judged { owner, ..unchanged };
         }
         if seen.present == run {
-            return unchanged;
+            let is_shared = seen.returned == Some(run);
+            return Judged {
+                is_shared,
+                ..unchanged
+            };
         }
         let before = std::mem::replace(&mut seen.present, run);
         let is_news = seen.former.replace(before) == Some(run);
         if is_news {
             seen.former = None;
+            seen.returned = Some(run);
             if seen.copies.len() >= limits::NAME_COPIES_MAX {
                 seen.copies.remove(0);
             }
             seen.copies.push(before);
         }
-        Judged { owner, is_news }
+        Judged {
+            owner,
+            is_news,
+            is_shared: is_news,
+        }
     }
 }
 
@@ -99,51 +111,50 @@ mod tests {
         }
     }
 
+    fn keeps_name(run: u32) -> Judged {
+        Judged {
+            owner: owner(run),
+            is_news: false,
+            is_shared: false,
+        }
+    }
+
     /// SESSION-6: a client that is started again and again is one client.
     #[test]
     fn runs_that_follow_each_other_keep_the_name() {
         let mut runs = Runs::default();
         for run in [1, 1, 2, 2, 3, 4] {
-            let judged = runs.judge(owner(run));
-            assert_eq!(
-                judged,
-                Judged {
-                    owner: owner(run),
-                    is_news: false
-                }
-            );
+            assert_eq!(runs.judge(owner(run)), keeps_name(run));
         }
     }
 
-    /// SESSION-14.
+    /// SESSION-14, SESSION-15.
     #[test]
     fn of_two_that_live_the_older_one_keeps_the_name_and_the_newer_one_has_its_own_for_good() {
         let mut runs = Runs::default();
         runs.judge(owner(1));
         runs.judge(owner(2));
-        let back = runs.judge(owner(1));
-        assert_eq!(
-            back,
-            Judged {
-                owner: owner(1),
-                is_news: true
-            }
-        );
+        let shared = Judged {
+            is_shared: true,
+            ..keeps_name(1)
+        };
+        let found = Judged {
+            is_news: true,
+            ..shared
+        };
+        assert_eq!(runs.judge(owner(1)), found);
         let own = runs.judge(owner(2));
-        assert!(!own.is_news && own.owner.client != owner(2).client, "{own:?}");
+        assert!(
+            !own.is_news && !own.is_shared && own.owner.client != owner(2).client,
+            "{own:?}"
+        );
         assert_eq!(own.owner.run, Some(2));
         for _ in 0..2 {
             assert_eq!(runs.judge(owner(2)), own);
-            assert_eq!(
-                runs.judge(owner(1)),
-                Judged {
-                    owner: owner(1),
-                    is_news: false
-                }
-            );
+            assert_eq!(runs.judge(owner(1)), shared);
         }
-        // The first is started again, and a third copy comes.
-        assert_eq!(runs.judge(owner(3)).owner, owner(3));
+        // The first is started again: it hears nothing of a copy that may be gone. Then a third one comes.
+        assert_eq!(runs.judge(owner(3)), keeps_name(3));
         assert!(!runs.judge(owner(4)).is_news && runs.judge(owner(3)).is_news);
         let third = runs.judge(owner(4)).owner.client;
         assert!(third != own.owner.client && third != owner(4).client);
