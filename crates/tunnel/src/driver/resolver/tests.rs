@@ -48,6 +48,8 @@ fn name_server() -> u16 {
 
 struct Setup {
     directory: TempDir,
+    /// Where name servers listen.
+    port: u16,
     resolver: Resolver,
     notices: mpsc::Receiver<Notice>,
     _poller: Poller,
@@ -72,11 +74,12 @@ fn setup_beside(way: Way, excluded: &str, resolv_conf: &str, time_max: Duration)
     fs::write(directory.path().join("hosts"), "192.0.2.7 listed.test\n").unwrap();
     let poller = Poller::new().unwrap();
     let waker = Waker::new(&poller, 0).unwrap();
+    let port = name_server();
     let sources = NameSources {
         resolv_conf: directory.path().join("resolv.conf"),
         resolved_conf: directory.path().join("resolved.conf"),
         hosts: directory.path().join("hosts"),
-        port: name_server(),
+        port,
         time_max,
         way,
         excluded: vec![excluded.parse().unwrap()],
@@ -84,6 +87,7 @@ fn setup_beside(way: Way, excluded: &str, resolv_conf: &str, time_max: Duration)
     let (told, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
     Setup {
         directory,
+        port,
         resolver: NameService::start(sources, told).unwrap().resolver(&waker),
         notices,
         _poller: poller,
@@ -235,14 +239,32 @@ fn those_who_were_asked_before_our_own_name_servers_are_asked_on() {
     assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
     let ours = format!("nameserver {IN_TUNNEL}\n");
     fs::write(setup.directory.path().join("resolv.conf"), ours).unwrap();
-    // When the other name appears, the files have been read again.
+    wait_until_read_again(&setup);
+    assert_eq!(addresses_of(&setup.resolver, "both.test").len(), 2);
+}
+
+/// When another name appears, the files have been read again.
+fn wait_until_read_again(setup: &Setup) {
     fs::write(setup.directory.path().join("hosts"), "192.0.2.9 later.test\n").unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while addresses_of(&setup.resolver, "later.test").is_empty() {
         assert!(Instant::now() < deadline);
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn our_own_name_server_is_not_asked_although_it_listens_and_comes_first() {
+    let way = Way::beside(host::Network::open().unwrap(), u32::MAX);
+    let setup = setup_beside(way, "127.0.0.2", RESOLV_CONF, limits::RESOLUTION_TIME_MAX);
+    let ours = UdpSocket::bind(("127.0.0.2", setup.port)).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let both = format!("nameserver 127.0.0.2\n{RESOLV_CONF}");
+    fs::write(setup.directory.path().join("resolv.conf"), both).unwrap();
+    wait_until_read_again(&setup);
     assert_eq!(addresses_of(&setup.resolver, "both.test").len(), 2);
+    let heard = ours.recv(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock));
 }
 
 #[test]
