@@ -164,11 +164,7 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<Arc<AtomicBool>, 
 fn line(notice: &Notice, forwards: &[Forward], detail: Detail) -> String {
     match notice {
         Notice::Listening { local } => format!("listening on {local}"),
-        Notice::Connected {
-            server,
-            rtt,
-            payload_unsplit: _,
-        } => {
+        Notice::Connected { server, rtt } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
             if forwards.len() > FORWARDS_NAMED_MAX {
                 parts.push(format!("{} forwards", forwards.len()));
@@ -255,7 +251,6 @@ mod tests {
         let notice = Notice::Connected {
             server: "192.0.2.1:443".parse().unwrap(),
             rtt: Duration::from_micros(340),
-            payload_unsplit: 1_402,
         };
         let forwards = ["udp:53=10.0.0.1:53", "tcp:80=web:80"].map(str::to_owned);
         let forwards = forward::parse_all(&forwards).unwrap();

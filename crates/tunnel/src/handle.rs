@@ -25,8 +25,6 @@ pub enum Notice {
         server: SocketAddr,
         /// Smoothed round-trip time.
         rtt: Duration,
-        /// Largest UDP payload that travels in one datagram at present, in bytes.
-        payload_unsplit: usize,
     },
     /// Client: a stripe that was lost, or came late, is up while others are.
     Stripes {

@@ -23,8 +23,6 @@ pub enum StripeNews {
         server: SocketAddr,
         /// Smoothed round-trip time.
         rtt: Duration,
-        /// Largest UDP payload that travels in one datagram at present, in bytes.
-        payload_unsplit: usize,
     },
     /// A stripe that was lost, or came late, is up while others are.
     Joined {
@@ -134,21 +132,19 @@ impl Stripes {
         self.stripes.iter().filter(|stripe| stripe.is_up).count()
     }
 
-    /// The server has taken the token of a stripe on its shard `shard`. `rtt` is the smoothed round-trip time,
-    /// `payload_unsplit` the largest UDP payload of one datagram, in bytes.
+    /// The server has taken the token of a stripe on its shard `shard`. `rtt` is the smoothed round-trip time.
     pub fn welcome(
         &mut self,
         index: usize,
         reconnection: &mut Reconnection,
         shard: Option<ServerShard>,
         rtt: Duration,
-        payload_unsplit: usize,
     ) -> Welcome {
         let Some(server) = reconnection.address().filter(|_| self.may_keep(index, shard)) else {
             reconnection.retry_address();
             return Welcome::Leaves;
         };
-        let arrival = self.arrived(index, shard, server, rtt, payload_unsplit);
+        let arrival = self.arrived(index, shard, server, rtt);
         let is_again = reconnection.handle_up();
         Welcome::Stays { arrival, is_again }
     }
@@ -197,7 +193,6 @@ impl Stripes {
         shard: Option<ServerShard>,
         server: SocketAddr,
         rtt: Duration,
-        payload_unsplit: usize,
     ) -> Arrival {
         let is_first = self.up_count() == 0;
         self.stripes[index] = Stripe {
@@ -212,11 +207,7 @@ impl Stripes {
             self.announced_stranger = false;
             self.was_complete = self.stripes.len() == 1;
             return Arrival {
-                news: Some(StripeNews::Connected {
-                    server,
-                    rtt,
-                    payload_unsplit,
-                }),
+                news: Some(StripeNews::Connected { server, rtt }),
                 is_tunnel_again: std::mem::replace(&mut self.has_been_up, true),
             };
         }
@@ -354,7 +345,7 @@ mod tests {
     fn arrive(stripes: &mut Stripes, index: usize, shard: Option<u8>) -> Arrival {
         let shard = shard.map(|index| ServerShard { index, count: 2 });
         let server = SocketAddr::from(([192, 0, 2, 1], 443));
-        stripes.arrived(index, shard, server, Duration::from_millis(1), 1_200)
+        stripes.arrived(index, shard, server, Duration::from_millis(1))
     }
 
     #[test]

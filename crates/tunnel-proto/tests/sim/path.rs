@@ -48,7 +48,7 @@ fn payloads_go_on_in_fragments_after_the_mtu_fell() {
     });
     stream(&mut world, session, 1_380, 2_000);
     world.run(SECOND);
-    let unsplit = world.client().engine.payload_unsplit().unwrap();
+    let unsplit = world.client().engine.peers()[0].payload_unsplit;
     assert!(unsplit < SMALL_MTU, "{unsplit}");
     let before = world.book.count(session, Way::Down);
     stream(&mut world, session, 1_380, 100);

@@ -20,7 +20,7 @@ use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
 use crate::engine::service::{Service, ServiceSession};
 use crate::engine::udp::{Offers, UdpSession};
-use crate::engine::{Action, ClientAction, Deliver, Engine, payload_unsplit};
+use crate::engine::{Action, ClientAction, Deliver, Engine};
 use crate::limits;
 
 impl Engine<Client> {
@@ -231,13 +231,6 @@ impl Engine<Client> {
         }));
         let lost = self.state.waiting.take(id).len() as u64;
         self.state.ledger.ingress.drop(DropReason::SessionClosed, lost);
-    }
-
-    /// Largest UDP payload that travels in one datagram at present; `None` while not connected.
-    pub fn payload_unsplit(&mut self) -> Option<usize> {
-        self.endpoint
-            .datagram_max(self.state.role.current?)
-            .map(payload_unsplit)
     }
 
     /// The present path MTU in bytes of UDP payload; `None` while not connected.

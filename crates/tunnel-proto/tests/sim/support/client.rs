@@ -208,11 +208,10 @@ impl Tunnel<Client> {
     }
 
     fn up(&mut self, now: Instant, rtt: Duration, shard: Option<ServerShard>) {
-        let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
         let data = &mut self.data;
         let mut shared = data.shared.borrow_mut();
         let stripes = &mut shared.stripes;
-        let welcome = stripes.welcome(data.index, &mut data.reconnection, shard, rtt, payload_unsplit);
+        let welcome = stripes.welcome(data.index, &mut data.reconnection, shard, rtt);
         match welcome {
             Welcome::Stays { arrival, .. } => {
                 shared.news.extend(arrival.news);

@@ -37,15 +37,11 @@ impl Shard<Client> {
         rtt: Duration,
         shard: Option<ServerShard>,
     ) {
-        let payload_unsplit = self.engine.payload_unsplit().unwrap_or(0);
         let client = &mut self.role;
-        let welcome = client.stripes.lock().welcome(
-            client.index,
-            &mut client.reconnection,
-            shard,
-            rtt,
-            payload_unsplit,
-        );
+        let welcome = client
+            .stripes
+            .lock()
+            .welcome(client.index, &mut client.reconnection, shard, rtt);
         let Welcome::Stays { arrival, is_again } = welcome else {
             // The server is to know before the next attempt begins.
             self.engine.disconnect(now);

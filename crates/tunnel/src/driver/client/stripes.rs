@@ -26,15 +26,7 @@ impl SharedStripes {
 impl From<StripeNews> for Notice {
     fn from(news: StripeNews) -> Self {
         match news {
-            StripeNews::Connected {
-                server,
-                rtt,
-                payload_unsplit,
-            } => Self::Connected {
-                server,
-                rtt,
-                payload_unsplit,
-            },
+            StripeNews::Connected { server, rtt } => Self::Connected { server, rtt },
             StripeNews::Joined { up, of } => Self::Stripes { up, of },
             StripeNews::Lost { up, of, reason } => Self::StripeLost { up, of, reason },
             StripeNews::Down { reason } => Self::Reconnecting { reason },
