@@ -200,9 +200,37 @@ fn line(notice: &Notice, forwards: &[Forward], detail: Detail) -> String {
                 list(routes.iter().map(ToString::to_string).collect()),
             )
         }
+        Notice::Names {
+            servers,
+            set_by,
+            former,
+            is_again,
+        } => names_line(servers, set_by, former, *is_again),
         Notice::Visitor(visitor) => visitor_line(visitor, detail),
         Notice::Warning { text } => format!("warning: {text}"),
     }
+}
+
+fn names_line(servers: &[IpAddr], set_by: &[String], former: &[IpAddr], is_again: bool) -> String {
+    let list = |servers: &[IpAddr]| {
+        let texts: Vec<_> = servers.iter().map(ToString::to_string).collect();
+        texts.join(", ")
+    };
+    let reason = if is_again {
+        ", because another program had set others"
+    } else {
+        ""
+    };
+    let former = if former.is_empty() {
+        String::new()
+    } else {
+        format!("; {} is asked no more", list(former))
+    };
+    format!(
+        "name servers {}, set in {}{reason}{former}",
+        list(servers),
+        set_by.join(" and ")
+    )
 }
 
 fn summary(snapshot: &Snapshot) -> String {

@@ -110,6 +110,9 @@ fn render_process(process: &Value) -> String {
     if process["tun"].is_object() {
         row("TUN", block.tun());
     }
+    if process.pointer("/tun/names").is_some_and(Value::is_object) {
+        row("name servers", block.names());
+    }
     for lease in process
         .pointer("/tun/lease_list")
         .and_then(Value::as_array)
@@ -386,6 +389,23 @@ impl Block<'_> {
             self.unless_zero("{} refused by the kernel", "/tun/io/refused"),
             self.unless_zero("{} errors", "/tun/io/errors"),
         )
+    }
+
+    fn names(&self) -> String {
+        let texts = |pointer: &str| {
+            let listed = self.0.pointer(pointer).and_then(Value::as_array);
+            let texts: Vec<_> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
+            texts.join(", ")
+        };
+        let error = self.0.pointer("/tun/names/error").and_then(Value::as_str);
+        let error = error
+            .map(|error| format!(" (retrying: {error})"))
+            .unwrap_or_default();
+        let set_by = match texts("/tun/names/set_by") {
+            nobody if nobody.is_empty() => ", not set".to_owned(),
+            set_by => format!(", set in {set_by}"),
+        };
+        format!("{}{set_by}{error}", texts("/tun/names/servers"))
     }
 
     fn socket(&self, pointer: &str) -> String {

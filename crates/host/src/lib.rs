@@ -21,7 +21,7 @@ mod privilege;
 mod route;
 mod undo;
 
-pub use dns::{DnsUnavailable, set_link_dns};
+pub use dns::{NameServers, NamesNotSet, NamesWay, present_name_servers};
 pub use error::HostError;
 pub use link::InterfaceAddress;
 pub use monitor::{Changes, Monitor};

@@ -14,11 +14,14 @@ pub(crate) const NETLINK_DUMP_TRIES: u32 = 8;
 /// Reads of news about the network at once: a flood of them must not keep a shard from its packets.
 pub(crate) const MONITOR_READS_MAX: u32 = 64;
 
-/// How long `resolvectl` may take.
-pub(crate) const RESOLVECTL_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long `resolvectl` or `resolvconf` may take.
+pub(crate) const NAMES_PROGRAM_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Between two looks at whether `resolvectl` has ended.
-pub(crate) const RESOLVECTL_POLL: Duration = Duration::from_millis(5);
+/// Between two looks at whether it has ended.
+pub(crate) const NAMES_PROGRAM_POLL: Duration = Duration::from_millis(5);
+
+/// `/etc/resolv.conf`, in bytes: real ones have hundreds, and the list of changes must have room for two of them.
+pub(crate) const RESOLV_CONF_BYTES_MAX: u64 = 64 << 10;
 
 /// How long other processes may hold the lock on the lists of changes; each needs milliseconds.
 pub(crate) const UNDO_LOCK_TIME: Duration = Duration::from_secs(5);

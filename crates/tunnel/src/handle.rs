@@ -72,6 +72,17 @@ pub enum Notice {
         /// Client: bytes of the longest packet that it takes. A server's is that of its best client.
         mtu: Option<u32>,
     },
+    /// Client: the machine asks other name servers.
+    Names {
+        /// Which.
+        servers: Vec<IpAddr>,
+        /// Who was given them, for people.
+        set_by: Vec<String>,
+        /// Those that were asked before.
+        former: Vec<IpAddr>,
+        /// Somebody else had changed them meanwhile.
+        is_again: bool,
+    },
     /// Server: somebody came, went, or was turned away.
     Visitor(Visitor),
     /// Something that a person should know and can change, e.g. socket buffers.

@@ -151,6 +151,16 @@ pub const LEASES_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// When leases that could not be written are tried again: a full disk is seldom cleared in less.
 pub const LEASES_RETRY: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether the machine's name servers are still those that were set.
+pub const NAMES_WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a client waits before it sets name servers again that were refused or changed; doubled each time, up to
+/// [`NAMES_RETRY_MAX`].
+pub const NAMES_RETRY_MIN: Duration = Duration::from_secs(1);
+
+/// The longest wait: somebody else means to have other ones, and has been told of.
+pub const NAMES_RETRY_MAX: Duration = Duration::from_secs(60);
+
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;
 

@@ -1,7 +1,7 @@
 //! The counters of a process at one moment, as `gramway status` shows them: sums over its shards, and what each has.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::AddAssign;
 
 use packet_io::{DatagramSocket, UdpSocket};
@@ -227,8 +227,21 @@ pub struct TunSnapshot {
     /// Server: the leases themselves, those of clients that are there first, at most
     /// [`crate::limits::LEASES_SHOWN_MAX`].
     pub lease_list: Vec<LeaseSnapshot>,
+    /// Client: the name servers that it brings, where there are any.
+    pub names: Option<NamesSnapshot>,
     /// What its queues did.
     pub io: TunCounters,
+}
+
+/// The machine's name servers while a client's TUN is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NamesSnapshot {
+    /// The servers.
+    pub servers: Vec<IpAddr>,
+    /// Who was given them, for people; nobody before it came about.
+    pub set_by: Vec<String>,
+    /// Why they are not set, or not any more; it is being tried again.
+    pub error: Option<String>,
 }
 
 /// What the queues of a TUN device count.

@@ -1,13 +1,14 @@
-//! Changes that the kernel does not undo when the process ends: kernel parameters, and routes on other interfaces.
+//! Changes that the kernel does not undo when the process ends: kernel parameters, routes on other interfaces, name
+//! servers of the machine.
 //!
 //! Each is first written to a file, then made. Three can take it back: the process itself when it ends, the guardian
 //! child when it was killed, and the next start when both were. A lock on the directory keeps them from each other.
 
 mod forwarding;
 mod guardian;
+mod names;
 mod record;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -249,34 +250,34 @@ pub fn recover(directory: &Path) -> Vec<String> {
     let mut told = Vec::new();
     for file in locked.files() {
         match recover_file(&locked, &file) {
-            Ok(Some(done)) => told.push(done.to_string()),
-            Ok(None) => {}
+            Ok(done) => told.extend(done),
             Err(error) => told.push(error.to_string()),
         }
     }
     told
 }
 
-fn recover_file(directory: &Directory, file: &Path) -> Result<Option<impl fmt::Display>, HostError> {
+fn recover_file(directory: &Directory, file: &Path) -> Result<Vec<String>, HostError> {
     let mut record = Record::load(file)?;
     if !record.holder.is_of_this_boot() {
         record.changes.clear();
         record.save(file)?;
-        return Ok(None);
+        return Ok(Vec::new());
     }
     if record.holder.is_alive() || !record.holder.is_of_this_network() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let subjects: Vec<_> = record.changes.iter().filter_map(Change::left_behind).collect();
+    let mut told: Vec<String> = record.changes.iter().filter_map(names::left_alone).collect();
     let undone = record.take_back(&directory.others(file));
     record.save(file)?;
     undone?;
-    if subjects.is_empty() {
-        return Ok(None);
+    if !subjects.is_empty() {
+        told.push(format!(
+            "undid the changes that process {} left behind: {}",
+            record.holder.id,
+            subjects.join(", ")
+        ));
     }
-    Ok(Some(format!(
-        "undid the changes that process {} left behind: {}",
-        record.holder.id,
-        subjects.join(", ")
-    )))
+    Ok(told)
 }

@@ -15,6 +15,7 @@ use std::time::Instant;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::dns::NamesChange;
 use crate::error::{Explain, HostError};
 use crate::limits::{UNDO_FILE_BYTES_MAX, UNDO_LOCK_TIME, UNDO_POLL};
 use crate::network::Network;
@@ -58,6 +59,8 @@ pub(super) enum Change {
     /// Connections are translated ([`crate::Nat`]). The kernel undoes it; the guardian keeps the connections for a
     /// while.
     Nat,
+    /// The machine's name servers are others.
+    Names(NamesChange),
 }
 
 /// The file's contents.
@@ -130,12 +133,37 @@ impl Change {
             Self::Parameter { name, .. } => name.replace('/', "."),
             Self::Route { destination, .. } => format!("the route to {destination}"),
             Self::Nat => "NAT".to_owned(),
+            Self::Names(names) => names.subject(),
         }
     }
 
     /// What stays of it where its owner has died, for people; NAT goes with its owner.
     pub(super) fn left_behind(&self) -> Option<String> {
-        (!matches!(self, Self::Nat)).then(|| self.subject())
+        let is_gone = match self {
+            Self::Nat => true,
+            Self::Names(names) => names.is_overtaken(),
+            _ => false,
+        };
+        (!is_gone).then(|| self.subject())
+    }
+
+    /// What it does to the machine's name servers.
+    pub(super) fn names(&self) -> Option<&NamesChange> {
+        match self {
+            Self::Names(names) => Some(names),
+            _ => None,
+        }
+    }
+
+    /// The same, where others of the living go on needing what it changed.
+    fn handed_on(self, others: &[Record]) -> Self {
+        match self {
+            Self::Names(names) => {
+                let all = others.iter().flat_map(|other| &other.changes);
+                Self::Names(names.handed_on(all.filter_map(Self::names)))
+            }
+            other => other,
+        }
     }
 
     /// Makes it; it is on the list by now.
@@ -149,7 +177,7 @@ impl Change {
                 source,
             } => Network::open()?.add_marked_route(&exception(destination, index, gateway, source)),
             // Its owner makes it.
-            Self::Nat => Ok(()),
+            Self::Nat | Self::Names(_) => Ok(()),
         }
     }
 
@@ -190,6 +218,7 @@ impl Change {
             } => Network::open()?.remove_marked_route(&exception(destination, index, gateway, source)),
             // Gone with its owner.
             Self::Nat => Ok(()),
+            Self::Names(names) => names.take_back(),
         }
     }
 }
@@ -219,6 +248,7 @@ impl Record {
             if others.iter().any(|other| other.holds(&change)) {
                 continue;
             }
+            let change = change.handed_on(others);
             if let Err(error) = change.take_back() {
                 left.push(change);
                 failed.get_or_insert(error);

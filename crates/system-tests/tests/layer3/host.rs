@@ -71,7 +71,7 @@ fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
 }
 
 /// The guardians that watch processes of this machine.
-fn guardians(machine: &Namespace) -> Vec<i32> {
+pub(super) fn guardians(machine: &Namespace) -> Vec<i32> {
     let inside = machine.run("ip", ["netns", "pids", machine.name()]).unwrap();
     let is_guardian = |process: &i32| {
         std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))

@@ -27,7 +27,7 @@ use system_tests::{require_program, require_root};
 use testbed::limits::POLL_INTERVAL;
 use testbed::wait::holds_within;
 
-use super::dns::with_resolvectl;
+use super::dns::{resolved, with_resolvectl};
 use super::*;
 use crate::scene::load;
 
@@ -106,7 +106,7 @@ struct World {
     asked: Arc<Mutex<BTreeSet<Vec<u8>>>>,
     /// A line for each sync of a file.
     syncs: PathBuf,
-    _services: [Service; 3],
+    _services: [Service; 4],
     machines: Machines,
     directory: Directory,
 }
@@ -124,6 +124,7 @@ impl World {
             Service::udp_echo(&machines.server, "127.0.0.1:7"),
             Service::udp_echo(&machines.server, &format!("{SERVER_V4}:7")),
             name_server(&machines.server, outside, Arc::clone(&asked)),
+            resolved(&machines.first),
         ];
         Self {
             outside,

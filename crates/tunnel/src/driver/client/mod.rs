@@ -4,6 +4,7 @@ mod attempts;
 mod connection;
 pub(super) mod listeners;
 mod local;
+mod names;
 mod negotiating;
 mod opening;
 mod role;

@@ -193,7 +193,7 @@ impl Role for Client {
             path_mtu: peer.path_mtu,
         });
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &client.ip) {
-            (tun.name, tun.mtu) = host.device();
+            (tun.name, tun.mtu, tun.names) = host.device();
         }
     }
 }

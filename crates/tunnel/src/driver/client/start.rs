@@ -35,9 +35,9 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         Some(tun) => Some(SharedHost::start(tun, count)?),
         None => None,
     };
-    let names = match (&tun, &config.tun) {
-        (Some((host, ..)), Some(settings)) => NameSources::beside_tunnel(host.way()?, settings.dns.clone()),
-        _ => NameSources::default(),
+    let names = match &tun {
+        Some((host, ..)) => NameSources::beside_tunnel(host.way()?, host.own_name_servers()),
+        None => NameSources::default(),
     };
     let mut parts = Vec::with_capacity(count);
     for index in 0..count {

@@ -5,22 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use host::{HostError, Network, set_link_dns};
+use host::{HostError, Network};
 use packet_io::Waker;
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
+use super::names::Names;
 use super::uplink::UplinkBinding;
 use super::ways::{Question, Ways};
 use crate::config::ClientTun;
 use crate::driver::Shard;
 use crate::driver::host_worker::{HostWorker, JobWaker};
-use crate::driver::resolver::Way;
+use crate::driver::resolver::{OwnNameServers, Way};
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::setup::{Layer3, PresentRoutes, TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
+use crate::snapshot::NamesSnapshot;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
 pub(in crate::driver) struct SharedHost(Arc<Mutex<Shared>>);
@@ -43,7 +45,6 @@ struct Shared {
     /// The device has had addresses and routes.
     is_set_up: bool,
     ways: Ways,
-    settings: ClientTun,
     plan: TunPlan,
     /// The routes that the device has.
     routes: Vec<Prefix>,
@@ -52,8 +53,7 @@ struct Shared {
     announced: Option<Notice>,
     /// Counts changes of the routes.
     routes_version: u64,
-    /// The name servers were given to the worker, which sets them once.
-    is_dns_handed_over: bool,
+    names: Names,
     /// Sets the device up, finds uplinks, and makes exception routes.
     worker: HostWorker,
     /// Sets the name servers, which may take seconds.
@@ -88,6 +88,12 @@ impl SharedHost {
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))
         };
         let network = Network::open().map_err(|error| failure(&error))?;
+        let names = Names::new(
+            &device.name,
+            settings.dns.clone(),
+            settings.default_route,
+            &settings.host_directory,
+        );
         let state = Shared {
             name: device.name,
             index: device.index,
@@ -96,13 +102,12 @@ impl SharedHost {
             is_mtu_due: false,
             is_set_up: false,
             ways: Ways::new(network, device.index, device.undo, shards),
-            settings: settings.clone(),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
             routes: Vec::new(),
             mtu: 0,
             announced: None,
             routes_version: 0,
-            is_dns_handed_over: false,
+            names,
             worker: worker()?,
             name_worker: worker()?,
         };
@@ -121,6 +126,11 @@ impl SharedHost {
     pub(in crate::driver) fn way(&self) -> Result<Way, Failure> {
         let network = Network::open().map_err(|error| failure(&error))?;
         Ok(Way::beside(network, self.index()))
+    }
+
+    /// The name servers that the device brings, which lie behind the tunnel.
+    pub(in crate::driver) fn own_name_servers(&self) -> OwnNameServers {
+        lock(&self.0).names.own()
     }
 
     pub(in crate::driver) fn of_shard(&self, shard: usize, waker: Waker) -> ClientHost {
@@ -142,10 +152,10 @@ impl ClientHost {
         lock(&self.shared)
     }
 
-    /// Name and MTU of the device.
-    pub(in crate::driver) fn device(&self) -> (String, u32) {
+    /// Name and MTU of the device, and the name servers that it brings.
+    pub(in crate::driver) fn device(&self) -> (String, u32, Option<NamesSnapshot>) {
         let state = self.lock();
-        (state.name.clone(), state.mtu)
+        (state.name.clone(), state.mtu, state.names.snapshot())
     }
 
     /// Changes whenever the device's routes do.
@@ -217,8 +227,10 @@ impl ClientHost {
         state.is_mtu_due |= state.plan.set_packet_max(self.shard, packet_max);
         state.take_reports(now).map_err(|error| failure(&error))?;
         state.hand_over(&self.waker);
-        let told = state.name_worker.poll_notice();
-        let told = told.or_else(|| {
+        let Shared {
+            names, name_worker, ..
+        } = &mut *state;
+        let told = names.follow(now, name_worker).or_else(|| {
             let text = state.plan.poll_warning()?;
             Some(Notice::Warning { text })
         });
@@ -259,16 +271,6 @@ impl Shared {
                 (self.is_layer3_due, self.is_mtu_due) = (false, false);
             }
         }
-        if self.is_set_up && !self.settings.dns.is_empty() && !self.is_dns_handed_over {
-            let (name, servers) = (self.name.clone(), self.settings.dns.clone());
-            let all_names = self.settings.default_route;
-            self.is_dns_handed_over = self.name_worker.run(move || {
-                let error = set_link_dns(&name, &servers, all_names).err()?;
-                Some(Notice::Warning {
-                    text: error.to_string(),
-                })
-            });
-        }
     }
 
     /// Takes up what the host's thread has done with the device.
@@ -282,6 +284,7 @@ impl Shared {
                 continue;
             };
             self.is_set_up = true;
+            self.names.begin(now);
             if routes != self.routes {
                 self.plan.mark_changed(now);
                 self.routes_version += 1;

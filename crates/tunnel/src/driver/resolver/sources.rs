@@ -9,7 +9,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use hickory_resolver::config::{
@@ -35,13 +35,30 @@ pub(in crate::driver) struct NameSources {
     pub(in crate::driver) time_max: Duration,
     /// How packets to name servers leave.
     pub(in crate::driver) way: Way,
-    /// Name servers inside our own tunnel, which are not asked.
-    pub(in crate::driver) excluded: Vec<IpAddr>,
+    /// They are not asked.
+    pub(in crate::driver) excluded: OwnNameServers,
+}
+
+/// Name servers that our own tunnel brings; entered before the system's files name them.
+#[derive(Clone, Debug, Default)]
+pub(in crate::driver) struct OwnNameServers(Arc<Mutex<Vec<IpAddr>>>);
+
+impl OwnNameServers {
+    pub(in crate::driver) fn new(servers: Vec<IpAddr>) -> Self {
+        Self(Arc::new(Mutex::new(servers)))
+    }
+
+    fn contain(&self, server: IpAddr) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&server)
+    }
 }
 
 impl NameSources {
     /// Asks beside a tunnel, by `way`, and never its name servers `excluded`.
-    pub(in crate::driver) fn beside_tunnel(way: Way, excluded: Vec<IpAddr>) -> Self {
+    pub(in crate::driver) fn beside_tunnel(way: Way, excluded: OwnNameServers) -> Self {
         Self {
             way,
             excluded,
@@ -64,7 +81,7 @@ impl Default for NameSources {
             port: limits::NAME_SERVER_PORT,
             time_max: limits::RESOLUTION_TIME_MAX,
             way: Way::default(),
-            excluded: Vec::new(),
+            excluded: OwnNameServers::default(),
         }
     }
 }
@@ -136,7 +153,7 @@ fn build(
         look_behind_resolved(sources, &mut config.name_servers);
         let all = config.name_servers.iter();
         let outside: Vec<_> = all
-            .filter(|server| !sources.excluded.contains(&server.ip))
+            .filter(|server| !sources.excluded.contain(server.ip))
             .cloned()
             .collect();
         if !outside.is_empty() {

@@ -82,7 +82,7 @@ fn setup_beside(way: Way, excluded: &str, resolv_conf: &str, time_max: Duration)
         port,
         time_max,
         way,
-        excluded: vec![excluded.parse().unwrap()],
+        excluded: OwnNameServers::new(vec![excluded.parse().unwrap()]),
     };
     let (told, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
     Setup {
