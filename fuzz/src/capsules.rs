@@ -31,6 +31,7 @@ pub fn run(data: &[u8]) {
                 let _ = routes.prefixes().take(1000).count();
                 ip::route_advertisement(routes)
             }
+            IpCapsule::DnsAssign(servers) => ip::dns_assign(servers),
         };
         assert_eq!(ip_capsules(&[&written]), (vec![capsule], true, true));
     }
@@ -85,6 +86,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ip::address_assign(&entries),
         ip::address_request(&entries),
         ip::route_advertisement(&Routes::of(&prefixes)),
+        ip::dns_assign(&prefixes.iter().map(Prefix::address).collect::<Vec<_>>()),
         vec![0x00, 0x05, 0x00, 1, 2, 3, 4],
         vec![0x40, 0x52, 0x02, 1, 2],
     ];

@@ -51,6 +51,12 @@ pub const ADDRESSES_MAX: usize = 64;
 /// hundreds.
 pub const ROUTES_MAX: usize = 1024;
 
+/// Name servers of one DNS_ASSIGN capsule that are used: the C library asks three.
+pub const NAME_SERVERS_MAX: usize = 3;
+
+/// Bytes of a DNS_ASSIGN capsule that is read; a longer one is skipped.
+pub const DNS_BYTES_MAX: u64 = 4_096;
+
 /// Messages in reassembly at a time, for one [`crate::split::Reassembler`]. Senders finish a message before the next,
 /// so this many are touched by reordering and loss only.
 pub const REASSEMBLY_SLOTS: usize = 16;

@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use masque::ip::{
     AddressEntry, IpCapsule, IpCapsuleReader, IpRange, Prefix, Routes, address_assign, address_request,
-    route_advertisement,
+    dns_assign, route_advertisement,
 };
-use masque::limits::{ADDRESSES_MAX, CAPSULE_BYTES_MAX, ROUTES_MAX};
+use masque::limits::{ADDRESSES_MAX, CAPSULE_BYTES_MAX, DNS_BYTES_MAX, NAME_SERVERS_MAX, ROUTES_MAX};
 use masque::{Code, MessageError};
 use packet::varint;
 use proptest::prelude::*;
@@ -112,7 +112,7 @@ fn a_refusal_is_the_unspecified_address_in_full_length() {
 fn datagrams_are_delivered_and_unknown_capsules_skipped() {
     let content = [
         capsule(0x00, b"\0packet"),
-        capsule(0x1ace_79ec, &[9; 300]),
+        capsule(0x1ace_79ed, &[9; 300]),
         address_assign(&[entry(0, "10.0.0.2/32")]),
         capsule(0x00, &vec![0; CAPSULE_BYTES_MAX as usize + 1]),
     ];
@@ -404,4 +404,71 @@ proptest! {
             }
         }
     }
+}
+
+const DNS_ASSIGN: u64 = 0x1ace_79ec;
+
+/// What a DNS_ASSIGN capsule with this value names.
+fn name_servers(value: &[u8]) -> Vec<String> {
+    match &read(&capsule(DNS_ASSIGN, value), usize::MAX).unwrap()[..] {
+        [IpCapsule::DnsAssign(servers)] => servers.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// SESSION-16: two plain servers, one internal domain, the root, and no search domain.
+#[test]
+fn name_servers_for_all_names_have_these_bytes() {
+    let servers = ["10.9.0.1".parse().unwrap(), "fd09::1".parse().unwrap()];
+    let mut value = vec![2, 0, 1, 1, 10, 9, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0xfd, 9];
+    value.extend([0; 13]);
+    value.extend([1, 0, 0, 1, 0, 0]);
+    assert_eq!(dns_assign(&servers), capsule(DNS_ASSIGN, &value));
+    assert_eq!(name_servers(&value), ["10.9.0.1", "fd09::1"]);
+    assert_eq!(name_servers(&[0, 0, 0]), Vec::<String>::new());
+}
+
+/// SESSION-17.
+#[test]
+fn what_is_no_plain_name_server_for_all_names_is_read_past() {
+    let server = |head: &[u8], tail: &[u8]| [&[1][..], head, &[1, 10, 9, 0, 1, 0], tail].concat();
+    let with_domains = |entry: Vec<u8>, domains: &[u8]| name_servers(&[&entry[..], domains].concat());
+    let plain = || server(&[0, 1], &[0, 0]);
+    assert_eq!(with_domains(plain(), &[0, 0]), ["10.9.0.1"]);
+    assert_eq!(with_domains(plain(), &[2, 1, b'a', 0, 1, 1, b'b']), ["10.9.0.1"]);
+    // Some names only.
+    assert!(with_domains(plain(), &[1, 1, b'a', 0]).is_empty());
+    // An alias, one to be authenticated by a name, one with parameters.
+    assert!(with_domains(server(&[0, 0], &[0, 0]), &[0, 0]).is_empty());
+    assert!(with_domains(server(&[0, 1], &[1, b'a', 0]), &[0, 0]).is_empty());
+    assert!(with_domains(server(&[0, 1], &[0, 1, 7]), &[0, 0]).is_empty());
+    // More than are asked, in one entry or several.
+    let many = [&[1, 0, 1, 5][..], &[10; 20], &[0, 0, 0, 0, 0]].concat();
+    assert_eq!(name_servers(&many).len(), NAME_SERVERS_MAX);
+    let each = [0, 1, 1, 10, 9, 0, 1, 0, 0, 0].repeat(5);
+    assert_eq!(
+        name_servers(&[&[5][..], &each, &[0, 0]].concat()).len(),
+        NAME_SERVERS_MAX
+    );
+    // Longer than is read.
+    let long = vec![0; DNS_BYTES_MAX as usize + 1];
+    assert_eq!(read(&capsule(DNS_ASSIGN, &long), 64).unwrap(), []);
+}
+
+#[test]
+fn malformed_name_servers_end_the_request() {
+    let whole = [1, 0, 1, 1, 10, 9, 0, 1, 0, 0, 0, 1, 0, 0];
+    for length in 0..whole.len() {
+        assert_eq!(
+            refused(DNS_ASSIGN, &whole[..length]),
+            Code::MessageError,
+            "{length}"
+        );
+    }
+    assert_eq!(
+        refused(DNS_ASSIGN, &[&whole[..], &[0]].concat()),
+        Code::MessageError
+    );
+    // A number of entries that no capsule holds.
+    assert_eq!(refused(DNS_ASSIGN, &[0xff; 8]), Code::MessageError);
 }

@@ -3,13 +3,16 @@
 //! A capsule that breaks a rule makes the message malformed (RFC 9297 section 3.3); one beyond our bounds is
 //! H3_EXCESSIVE_LOAD. Either costs the request. Unknown capsules are skipped.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use packet::varint;
 
 use super::address::{AddressEntry, ENTRY_BYTES_MAX, take_address, take_byte, take_version, write_address};
+use super::dns::{self, DNS_ASSIGN};
 use super::routes::{IpRange, Routes};
 use crate::capsule::{DATAGRAM, Raw, RawReader};
-use crate::limits::{ADDRESSES_MAX, CAPSULE_BYTES_MAX, ROUTES_MAX};
+use crate::limits::{ADDRESSES_MAX, CAPSULE_BYTES_MAX, DNS_BYTES_MAX, ROUTES_MAX};
 use crate::{Code, MessageError};
 
 const ADDRESS_ASSIGN: u64 = 0x01;
@@ -32,6 +35,8 @@ pub enum IpCapsule {
     AddressRequest(Vec<AddressEntry>),
     /// All ranges that the peer routes for us; what earlier capsules said is over.
     RouteAdvertisement(Routes),
+    /// All name servers that the peer offers; those of earlier capsules are over.
+    DnsAssign(Vec<IpAddr>),
 }
 
 /// Reads the capsules of one stream.
@@ -53,22 +58,28 @@ impl IpCapsuleReader {
     /// # Errors
     /// The stream fails: a malformed capsule, or one with more entries than [`ADDRESSES_MAX`] or [`ROUTES_MAX`].
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<IpCapsule>, MessageError> {
-        match self.raw.next(input, bytes_max) {
-            None => Ok(None),
-            Some(Raw::TooLong(DATAGRAM, length)) => Ok(Some(IpCapsule::Oversized(length))),
-            Some(Raw::TooLong(..)) => Err(MessageError::stream(
-                Code::ExcessiveLoad,
-                "capsule with too many addresses or routes",
-            )),
-            Some(Raw::Whole(DATAGRAM, datagram)) => Ok(Some(IpCapsule::Datagram(datagram))),
-            Some(Raw::Whole(kind, value)) => {
-                let capsule = match kind {
-                    ADDRESS_ASSIGN => read_addresses(&value).map(IpCapsule::AddressAssign),
-                    ADDRESS_REQUEST => read_request(&value).map(IpCapsule::AddressRequest),
-                    _ => read_routes(&value).map(IpCapsule::RouteAdvertisement),
-                };
-                capsule.map(Some)
-            }
+        loop {
+            let (kind, value) = match self.raw.next(input, bytes_max) {
+                None => return Ok(None),
+                Some(Raw::TooLong(DATAGRAM, length)) => return Ok(Some(IpCapsule::Oversized(length))),
+                // A company's list of domains may be long, and says nothing that is used here.
+                Some(Raw::TooLong(DNS_ASSIGN, _)) => continue,
+                Some(Raw::TooLong(..)) => {
+                    return Err(MessageError::stream(
+                        Code::ExcessiveLoad,
+                        "capsule with too many addresses or routes",
+                    ));
+                }
+                Some(Raw::Whole(kind, value)) => (kind, value),
+            };
+            let capsule = match kind {
+                DATAGRAM => Ok(IpCapsule::Datagram(value)),
+                ADDRESS_ASSIGN => read_addresses(&value).map(IpCapsule::AddressAssign),
+                ADDRESS_REQUEST => read_request(&value).map(IpCapsule::AddressRequest),
+                DNS_ASSIGN => dns::read(&value).map(IpCapsule::DnsAssign),
+                _ => read_routes(&value).map(IpCapsule::RouteAdvertisement),
+            };
+            return capsule.map(Some);
         }
     }
 
@@ -87,6 +98,7 @@ const fn bytes_max(kind: u64) -> Option<u64> {
         DATAGRAM => Some(CAPSULE_BYTES_MAX),
         ADDRESS_ASSIGN | ADDRESS_REQUEST => Some((ADDRESSES_MAX * ENTRY_BYTES_MAX) as u64),
         ROUTE_ADVERTISEMENT => Some((ROUTES_MAX * RANGE_BYTES_MAX) as u64),
+        DNS_ASSIGN => Some(DNS_BYTES_MAX),
         _ => None,
     }
 }
@@ -175,6 +187,12 @@ pub fn route_advertisement(routes: &Routes) -> Vec<u8> {
         value.push(range.protocol());
     }
     capsule(ROUTE_ADVERTISEMENT, &value)
+}
+
+/// A DNS_ASSIGN capsule: these name servers for all names (SESSION-16).
+#[must_use]
+pub fn dns_assign(servers: &[IpAddr]) -> Vec<u8> {
+    capsule(DNS_ASSIGN, &dns::write(servers))
 }
 
 fn capsule_of_addresses(kind: u64, entries: &[AddressEntry]) -> Vec<u8> {

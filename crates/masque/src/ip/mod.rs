@@ -8,13 +8,16 @@
 mod address;
 mod capsule;
 mod client;
+mod dns;
 mod prefix;
 mod request;
 mod routes;
 mod scope;
 
 pub use address::AddressEntry;
-pub use capsule::{IpCapsule, IpCapsuleReader, address_assign, address_request, route_advertisement};
+pub use capsule::{
+    IpCapsule, IpCapsuleReader, address_assign, address_request, dns_assign, route_advertisement,
+};
 pub use client::ClientId;
 pub use prefix::{Prefix, PrefixError};
 pub(crate) use request::judge;

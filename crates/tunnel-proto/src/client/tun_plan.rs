@@ -289,6 +289,7 @@ mod tests {
             is_by_name,
             is_name_taken: false,
             is_name_shared: false,
+            name_servers: Vec::new(),
             can_split: false,
         }
     }

@@ -50,8 +50,9 @@ fn taken(world: &mut World, at_server: bool) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// SESSION-16: what belongs together is told together.
 #[test]
-fn a_client_gets_an_address_of_each_pool_and_the_routes() {
+fn a_client_gets_an_address_of_each_pool_the_routes_and_the_name_servers() {
     let mut world = world();
     assert_eq!(addresses(&mut world), ["10.9.0.2/32", "fd09::2/128"]);
     let assignment = world.client().assignment().unwrap();
@@ -63,6 +64,8 @@ fn a_client_gets_an_address_of_each_pool_and_the_routes() {
         .collect();
     assert_eq!(routes, ["10.9.0.0/24", "fd09::/64", "0.0.0.0/0", "::/0"]);
     assert!(assignment.is_by_name);
+    let name_servers: Vec<_> = assignment.name_servers.iter().map(ToString::to_string).collect();
+    assert_eq!(name_servers, ["10.9.0.1", "fd09::1"]);
     let told = |action: &ClientAction| matches!(action, ClientAction::Assigned { .. });
     assert_eq!(world.client().count(told), 1, "told once");
 }

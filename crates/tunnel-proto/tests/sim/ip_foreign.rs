@@ -1,7 +1,7 @@
 //! IP sessions of our client at a server of another make: it knows no names, and tells routes before addresses.
 
 use masque::ip::{
-    AddressEntry, CHECKSUM_CONTEXT_ID, ClientId, Extensions, Routes, accepted, address_assign,
+    AddressEntry, CHECKSUM_CONTEXT_ID, ClientId, Extensions, Routes, accepted, address_assign, dns_assign,
     route_advertisement,
 };
 use masque::response::response;
@@ -79,9 +79,36 @@ fn routes_that_come_before_the_addresses_are_told_with_them() {
         is_by_name: false,
         is_name_taken: false,
         is_name_shared: false,
+        name_servers: Vec::new(),
         can_split: false,
     };
     assert_eq!(assignments(&mut world), [expected]);
+}
+
+/// SESSION-18: what means something on one machine or link only is no name server behind a tunnel.
+#[test]
+fn name_servers_that_come_late_or_change_are_told_again_without_those_that_nobody_may_ask() {
+    let (mut world, stream) = world();
+    accept(&mut world, stream, &Extensions::default());
+    say_capsule(&mut world, stream, &addresses(&["10.99.0.7/32"]));
+    for (offered, expected) in [
+        (&["10.99.0.1", "127.0.0.1"][..], &["10.99.0.1"][..]),
+        (&["169.254.0.1", "fe80::1", "fd99::1"], &["fd99::1"]),
+        (&["224.0.0.1", "0.0.0.0"], &[]),
+    ] {
+        let parse = |texts: &[&str]| -> Vec<std::net::IpAddr> {
+            texts
+                .iter()
+                .map(|text| text.parse().expect("an address"))
+                .collect()
+        };
+        say_capsule(&mut world, stream, &dns_assign(&parse(offered)));
+        let told = assignments(&mut world);
+        let last = told.last().expect("each change is told");
+        assert_eq!(last.name_servers, parse(expected));
+        assert_eq!(last.addresses.len(), 1);
+    }
+    assert_eq!(assignments(&mut world).len(), 4);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A client's IP session: asked for, told to the driver, and the packets of its TUN.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use masque::ip::{CHECKSUM_CONTEXT_ID, ClientId, Prefix};
@@ -27,6 +28,8 @@ pub struct Assignment {
     pub is_name_taken: bool,
     /// Another client has asked by our name, and the server goes by another one for it (SESSION-15).
     pub is_name_shared: bool,
+    /// Name servers that the server offers for all names (SESSION-17).
+    pub name_servers: Vec<IpAddr>,
     /// Packets larger than one datagram can be split, so that IPv6's least MTU holds on every path.
     pub can_split: bool,
 }
@@ -113,6 +116,7 @@ impl State<Client> {
         let assignment = Assignment {
             addresses: addresses.clone(),
             routes,
+            name_servers: session.name_servers.clone(),
             can_split: session.split.agreed().is_some(),
             is_by_name: session.is_by_name,
             is_name_taken: session.is_name_taken,

@@ -120,6 +120,11 @@ impl Side for Client {
                 session.has_news |= session.routes != routes;
                 session.routes = routes;
             }
+            IpCapsule::DnsAssign(mut servers) => {
+                servers.retain(|server| !is_confined(*server));
+                session.has_news |= session.name_servers != servers;
+                session.name_servers = servers;
+            }
             // A client gives the server no addresses.
             IpCapsule::AddressRequest(_) | IpCapsule::Datagram(_) | IpCapsule::Oversized(_) => {}
         }

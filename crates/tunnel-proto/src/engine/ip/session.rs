@@ -48,6 +48,8 @@ pub struct IpSession {
     pub(crate) is_name_shared: bool,
     /// Client: the networks that the server leases from, as far as it says (SESSION-13).
     pub(crate) pools: Vec<Prefix>,
+    /// Client: the name servers that the server offers.
+    pub(crate) name_servers: Vec<IpAddr>,
     /// Client: something was assigned or advertised that the driver has not heard of.
     pub(crate) has_news: bool,
     /// Server: the destination and port that were found allowed last.
@@ -80,6 +82,7 @@ impl IpSession {
             is_name_taken: false,
             is_name_shared: false,
             pools: Vec::new(),
+            name_servers: Vec::new(),
             has_news: false,
             allowed_last: None,
         }

@@ -221,6 +221,11 @@ impl Engine<Server> {
             });
         }
         entries.extend(unanswered.into_iter().map(AddressEntry::refusing));
+        let service = self.state.role.ip_service.as_ref();
+        let name_servers = service.map_or(&[][..], IpService::name_servers);
+        if asked.is_empty() && !name_servers.is_empty() {
+            push_capsule(output, ip::dns_assign(name_servers));
+        }
         push_capsule(output, ip::address_assign(&entries));
         if let (true, Some(routes)) = (asked.is_empty(), &session.routes) {
             push_capsule(output, ip::route_advertisement(routes));

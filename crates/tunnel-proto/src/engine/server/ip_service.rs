@@ -16,6 +16,8 @@ pub struct IpService {
     routes: Routes,
     client_to_client: bool,
     rules: TargetRules,
+    /// What clients are offered.
+    name_servers: Vec<IpAddr>,
     /// Every address of this machine, as the driver last saw it.
     host_addresses: Vec<IpAddr>,
 }
@@ -33,8 +35,20 @@ impl IpService {
             pools,
             client_to_client,
             rules,
+            name_servers: Vec::new(),
             host_addresses: Vec::new(),
         }
+    }
+
+    /// Clients are offered these name servers (SESSION-16).
+    #[must_use]
+    pub fn with_name_servers(mut self, name_servers: Vec<IpAddr>) -> Self {
+        self.name_servers = name_servers;
+        self
+    }
+
+    pub(crate) fn name_servers(&self) -> &[IpAddr] {
+        &self.name_servers
     }
 
     /// Where leases come from.

@@ -161,8 +161,9 @@ impl Side for Server {
     fn ip_capsule(engine: &mut Engine<Self>, id: RequestId, capsule: IpCapsule) {
         match capsule {
             IpCapsule::AddressRequest(entries) => engine.send_assignment(id, &entries),
-            // A client neither routes for the server nor gives it addresses: nothing follows from these.
+            // A client neither routes for the server nor gives it addresses and names: nothing follows from these.
             IpCapsule::AddressAssign(_)
+            | IpCapsule::DnsAssign(_)
             | IpCapsule::RouteAdvertisement(_)
             | IpCapsule::Datagram(_)
             | IpCapsule::Oversized(_) => {}

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use sim::{Clock, LinkConfig, Network};
 use tunnel_proto::{
     Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Reconnection, ServerShard,
-    SoleOwner, TargetRules, Token, limits,
+    SoleOwner, TargetRules, Token, limits, own_address,
 };
 
 use super::book::Book;
@@ -229,7 +229,8 @@ impl World {
                 .collect()
         };
         let (pools, routes) = (parse(pools), parse(routes));
-        let service = IpService::new(pools.clone(), &routes, client_to_client, TargetRules::default());
+        let service = IpService::new(pools.clone(), &routes, client_to_client, TargetRules::default())
+            .with_name_servers(pools.iter().filter_map(own_address).collect());
         let server = self.server();
         server.engine.serve_ip(service, 1);
         server.data.leases = Some(Leases::new(&pools));
