@@ -202,16 +202,26 @@ fn line(notice: &Notice, forwards: &[Forward], detail: Detail) -> String {
         }
         Notice::Names {
             servers,
+            is_offered,
             set_by,
             former,
             is_again,
-        } => names_line(servers, set_by, former, *is_again),
+        } => {
+            let by_server = if *is_offered { " of the server" } else { "" };
+            names_line(servers, by_server, set_by, former, *is_again)
+        }
         Notice::Visitor(visitor) => visitor_line(visitor, detail),
         Notice::Warning { text } => format!("warning: {text}"),
     }
 }
 
-fn names_line(servers: &[IpAddr], set_by: &[String], former: &[IpAddr], is_again: bool) -> String {
+fn names_line(
+    servers: &[IpAddr],
+    by_server: &str,
+    set_by: &[String],
+    former: &[IpAddr],
+    is_again: bool,
+) -> String {
     let list = |servers: &[IpAddr]| {
         let texts: Vec<_> = servers.iter().map(ToString::to_string).collect();
         texts.join(", ")
@@ -227,7 +237,7 @@ fn names_line(servers: &[IpAddr], set_by: &[String], former: &[IpAddr], is_again
         format!("; {} is asked no more", list(former))
     };
     format!(
-        "name servers {}, set in {}{reason}{former}",
+        "name servers {}{by_server}, set in {}{reason}{former}",
         list(servers),
         set_by.join(" and ")
     )

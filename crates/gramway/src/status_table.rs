@@ -113,6 +113,9 @@ fn render_process(process: &Value) -> String {
     if process.pointer("/tun/names").is_some_and(Value::is_object) {
         row("name servers", block.names());
     }
+    if process.pointer("/tun/name_server").is_some_and(Value::is_object) {
+        row("name server", block.name_server());
+    }
     for lease in process
         .pointer("/tun/lease_list")
         .and_then(Value::as_array)
@@ -405,7 +408,26 @@ impl Block<'_> {
             nobody if nobody.is_empty() => ", not set".to_owned(),
             set_by => format!(", set in {set_by}"),
         };
-        format!("{}{set_by}{error}", texts("/tun/names/servers"))
+        let is_offered = self.0.pointer("/tun/names/is_offered") == Some(&Value::Bool(true));
+        let by_server = if is_offered { " of the server" } else { "" };
+        format!("{}{by_server}{set_by}{error}", texts("/tun/names/servers"))
+    }
+
+    fn name_server(&self) -> String {
+        let count = |name: &str| self.count(&format!("/tun/name_server/{name}"));
+        format!(
+            "{} questions, {} answered, {} waiting{}{}{}{}",
+            count("questions"),
+            count("answered"),
+            count("waiting"),
+            self.unless_zero("{} without an answer", "/tun/name_server/unanswered"),
+            self.unless_zero("{} malformed", "/tun/name_server/malformed"),
+            self.unless_zero("{} over the limit", "/tun/name_server/over_limit"),
+            self.unless_zero(
+                "{} connections over the limit",
+                "/tun/name_server/streams_over_limit"
+            ),
+        )
     }
 
     fn socket(&self, pointer: &str) -> String {

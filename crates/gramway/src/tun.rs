@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::{FlockOperation, flock};
-use tunnel::config::{ClientTun, ServerTun};
+use tunnel::config::{ClientTun, OfferedDns, ServerTun};
 use tunnel_proto::{ClientId, Prefix, TunRoutes};
 
 use crate::exit::Problem;
@@ -37,6 +37,8 @@ pub(crate) struct TunSettings {
     pub(crate) no_routes: bool,
     pub(crate) default_route: bool,
     pub(crate) dns: Vec<IpAddr>,
+    /// A server offers no name server, a client uses none that is offered, whatever `dns` says.
+    pub(crate) no_dns: bool,
 }
 
 impl Default for TunSettings {
@@ -52,6 +54,7 @@ impl Default for TunSettings {
             no_routes: false,
             default_route: false,
             dns: Vec::new(),
+            no_dns: false,
         }
     }
 }
@@ -82,10 +85,19 @@ impl TunSettings {
             nat: self.nat,
             client_to_client: self.client_to_client,
             routes: self.advertise.clone(),
+            dns: self.offered_dns(),
             offloads: self.offloads,
             leases_file: directory.file(LEASES_FILE),
             host_directory: host::runtime_directory(directory.path()),
         }))
+    }
+
+    fn offered_dns(&self) -> OfferedDns {
+        match &self.dns[..] {
+            _ if self.no_dns => OfferedDns::None,
+            [] => OfferedDns::Own,
+            servers => OfferedDns::These(servers.to_vec()),
+        }
     }
 
     fn client_routes(&self) -> TunRoutes {
@@ -111,7 +123,8 @@ impl TunSettings {
             client,
             routes: self.client_routes(),
             default_route: self.default_route,
-            dns: self.dns.clone(),
+            dns: if self.no_dns { Vec::new() } else { self.dns.clone() },
+            takes_offered_dns: !self.no_dns,
             offloads: self.offloads,
             host_directory: host::runtime_directory(directory.path()),
         };
@@ -199,6 +212,16 @@ mod tests {
         assert_eq!(settings.client_routes(), TunRoutes::These(ours));
         settings.no_routes = true;
         assert_eq!(settings.client_routes(), TunRoutes::None);
+    }
+
+    #[test]
+    fn a_server_offers_its_own_name_server_those_named_or_none() {
+        let mut settings = TunSettings::default();
+        assert_eq!(settings.offered_dns(), OfferedDns::Own);
+        settings.dns = vec!["9.9.9.9".parse().unwrap()];
+        assert_eq!(settings.offered_dns(), OfferedDns::These(settings.dns.clone()));
+        settings.no_dns = true;
+        assert_eq!(settings.offered_dns(), OfferedDns::None);
     }
 
     #[test]

@@ -90,12 +90,25 @@ pub struct ServerTun {
     pub client_to_client: bool,
     /// What clients reach besides the pools; `None`: everything with `nat`, else nothing.
     pub routes: Option<Vec<Prefix>>,
+    /// The name servers that clients are offered.
+    pub dns: OfferedDns,
     /// Exchange super-packets with the kernel where it has them.
     pub offloads: bool,
     /// The file that keeps leases over restarts.
     pub leases_file: PathBuf,
     /// Directory of what is to be undone in the host's network.
     pub host_directory: PathBuf,
+}
+
+/// The name servers that a server offers its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OfferedDns {
+    /// One of its own, which asks those of its machine.
+    Own,
+    /// These.
+    These(Vec<IpAddr>),
+    /// None.
+    None,
 }
 
 /// A client's TUN device.
@@ -111,6 +124,8 @@ pub struct ClientTun {
     pub default_route: bool,
     /// Name servers to ask while the tunnel is there.
     pub dns: Vec<IpAddr>,
+    /// With a default route and without `dns`, ask those that the server offers.
+    pub takes_offered_dns: bool,
     /// Exchange super-packets with the kernel where it has them.
     pub offloads: bool,
     /// Directory of what is to be undone in the host's network.

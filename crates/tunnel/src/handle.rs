@@ -76,6 +76,8 @@ pub enum Notice {
     Names {
         /// Which.
         servers: Vec<IpAddr>,
+        /// The server offers them.
+        is_offered: bool,
         /// Who was given them, for people.
         set_by: Vec<String>,
         /// Those that were asked before.

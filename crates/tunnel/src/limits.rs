@@ -151,6 +151,32 @@ pub const LEASES_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// When leases that could not be written are tried again: a full disk is seldom cleared in less.
 pub const LEASES_RETRY: Duration = Duration::from_secs(10);
 
+/// Questions of clients that a server's name server has open, each with a socket: what a busy second of many clients
+/// brings.
+pub const NAME_QUESTIONS_MAX: usize = 1_024;
+
+/// Of these, those of one client: a browser asks dozens at once.
+pub const NAME_QUESTIONS_PER_CLIENT: usize = 128;
+
+/// TCP connections of clients to a server's name server: long answers only come over them.
+pub const NAME_STREAMS_MAX: usize = 128;
+
+/// Of these, those of one client.
+pub const NAME_STREAMS_PER_CLIENT: usize = 8;
+
+/// How long such a connection may be idle, and how long an answer may take to be read (RFC 7766 section 6.2.3).
+pub const NAME_STREAM_IDLE: Duration = Duration::from_secs(10);
+
+/// Longest question and answer by UDP, in bytes: what clients ask for at most (RFC 6891 section 6.2.5). A longer answer
+/// has to be asked for by TCP.
+pub const NAME_DATAGRAM_BYTES_MAX: usize = 4_096;
+
+/// How long a server's name server waits after a socket's error, so that one that stays does not keep it busy.
+pub const NAME_SOCKET_PAUSE: Duration = Duration::from_millis(10);
+
+/// Name servers of the system that questions are passed on to: as many as the C library asks.
+pub const SYSTEM_NAME_SERVERS_MAX: usize = 3;
+
 /// How often it is looked whether the machine's name servers are still those that were set.
 pub const NAMES_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -169,6 +195,9 @@ const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
 const _: () = assert!(
     RESOLUTION_TRY_TIME.as_millis() * (RESOLUTION_RETRIES as u128 + 1) <= RESOLUTION_TIME_MAX.as_millis()
 );
+// One client leaves room for several others.
+const _: () = assert!(NAME_QUESTIONS_PER_CLIENT * 4 <= NAME_QUESTIONS_MAX);
+const _: () = assert!(NAME_STREAMS_PER_CLIENT * 4 <= NAME_STREAMS_MAX);
 const _: () = assert!(RESOLUTION_TIME_MAX.as_millis() < RESOLUTION_WAIT.as_millis());
 const _: () = assert!(RESOLUTION_WAIT.as_millis() < TCP_CONNECT_TIMEOUT.as_millis());
 

@@ -229,8 +229,32 @@ pub struct TunSnapshot {
     pub lease_list: Vec<LeaseSnapshot>,
     /// Client: the name servers that it brings, where there are any.
     pub names: Option<NamesSnapshot>,
+    /// Server: its name server for clients, where it has one.
+    pub name_server: Option<NameServerCounters>,
     /// What its queues did.
     pub io: TunCounters,
+}
+
+/// What a server's name server for clients counts:
+/// `questions = answered + unanswered + malformed + over_limit + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NameServerCounters {
+    /// Messages of clients.
+    pub questions: u64,
+    /// A name server of this machine had an answer.
+    pub answered: u64,
+    /// None had one in time: the client was told so.
+    pub unanswered: u64,
+    /// Messages that are no standard query, or come from no client.
+    pub malformed: u64,
+    /// Questions beyond what one client, or all, may have open.
+    pub over_limit: u64,
+    /// Questions that are open.
+    pub waiting: u64,
+    /// TCP connections of clients that are open.
+    pub streams: u64,
+    /// Connections beyond what one client, or all, may have open.
+    pub streams_over_limit: u64,
 }
 
 /// The machine's name servers while a client's TUN is there.
@@ -238,6 +262,8 @@ pub struct TunSnapshot {
 pub struct NamesSnapshot {
     /// The servers.
     pub servers: Vec<IpAddr>,
+    /// The server offers them; else the user named them.
+    pub is_offered: bool,
     /// Who was given them, for people; nobody before it came about.
     pub set_by: Vec<String>,
     /// Why they are not set, or not any more; it is being tried again.

@@ -156,15 +156,31 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::On)
     .about("Route everything that has no more specific route through the TUN"),
-    setting("dns", Kind::List, Reader::Client, unset(
-        "the system's own",
+    setting("dns", Kind::List, Reader::Both, unset(
+        "up: a name server at the server's own address, which asks those of its machine; connect: with default_route what \
+         the server offers, else none",
         "[\"10.86.0.1\"]",
     ), |settings, value| {
         settings.tun.dns = values::ip_addresses(&value.list()?)?;
+        // A weaker source's; the same source's comes after this.
+        settings.tun.no_dns = false;
         Ok(())
     })
     .flag(Flag::Value("ADDR"))
-    .about("Name server to ask while the TUN is up"),
+    .excludes("no_dns")
+    .about(
+        "Name server: up offers it to clients, connect has this whole machine ask it while the TUN is up, and nobody else \
+         if everything is routed",
+    ),
+    setting("no_dns", Kind::Boolean, Reader::Both, default("false"), |settings, value| {
+        settings.tun.no_dns = value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::On)
+    .about(
+        "Name servers stay as they are: up offers none to clients, connect uses none that is offered. Overrides dns of the \
+         same source and of weaker ones",
+    ),
     setting("tun_offloads", Kind::Boolean, Reader::Both, default("true"), |settings, value| {
         settings.tun.offloads = value.boolean()?;
         Ok(())

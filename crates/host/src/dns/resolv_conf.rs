@@ -1,7 +1,7 @@
 //! `/etc/resolv.conf` (resolv.conf(5)): what it names, and replacing it so that it can be put back.
 //!
-//! A link is followed, and its target replaced. The fresh file is written beside the old one and renamed, so that nobody
-//! reads half of it; one that cannot be replaced, such as a container's, which is mounted, is written in place.
+//! A link is followed, and its target replaced. The fresh file is written beside the old one and renamed, so that
+//! nobody reads half of it; one that cannot be replaced, such as a container's, which is mounted, is written in place.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};

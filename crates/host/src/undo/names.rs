@@ -39,7 +39,8 @@ impl Undo {
         Ok(ways)
     }
 
-    /// Undoes everything, and has systemd-resolved forget what it was told of this interface, where it is one of `ways`.
+    /// Undoes everything, and has systemd-resolved forget what it was told of this interface, where it is one of
+    /// `ways`.
     ///
     /// # Errors
     /// What could not be undone.

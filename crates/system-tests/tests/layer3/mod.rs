@@ -5,6 +5,7 @@ mod dns;
 mod host;
 mod moves;
 mod names;
+mod offered_names;
 mod order;
 mod rules;
 mod settings;

@@ -31,7 +31,7 @@ fn name_server(machines: &Machines, address: &Arc<Mutex<Ipv4Addr>>) -> Service {
 }
 
 /// The answer to a question (RFC 1035 section 4.1), good for a second; `None` where that is not one.
-fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
+pub(super) fn answer(question: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
     let end = 12 + question.get(12..)?.iter().position(|byte| *byte == 0)? + 5;
     let is_v4 = question.get(end - 4..end)? == [0, 1, 0, 1];
     let mut answer = question[..end].to_vec();

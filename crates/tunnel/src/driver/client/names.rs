@@ -1,17 +1,19 @@
-//! The machine's name servers while a client's TUN is there: those of `--dns`.
+//! The machine's name servers while a client's TUN is there: those of `--dns`, else those that the server offers, if
+//! everything is routed into the tunnel.
 //!
 //! A thread of the host sets them, which may take seconds, and looks every now and then whether they still hold: a DHCP
 //! client or a network manager writes `/etc/resolv.conf` whenever it likes. What was refused, and what somebody else
 //! has changed, is set again after a pause, which grows.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use host::{GuardianProgram, NameServers, NamesNotSet, NamesWay, Undo, present_name_servers};
+use tunnel_proto::Prefix;
 
+use crate::config::ClientTun;
 use crate::driver::host_worker::HostWorker;
 use crate::driver::resolver::OwnNameServers;
 use crate::handle::Notice;
@@ -20,18 +22,28 @@ use crate::snapshot::NamesSnapshot;
 
 /// Decides what is set, and when it is tried again.
 pub(super) struct Names {
+    /// What is to be set.
     servers: Vec<IpAddr>,
+    /// In place of the user's, those that the server offers.
+    takes_offer: bool,
+    has_begun: bool,
     /// The resolver of our own names does not ask them.
     own: OwnNameServers,
     /// When the thread looks next; `None`: it is at work, or there is nothing to do.
     due: Option<Instant>,
     pause: Duration,
-    report: Option<mpsc::Receiver<Result<Kept, NamesNotSet>>>,
+    report: Option<Report>,
     /// Locked by the host's thread alone.
     keeper: Arc<Mutex<Keeper>>,
     /// The failure that was told last.
     error: Option<String>,
     ways: Vec<NamesWay>,
+}
+
+/// What becomes of what was handed to the host's thread.
+struct Report {
+    servers: Vec<IpAddr>,
+    kept: mpsc::Receiver<Result<Kept, NamesNotSet>>,
 }
 
 /// What the host's thread found or did.
@@ -47,27 +59,32 @@ enum Kept {
         /// Somebody else had changed them.
         is_again: bool,
     },
+    /// Nothing is set; these are asked.
+    Unset { present: Vec<IpAddr> },
 }
 
 struct Keeper {
     undo: Undo,
     interface: String,
     all_names: bool,
-    present: Option<Vec<IpAddr>>,
+    /// What is set, and by whom.
+    present: Option<(Vec<IpAddr>, Vec<NamesWay>)>,
 }
 
 impl Names {
-    /// For the device `interface`; what is to be undone is listed in `directory`.
-    pub(super) fn new(interface: &str, servers: Vec<IpAddr>, all_names: bool, directory: &Path) -> Self {
+    /// For the device `interface`.
+    pub(super) fn new(interface: &str, settings: &ClientTun) -> Self {
         let keeper = Keeper {
-            undo: Undo::new(directory, GuardianProgram::this_program()),
+            undo: Undo::new(&settings.host_directory, GuardianProgram::this_program()),
             interface: interface.to_owned(),
-            all_names,
+            all_names: settings.default_route,
             present: None,
         };
         Self {
-            own: OwnNameServers::new(servers.clone()),
-            servers,
+            own: OwnNameServers::new(settings.dns.clone()),
+            servers: settings.dns.clone(),
+            takes_offer: settings.dns.is_empty() && settings.default_route && settings.takes_offered_dns,
+            has_begun: false,
             due: None,
             pause: limits::NAMES_RETRY_MIN,
             report: None,
@@ -82,10 +99,29 @@ impl Names {
         self.own.clone()
     }
 
-    /// The device has addresses: names may be asked for through it.
+    /// What the server offers; a device with `addresses` reaches those of its IP versions (SESSION-17).
+    pub(super) fn offer(&mut self, now: Instant, offered: &[IpAddr], addresses: &[Prefix]) {
+        if !self.takes_offer {
+            return;
+        }
+        let has_version = |server: &&IpAddr| {
+            let mut addresses = addresses.iter();
+            addresses.any(|prefix| prefix.address().is_ipv4() == server.is_ipv4())
+        };
+        let servers: Vec<IpAddr> = offered.iter().filter(has_version).copied().collect();
+        if servers != self.servers {
+            // Until the machine is told of the new ones, the old ones are ours as well.
+            self.own.set([&self.servers[..], &servers].concat());
+            self.servers = servers;
+            self.due = self.due.map(|_| now);
+        }
+    }
+
+    /// The device has addresses and routes: names may be asked for through it.
     pub(super) fn begin(&mut self, now: Instant) {
-        if !self.servers.is_empty() {
-            self.due.get_or_insert(now);
+        if !self.has_begun && (self.takes_offer || !self.servers.is_empty()) {
+            self.has_begun = true;
+            self.due = Some(now);
         }
     }
 
@@ -93,7 +129,7 @@ impl Names {
     pub(super) fn follow(&mut self, now: Instant, worker: &HostWorker) -> Option<Notice> {
         let told = self.take_report(now);
         if self.report.is_none() && self.due.is_some_and(|due| due <= now) {
-            let (report, reported) = mpsc::channel();
+            let (report, kept) = mpsc::channel();
             let (keeper, servers) = (Arc::clone(&self.keeper), self.servers.clone());
             let is_taken = worker.run(move || {
                 let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,53 +138,79 @@ impl Names {
                 None
             });
             // Where it takes no more jobs, the next turn gives it this one.
-            self.report = is_taken.then_some(reported);
+            let servers = self.servers.clone();
+            self.report = is_taken.then_some(Report { servers, kept });
         }
         told
     }
 
     fn take_report(&mut self, now: Instant) -> Option<Notice> {
-        let kept = match self.report.as_ref()?.try_recv() {
-            Ok(kept) => kept,
+        let kept = match self.report.as_ref()?.kept.try_recv() {
             Err(TryRecvError::Empty) => return None,
-            Err(TryRecvError::Disconnected) => {
-                // The job panicked, and has said so.
-                (self.report, self.due) = (None, None);
-                return None;
-            }
+            kept => kept,
         };
-        self.report = None;
+        let servers = self.report.take()?.servers;
+        let told = match kept {
+            Ok(Ok(kept)) => self.take_kept(now, &servers, kept),
+            Ok(Err(error)) => {
+                self.wait(now, true);
+                self.take_error(error.to_string())
+            }
+            // The job panicked, and has said so.
+            Err(_) => None,
+        };
+        if servers != self.servers {
+            // The offer has changed meanwhile.
+            self.due = Some(now);
+        }
+        told
+    }
+
+    fn take_kept(&mut self, now: Instant, servers: &[IpAddr], kept: Kept) -> Option<Notice> {
         match kept {
-            Ok(Kept::AsBefore) => {
+            Kept::AsBefore => {
+                self.error = None;
                 self.pause = limits::NAMES_RETRY_MIN;
                 self.due = Some(now + limits::NAMES_WATCH_INTERVAL);
                 None
             }
-            Ok(Kept::Set {
+            Kept::Set {
                 ways,
                 former,
                 is_again,
-            }) => {
+            } => {
                 self.wait(now, is_again);
                 self.error = None;
                 self.ways = ways;
                 Some(Notice::Names {
-                    servers: self.servers.clone(),
+                    servers: servers.to_vec(),
+                    is_offered: self.takes_offer,
                     set_by: self.ways.iter().map(ToString::to_string).collect(),
                     former,
                     is_again,
                 })
             }
-            Err(error) => {
-                self.wait(now, true);
-                let text = error.to_string();
+            Kept::Unset { present } => {
+                self.due = Some(now + limits::NAMES_RETRY_MAX);
+                self.ways.clear();
+                let present: Vec<_> = present.iter().map(ToString::to_string).collect();
+                let text = format!(
+                    "the server offers no name server, so names are asked of {} as without a tunnel, perhaps past it; \
+                     --dns ADDR names one behind it",
+                    present.join(", ")
+                );
                 let is_news = self.error.as_ref() != Some(&text);
                 self.error = Some(text.clone());
-                is_news.then(|| Notice::Warning {
-                    text: format!("{text}; names go on to those who were asked before, trying again"),
-                })
+                is_news.then_some(Notice::Warning { text })
             }
         }
+    }
+
+    fn take_error(&mut self, error: String) -> Option<Notice> {
+        let is_news = self.error.as_ref() != Some(&error);
+        let text = format!("{error}; names go on to those who were asked before, trying again");
+        self.error = Some(error);
+        is_news.then_some(Notice::Warning { text })
     }
 
     /// The pause grows while something is wrong.
@@ -163,8 +225,9 @@ impl Names {
 
     /// For `status`; `None` where nothing is to be set.
     pub(super) fn snapshot(&self) -> Option<NamesSnapshot> {
-        (!self.servers.is_empty()).then(|| NamesSnapshot {
+        (self.takes_offer || !self.servers.is_empty()).then(|| NamesSnapshot {
             servers: self.servers.clone(),
+            is_offered: self.takes_offer,
             set_by: self.ways.iter().map(ToString::to_string).collect(),
             error: self.error.clone(),
         })
@@ -173,7 +236,18 @@ impl Names {
 
 impl Keeper {
     fn keep(&mut self, wanted: &[IpAddr]) -> Result<Kept, NamesNotSet> {
-        let is_same = self.present.as_deref() == Some(wanted);
+        if wanted.is_empty() {
+            if let Some((_, ways)) = &self.present {
+                self.undo.unset_name_servers(&self.interface, ways)?;
+                self.present = None;
+            }
+            let present = present_name_servers();
+            return Ok(Kept::Unset { present });
+        }
+        let is_same = self
+            .present
+            .as_ref()
+            .is_some_and(|(servers, _)| servers == wanted);
         if is_same && self.undo.name_servers_hold() {
             return Ok(Kept::AsBefore);
         }
@@ -184,11 +258,113 @@ impl Keeper {
             servers: wanted.to_vec(),
             all_names: self.all_names,
         })?;
-        self.present = Some(wanted.to_vec());
+        self.present = Some((wanted.to_vec(), ways.clone()));
         Ok(Kept::Set {
             ways,
             former,
             is_again: is_same,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tunnel_proto::{ClientId, TunRoutes};
+
+    use super::*;
+
+    fn names(dns: &[&str], default_route: bool, takes_offered_dns: bool) -> Names {
+        let settings = ClientTun {
+            name: None,
+            client: ClientId([1; 16]),
+            routes: TunRoutes::Advertised,
+            default_route,
+            dns: servers(dns),
+            takes_offered_dns,
+            offloads: true,
+            host_directory: "/nonexistent".into(),
+        };
+        Names::new("tun0", &settings)
+    }
+
+    fn servers(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// SESSION-17.
+    #[test]
+    fn an_offer_is_taken_with_a_default_route_alone_and_only_of_versions_that_have_an_address() {
+        let wanted = |mut names: Names, addresses: &[&str]| {
+            let addresses: Vec<Prefix> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            names.offer(start(), &servers(&["10.9.0.1", "fd09::1"]), &addresses);
+            names.servers
+        };
+        let both = ["10.9.0.2", "fd09::2"];
+        assert_eq!(
+            wanted(names(&[], true, true), &both),
+            servers(&["10.9.0.1", "fd09::1"])
+        );
+        assert_eq!(wanted(names(&[], true, true), &both[1..]), servers(&["fd09::1"]));
+        assert!(wanted(names(&[], false, true), &both).is_empty());
+        assert!(wanted(names(&[], true, false), &both).is_empty());
+        assert_eq!(
+            wanted(names(&["9.9.9.9"], true, true), &both),
+            servers(&["9.9.9.9"])
+        );
+    }
+
+    #[test]
+    fn pauses_grow_while_something_is_wrong_and_nothing_is_told_twice() {
+        let mut names = names(&["9.9.9.9"], true, true);
+        let mut now = start();
+        names.begin(now);
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            names.wait(now, true);
+            let due = names.due.unwrap();
+            pauses.push(due - now);
+            now = due;
+        }
+        assert!(pauses.is_sorted() && pauses[0] < pauses[1]);
+        assert_eq!(pauses.last(), Some(&limits::NAMES_RETRY_MAX));
+        assert!(names.take_error("no bus".to_owned()).is_some());
+        assert!(names.take_error("no bus".to_owned()).is_none());
+        assert!(names.take_error("another".to_owned()).is_some());
+        let set = || Kept::Set {
+            ways: vec![NamesWay::File],
+            former: Vec::new(),
+            is_again: false,
+        };
+        assert!(names.take_kept(now, &servers(&["9.9.9.9"]), set()).is_some());
+        assert_eq!(names.snapshot().unwrap().error, None);
+        assert_eq!(names.due, Some(now + limits::NAMES_RETRY_MIN));
+        assert!(
+            names
+                .take_kept(now, &servers(&["9.9.9.9"]), Kept::AsBefore)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn an_offer_that_changes_is_set_at_once_and_the_old_servers_stay_ours_until_then() {
+        let mut names = names(&[], true, true);
+        let now = start();
+        let addresses = ["10.9.0.2".parse().unwrap()];
+        names.offer(now, &servers(&["10.9.0.1"]), &addresses);
+        assert_eq!(names.due, None, "the device is not there yet");
+        names.begin(now);
+        names.take_kept(now, &servers(&["10.9.0.1"]), Kept::AsBefore);
+        assert!(names.due.unwrap() > now);
+        names.offer(now, &servers(&["10.9.0.7"]), &addresses);
+        assert_eq!(names.due, Some(now));
+        for server in servers(&["10.9.0.1", "10.9.0.7"]) {
+            assert!(names.own().contain(server));
+        }
+        names.begin(now + Duration::from_secs(1));
+        assert_eq!(names.due, Some(now), "it begins once");
     }
 }

@@ -88,12 +88,7 @@ impl SharedHost {
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))
         };
         let network = Network::open().map_err(|error| failure(&error))?;
-        let names = Names::new(
-            &device.name,
-            settings.dns.clone(),
-            settings.default_route,
-            &settings.host_directory,
-        );
+        let names = Names::new(&device.name, settings);
         let state = Shared {
             name: device.name,
             index: device.index,
@@ -197,6 +192,8 @@ impl ClientHost {
             .plan
             .handle_assigned(now, self.shard, assignment, packet_max);
         state.is_layer3_due = true;
+        let Shared { names, plan, .. } = &mut *state;
+        names.offer(now, &assignment.name_servers, plan.addresses());
         state.hand_over(&self.waker);
         let warnings = std::iter::from_fn(|| state.plan.poll_warning());
         warnings.map(|text| Notice::Warning { text }).collect()

@@ -25,7 +25,7 @@ use sockets::Sockets;
 use sources::Names;
 
 pub(super) use sockets::Way;
-pub(super) use sources::{NameSources, OwnNameServers};
+pub(super) use sources::{NameSources, OwnNameServers, SystemNameServers};
 
 /// What a question was asked for: the driver's own number.
 pub(super) type Purpose = u64;

@@ -7,7 +7,7 @@
 //! where a file names servers of that setting alone, those that it named before go on. systemd-resolved would ask
 //! through the tunnel, so the servers that it knows are asked themselves.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -48,7 +48,11 @@ impl OwnNameServers {
         Self(Arc::new(Mutex::new(servers)))
     }
 
-    fn contain(&self, server: IpAddr) -> bool {
+    pub(in crate::driver) fn set(&self, servers: Vec<IpAddr>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = servers;
+    }
+
+    pub(in crate::driver) fn contain(&self, server: IpAddr) -> bool {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -57,6 +61,14 @@ impl OwnNameServers {
 }
 
 impl NameSources {
+    /// Asks as the system does, but never the servers `excluded`.
+    pub(in crate::driver) fn without(excluded: Vec<IpAddr>) -> Self {
+        Self {
+            excluded: OwnNameServers::new(excluded),
+            ..Self::default()
+        }
+    }
+
     /// Asks beside a tunnel, by `way`, and never its name servers `excluded`.
     pub(in crate::driver) fn beside_tunnel(way: Way, excluded: OwnNameServers) -> Self {
         Self {
@@ -130,6 +142,48 @@ impl Names {
     pub(super) fn poll_warning(&mut self) -> Option<String> {
         self.warning.take()
     }
+}
+
+/// Whom the system asks for names, for who passes questions on to them.
+pub(in crate::driver) struct SystemNameServers {
+    sources: NameSources,
+    servers: Vec<SocketAddr>,
+    stamp: Stamp,
+    looked_at: Instant,
+}
+
+impl SystemNameServers {
+    pub(in crate::driver) fn new(sources: NameSources, now: Instant) -> Self {
+        Self {
+            servers: system_servers(&sources),
+            stamp: stamp(&sources),
+            sources,
+            looked_at: now,
+        }
+    }
+
+    /// In their order, without those that are excluded.
+    pub(in crate::driver) fn servers(&mut self, now: Instant) -> Vec<SocketAddr> {
+        if now.saturating_duration_since(self.looked_at) >= limits::NAME_SOURCES_INTERVAL {
+            self.looked_at = now;
+            let stamp = stamp(&self.sources);
+            if stamp != self.stamp {
+                self.stamp = stamp;
+                self.servers = system_servers(&self.sources);
+            }
+        }
+        self.servers.clone()
+    }
+}
+
+fn system_servers(sources: &NameSources) -> Vec<SocketAddr> {
+    let (config, ..) = configuration(&sources.resolv_conf);
+    let named = config.name_servers.iter().map(|server| server.ip);
+    named
+        .filter(|server| !sources.excluded.contain(*server))
+        .map(|server| SocketAddr::new(server, sources.port))
+        .take(limits::SYSTEM_NAME_SERVERS_MAX)
+        .collect()
 }
 
 /// Changes when one of the files does.

@@ -279,3 +279,26 @@ fn beside_a_tunnel_those_behind_systemd_resolved_are_asked_but_not_our_own() {
         thread::sleep(Duration::from_millis(50));
     }
 }
+
+#[test]
+fn who_passes_questions_on_asks_those_of_the_file_but_never_itself() {
+    let directory = TempDir::new().unwrap();
+    let resolv_conf = directory.path().join("resolv.conf");
+    let named = "nameserver 10.9.0.1\nnameserver 192.0.2.1\nnameserver 2001:db8::53\n";
+    fs::write(&resolv_conf, named).unwrap();
+    let sources = NameSources {
+        resolv_conf: resolv_conf.clone(),
+        ..NameSources::without(vec!["10.9.0.1".parse().unwrap()])
+    };
+    let now = Instant::now();
+    let mut system = SystemNameServers::new(sources, now);
+    let texts = |servers: Vec<SocketAddr>| servers.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts(system.servers(now)), ["192.0.2.1:53", "[2001:db8::53]:53"]);
+    fs::write(&resolv_conf, "nameserver 192.0.2.77\n").unwrap();
+    assert_eq!(
+        texts(system.servers(now + limits::NAME_SOURCES_INTERVAL)),
+        ["192.0.2.77:53"]
+    );
+    fs::write(&resolv_conf, "nameserver 10.9.0.1\n").unwrap();
+    assert!(system.servers(now + 2 * limits::NAME_SOURCES_INTERVAL).is_empty());
+}

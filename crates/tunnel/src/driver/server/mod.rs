@@ -1,6 +1,7 @@
 //! What only a server's shard does: targets of requests, its end of the TUN device.
 
 mod lease_file;
+mod names;
 mod role;
 pub(super) mod start;
 mod takeovers;

@@ -167,6 +167,7 @@ impl Role for Server {
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();
             (tun.leases, tun.leases_kept) = host.leases();
+            tun.name_server = host.name_server();
             // All shards have the same; one goes to the trouble of sorting them.
             if shard.neighbours.own() == 0 {
                 tun.lease_list = host.list_leases();

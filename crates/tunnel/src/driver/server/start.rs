@@ -67,7 +67,8 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
             shard.delivery.tun = Some(end);
             shard.watch_tun(true);
             let rules = TargetRules::new(config.allowed_targets.clone());
-            shard.engine.serve_ip(service(settings, rules), seed);
+            let service = service(settings, rules).with_name_servers(host.offered_dns());
+            shard.engine.serve_ip(service, seed);
             shard.role.ip = Some(host.clone());
         }
     }

@@ -13,6 +13,7 @@ use tunnel_proto::{
 };
 
 use super::lease_file::{self, LeaseFile};
+use super::names::{self, NameServer};
 use super::takeovers::Takeovers;
 use super::whereabouts::Whereabouts;
 use super::{Server, ServerMessage};
@@ -25,7 +26,7 @@ use crate::driver::tun::host_prefix;
 use crate::driver::tun::setup::{TunSetup, Wanted};
 use crate::handle::{Failure, Notice, Visitor};
 use crate::limits;
-use crate::snapshot::Gauge;
+use crate::snapshot::{Gauge, NameServerCounters};
 
 /// What a server's shards share; it is asked when sessions come and go, and every now and then.
 #[derive(Clone)]
@@ -49,6 +50,9 @@ struct Shared {
     runs: Runs,
     leases_total: u64,
     lease_file: LeaseFile,
+    name_server: Option<NameServer>,
+    /// What clients are offered.
+    offered_dns: Vec<IpAddr>,
     /// By shard: the longest packet that one of its sessions takes.
     packet_max: Vec<Option<usize>>,
     /// The MTU that the device has.
@@ -91,6 +95,7 @@ impl ServerHost {
         } else {
             None
         };
+        let (name_server, offered_dns) = names::offer(config, &name, &mut notices)?;
         let mut leases = Leases::new(&config.pools);
         leases.restore(stored);
         notices.push(Notice::Tun {
@@ -110,6 +115,8 @@ impl ServerHost {
             runs: Runs::default(),
             leases_total: 0,
             lease_file: LeaseFile::new(&config.leases_file, now),
+            name_server,
+            offered_dns,
             packet_max: vec![None; shards],
             mtu: limits::IPV6_MTU_MIN,
             is_mtu_due: false,
@@ -149,6 +156,16 @@ impl ServerHost {
     /// Leases for `status`, those of clients that are there first.
     pub(in crate::driver) fn list_leases(&self) -> Vec<LeaseSnapshot> {
         self.lock().leases.list(limits::LEASES_SHOWN_MAX)
+    }
+
+    /// The name servers that clients are offered.
+    pub(in crate::driver) fn offered_dns(&self) -> Vec<IpAddr> {
+        self.lock().offered_dns.clone()
+    }
+
+    /// What the name server counts, where there is one.
+    pub(in crate::driver) fn name_server(&self) -> Option<NameServerCounters> {
+        self.lock().name_server.as_ref().map(NameServer::counters)
     }
 
     /// Name and MTU of the device.
