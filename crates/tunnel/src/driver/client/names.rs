@@ -99,7 +99,7 @@ impl Names {
         self.own.clone()
     }
 
-    /// What the server offers; a device with `addresses` reaches those of its IP versions (SESSION-17).
+    /// What the server offers; a device with `addresses` reaches those of its IP versions (SESSION-18).
     pub(super) fn offer(&mut self, now: Instant, offered: &[IpAddr], addresses: &[Prefix]) {
         if !self.takes_offer {
             return;
@@ -295,7 +295,7 @@ mod tests {
         Instant::now()
     }
 
-    /// SESSION-17.
+    /// SESSION-18.
     #[test]
     fn an_offer_is_taken_with_a_default_route_alone_and_only_of_versions_that_have_an_address() {
         let wanted = |mut names: Names, addresses: &[&str]| {
