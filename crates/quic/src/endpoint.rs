@@ -9,7 +9,7 @@ mod timers;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
@@ -27,6 +27,7 @@ use crate::connection_id::{Generator, SteerKey};
 use crate::counters::{ConnectionReport, Counters, IncomingCounters};
 use crate::error::{CloseReason, ConfigurationError, ConnectError};
 use crate::event::{ConnectionKey, Event, IncomingKey};
+use crate::resets::ResetBudget;
 use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
 use crate::{limits, tls, translate, transport};
 
@@ -85,6 +86,7 @@ pub struct Endpoint {
     connections: Vec<Option<Box<Connection>>>,
     open: usize,
     admission: Admission,
+    resets: ResetBudget,
     undecided: Undecided,
     /// Answers to new connections, for the next flush.
     answers: VecDeque<OutgoingTrain>,
@@ -124,6 +126,8 @@ impl Endpoint {
         endpoint
             .cid_generator(move || Box::new(Generator::new(id_key.clone(), shard.index, &seed)))
             .grease_quic_bit(false)
+            // Resets are bounded by a budget of our own.
+            .min_reset_interval(Duration::ZERO)
             .max_udp_payload_size(udp_payload_max)
             .expect("the payload is clamped to at least 1,200 bytes");
         let server = server
@@ -142,6 +146,7 @@ impl Endpoint {
             connections: Vec::new(),
             open: 0,
             admission: Admission::new(shard.count),
+            resets: ResetBudget::new(shard.count),
             undecided: Undecided::new(shard.count),
             answers: VecDeque::new(),
             unsettled: Vec::new(),

@@ -23,6 +23,7 @@ mod event;
 mod initial;
 pub mod limits;
 mod pacer;
+mod resets;
 mod stream;
 mod tls;
 mod translate;

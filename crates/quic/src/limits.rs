@@ -115,6 +115,12 @@ pub const ANSWERS_MAX: usize = 64;
 /// New connections per second above which addresses are validated by Retry first (RFC 9000 section 8.1.2).
 pub const RETRY_ABOVE_PER_SECOND: u32 = 200;
 
+/// Stateless resets per second: all clients of a full server hear within 16 s that it restarted.
+pub const RESETS_PER_SECOND: u32 = 1_024;
+
+/// Stateless resets per second towards one prefix (IPv4 /24, IPv6 /56).
+pub const RESETS_PER_PREFIX_PER_SECOND: u32 = 64;
+
 /// Connections, authenticated or not.
 pub const CONNECTIONS_MAX: usize = 16_384;
 

@@ -88,7 +88,9 @@ impl Outbox {
         self.spare.pop().unwrap_or_default()
     }
 
-    pub(crate) fn return_buffer(&mut self, buffer: Vec<u8>) {
+    /// Takes back a buffer that is not sent, whatever was written into it.
+    pub(crate) fn return_buffer(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
         self.spare.push(buffer);
     }
 

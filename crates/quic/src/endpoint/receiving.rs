@@ -95,7 +95,8 @@ impl Endpoint {
         while !data.is_empty() {
             let mut segment = data.split_to(message.segment_size.min(data.len()));
             // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
-            let taken = if self.standing_readers > 0 || initial::is_long_header(&segment) {
+            let is_long_header = initial::is_long_header(&segment);
+            let taken = if self.standing_readers > 0 || is_long_header {
                 BytesMut::from(&segment[..])
             } else {
                 std::mem::take(&mut segment)
@@ -120,7 +121,8 @@ impl Endpoint {
                     self.admit(now, incoming, &segment, receiver, outbox);
                 }
                 Some(DatagramEvent::Response(transmit)) => {
-                    if outbox.is_full() {
+                    let is_reset = self.server.is_none() || !is_long_header;
+                    if outbox.is_full() || is_reset && !self.resets.take(now, path.remote.ip()) {
                         outbox.return_buffer(response);
                     } else {
                         outbox.push(translate::train(&transmit, false, response));

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use quic::{CloseReason, Direction, Event};
+use bytes::BytesMut;
+use packet::Ecn;
+use quic::limits::RESETS_PER_PREFIX_PER_SECOND;
+use quic::{CloseReason, Direction, Event, Path};
 
-use crate::support::{Link, Pair, Setup};
+use crate::support::{Link, Pair, Random, Setup};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,63 @@ fn a_restarted_server_with_the_same_reset_key_is_noticed_within_a_round_trip() {
         pair.drive(SECOND);
         assert_eq!((pair.client.connected.len(), pair.server.connected.len()), (2, 1));
     }
+}
+
+/// A server restarts, and strangers send what `stranger` gives just before its client sends a packet. How many answers the
+/// strangers get, and whether the client has noticed the restart a little more than a round trip later.
+fn restart_among_strangers(count: usize, mut stranger: impl FnMut(&[u8]) -> Vec<u8>) -> (usize, bool) {
+    let one_way = Duration::from_millis(20);
+    let setup = Setup {
+        link: Link::with_delay(one_way),
+        ..Setup::default()
+    };
+    let (mut pair, client, _) = Pair::connected(setup);
+    pair.client.captured = Some(Vec::new());
+    pair.client.send_datagram(client, &b"before"[..]);
+    pair.drive(SECOND);
+    let mut captured = pair.client.captured.take().unwrap();
+    pair.restart_server([7; 64]);
+    pair.client.send_datagram(client, &b"0123456789"[..]);
+    pair.drive(one_way - Duration::from_millis(1));
+    let genuine = captured.pop().unwrap();
+    let path = Path {
+        remote: "203.0.113.9:9".parse().unwrap(),
+        local: None,
+    };
+    let mut answers = 0;
+    for _ in 0..count {
+        let bytes = BytesMut::from(&stranger(&genuine)[..]);
+        pair.server.receive(pair.now, path, Ecn::NotEct, bytes, 0);
+        answers += pair.server.take_trains(pair.now).len();
+    }
+    pair.drive(one_way + Duration::from_millis(2));
+    (
+        answers,
+        pair.client
+            .closed
+            .iter()
+            .any(|(_, reason)| *reason == CloseReason::Reset),
+    )
+}
+
+#[test]
+fn random_connection_ids_use_up_no_stateless_resets() {
+    let mut random = Random(5);
+    let (answers, is_noticed) = restart_among_strangers(20_000, |_| {
+        let mut packet: Vec<u8> = (0..60).map(|_| random.next() as u8).collect();
+        packet[0] = 0x40;
+        packet
+    });
+    assert_eq!((answers, is_noticed), (0, true));
+}
+
+#[test]
+fn a_stranger_that_repeats_an_id_of_before_the_restart_leaves_resets_to_others() {
+    let (answers, is_noticed) = restart_among_strangers(20_000, <[u8]>::to_vec);
+    assert_eq!(
+        (answers, is_noticed),
+        (RESETS_PER_PREFIX_PER_SECOND as usize, true)
+    );
 }
 
 #[test]
