@@ -90,7 +90,30 @@ fn requests_without_a_valid_token_get_the_answers_of_any_web_server() {
         assert_eq!(world.foreign(foreign).status(stream), Some(status));
     }
     assert_eq!(opened(&mut world), 0);
-    assert_eq!(world.foreign(foreign).closed, None);
+}
+
+/// They are credentials of clients that know no token.
+#[test]
+fn the_third_wrong_path_segment_closes_the_connection_and_other_wrong_paths_do_not() {
+    for (path, closes) in [("/guess/echo-0/7/", true), ("/guess/", false)] {
+        let mut world = World::with_server(Setup::default());
+        let foreign = world.add_foreign_client();
+        world.run(SECOND);
+        let list = HeaderList::new()
+            .with(":method", "CONNECT")
+            .with(":protocol", "connect-udp")
+            .with(":scheme", "https")
+            .with(":authority", "server.test:443")
+            .with(":path", path);
+        for _ in 0..limits::WRONG_TOKENS_PER_CONNECTION {
+            assert_eq!(world.foreign(foreign).closed, None, "{path}");
+            let stream = world.foreign(foreign).request(&list);
+            world.run(200 * MILLISECOND);
+            assert_eq!(world.foreign(foreign).status(stream), Some(404), "{path}");
+        }
+        world.run(2 * limits::SWEEP_INTERVAL);
+        assert_eq!(world.foreign(foreign).closed.is_some(), closes, "{path}");
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 
 use std::time::Instant;
 
-use masque::request::{self as request_headers, Credential, PathKind, Request as Asked};
+use masque::ip::ConnectIp;
+use masque::request::{self as request_headers, ConnectUdp, Credential, PathKind, Request as Asked};
 use masque::response::{self, ProxyError};
 use masque::{HeaderList, MessageError, Target};
 use quic::ConnectionKey;
@@ -46,27 +47,24 @@ impl Engine<Server> {
         connection: ConnectionKey,
         asked: &Asked,
     ) {
-        let (path, credential) = match asked {
+        let (answer, status, shows_credential) = match asked {
             Asked::Connect { credential, .. } => {
-                self.turn_away(id, &response::proxy_authentication_required(), 407);
-                return self.count_wrong_token(now, connection, credential);
+                let answer = response::proxy_authentication_required();
+                (answer, 407, *credential != Credential::None)
             }
-            Asked::ConnectUdp(asked) => (&asked.path, &asked.credential),
-            Asked::ConnectIp(asked) => (&asked.path, &asked.credential),
+            Asked::ConnectUdp(ConnectUdp { path, credential, .. })
+            | Asked::ConnectIp(ConnectIp { path, credential, .. }) => match path {
+                // The segment is a credential, and a wrong one is any wrong path of a web site.
+                PathKind::Segment(_) => (response::response(404), 404, true),
+                PathKind::WellKnown => (response::unauthorized(), 401, *credential != Credential::None),
+            },
             // What services there are, strangers do not learn.
-            Asked::Extended(asked) => {
-                self.turn_away(id, &response::response(404), 404);
-                return self.count_wrong_token(now, connection, &asked.credential);
-            }
-            Asked::Other => return self.turn_away(id, &response::response(404), 404),
+            Asked::Extended(asked) => (response::response(404), 404, asked.credential != Credential::None),
+            Asked::Other => (response::response(404), 404, false),
         };
-        match path {
-            // A wrong segment is any wrong path of a web site.
-            PathKind::Segment(_) => self.turn_away(id, &response::response(404), 404),
-            PathKind::WellKnown => {
-                self.turn_away(id, &response::unauthorized(), 401);
-                self.count_wrong_token(now, connection, credential);
-            }
+        self.turn_away(id, &answer, status);
+        if shows_credential {
+            self.count_wrong_credential(now, connection);
         }
     }
 
@@ -184,15 +182,7 @@ impl Engine<Server> {
         self.end_for(id, Cause::Answered);
     }
 
-    pub(in crate::engine) fn count_wrong_token(
-        &mut self,
-        now: Instant,
-        connection: ConnectionKey,
-        credential: &Credential,
-    ) {
-        if *credential == Credential::None {
-            return;
-        }
+    fn count_wrong_credential(&mut self, now: Instant, connection: ConnectionKey) {
         let Some(remote) = self.remote(connection) else {
             return;
         };
