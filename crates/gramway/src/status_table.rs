@@ -307,6 +307,7 @@ impl Block<'_> {
             ("waiting", "waiting"),
             ("turned_down", "behind one not accepted"),
             ("over_limit", "over the limit"),
+            ("pushed_out", "pushed out by newcomers before their token came"),
             ("over_rate", "asked to prove their address as many came"),
         ];
         self.list(words.map(|(name, words)| (format!("/incoming/{name}"), words)))

@@ -1,12 +1,22 @@
-//! Which new connections are let in: half-open handshakes are bounded per prefix and altogether, and above a named
-//! rate an address has to prove itself by a Retry first (RFC 9000 section 8.1.2). Each shard of a process has its part of
-//! the bounds, so that they hold for all together.
+//! Which new connections are let in. Whoever has shown no valid token is a stranger: strangers are bounded per prefix and
+//! altogether, from their first packet until the token. Each shard of a process has its part of the bounds, so that they
+//! hold for all together.
+//!
+//! Nobody is refused for want of room: a newcomer whose prefix is full takes the place of the oldest stranger there, and
+//! where all places are taken that of the oldest in the fullest prefix. So a network that opens many connections pushes out
+//! its own, and many networks that open some push out each other's before they reach somebody who came alone. A part of the
+//! room is kept for prefixes whose users were here lately. Forged addresses cannot push anybody out: above half of the
+//! bounds, and above a named rate, an address has to prove itself by a Retry first (RFC 9000 section 8.1.2).
 
-use std::collections::BTreeMap;
+mod lately;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::event::{ConnectionKey, IncomingKey};
 use crate::limits;
+use lately::Lately;
 
 /// What to do with a new connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +29,36 @@ pub(crate) enum Verdict {
     Ignore,
 }
 
-/// Handshakes in progress, and the rate of attempts.
+/// Who has a place among the strangers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stranger {
+    /// The caller has not decided on it.
+    Undecided(IncomingKey),
+    /// It shakes hands, or has done so.
+    Connection(ConnectionKey),
+}
+
+/// A stranger's place; later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+/// The strangers of one prefix.
+#[derive(Debug, Default)]
+struct Group {
+    places: BTreeSet<Place>,
+    /// Somebody from there showed a valid token lately.
+    is_known: bool,
+}
+
+/// All strangers, and the rate of attempts.
 #[derive(Debug)]
 pub(crate) struct Admission {
     shards: u8,
-    half_open: BTreeMap<IpAddr, usize>,
-    half_open_total: usize,
+    strangers: BTreeMap<Place, (IpAddr, Stranger)>,
+    /// By prefix; none is empty.
+    groups: BTreeMap<IpAddr, Group>,
+    lately: Lately,
+    places_given: u64,
     window_start: Option<Instant>,
     attempts: u32,
 }
@@ -34,8 +68,10 @@ impl Admission {
     pub(crate) fn new(shards: u8) -> Self {
         Self {
             shards,
-            half_open: BTreeMap::new(),
-            half_open_total: 0,
+            strangers: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            lately: Lately::new(shards),
+            places_given: 0,
             window_start: None,
             attempts: 0,
         }
@@ -49,17 +85,12 @@ impl Admission {
         validated: bool,
         connections: usize,
     ) -> Verdict {
-        let of_prefix = self.half_open.get(&prefix(remote)).copied().unwrap_or(0);
-        let shards = usize::from(self.shards);
-        let exceeds = |part: usize| {
-            of_prefix >= limits::HALF_OPEN_PER_PREFIX / part / shards
-                || self.half_open_total >= limits::HALF_OPEN_TOTAL / part / shards
-        };
-        if connections >= limits::CONNECTIONS_MAX / shards || (validated && exceeds(1)) {
+        if connections >= self.part(limits::CONNECTIONS_MAX) {
             return Verdict::Ignore;
         }
-        // Forged addresses fill no more than half of the room: beyond it, every newcomer proves its own.
-        if !validated && exceeds(2) {
+        let is_half_full = self.count_of(prefix(remote)) >= self.part(limits::STRANGERS_PER_PREFIX) / 2
+            || self.strangers.len() >= self.part(limits::STRANGERS_MAX) / 2;
+        if !validated && is_half_full {
             return Verdict::Retry;
         }
         let fresh = self
@@ -77,23 +108,89 @@ impl Admission {
         }
     }
 
-    /// A handshake began.
-    pub(crate) fn begin(&mut self, remote: IpAddr) {
-        *self.half_open.entry(prefix(remote)).or_default() += 1;
-        self.half_open_total += 1;
+    /// Who has to go before a newcomer from `remote` can have a place.
+    pub(crate) fn in_the_way_of(&self, now: Instant, remote: IpAddr) -> Option<Stranger> {
+        let prefix = prefix(remote);
+        let group = if self.count_of(prefix) >= self.part(limits::STRANGERS_PER_PREFIX) {
+            self.groups.get(&prefix)
+        } else if self.is_known(now, prefix) {
+            (self.strangers.len() >= self.part(limits::STRANGERS_MAX))
+                .then(|| fullest(self.groups.values()))
+                .flatten()
+        } else {
+            let unknown = || self.groups.values().filter(|group| !group.is_known);
+            let count: usize = unknown().map(|group| group.places.len()).sum();
+            (count >= self.part(limits::STRANGERS_MAX - limits::STRANGERS_RESERVED))
+                .then(|| fullest(unknown()))
+                .flatten()
+        };
+        let oldest = group?.places.first()?;
+        self.strangers.get(oldest).map(|(_, stranger)| *stranger)
     }
 
-    /// A handshake that began has completed or failed.
-    pub(crate) fn end(&mut self, remote: IpAddr) {
+    /// A stranger came.
+    pub(crate) fn begin(&mut self, now: Instant, remote: IpAddr, stranger: Stranger) -> Place {
         let prefix = prefix(remote);
-        if let Some(count) = self.half_open.get_mut(&prefix) {
-            *count -= 1;
-            self.half_open_total -= 1;
-            if *count == 0 {
-                self.half_open.remove(&prefix);
+        let place = Place(self.places_given);
+        self.places_given += 1;
+        let is_known = self.is_known(now, prefix);
+        let group = self.groups.entry(prefix).or_default();
+        group.is_known = is_known;
+        group.places.insert(place);
+        self.strangers.insert(place, (prefix, stranger));
+        place
+    }
+
+    /// The caller has accepted who has this place.
+    pub(crate) fn accepted(&mut self, place: Place, connection: ConnectionKey) {
+        if let Some((_, stranger)) = self.strangers.get_mut(&place) {
+            *stranger = Stranger::Connection(connection);
+        }
+    }
+
+    /// A stranger has shown a valid token, and is none any more.
+    pub(crate) fn authenticated(&mut self, now: Instant, place: Place) {
+        if let Some(prefix) = self.end(place) {
+            self.lately.remember(now, prefix);
+            if let Some(group) = self.groups.get_mut(&prefix) {
+                group.is_known = true;
             }
         }
     }
+
+    /// A stranger is gone; the prefix it came from.
+    pub(crate) fn end(&mut self, place: Place) -> Option<IpAddr> {
+        let (prefix, _) = self.strangers.remove(&place)?;
+        let group = self.groups.get_mut(&prefix)?;
+        group.places.remove(&place);
+        if group.places.is_empty() {
+            self.groups.remove(&prefix);
+        }
+        Some(prefix)
+    }
+
+    fn is_known(&self, now: Instant, prefix: IpAddr) -> bool {
+        self.lately.has(now, prefix)
+    }
+
+    fn count_of(&self, prefix: IpAddr) -> usize {
+        self.groups.get(&prefix).map_or(0, |group| group.places.len())
+    }
+
+    /// This shard's part of a bound.
+    fn part(&self, bound: usize) -> usize {
+        bound / usize::from(self.shards)
+    }
+}
+
+/// The group with the most strangers; of several, the one whose oldest came first.
+fn fullest<'a>(groups: impl Iterator<Item = &'a Group>) -> Option<&'a Group> {
+    groups.max_by_key(|group| {
+        (
+            group.places.len(),
+            std::cmp::Reverse(group.places.first().copied()),
+        )
+    })
 }
 
 /// The network that one customer usually holds, by its first address: /24 of IPv4, also where mapped, /56 of IPv6.
@@ -106,88 +203,4 @@ pub fn prefix(ip: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The first instant of virtual time; nothing depends on which one it is.
-    fn start() -> Instant {
-        // tidy-allow(pure): first instant of virtual time
-        Instant::now()
-    }
-
-    #[test]
-    fn one_prefix_cannot_hold_more_handshakes_than_its_share() {
-        let mut admission = Admission::new(1);
-        let now = start();
-        for host in 0..limits::HALF_OPEN_PER_PREFIX {
-            let ip = IpAddr::from([192, 0, 2, host as u8]);
-            assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
-            admission.begin(ip);
-        }
-        assert_eq!(
-            admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0),
-            Verdict::Ignore
-        );
-        assert_eq!(
-            admission.judge(now, IpAddr::from([192, 0, 3, 1]), true, 0),
-            Verdict::Accept
-        );
-        admission.end(IpAddr::from([192, 0, 2, 0]));
-        assert_eq!(
-            admission.judge(now, IpAddr::from([192, 0, 2, 200]), true, 0),
-            Verdict::Accept
-        );
-    }
-
-    #[test]
-    fn forged_addresses_leave_half_of_the_room_to_those_who_prove_theirs() {
-        let mut admission = Admission::new(1);
-        let (now, ip) = (start(), IpAddr::from([192, 0, 2, 1]));
-        for _ in 0..limits::HALF_OPEN_PER_PREFIX / 2 {
-            assert_eq!(admission.judge(now, ip, false, 0), Verdict::Accept);
-            admission.begin(ip);
-        }
-        assert_eq!(admission.judge(now, ip, false, 0), Verdict::Retry);
-        assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
-    }
-
-    #[test]
-    fn above_the_named_rate_an_address_has_to_prove_itself_until_the_second_is_over() {
-        let mut admission = Admission::new(1);
-        let now = start();
-        let ip = IpAddr::from([192, 0, 2, 1]);
-        for _ in 0..limits::RETRY_ABOVE_PER_SECOND {
-            assert_eq!(admission.judge(now, ip, false, 0), Verdict::Accept);
-        }
-        assert_eq!(admission.judge(now, ip, false, 0), Verdict::Retry);
-        assert_eq!(admission.judge(now, ip, true, 0), Verdict::Accept);
-        assert_eq!(
-            admission.judge(now + Duration::from_secs(1), ip, false, 0),
-            Verdict::Accept
-        );
-    }
-
-    #[test]
-    fn no_connection_is_accepted_beyond_the_total() {
-        let mut admission = Admission::new(1);
-        let ip = IpAddr::from([192, 0, 2, 1]);
-        assert_eq!(
-            admission.judge(start(), ip, true, limits::CONNECTIONS_MAX),
-            Verdict::Ignore
-        );
-    }
-
-    #[test]
-    fn the_shards_of_a_process_have_together_what_one_alone_has() {
-        let now = start();
-        let mut accepted = 0;
-        for _ in 0..4 {
-            let mut admission = Admission::new(4);
-            while admission.judge(now, IpAddr::from([192, 0, 2, 1]), true, 0) == Verdict::Accept {
-                admission.begin(IpAddr::from([192, 0, 2, 1]));
-                accepted += 1;
-            }
-        }
-        assert_eq!(accepted, limits::HALF_OPEN_PER_PREFIX);
-    }
-}
+mod tests;

@@ -2,7 +2,6 @@
 
 mod sending;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -10,6 +9,7 @@ use std::time::Instant;
 use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 use sending::Turn;
 
+use crate::admission::Place;
 use crate::cap::Cap;
 use crate::config::Profile;
 use crate::congestion::Gate;
@@ -31,10 +31,12 @@ pub(crate) struct Connection {
     datagram_share: f32,
     /// When pacing, or the `fixed` profile's rate, lets more packets go.
     pub(crate) paced_until: Option<Instant>,
-    /// The prefix that this handshake counts for, until it is complete.
-    pub(crate) half_open: Option<IpAddr>,
-    /// Until when a valid token has to come.
+    /// Its place among the strangers, until a valid token comes.
+    pub(crate) place: Option<Place>,
+    /// Until when the handshake has to be complete, and then until when a valid token has to come.
     pub(crate) deadline: Option<Instant>,
+    /// Until when a valid token has to come.
+    pub(crate) token_deadline: Option<Instant>,
     pub(crate) authenticated: bool,
     /// Request streams that its peer may have open once it is authenticated.
     pub(crate) streams_max: u32,
@@ -75,8 +77,9 @@ impl Connection {
                 Profile::Throughput | Profile::Latency => None,
             },
             paced_until: None,
-            half_open: None,
+            place: None,
             deadline: None,
+            token_deadline: None,
             authenticated: false,
             streams_max: limits::AUTHENTICATED_STREAMS,
             closed: false,

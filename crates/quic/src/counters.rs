@@ -91,6 +91,8 @@ pub struct IncomingCounters {
     pub turned_down: u64,
     /// Not offered and not answered, because too many were in progress.
     pub over_limit: u64,
+    /// Accepted, and ended before their token came, because newcomers needed the room.
+    pub pushed_out: u64,
     /// Not offered, but asked to prove their address, because many came.
     pub over_rate: u64,
 }
@@ -107,6 +109,7 @@ impl AddAssign for IncomingCounters {
         self.waiting += other.waiting;
         self.turned_down += other.turned_down;
         self.over_limit += other.over_limit;
+        self.pushed_out += other.pushed_out;
         self.over_rate += other.over_rate;
     }
 }

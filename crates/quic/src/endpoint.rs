@@ -68,7 +68,7 @@ pub trait Receiver {
 pub enum Timer {
     /// Loss detection, pacing, delayed acknowledgement, keep-alive or idle timeout of a connection.
     Transport(ConnectionKey),
-    /// The time in which a peer has to show a valid token.
+    /// The time in which a peer has to complete its handshake, and then to show a valid token.
     Authentication(ConnectionKey),
     /// The time in which the caller has to decide on a new connection.
     Decision(IncomingKey),
@@ -261,16 +261,20 @@ impl Endpoint {
     }
 
     /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
-    pub fn authenticate(&mut self, connection: ConnectionKey) {
+    pub fn authenticate(&mut self, now: Instant, connection: ConnectionKey) {
         let Some(entry) = self.live(connection) else {
             return;
         };
         if std::mem::replace(&mut entry.authenticated, true) {
             return;
         }
-        entry.deadline = None;
+        (entry.deadline, entry.token_deadline) = (None, None);
+        let place = entry.place.take();
         entry.grant_streams();
         entry.widen_receive_window();
+        if let Some(place) = place {
+            self.admission.authenticated(now, place);
+        }
         self.touch(connection.0);
     }
 
@@ -396,7 +400,7 @@ fn server_config(
             Some(&ConnectionLimits::default()),
             &Gate::default(),
         ))
-        .max_incoming(limits::HALF_OPEN_TOTAL)
+        .max_incoming(limits::STRANGERS_MAX)
         .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
         .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
     Ok(config)

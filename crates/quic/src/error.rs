@@ -76,9 +76,13 @@ pub enum CloseReason {
     /// Closed by ourselves.
     #[error("closed here")]
     LocallyClosed,
-    /// No valid token within [`crate::limits::AUTHENTICATION_DEADLINE`].
+    /// No complete handshake within [`crate::limits::HANDSHAKE_TIME_MAX`], or no valid token within
+    /// [`crate::limits::AUTHENTICATION_DEADLINE`].
     #[error("no valid token in time")]
     Unauthenticated,
+    /// It had shown no valid token when a newcomer needed its place ([`crate::limits::STRANGERS_MAX`]).
+    #[error("pushed out by newcomers before its token came")]
+    PushedOut,
 }
 
 /// Why a stream cannot be used.

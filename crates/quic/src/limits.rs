@@ -11,6 +11,9 @@ pub const UDP_PAYLOAD_MAX: u16 = packet::UDP_PAYLOAD_MAX as u16;
 /// Bytes of our connection IDs: uniform and long enough that collisions do not happen.
 pub const CONNECTION_ID_BYTES: usize = 8;
 
+/// A handshake that is not complete after this is given up: three times what one with two lost packets takes at 300 ms.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(3);
+
 /// A peer without a valid token is closed after this.
 pub const AUTHENTICATION_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -85,15 +88,25 @@ pub const DEPARTURES_MAX: usize = 16_384;
 /// How long such a record is kept where nothing was heard of its packets: longer than the longest round trip.
 pub const DEPARTURE_MEMORY: Duration = Duration::from_secs(5);
 
-/// Handshakes in progress from one prefix (IPv4 /24, IPv6 /56); addresses that have not answered a Retry get half of it.
-pub const HALF_OPEN_PER_PREFIX: usize = 64;
+/// Connections without a valid token from one prefix (IPv4 /24, IPv6 /56); addresses that have not answered a Retry get
+/// half of it.
+pub const STRANGERS_PER_PREFIX: usize = 64;
 
-/// Handshakes in progress altogether; addresses that have not answered a Retry get half of it.
-pub const HALF_OPEN_TOTAL: usize = 1_024;
+/// Connections without a valid token altogether; addresses that have not answered a Retry get half of it.
+pub const STRANGERS_MAX: usize = 1_024;
+
+/// Part of [`STRANGERS_MAX`] that only prefixes have from which a valid token came within [`KNOWN_PREFIX_TIME`].
+pub const STRANGERS_RESERVED: usize = STRANGERS_MAX / 4;
+
+/// How long it is remembered that a valid token came from a prefix: whoever works every day finds room every morning.
+pub const KNOWN_PREFIX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Prefixes of which that is remembered; the one that showed a token longest ago goes first.
+pub const KNOWN_PREFIXES_MAX: usize = 1_024;
 
 /// New connections that wait for the caller's decision: more than come in a second without proof of their address. They
-/// count as handshakes in progress, too.
-pub const UNDECIDED_MAX: usize = HALF_OPEN_TOTAL / 4;
+/// count as connections without a token, too.
+pub const UNDECIDED_MAX: usize = STRANGERS_MAX / 4;
 
 /// First datagrams of new connections that wait for the caller's decision, in bytes: [`UNDECIDED_MAX`] of ordinary size.
 pub const UNDECIDED_BYTES_MAX: usize = 512 << 10;
@@ -144,6 +157,7 @@ const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
 const _: () = assert!(AUTHENTICATED_STREAMS_AT_FIRST <= AUTHENTICATED_STREAMS);
 const _: () = assert!(UNDECIDED_MAX * 1_500 <= UNDECIDED_BYTES_MAX);
 const _: () = assert!(UNDECIDED_MAX >= RETRY_ABOVE_PER_SECOND as usize);
+const _: () = assert!(HANDSHAKE_TIME_MAX.as_millis() <= AUTHENTICATION_DEADLINE.as_millis());
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);
 const _: () = assert!(CONNECTION_WINDOW_BYTES_MAX <= 96 << 20);

@@ -118,7 +118,7 @@ impl Ours {
                 Event::Connected { connection } => {
                     self.connection = Some(connection);
                     self.connected = true;
-                    self.endpoint.authenticate(connection);
+                    self.endpoint.authenticate(now, connection);
                 }
                 _ => {}
             }

@@ -39,9 +39,7 @@ impl Endpoint {
                 | quinn_proto::Event::DatagramReceived
                 | quinn_proto::Event::DatagramsUnblocked => {}
                 quinn_proto::Event::Connected => {
-                    if let Some(remote) = connection.half_open.take() {
-                        self.admission.end(remote);
-                    }
+                    connection.deadline = connection.token_deadline;
                     self.events.push_back(Event::Connected { connection: key });
                 }
                 quinn_proto::Event::ConnectionLost { reason } => {
@@ -76,8 +74,8 @@ impl Endpoint {
         if let Some(timer) = connection.timer {
             self.timers.remove(&(timer, index));
         }
-        if let Some(remote) = connection.half_open {
-            self.admission.end(remote);
+        if let Some(place) = connection.place {
+            self.admission.end(place);
         }
         self.standing_readers -= connection.standing_readers;
         self.ended += connection.counters();

@@ -1,26 +1,26 @@
 //! New connections: offered to the caller as [`Event::Incoming`], who accepts, refuses or ignores each, or has its address
 //! proved first.
 //!
-//! Bounds come before the offer: too many in progress are not answered, and above the named rate an address has to prove
-//! itself ([`crate::admission`]). What is offered counts as a handshake in progress, waits within limits of its own, and is
-//! ignored where no decision comes; the packets that follow the first one wait in the core. What still arrives of a first
+//! Bounds come before the offer: where there are too many strangers one of them makes room, and above the named rate an
+//! address has to prove itself ([`crate::admission`]). What is offered counts as a stranger, waits within limits of its own,
+//! and is ignored where no decision comes; the packets that follow the first one wait in the core. What still arrives of a first
 //! flight after its connection was refused, ignored or sent a Retry would look new: for a while it is dropped.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use quinn_proto::{Transmit, VarInt};
+use quinn_proto::{ConnectionHandle, EndpointEvent, Transmit, VarInt};
 
 use super::{Endpoint, Receiver};
-use crate::admission::Verdict;
+use crate::admission::{Place, Stranger, Verdict};
 use crate::config::AcceptParameters;
 use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::counters::IncomingCounters;
-use crate::error::AcceptError;
+use crate::error::{AcceptError, CloseReason};
 use crate::event::{ConnectionKey, Event, Incoming, IncomingKey};
 use crate::transmit::Outbox;
 use crate::{initial, limits, translate, transport};
@@ -45,6 +45,8 @@ struct Entry {
     /// Where its first packet went.
     destination_id: Bytes,
     bytes: usize,
+    /// Among the strangers.
+    place: Place,
 }
 
 /// A connection whose first flight may still be arriving.
@@ -52,12 +54,6 @@ struct TurnedDown {
     at: Instant,
     remote: SocketAddr,
     destination_id: Bytes,
-}
-
-impl Entry {
-    fn ip(&self) -> IpAddr {
-        self.core.remote_address().ip()
-    }
 }
 
 impl Undecided {
@@ -77,8 +73,13 @@ impl Undecided {
         self.entries.len() < self.entries_max && self.bytes + bytes <= self.bytes_max
     }
 
+    /// The key of the next one.
+    fn next_key(&self) -> IncomingKey {
+        IncomingKey(self.offered)
+    }
+
     fn insert(&mut self, entry: Entry) -> IncomingKey {
-        let key = IncomingKey(self.offered);
+        let key = self.next_key();
         self.offered += 1;
         self.bytes += entry.bytes;
         self.entries.insert(key, entry);
@@ -137,7 +138,7 @@ impl Endpoint {
         let (Some(entry), Some(server)) = (self.undecided.take(incoming), &self.server) else {
             return Err(AcceptError::Gone);
         };
-        let (ip, ceiling) = (entry.ip(), entry.udp_payload_ceiling);
+        let (place, ceiling) = (entry.place, entry.udp_payload_ceiling);
         let profile = parameters.profile.unwrap_or(self.profile);
         let may = parameters.limits.bounded();
         let gate = Gate::default();
@@ -155,7 +156,7 @@ impl Endpoint {
             Ok(accepted) => accepted,
             Err(refused) => {
                 self.incoming.damaged += 1;
-                self.admission.end(ip);
+                self.admission.end(place);
                 self.answer(refused.response, answer);
                 return Err(AcceptError::FirstPacket(translate::close_reason(&refused.cause)));
             }
@@ -164,8 +165,10 @@ impl Endpoint {
         proto.set_receive_window(VarInt::from_u32(0));
         let key = ConnectionKey(handle.0);
         let mut connection = Connection::new(proto, key, profile, gate, None);
-        connection.half_open = Some(ip);
-        connection.deadline = Some(now + may.authentication_deadline);
+        self.admission.accepted(place, key);
+        connection.place = Some(place);
+        connection.deadline = Some(now + may.authentication_deadline.min(limits::HANDSHAKE_TIME_MAX));
+        connection.token_deadline = Some(now + may.authentication_deadline);
         connection.streams_max = may.streams;
         self.incoming.accepted += 1;
         self.insert(key, connection);
@@ -183,7 +186,7 @@ impl Endpoint {
             return false;
         };
         self.incoming.retried += 1;
-        self.admission.end(entry.ip());
+        self.admission.end(entry.place);
         let mut answer = Vec::new();
         let transmit = self.proto.retry(entry.core, &mut answer).ok();
         self.answer(transmit, answer);
@@ -195,7 +198,7 @@ impl Endpoint {
     pub fn refuse(&mut self, now: Instant, incoming: IncomingKey) {
         if let Some(entry) = self.undecided.turn_down(now, incoming) {
             self.incoming.refused += 1;
-            self.admission.end(entry.ip());
+            self.admission.end(entry.place);
             let mut answer = Vec::new();
             let transmit = self.proto.refuse(entry.core, &mut answer);
             self.answer(Some(transmit), answer);
@@ -206,7 +209,7 @@ impl Endpoint {
     pub fn ignore(&mut self, now: Instant, incoming: IncomingKey) {
         if let Some(entry) = self.undecided.turn_down(now, incoming) {
             self.incoming.ignored += 1;
-            self.admission.end(entry.ip());
+            self.admission.end(entry.place);
             self.proto.ignore(entry.core);
         }
     }
@@ -240,6 +243,9 @@ impl Endpoint {
         let connections = self.open + self.undecided.entries.len();
         match self.admission.judge(now, remote.ip(), is_validated, connections) {
             Verdict::Accept if self.undecided.has_room(datagram.len()) => {
+                if let Some(stranger) = self.admission.in_the_way_of(now, remote.ip()) {
+                    self.push_out(now, stranger);
+                }
                 let ceiling = receiver.udp_payload_ceiling(remote).min(self.udp_payload_max);
                 self.offer(now, core, datagram, is_validated, ceiling);
             }
@@ -270,13 +276,15 @@ impl Endpoint {
     ) {
         let (remote, local) = (core.remote_address(), core.local_ip());
         let original_destination_id = Bytes::copy_from_slice(core.orig_dst_cid());
-        self.admission.begin(remote.ip());
+        let stranger = Stranger::Undecided(self.undecided.next_key());
+        let place = self.admission.begin(now, remote.ip(), stranger);
         let key = self.undecided.insert(Entry {
             core,
             deadline: now + limits::UNDECIDED_TIME_MAX,
             udp_payload_ceiling,
             destination_id: Bytes::copy_from_slice(initial::destination_id(datagram).unwrap_or_default()),
             bytes: datagram.len(),
+            place,
         });
         self.events.push_back(Event::Incoming(Incoming {
             key,
@@ -292,13 +300,49 @@ impl Endpoint {
     pub(super) fn expire_undecided(&mut self, now: Instant) {
         while let Some((deadline, incoming)) = self.undecided.deadline()
             && deadline <= now
-            && let Some(entry) = self.undecided.take(incoming)
         {
+            self.expire(incoming);
+        }
+    }
+
+    fn expire(&mut self, incoming: IncomingKey) {
+        if let Some(entry) = self.undecided.take(incoming) {
             self.incoming.expired += 1;
-            self.admission.end(entry.ip());
+            self.admission.end(entry.place);
             self.proto.ignore(entry.core);
             self.events.push_back(Event::IncomingExpired { incoming });
         }
+    }
+
+    /// A stranger makes room.
+    fn push_out(&mut self, now: Instant, stranger: Stranger) {
+        match stranger {
+            Stranger::Undecided(incoming) => self.expire(incoming),
+            Stranger::Connection(connection) => {
+                self.incoming.pushed_out += 1;
+                self.discard(
+                    now,
+                    connection.0,
+                    CloseReason::PushedOut,
+                    b"too many without a token",
+                );
+            }
+        }
+    }
+
+    /// Ends a stranger's connection: it is told once, and nothing is kept of it, whereas others wait until late packets
+    /// have come in.
+    pub(super) fn discard(&mut self, now: Instant, index: usize, why: CloseReason, reason: &[u8]) {
+        self.end(now, index, why, 0, reason);
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let mut farewell = Vec::new();
+        let transmit = connection.proto.poll_transmit(now, 1, &mut farewell);
+        self.answer(transmit, farewell);
+        self.proto
+            .handle_event(ConnectionHandle(index), EndpointEvent::drained());
+        self.remove(index);
     }
 
     /// Keeps the core's answer to a new connection for the next flush.

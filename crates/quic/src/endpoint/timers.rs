@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use quinn_proto::{ConnectionHandle, EndpointEvent};
-
 use super::{Endpoint, Timer};
 use crate::error::CloseReason;
 use crate::event::ConnectionKey;
@@ -67,11 +65,9 @@ impl Endpoint {
             };
             connection.timer = None;
             if connection.deadline.take_if(|deadline| *deadline <= now).is_some() {
-                if connection.closed {
-                    // A connection that its first packet closed gets no closing timer from quinn-proto and would stay.
-                    self.proto
-                        .handle_event(ConnectionHandle(index), EndpointEvent::drained());
-                    self.remove(index);
+                // A connection that its first packet closed gets no closing timer from quinn-proto and would stay.
+                if connection.closed || connection.proto.is_handshaking() {
+                    self.discard(now, index, CloseReason::Unauthenticated, b"no handshake in time");
                     continue;
                 }
                 self.end(

@@ -138,7 +138,7 @@ fn an_authenticated_peer_gets_as_many_streams_as_it_was_accepted_with() {
     let incoming = offer(&mut pair, 0);
     let server = accept(&mut pair, &incoming, &special).unwrap();
     pair.drive(SECOND);
-    pair.server.endpoint.authenticate(server);
+    pair.server.endpoint.authenticate(pair.now, server);
     pair.drive(SECOND);
     let open = || pair.client.endpoint.open_stream(client, Direction::Bidirectional);
     assert_eq!(std::iter::from_fn(open).count(), 5);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quic::limits::{
-    AUTHENTICATED_STREAMS, AUTHENTICATED_STREAMS_AT_FIRST, AUTHENTICATION_DEADLINE, HALF_OPEN_PER_PREFIX,
-    RETRY_ABOVE_PER_SECOND, UNAUTHENTICATED_CREDIT_BYTES, UNAUTHENTICATED_STREAMS,
+    AUTHENTICATED_STREAMS, AUTHENTICATED_STREAMS_AT_FIRST, AUTHENTICATION_DEADLINE, HANDSHAKE_TIME_MAX,
+    RETRY_ABOVE_PER_SECOND, STRANGERS_PER_PREFIX, UNAUTHENTICATED_CREDIT_BYTES, UNAUTHENTICATED_STREAMS,
 };
 use quic::{CloseReason, ConnectionKey, Direction, Timer};
 
@@ -56,7 +56,7 @@ fn authentication_lifts_the_deadline_the_streams_and_the_credit() {
         pair.client.endpoint.open_stream(client, Direction::Bidirectional),
         None
     );
-    pair.server.endpoint.authenticate(server);
+    pair.server.endpoint.authenticate(pair.now, server);
     pair.drive(SECOND / 10);
     let mut last = None;
     let mut opened = UNAUTHENTICATED_STREAMS;
@@ -123,7 +123,7 @@ fn at_most_64_kib_of_stream_data_are_accepted_before_the_token_whether_they_are_
             "reads: {reads}"
         );
         pair.server.reads = true;
-        pair.server.endpoint.authenticate(server);
+        pair.server.endpoint.authenticate(pair.now, server);
         pair.client.bulk = Some((client, streams[0]));
         pair.client.mark();
         pair.drive(SECOND);
@@ -185,11 +185,11 @@ fn half_open_handshakes_of_one_prefix_are_bounded_and_leave_room_for_others() {
     let mut pair = Pair::new(Setup::default());
     // The server's answers are lost, so no handshake completes.
     pair.link.loss_per_mille = [0, 1_000];
-    for _ in 0..HALF_OPEN_PER_PREFIX + 20 {
+    for _ in 0..STRANGERS_PER_PREFIX + 20 {
         pair.connect();
     }
     pair.drive(SECOND / 10);
-    assert_eq!(pair.server.endpoint.open_connections(), HALF_OPEN_PER_PREFIX / 2);
+    assert_eq!(pair.server.endpoint.open_connections(), STRANGERS_PER_PREFIX / 2);
     assert!(pair.server.endpoint.incoming_totals().over_rate >= 20);
     pair.replace_client("192.0.2.77:1000", 11);
     pair.link.loss_per_mille = [0, 0];
@@ -213,4 +213,63 @@ fn half_open_handshakes_of_one_prefix_are_bounded_and_leave_room_for_others() {
         1,
         "ended handshakes free their place"
     );
+}
+
+/// Connects so many, one after the other, from the client's address. The keys that the server gave them.
+fn complete_handshakes(pair: &mut Pair, count: usize) -> Vec<ConnectionKey> {
+    let before = pair.server.connected.len();
+    for number in 1..=count {
+        pair.connect();
+        pair.drive_until(SECOND, |pair| {
+            (pair.server.connected.len() >= before + number).then_some(())
+        });
+    }
+    pair.server.connected[before..].to_vec()
+}
+
+#[test]
+fn connections_count_until_their_token_and_the_oldest_of_their_prefix_makes_room() {
+    let mut pair = Pair::new(Setup {
+        link: Link::with_delay(Duration::from_micros(100)),
+        ..Setup::default()
+    });
+    pair.server.authenticates = false;
+    let connections = complete_handshakes(&mut pair, STRANGERS_PER_PREFIX);
+    assert!(pair.server.closed.is_empty());
+    pair.server.endpoint.authenticate(pair.now, connections[0]);
+    complete_handshakes(&mut pair, 11);
+    pair.drive(SECOND / 10);
+    // One place was free, and ten were taken from those who came first and had shown no token.
+    let reasons: Vec<_> = pair
+        .server
+        .closed
+        .iter()
+        .map(|(_, reason)| reason.clone())
+        .collect();
+    assert_eq!(reasons, [const { CloseReason::PushedOut }; 10]);
+    assert_eq!(pair.server.endpoint.incoming_totals().pushed_out, 10);
+    assert_eq!(pair.server.endpoint.open_connections(), STRANGERS_PER_PREFIX + 1);
+    assert!(pair.server.endpoint.report(connections[0]).is_some());
+    // They are told, so that they can come again.
+    let told = |reason: &CloseReason| matches!(reason, CloseReason::ApplicationClosed { .. });
+    assert_eq!(pair.client.closed.len(), 10);
+    assert!(pair.client.closed.iter().all(|(_, reason)| told(reason)));
+    pair.drive(11 * SECOND);
+    assert_eq!(pair.server.endpoint.open_connections(), 1);
+}
+
+#[test]
+fn a_handshake_that_stalls_is_given_up_after_three_seconds() {
+    let mut pair = Pair::new(Setup::default());
+    pair.link.loss_per_mille = [0, 1_000];
+    pair.connect();
+    pair.drive(SECOND / 10);
+    // The client is silent from here on.
+    pair.link.loss_per_mille = [1_000, 1_000];
+    assert_eq!(pair.server.endpoint.open_connections(), 1);
+    pair.drive(HANDSHAKE_TIME_MAX);
+    assert_eq!(pair.server.endpoint.open_connections(), 0);
+    let (at, reason) = &pair.server.closed[0];
+    assert_eq!(*reason, CloseReason::Unauthenticated);
+    assert!(*at - pair.start < HANDSHAKE_TIME_MAX + SECOND / 10);
 }

@@ -264,7 +264,7 @@ impl Side {
                 Event::Connected { connection } => {
                     self.connected.push(connection);
                     if self.authenticates {
-                        self.endpoint.authenticate(connection);
+                        self.endpoint.authenticate(now, connection);
                     }
                 }
                 Event::Closed { reason, .. } => self.closed.push((now, reason)),

@@ -214,7 +214,7 @@ impl Engine<Server> {
         } = applicant;
         match self.enter(stream.connection, digest, grant) {
             Ok(()) => {
-                self.recognise(stream.connection);
+                self.recognise(now, stream.connection);
                 self.admit(now, stream, request, asked);
             }
             Err(Barred::OtherUser) => self.turn_away(request, &response::response(403), 403),

@@ -89,8 +89,8 @@ impl Engine<Server> {
     }
 
     /// A valid token has come over this connection: it gets a user's credit.
-    pub(in crate::engine) fn recognise(&mut self, connection: ConnectionKey) {
-        self.endpoint.authenticate(connection);
+    pub(in crate::engine) fn recognise(&mut self, now: Instant, connection: ConnectionKey) {
+        self.endpoint.authenticate(now, connection);
         if let Some(peer) = self.state.peer(connection) {
             peer.authenticated = true;
         }
