@@ -1,8 +1,10 @@
 //! A batch of received datagrams and the memory that they are received into.
 //!
 //! Each slot owns one allocation. [`ReceiveBatch::take`] hands a slot's bytes out without copying; the next receive
-//! uses the allocation again when every slice of it is gone, and makes a new one when not. Nothing is zeroed.
+//! uses the allocation again when every slice of it is gone, and takes another one when not. What is lent out is
+//! remembered, so that the caller can copy before it is too much ([`ReceiveBatch::has_lent_much`]). Nothing is zeroed.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -11,7 +13,7 @@ use bytes::BytesMut;
 use packet::{Ecn, Segments, segments};
 
 use crate::datagram::IoStats;
-use crate::limits::SLOT_BYTES_MAX;
+use crate::limits::{LENT_LOOKS, LENT_SLOTS_MAX, SLOT_BYTES_MAX};
 use crate::sys::cmsg::Facts;
 use crate::sys::mmsg::ReceiveArrays;
 
@@ -66,6 +68,8 @@ impl<'a> Received<'a> {
 pub struct ReceiveBatch {
     slots: Vec<BytesMut>,
     slot_bytes: usize,
+    /// Allocations of which slices were alive when their slot was needed again.
+    lent: VecDeque<BytesMut>,
     metas: Vec<ReceiveMeta>,
     arrays: ReceiveArrays,
 }
@@ -82,6 +86,7 @@ impl ReceiveBatch {
                 .take(slots)
                 .collect(),
             slot_bytes,
+            lent: VecDeque::new(),
             metas: Vec::with_capacity(slots),
             arrays: ReceiveArrays::new(slots),
         }
@@ -136,9 +141,36 @@ impl ReceiveBatch {
         (meta, self.slots[index].split())
     }
 
+    /// Whether so many slots are lent out that what is still needed should be copied.
+    #[must_use]
+    pub fn has_lent_much(&self) -> bool {
+        self.lent.len() >= LENT_SLOTS_MAX
+    }
+
+    /// Gives every slot an allocation of its own again.
+    fn recover_slots(&mut self) {
+        for _ in 0..LENT_LOOKS.min(self.lent.len()) {
+            if let Some(mut slot) = self.lent.pop_front()
+                && !slot.try_reclaim(self.slot_bytes)
+            {
+                self.lent.push_back(slot);
+            }
+        }
+        for slot in &mut self.slots {
+            slot.clear();
+            if !slot.try_reclaim(self.slot_bytes) {
+                let lent = std::mem::replace(slot, BytesMut::with_capacity(self.slot_bytes));
+                if self.lent.len() < LENT_SLOTS_MAX {
+                    self.lent.push_back(lent);
+                }
+            }
+        }
+    }
+
     /// Empties the batch. A receive does this by itself; it is for other implementations of a socket.
     pub fn clear(&mut self) {
         self.metas.clear();
+        self.recover_slots();
     }
 
     /// Appends a message; `false` where all slots are full. Longer than a slot, it is cut and marked so. For other
@@ -168,7 +200,7 @@ impl ReceiveBatch {
         stats: &mut IoStats,
         drops_seen: &mut u32,
     ) -> io::Result<usize> {
-        self.metas.clear();
+        self.clear();
         let count = match self.arrays.receive(socket, &mut self.slots, self.slot_bytes) {
             Ok(count) => count,
             Err(error)
@@ -266,6 +298,32 @@ mod tests {
         assert_eq!(batch.get(0).payload, b"");
         batch.clear();
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn slots_that_are_lent_out_are_counted_until_their_slices_are_gone() {
+        let mut batch = ReceiveBatch::new(2, 1_000);
+        let mut kept = Vec::new();
+        while !batch.has_lent_much() {
+            batch.clear();
+            assert!(batch.push(meta(3, 3), b"abc") && batch.push(meta(3, 3), b"def"));
+            kept.push(batch.take(0).1.split_off(2));
+            drop(batch.take(1));
+        }
+        assert_eq!(kept.len(), LENT_SLOTS_MAX + 1);
+        kept.pop();
+        kept.pop();
+        batch.recover_slots();
+        assert!(
+            batch.has_lent_much(),
+            "one was found free at the most, and one more is lent"
+        );
+        kept.truncate(LENT_SLOTS_MAX / 2);
+        for _ in 0..LENT_SLOTS_MAX {
+            batch.recover_slots();
+        }
+        assert_eq!(batch.lent.len(), LENT_SLOTS_MAX / 2);
+        assert!(!batch.has_lent_much());
     }
 
     #[test]

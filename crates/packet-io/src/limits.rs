@@ -53,6 +53,14 @@ pub const GSO_BACKOFF: Duration = Duration::from_secs(60);
 /// failed call when it is used again. Each is looked up linearly, only while there is any.
 pub(crate) const STEPPED_DOWN_PATHS_MAX: usize = 64;
 
+/// Slots of one batch that are lent out before its owner should copy, 16 MiB: pieces of streams behind a gap pin the
+/// slot that they came in until the gap is filled.
+pub(crate) const LENT_SLOTS_MAX: usize = 256;
+
+/// Lent slots that a receive looks at: more than it can lend itself, in the batch of a QUIC socket, so that those which
+/// came back are found.
+pub(crate) const LENT_LOOKS: usize = 16;
+
 /// Most events that one wait returns; the rest comes with the next one.
 pub(crate) const EVENTS_MAX: usize = 256;
 

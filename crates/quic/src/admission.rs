@@ -169,6 +169,16 @@ impl Admission {
         Some(prefix)
     }
 
+    /// The strangers that shake hands, or have done so.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.strangers
+            .values()
+            .filter_map(|(_, stranger)| match stranger {
+                Stranger::Connection(connection) => Some(*connection),
+                Stranger::Undecided(_) => None,
+            })
+    }
+
     fn is_known(&self, now: Instant, prefix: IpAddr) -> bool {
         self.lately.has(now, prefix)
     }

@@ -16,6 +16,7 @@ use crate::congestion::Gate;
 use crate::counters::{ConnectionReport, Counters};
 use crate::error::CloseReason;
 use crate::event::ConnectionKey;
+use crate::memory::Charge;
 use crate::pacer::Pacer;
 use crate::{limits, translate};
 
@@ -33,6 +34,8 @@ pub(crate) struct Connection {
     pub(crate) paced_until: Option<Instant>,
     /// Its place among the strangers, until a valid token comes.
     pub(crate) place: Option<Place>,
+    /// What it keeps in memory, while it has a place.
+    pub(crate) charge: Charge,
     /// Until when the handshake has to be complete, and then until when a valid token has to come.
     pub(crate) deadline: Option<Instant>,
     /// Until when a valid token has to come.
@@ -78,6 +81,7 @@ impl Connection {
             },
             paced_until: None,
             place: None,
+            charge: Charge::default(),
             deadline: None,
             token_deadline: None,
             authenticated: false,
@@ -158,6 +162,12 @@ impl Connection {
             return 0;
         }
         self.datagrams_handed - self.proto.stats().frame_tx.datagram - self.datagrams_dropped
+    }
+
+    /// Frames received of which QUIC may keep the content until it is read.
+    pub(crate) fn frames_kept(&self) -> u64 {
+        let received = self.proto.stats().frame_rx;
+        received.stream + received.crypto
     }
 
     pub(crate) fn counters(&self) -> Counters {

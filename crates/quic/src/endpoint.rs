@@ -3,6 +3,7 @@
 mod events;
 mod incoming;
 mod receiving;
+mod strangers;
 mod streams;
 mod timers;
 
@@ -27,6 +28,7 @@ use crate::connection_id::{Generator, SteerKey};
 use crate::counters::{ConnectionReport, Counters, IncomingCounters};
 use crate::error::{CloseReason, ConfigurationError, ConnectError};
 use crate::event::{ConnectionKey, Event, IncomingKey};
+use crate::memory::TrustedIds;
 use crate::resets::ResetBudget;
 use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
 use crate::{limits, tls, translate, transport};
@@ -96,6 +98,11 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     ended: Counters,
     standing_readers: usize,
+    trusted_ids: TrustedIds,
+    /// What the strangers keep in memory.
+    strangers_bytes: usize,
+    strangers_bytes_max: usize,
+    copies_received: bool,
     incoming: IncomingCounters,
 }
 
@@ -155,6 +162,10 @@ impl Endpoint {
             events: VecDeque::new(),
             ended: Counters::default(),
             standing_readers: 0,
+            trusted_ids: TrustedIds::new(),
+            strangers_bytes: 0,
+            strangers_bytes_max: limits::STRANGERS_BYTES_MAX / usize::from(shard.count),
+            copies_received: false,
             incoming: IncomingCounters::default(),
         })
     }
@@ -260,24 +271,6 @@ impl Endpoint {
         !self.ready.is_empty() || !self.answers.is_empty()
     }
 
-    /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
-    pub fn authenticate(&mut self, now: Instant, connection: ConnectionKey) {
-        let Some(entry) = self.live(connection) else {
-            return;
-        };
-        if std::mem::replace(&mut entry.authenticated, true) {
-            return;
-        }
-        (entry.deadline, entry.token_deadline) = (None, None);
-        let place = entry.place.take();
-        entry.grant_streams();
-        entry.widen_receive_window();
-        if let Some(place) = place {
-            self.admission.authenticated(now, place);
-        }
-        self.touch(connection.0);
-    }
-
     /// Closes a connection with an application error code (RFC 9114 section 8.1) and a reason for the peer's log.
     pub fn close(&mut self, now: Instant, connection: ConnectionKey, code: u32, reason: &[u8]) {
         self.end(now, connection.0, CloseReason::LocallyClosed, code, reason);
@@ -322,18 +315,6 @@ impl Endpoint {
             entry.proto.force_key_update();
             self.touch(connection.0);
         }
-    }
-
-    /// Says how many streams of `connection` hold received data that their reader does not take: while there are some,
-    /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves, and the
-    /// connection's window is wide enough for the other streams to go on.
-    pub fn set_standing_readers(&mut self, connection: ConnectionKey, count: usize) {
-        let Some(entry) = self.live(connection) else {
-            return;
-        };
-        let before = std::mem::replace(&mut entry.standing_readers, count);
-        entry.widen_receive_window();
-        self.standing_readers = self.standing_readers + count - before;
     }
 
     fn live(&mut self, connection: ConnectionKey) -> Option<&mut Connection> {

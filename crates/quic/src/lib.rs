@@ -22,6 +22,7 @@ mod error;
 mod event;
 mod initial;
 pub mod limits;
+mod memory;
 mod pacer;
 mod resets;
 mod stream;

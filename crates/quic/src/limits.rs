@@ -23,6 +23,24 @@ pub const UNAUTHENTICATED_STREAMS: u32 = 4;
 /// Bytes of stream data that a peer may send before its token was seen.
 pub const UNAUTHENTICATED_CREDIT_BYTES: u32 = 64 << 10;
 
+/// What a peer without a valid token may keep in memory by packets of streams and handshakes, in bytes: its handshake, and
+/// its credit twice, in packets of ordinary size. What comes beyond it is dropped.
+pub const STRANGER_BYTES_MAX: usize = 128 << 10;
+
+/// The same for all of them together, in bytes: 24 KiB for each of [`STRANGERS_MAX`]. Beyond it the one that keeps the most
+/// is ended.
+pub const STRANGERS_BYTES_MAX: usize = 24 << 20;
+
+/// What a packet that is kept costs besides its bytes, in bytes: the allocator's header and the reference count.
+pub const KEPT_PACKET_BYTES: usize = 64;
+
+/// What a frame costs that is kept apart from others, in bytes: its entry in a heap that may have grown to twice its size.
+pub const KEPT_FRAME_BYTES: usize = 128;
+
+/// Connection IDs of authenticated peers that are remembered, by shard; 64 KiB. The packets of one that had to make room
+/// are copied once more.
+pub const TRUSTED_IDS_MAX: usize = 8_192;
+
 /// Unidirectional streams of a peer: HTTP/3's control and two QPACK streams, and room for unknown types that are
 /// refused (RFC 9114 section 6.2 asks for at least three).
 pub const UNIDIRECTIONAL_STREAMS: u32 = 8;
@@ -153,6 +171,7 @@ pub const ACKNOWLEDGED_THROUGHPUT: (u32, Duration) = (63, Duration::from_millis(
 /// The same in the `latency` profile: a queue of two milliseconds is seen at once.
 pub const ACKNOWLEDGED_LATENCY: (u32, Duration) = (3, Duration::from_millis(1));
 
+const _: () = assert!(STRANGER_BYTES_MAX >= 2 * UNAUTHENTICATED_CREDIT_BYTES as usize);
 const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
 const _: () = assert!(AUTHENTICATED_STREAMS_AT_FIRST <= AUTHENTICATED_STREAMS);
 const _: () = assert!(UNDECIDED_MAX * 1_500 <= UNDECIDED_BYTES_MAX);

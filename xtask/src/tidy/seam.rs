@@ -35,7 +35,7 @@ const FILES: [&str; 14] = [
     "crates/quic/src/endpoint/incoming.rs",
     "crates/quic/src/endpoint/receiving.rs",
     "crates/quic/src/endpoint/streams.rs",
-    "crates/quic/src/endpoint/timers.rs",
+    "crates/quic/src/endpoint/strangers.rs",
     "crates/quic/src/tls.rs",
     "crates/quic/src/translate.rs",
     "crates/quic/src/transport.rs",

@@ -76,6 +76,7 @@ impl Endpoint {
         }
         if let Some(place) = connection.place {
             self.admission.end(place);
+            self.strangers_bytes -= connection.charge.bytes();
         }
         self.standing_readers -= connection.standing_readers;
         self.ended += connection.counters();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use quinn_proto::{ConnectionHandle, EndpointEvent, Transmit, VarInt};
+use quinn_proto::{Transmit, VarInt};
 
 use super::{Endpoint, Receiver};
 use crate::admission::{Place, Stranger, Verdict};
@@ -20,7 +20,7 @@ use crate::config::AcceptParameters;
 use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::counters::IncomingCounters;
-use crate::error::{AcceptError, CloseReason};
+use crate::error::AcceptError;
 use crate::event::{ConnectionKey, Event, Incoming, IncomingKey};
 use crate::transmit::Outbox;
 use crate::{initial, limits, translate, transport};
@@ -138,7 +138,7 @@ impl Endpoint {
         let (Some(entry), Some(server)) = (self.undecided.take(incoming), &self.server) else {
             return Err(AcceptError::Gone);
         };
-        let (place, ceiling) = (entry.place, entry.udp_payload_ceiling);
+        let (place, ceiling, bytes) = (entry.place, entry.udp_payload_ceiling, entry.bytes);
         let profile = parameters.profile.unwrap_or(self.profile);
         let may = parameters.limits.bounded();
         let gate = Gate::default();
@@ -172,6 +172,7 @@ impl Endpoint {
         connection.streams_max = may.streams;
         self.incoming.accepted += 1;
         self.insert(key, connection);
+        self.charge(now, key.0, bytes);
         Ok(key)
     }
 
@@ -305,7 +306,7 @@ impl Endpoint {
         }
     }
 
-    fn expire(&mut self, incoming: IncomingKey) {
+    pub(super) fn expire(&mut self, incoming: IncomingKey) {
         if let Some(entry) = self.undecided.take(incoming) {
             self.incoming.expired += 1;
             self.admission.end(entry.place);
@@ -314,39 +315,8 @@ impl Endpoint {
         }
     }
 
-    /// A stranger makes room.
-    fn push_out(&mut self, now: Instant, stranger: Stranger) {
-        match stranger {
-            Stranger::Undecided(incoming) => self.expire(incoming),
-            Stranger::Connection(connection) => {
-                self.incoming.pushed_out += 1;
-                self.discard(
-                    now,
-                    connection.0,
-                    CloseReason::PushedOut,
-                    b"too many without a token",
-                );
-            }
-        }
-    }
-
-    /// Ends a stranger's connection: it is told once, and nothing is kept of it, whereas others wait until late packets
-    /// have come in.
-    pub(super) fn discard(&mut self, now: Instant, index: usize, why: CloseReason, reason: &[u8]) {
-        self.end(now, index, why, 0, reason);
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
-            return;
-        };
-        let mut farewell = Vec::new();
-        let transmit = connection.proto.poll_transmit(now, 1, &mut farewell);
-        self.answer(transmit, farewell);
-        self.proto
-            .handle_event(ConnectionHandle(index), EndpointEvent::drained());
-        self.remove(index);
-    }
-
     /// Keeps the core's answer to a new connection for the next flush.
-    fn answer(&mut self, transmit: Option<Transmit>, bytes: Vec<u8>) {
+    pub(super) fn answer(&mut self, transmit: Option<Transmit>, bytes: Vec<u8>) {
         if let Some(transmit) = transmit
             && self.answers.len() < limits::ANSWERS_MAX
         {

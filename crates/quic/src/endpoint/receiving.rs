@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet::Ecn;
-use quinn_proto::{DatagramEvent, EcnCodepoint};
+use quinn_proto::{ConnectionEvent, DatagramEvent, EcnCodepoint};
 
 use super::{Endpoint, Path, Receiver};
 use crate::classifier::{Arrived, Class};
+use crate::connection_id::destination_id;
 use crate::event::ConnectionKey;
+use crate::limits::CONNECTION_ID_BYTES;
 use crate::transmit::Outbox;
 use crate::{initial, translate};
 
@@ -81,6 +83,24 @@ impl Endpoint {
         }
     }
 
+    /// Says how many streams of `connection` hold received data that their reader does not take: while there are some,
+    /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves, and the
+    /// connection's window is wide enough for the other streams to go on.
+    pub fn set_standing_readers(&mut self, connection: ConnectionKey, count: usize) {
+        let Some(entry) = self.live(connection) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.standing_readers, count);
+        entry.widen_receive_window();
+        self.standing_readers = self.standing_readers + count - before;
+    }
+
+    /// Whether packets are copied out of the buffers that they are received in, since too many of these are kept by unread
+    /// pieces of streams. A caller with a large buffer for each message says so before it hands messages over.
+    pub fn set_copies_received(&mut self, copies: bool) {
+        self.copies_received = copies;
+    }
+
     /// QUIC reads what is ours.
     fn take_ours(
         &mut self,
@@ -94,9 +114,11 @@ impl Endpoint {
         let mut touched = None;
         while !data.is_empty() {
             let mut segment = data.split_to(message.segment_size.min(data.len()));
-            // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
+            let length = segment.len();
             let is_long_header = initial::is_long_header(&segment);
-            let taken = if self.standing_readers > 0 || is_long_header {
+            let id = destination_id(&segment);
+            // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
+            let taken = if is_long_header || self.must_copy(id) {
                 BytesMut::from(&segment[..])
             } else {
                 std::mem::take(&mut segment)
@@ -112,9 +134,7 @@ impl Endpoint {
                         self.drain_datagrams(touched, receiver);
                         touched = Some(handle.0);
                     }
-                    if let Some(connection) = self.connections.get_mut(handle.0).and_then(Option::as_mut) {
-                        connection.proto.handle_event(event);
-                    }
+                    self.take_packet(now, handle.0, event, id, length);
                 }
                 Some(DatagramEvent::NewConnection(incoming)) => {
                     outbox.return_buffer(response);
@@ -132,6 +152,34 @@ impl Endpoint {
             }
         }
         self.drain_datagrams(touched, receiver);
+    }
+
+    /// Whether a packet with this connection ID is copied, so that what QUIC keeps of it pins no more than itself.
+    fn must_copy(&self, id: Option<[u8; CONNECTION_ID_BYTES]>) -> bool {
+        self.standing_readers > 0 || self.copies_received || !id.is_some_and(|id| self.trusted_ids.has(id))
+    }
+
+    /// The packet of a connection. A stranger that keeps as much as it may is heard no more until its token was judged.
+    fn take_packet(
+        &mut self,
+        now: Instant,
+        index: usize,
+        event: ConnectionEvent,
+        id: Option<[u8; CONNECTION_ID_BYTES]>,
+        length: usize,
+    ) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        if connection.place.is_none() {
+            connection.proto.handle_event(event);
+            if let Some(id) = id.filter(|id| connection.authenticated && !self.trusted_ids.has(*id)) {
+                self.trusted_ids.remember(id);
+            }
+        } else if !connection.charge.is_full() {
+            connection.proto.handle_event(event);
+            self.charge(now, index, length);
+        }
     }
 
     fn drain_datagrams(&mut self, index: Option<usize>, receiver: &mut impl Receiver) {

@@ -179,6 +179,11 @@ impl<R: Role> Engine<R> {
             .handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
     }
 
+    /// Whether QUIC copies what it is given ([`quic::Endpoint::set_copies_received`]).
+    pub fn set_copies_received(&mut self, copies: bool) {
+        self.endpoint.set_copies_received(copies);
+    }
+
     /// Processes pending events. To be called after inputs and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
         self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);

@@ -190,6 +190,8 @@ impl<R: Role> Shard<R> {
             Ok(0) => {}
             Ok(count) => {
                 self.io.outer.heard = Some(now);
+                self.engine
+                    .set_copies_received(self.io.outer.batch.has_lent_much());
                 (0..count).for_each(|index| self.take_outer(now, index));
             }
             Err(Refusal::PortClosed) => R::port_is_closed(self, now),
