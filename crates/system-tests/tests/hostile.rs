@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::interop_python;
 use system_tests::service::Service;
 use system_tests::skip::skip;
 use system_tests::source::{Source, pattern};
-use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4};
+use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4, Pair};
 use system_tests::tunnel::Client;
 use system_tests::{require_root, test_name};
 use testbed::namespace::Namespace;
@@ -22,10 +23,16 @@ use crate::scene::{LISTEN, Scene, load};
 const GARBAGE: u64 = 20_000;
 const HALF_HANDSHAKES: usize = 2_000;
 
-/// Networks that the half handshakes come from: more than the server lets in at a time from one.
+/// Strangers whose pieces of streams and handshakes wait behind gaps.
+const GAPS: usize = 400;
+
+/// What they may cost the server, in bytes of resident memory.
+const GAPS_BYTES_MAX: u64 = 96 << 20;
+
+/// Networks that the attacks come from: more than the server lets in at a time from one.
 const NETWORKS: u8 = 40;
 
-/// For the half handshakes to be made and sent, in Python.
+/// For an attack to be made and sent, in Python.
 const ATTACK_LIMIT: Duration = Duration::from_secs(120);
 
 const FORWARD: &str = "udp:7000=127.0.0.1:7000";
@@ -77,14 +84,26 @@ fn twenty_thousand_garbage_datagrams_do_not_disturb_a_session() {
     scene.check();
 }
 
-/// Starts half handshakes towards the server, from many networks behind the client's machine.
-fn attack(from: &Namespace, python: &Path) -> Process {
+/// Gives the client's machine the networks that an attack comes from.
+fn add_networks(pair: &Pair) {
+    for number in 0..NETWORKS {
+        let address = format!("10.80.{number}.1/32");
+        pair.client
+            .run("ip", ["address", "add", &address, "dev", "eth0"])
+            .unwrap();
+    }
+    pair.server
+        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4])
+        .unwrap();
+}
+
+/// Starts so many attempts of a script towards the server, from many networks behind the client's machine.
+fn attack(from: &Namespace, python: &Path, script: &str, count: usize) -> Process {
     let mut command: Command = from.command(python);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/half_handshakes.py");
-    command.arg(script);
-    command.args([PAIR_SERVER_V4, "4433", &HALF_HANDSHAKES.to_string()]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script));
+    command.args([PAIR_SERVER_V4, "4433", &count.to_string()]);
     command.args((0..NETWORKS).map(|number| format!("10.80.{number}.1")));
-    Process::start(command, "half-handshakes").unwrap()
+    Process::start(command, script).unwrap()
 }
 
 #[test]
@@ -99,22 +118,10 @@ fn two_thousand_half_handshakes_keep_nobody_out() {
     let _load = load();
     let mut scene = Scene::new(&[FORWARD]);
     let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
-    for number in 0..NETWORKS {
-        let address = format!("10.80.{number}.1/32");
-        scene
-            .pair
-            .client
-            .run("ip", ["address", "add", &address, "dev", "eth0"])
-            .unwrap();
-    }
-    scene
-        .pair
-        .server
-        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4])
-        .unwrap();
+    add_networks(&scene.pair);
     let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
     source.ask(b"before", PROGRAM_LIMIT);
-    let mut attack = attack(&scene.pair.client, &python);
+    let mut attack = attack(&scene.pair.client, &python, "half_handshakes.py", HALF_HANDSHAKES);
     // Users that are there work on, and others come in: one after the other as long as it lasts, one afterwards.
     let (place, link) = (scene.pair.client.place(), scene.server.link());
     let mut newcomers = 0;
@@ -151,4 +158,41 @@ fn two_thousand_half_handshakes_keep_nobody_out() {
         .expect("a status counts connections");
     assert_eq!(server["connections"]["total"], own + newcomers, "{server}");
     scene.check();
+}
+
+#[test]
+fn pieces_behind_gaps_cost_the_server_little_memory_and_its_user_nothing() {
+    require_root!();
+    let Some(python) = interop_python() else {
+        return skip(
+            test_name!(),
+            "needs Python with aioquic; `cargo xtask setup` installs it",
+        );
+    };
+    let _load = load();
+    let mut scene = Scene::new(&[FORWARD]);
+    let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
+    add_networks(&scene.pair);
+    let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
+    source.ask(b"before", PROGRAM_LIMIT);
+    let idle = scene.server.process().usage().peak_bytes;
+    let mut attack = attack(&scene.pair.client, &python, "gaps.py", GAPS);
+    wait_until("the end of the pieces behind gaps", ATTACK_LIMIT, || {
+        let ended = attack.try_status();
+        source.ask(b"meanwhile", PROGRAM_LIMIT);
+        ended.is_some_and(|status| {
+            assert!(status.success(), "{}", attack.stderr());
+            true
+        })
+    });
+    assert_eq!(attack.stdout().trim(), (GAPS / 2).to_string());
+    let peak = scene.server.process().usage().peak_bytes;
+    assert!(
+        peak <= idle + GAPS_BYTES_MAX,
+        "{idle} bytes before, {peak} at most"
+    );
+    let (client, server) = (scene.client.status(), scene.server.status());
+    assert_eq!(client["reconnects"], 0, "{client}");
+    assert_conserved(&client);
+    assert_conserved(&server);
 }
