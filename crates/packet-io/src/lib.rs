@@ -67,5 +67,5 @@ pub use listener::{join_tcp_group, listen_tcp_group};
 pub use network::network_cookie;
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
-pub use socket::{SocketOptions, UdpSocket, route_mtu};
+pub use socket::{SocketOptions, UdpSocket, route_mtu, set_mark};
 pub use tun::{TunDevice, TunError, TunOffloads, TunOpenError, TunQueue, TunRead, TunStats};

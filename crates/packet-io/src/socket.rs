@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use packet::Ecn;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::batch::{ReceiveBatch, newer_drops};
 use crate::buffers::BufferGrants;
@@ -36,6 +36,8 @@ pub struct SocketOptions {
     pub reuse_port: bool,
     /// The only interface to send and receive by, whatever the routes say.
     pub interface: Option<InterfaceName>,
+    /// Firewall mark of what is sent, by which rules of routing tell it apart; needs CAP_NET_ADMIN.
+    pub mark: Option<u32>,
 }
 
 impl Default for SocketOptions {
@@ -48,6 +50,7 @@ impl Default for SocketOptions {
             receive_ecn: false,
             reuse_port: false,
             interface: None,
+            mark: None,
         }
     }
 }
@@ -151,6 +154,9 @@ impl UdpSocket {
         if let Some(interface) = options.interface {
             bind_interface(&socket, Some(interface))?;
         }
+        if let Some(mark) = options.mark {
+            set_mark(&socket, mark)?;
+        }
         if let Some(local) = local {
             socket.bind(&local.into())?;
         }
@@ -224,14 +230,25 @@ impl UdpSocket {
     }
 }
 
-/// The MTU of the route to `remote`, in bytes of IP packet; nothing is sent.
+/// Gives what a socket sends a firewall mark, for one that [`SocketOptions`] do not open.
+///
+/// # Errors
+/// The capability CAP_NET_ADMIN is missing.
+pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
+    SockRef::from(socket)
+        .set_mark(mark)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot mark packets: {error}")))
+}
+
+/// The MTU of the route to `remote` of packets with this mark, in bytes of IP packet; nothing is sent.
 ///
 /// # Errors
 /// No route, or the kernel's refusal of a socket.
-pub fn route_mtu(remote: SocketAddr) -> io::Result<u32> {
+pub fn route_mtu(remote: SocketAddr, mark: Option<u32>) -> io::Result<u32> {
     let options = SocketOptions {
         receive_buffer_bytes: 0,
         send_buffer_bytes: 0,
+        mark,
         ..SocketOptions::default()
     };
     UdpSocket::connect(None, remote, &options)?.path_mtu()

@@ -349,8 +349,8 @@ fn buffers_are_reported_as_obtained() {
 #[test]
 fn the_mtu_of_the_loopback_route_is_known() {
     // The kernel cuts the interface's 65,536 to what an IPv4 packet can hold.
-    assert_eq!(route_mtu(address("127.0.0.1:9")).unwrap(), 65_535);
-    assert_eq!(route_mtu(address("[::1]:9")).unwrap(), 65_536);
+    assert_eq!(route_mtu(address("127.0.0.1:9"), None).unwrap(), 65_535);
+    assert_eq!(route_mtu(address("[::1]:9"), None).unwrap(), 65_536);
     let (receiver, sender) = pair("127.0.0.1:0", &options(), &options());
     assert_eq!(sender.path_mtu().unwrap(), 65_535);
     assert!(receiver.path_mtu().is_err());

@@ -91,7 +91,7 @@ impl Deliver for Delivery {
 /// Largest datagram of QUIC towards `remote` where IP packets may have `mtu` bytes, or what the route there carries,
 /// and the carrier adds `overhead_bytes` to each.
 pub(super) fn udp_payload_max(remote: SocketAddr, mtu: Option<u32>, overhead_bytes: u16) -> u16 {
-    let mtu = mtu.or_else(|| route_mtu(remote).ok());
+    let mtu = mtu.or_else(|| route_mtu(remote, None).ok());
     let headers = if remote.ip().to_canonical().is_ipv4() {
         HEADERS_V4
     } else {

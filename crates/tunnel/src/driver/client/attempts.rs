@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::Instant;
 
+use packet_io::route_mtu;
 use quic::ConnectError;
 use tunnel_proto::{AttemptId, ConnectAction};
 
 use super::Client;
 use super::uplink::UplinkBinding;
-use crate::carrier::Refusal;
+use crate::carrier::{Carrier, Refusal};
 use crate::driver::Shard;
 use crate::driver::delivery::udp_payload_max;
 use crate::driver::resolver::Answer;
@@ -118,12 +119,17 @@ impl Shard<Client> {
         let reconnection = &self.role.reconnection;
         let shares = reconnection.is_in_doubt() && reconnection.address() == Some(address);
         let shared = self.io.outer.carrier().filter(|_| shares);
-        // The carrier itself is asked where it knows: a route to the server may lead into the TUN.
+        // The carrier itself is asked where it knows.
+        let mark = self.role.mark();
+        let ceiling_of = |carrier: &dyn Carrier| {
+            let mtu = carrier.path_mtu().or_else(|| route_mtu(address, mark).ok());
+            udp_payload_max(address, mtu, carrier.overhead_bytes())
+        };
         let ceiling = if let Some(carrier) = shared {
-            udp_payload_max(address, carrier.path_mtu(), carrier.overhead_bytes())
+            ceiling_of(carrier)
         } else {
             let carrier = self.carrier_to(address, binding.as_ref())?;
-            let ceiling = udp_payload_max(address, carrier.path_mtu(), carrier.overhead_bytes());
+            let ceiling = ceiling_of(carrier.as_ref());
             let (beside, poller) = (&mut self.io.outer.beside, &self.io.poller);
             beside.add(attempt, address, carrier, binding, poller)?;
             ceiling

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use host::Monitor;
+use host::{Monitor, OUTER_MARK};
 use tunnel_proto::{AddressMove, FewAtATime, PathWatch, Reconnection, ServerShard};
 
 use super::neighbours::Cost;
@@ -124,6 +124,11 @@ impl Client {
     /// The local address to use towards the server, where it was chosen.
     pub(super) fn bind_address(&self) -> Option<SocketAddr> {
         self.bind.map(|ip| SocketAddr::new(ip, 0))
+    }
+
+    /// The mark of what goes to the server: beside a tunnel of our own, packets are told from those for it.
+    pub(super) fn mark(&self) -> Option<u32> {
+        self.ip.as_ref().map(|_| OUTER_MARK)
     }
 
     pub(super) fn is_up(&self) -> bool {

@@ -201,6 +201,7 @@ impl Shard<Client> {
     ) -> io::Result<Box<dyn Carrier>> {
         let options = packet_io::SocketOptions {
             interface: binding.and_then(UplinkBinding::interface),
+            mark: self.role.mark(),
             ..outer::options(&self.io.common)
         };
         let local = self.role.bind_address();

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use hickory_resolver::net::runtime::iocompat::AsyncIoTokioAsStd;
 use hickory_resolver::net::runtime::{RuntimeProvider, TokioHandle, TokioRuntimeProvider, TokioTime};
-use host::Network;
+use host::{Network, OUTER_MARK};
+use packet_io::set_mark;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::limits;
@@ -111,6 +112,7 @@ impl RuntimeProvider for Sockets {
                 SocketAddr::V6(_) => TcpSocket::new_v6(),
             }?;
             if let Some(device) = device? {
+                set_mark(&socket, OUTER_MARK)?;
                 socket.bind_device(Some(device.as_bytes()))?;
             }
             if let Some(local) = local {
@@ -129,6 +131,7 @@ impl RuntimeProvider for Sockets {
             let device = device?;
             let socket = UdpSocket::bind(local).await?;
             if let Some(device) = device {
+                set_mark(&socket, OUTER_MARK)?;
                 socket.bind_device(Some(device.as_bytes()))?;
             }
             Ok(socket)
