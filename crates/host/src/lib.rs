@@ -16,6 +16,7 @@ mod monitor;
 mod nat;
 mod netlink;
 mod network;
+mod nftables;
 mod parameter;
 mod prefix;
 mod privilege;

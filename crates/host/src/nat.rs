@@ -6,32 +6,29 @@
 //! same protocol shows whether another forward chain drops unknown packets.
 
 use std::io;
-use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_netfilter::nftables::{
-    Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, Expressions, Hook, HookNumber, InetHookNumber,
-    Meta, MetaKey, NfTablesMessage, Operator, Payload, Register, RuleAttribute, RuleMessage, TableAttribute,
-    TableFlags, TableMessage,
+    ChainAttribute, ChainMessage, Expressions, Hook, HookNumber, InetHookNumber, NfTablesMessage, Operator,
+    TableFlags,
 };
-use netlink_packet_netfilter::none::ControlMessage;
 use netlink_packet_netfilter::{
-    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily, NetfilterSubsystem,
+    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
 
 use super::error::{Explain, HostError};
-use super::link::family;
 use super::netlink::Socket;
+use super::nftables::expression::{Side, address_in, leaves_by, masquerade};
+use super::nftables::{BaseChain, POLICY_DROP, Transaction};
 use super::prefix::Prefix;
 
-/// `srcnat`.
-const PRIORITY_SOURCE_NAT: u32 = 100;
-const POLICY_DROP: u32 = 0;
-/// The one register the rules need.
-const REGISTER: Register = Register::Reg1;
-const PAYLOAD_NETWORK_HEADER: u32 = 1;
-
-const CHAIN: &str = "postrouting";
+/// `srcnat` is the priority of those who translate sources.
+const POSTROUTING: BaseChain = BaseChain {
+    name: "postrouting",
+    kind: "nat",
+    hook: InetHookNumber::PostRouting,
+    priority: 100,
+    policy: None,
+};
 
 /// Masquerades the pools while it lives.
 #[derive(Debug)]
@@ -46,7 +43,7 @@ impl Nat {
     /// # Errors
     /// A missing privilege, or a kernel without nftables, masquerading or owned tables (before Linux 5.12).
     pub fn start(tun: u32, pools: &[Prefix]) -> Result<Self, HostError> {
-        let rules = pools.iter().map(|pool| masquerade(tun, pool));
+        let rules = pools.iter().map(|pool| masquerade_pool(tun, pool));
         own_table(&format!("gramway_{}", std::process::id()), rules)
             .map(|owner| Self { _owner: owner })
             .explain(|| "set up NAT for the pool (nftables, Linux 5.12 or later)".to_owned())
@@ -73,150 +70,34 @@ impl NatHold {
 }
 
 /// Makes a table with these rules; it lives as long as the socket.
-fn own_table<const N: usize>(
+fn own_table(
     name: &str,
-    rules: impl IntoIterator<Item = [Expressions; N]>,
+    rules: impl IntoIterator<Item = Vec<Expressions>>,
 ) -> io::Result<Socket<NetfilterMessage>> {
     let mut socket = Socket::open()?;
-    socket.transact(table(name, rules))?;
+    let mut transaction = Transaction::create(name, TableFlags::Owner);
+    transaction.chain(&POSTROUTING);
+    for rule in rules {
+        transaction.rule(&POSTROUTING, rule);
+    }
+    transaction.apply(&mut socket)?;
     Ok(socket)
 }
 
-/// The table with a chain and its rules, in one transaction; each message with its flags.
-fn table<const N: usize>(
-    name: &str,
-    rules: impl IntoIterator<Item = [Expressions; N]>,
-) -> Vec<(u16, NetfilterMessage)> {
-    const NEW: u16 = NLM_F_ACK | NLM_F_CREATE;
-    let name = || name.to_owned();
-    let table = TableMessage {
-        attributes: vec![
-            TableAttribute::Name(name()),
-            TableAttribute::Flags(TableFlags::Owner),
-        ],
-    };
-    let hook = vec![
-        Hook::Number(InetHookNumber::PostRouting.into()),
-        Hook::Priority(PRIORITY_SOURCE_NAT),
-    ];
-    let chain = ChainMessage {
-        attributes: vec![
-            ChainAttribute::Table(name()),
-            ChainAttribute::Name(CHAIN.to_owned()),
-            ChainAttribute::Type("nat".to_owned()),
-            ChainAttribute::Hook(hook),
-        ],
-    };
-    let rule = |expressions: [Expressions; N]| RuleMessage {
-        attributes: vec![
-            RuleAttribute::Table(name()),
-            RuleAttribute::Chain(CHAIN.to_owned()),
-            RuleAttribute::Expressions(expressions.map(Into::into).into()),
-        ],
-    };
-    let rules = rules.into_iter().map(|expressions| {
-        (
-            NEW | NLM_F_APPEND,
-            inet(NfTablesMessage::NewRule(rule(expressions))),
-        )
-    });
-    let mut messages = vec![
-        (0, batch(ControlMessage::BatchBegin)),
-        (NEW | NLM_F_EXCL, inet(NfTablesMessage::NewTable(table))),
-        (NEW | NLM_F_EXCL, inet(NfTablesMessage::NewChain(chain))),
-    ];
-    messages.extend(rules);
-    messages.push((0, batch(ControlMessage::BatchEnd)));
-    messages
-}
-
-/// A message about rules for both protocols.
-fn inet(message: NfTablesMessage) -> NetfilterMessage {
-    NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), message)
-}
-
-fn batch(message: ControlMessage) -> NetfilterMessage {
-    let subsystem = u8::from(NetfilterSubsystem::NfTables).into();
-    NetfilterMessage::new(
-        NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem),
-        message,
-    )
-}
-
-/// `meta nfproto FAMILY oif != TUN ip saddr POOL masquerade`.
-fn masquerade(tun: u32, pool: &Prefix) -> [Expressions; 8] {
-    let network = octets(pool.network().address());
-    let offset = if pool.address().is_ipv4() { 12 } else { 8 };
-    let length = u32::try_from(network.len()).expect("an address has at most 16 bytes");
-    [
-        meta(MetaKey::Nfproto),
-        // The numbers of the two protocol families are the same here.
-        compare(Operator::Equal, vec![family(pool.address()).into()]),
-        meta(MetaKey::Oif),
-        compare(Operator::NotEqual, tun.to_ne_bytes().to_vec()),
-        Expressions::Payload(vec![
-            Payload::DestinationRegister(REGISTER),
-            Payload::Base(PAYLOAD_NETWORK_HEADER),
-            Payload::Offset(offset),
-            Payload::Len(length),
-        ]),
-        Expressions::Bitwise(vec![
-            Bitwise::SourceRegister(REGISTER),
-            Bitwise::DestinationRegister(REGISTER),
-            Bitwise::Length(length),
-            Bitwise::Mask(DataAttribute::Value(mask_octets(pool))),
-            Bitwise::Xor(DataAttribute::Value(vec![0; network.len()])),
-        ]),
-        compare(Operator::Equal, network),
-        masquerading(),
-    ]
+/// `ip saddr POOL oif != TUN masquerade`.
+fn masquerade_pool(tun: u32, pool: &Prefix) -> Vec<Expressions> {
+    let mut rule = address_in(Side::Source, pool);
+    rule.extend(leaves_by(Operator::NotEqual, tun));
+    rule.push(masquerade());
+    rule
 }
 
 /// `oif 0 masquerade`: no interface has this index. Connections are tracked and translated as long as there is such a
 /// rule.
-fn masquerade_nothing() -> [Expressions; 3] {
-    [
-        meta(MetaKey::Oif),
-        compare(Operator::Equal, 0_u32.to_ne_bytes().to_vec()),
-        masquerading(),
-    ]
-}
-
-fn masquerading() -> Expressions {
-    Expressions::Other {
-        expression_type: "masq".to_owned(),
-        attributes: Vec::new(),
-    }
-}
-
-fn mask_octets(pool: &Prefix) -> Vec<u8> {
-    let ones = if pool.address().is_ipv4() {
-        IpAddr::from([0xff; 4])
-    } else {
-        IpAddr::from([0xff; 16])
-    };
-    let mask = Prefix::new(ones, pool.length()).expect("the pool has the same length and family");
-    octets(mask.network().address())
-}
-
-/// An address in network order.
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-fn meta(key: MetaKey) -> Expressions {
-    Expressions::Meta(vec![Meta::DestinationRegister(REGISTER), Meta::Key(key)])
-}
-
-fn compare(operator: Operator, value: Vec<u8>) -> Expressions {
-    Expressions::Cmp(vec![
-        Cmp::SourceRegister(REGISTER),
-        Cmp::Op(operator),
-        Cmp::Data(DataAttribute::Value(value)),
-    ])
+fn masquerade_nothing() -> Vec<Expressions> {
+    let mut rule = leaves_by(Operator::Equal, 0);
+    rule.push(masquerade());
+    rule
 }
 
 /// One sentence for each chain of another program that drops forwarded packets unless a rule of it accepts them:
