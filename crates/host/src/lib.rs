@@ -9,6 +9,7 @@
 
 mod dns;
 mod error;
+mod holder;
 mod limits;
 mod link;
 mod mark;

@@ -17,9 +17,10 @@ pub use guardian::{GUARDIAN_SUBCOMMAND, GuardianProgram, guard};
 
 use forwarding::Forwarding;
 use guardian::Guardian;
-use record::{Change, Directory, Holder, Record};
+use record::{Change, Directory, Record};
 
 use super::error::{Explain, HostError};
+use super::holder::Holder;
 use super::nat::Nat;
 use super::parameter;
 use super::prefix::Prefix;

@@ -7,7 +7,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dns::NamesChange;
 use crate::error::{Explain, HostError};
+use crate::holder::Holder;
 use crate::limits::{UNDO_FILE_BYTES_MAX, UNDO_LOCK_TIME, UNDO_POLL};
 use crate::network::Network;
 use crate::parameter;
@@ -25,19 +26,6 @@ use crate::route::Route;
 
 /// The format of the file.
 const VERSION: u32 = 1;
-
-/// A running process, distinguished from a later one with the same number, on this boot of this machine, in its
-/// network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Holder {
-    /// Process ID.
-    pub(super) id: u32,
-    /// When it started, in the kernel's ticks since boot.
-    started_ticks: u64,
-    boot: String,
-    /// Number of the network namespace.
-    network: u64,
-}
 
 /// What to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,61 +57,6 @@ pub(super) struct Record {
     version: u32,
     pub(super) holder: Holder,
     pub(super) changes: Vec<Change>,
-}
-
-impl Holder {
-    /// This process, and the network of the calling thread.
-    pub(super) fn this() -> io::Result<Self> {
-        let id = std::process::id();
-        let (_, started_ticks) = state_of(id).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Self {
-            id,
-            started_ticks,
-            boot: boot()?,
-            network: network()?,
-        })
-    }
-
-    /// Whether the process runs; one that only waits for its parent to notice its end does not.
-    pub(super) fn is_alive(&self) -> bool {
-        self.is_of_this_boot()
-            && state_of(self.id).is_some_and(|(state, started)| {
-                started == self.started_ticks && !matches!(state, 'Z' | 'X' | 'x')
-            })
-    }
-
-    /// Whether its changes may still be in effect at all.
-    pub(super) fn is_of_this_boot(&self) -> bool {
-        boot().is_ok_and(|boot| boot == self.boot)
-    }
-
-    /// Whether its changes are in the network of the calling thread.
-    pub(super) fn is_of_this_network(&self) -> bool {
-        network().is_ok_and(|network| network == self.network)
-    }
-}
-
-fn boot() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
-}
-
-fn network() -> io::Result<u64> {
-    // Before Linux 5.14 the inode must do, which may later be another namespace's.
-    packet_io::network_cookie().or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
-}
-
-/// State letter and start time of a process.
-fn state_of(id: u32) -> Option<(char, u64)> {
-    parse_state(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
-}
-
-fn parse_state(stat: &str) -> Option<(char, u64)> {
-    // Behind the name in parentheses, which may hold anything, stands the state; the start time is 19 fields on.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
 }
 
 impl Change {
@@ -390,6 +323,8 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn parameter(before: &str) -> Change {
@@ -398,29 +333,6 @@ mod tests {
             before: before.to_owned(),
             after: "1".to_owned(),
         }
-    }
-
-    #[test]
-    fn this_process_lives_and_one_with_another_start_does_not() {
-        let this = Holder::this().unwrap();
-        assert!(this.is_alive() && this.is_of_this_network());
-        let earlier = Holder {
-            started_ticks: this.started_ticks + 1,
-            ..this.clone()
-        };
-        assert!(!earlier.is_alive());
-        let rebooted = Holder {
-            boot: "before".to_owned(),
-            ..this
-        };
-        assert!(!rebooted.is_alive());
-    }
-
-    #[test]
-    fn a_name_with_parentheses_and_spaces_does_not_confuse() {
-        let stat = "7 (a) b (c)) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        assert_eq!(parse_state(stat), Some(('Z', 4242)));
-        assert_eq!(parse_state("7 (a) S 1 2"), None);
     }
 
     #[test]
