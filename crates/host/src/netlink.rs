@@ -117,7 +117,7 @@ impl<M: Subsystem> Socket<M> {
             let start = bytes.len();
             bytes.resize(start + request.buffer_len().next_multiple_of(4), 0);
             request.serialize(&mut bytes[start..]);
-            answers += usize::from(request.header.flags & (NLM_F_ACK | NLM_F_DUMP) != 0);
+            answers += usize::from(is_answered(request.header.flags));
         }
         let last = self.number;
         send(&self.descriptor, &bytes, SendFlags::empty())?;
@@ -197,6 +197,12 @@ impl<M> AsFd for Socket<M> {
     }
 }
 
+/// Whether the kernel answers such a request where it succeeds. Each bit of a listing's flag means something else in a
+/// change.
+fn is_answered(flags: u16) -> bool {
+    flags & NLM_F_ACK != 0 || flags & NLM_F_DUMP == NLM_F_DUMP
+}
+
 fn request<M: Subsystem>(flags: u16, message: M) -> NetlinkMessage<M> {
     let mut header = NetlinkHeader::default();
     header.flags = flags | NLM_F_REQUEST;
@@ -219,6 +225,7 @@ fn messages<M: Subsystem>(
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
     use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 
     use super::*;
@@ -252,6 +259,19 @@ mod tests {
         ]
         .concat();
         assert_eq!(read(&datagram), [(1, true), (2, false), (3, true)]);
+    }
+
+    #[test]
+    fn a_change_that_asks_for_no_answer_is_not_waited_for() {
+        for (flags, expected) in [
+            (NLM_F_ACK, true),
+            (NLM_F_DUMP, true),
+            (NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, true),
+            (NLM_F_CREATE | NLM_F_EXCL, false),
+            (NLM_F_CREATE | NLM_F_REPLACE, false),
+        ] {
+            assert_eq!(is_answered(flags), expected, "{flags:#x}");
+        }
     }
 
     #[test]
