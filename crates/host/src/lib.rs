@@ -7,6 +7,7 @@
 //! the process itself, a guardian child after a kill, or the next start can take it back. After a kill the guardian
 //! also keeps the connections of NAT for the next server, for a while.
 
+mod default_route;
 mod dns;
 mod error;
 mod holder;
@@ -24,6 +25,7 @@ mod privilege;
 mod route;
 mod undo;
 
+pub use default_route::DefaultRoute;
 pub use dns::{NameServers, NamesNotSet, NamesWay, present_name_servers};
 pub use error::HostError;
 pub use link::InterfaceAddress;

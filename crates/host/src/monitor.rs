@@ -4,14 +4,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+use netlink_packet_route::rule::RuleAttribute;
 
 use super::error::{Explain, HostError};
 use super::netlink::Socket;
 use super::route::MADE_BY_US;
 use crate::limits::MONITOR_READS_MAX;
 
-/// Links, IPv4 addresses and routes, IPv6 addresses and routes (`RTMGRP_…`).
-const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+/// Links, IPv4 addresses, routes and rules, IPv6 addresses, routes and rules (`RTMGRP_…`).
+const GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x80 | 0x100 | 0x400 | 0x4_0000;
 
 /// Listens to the kernel's news of the namespace it was opened in. Readable where there is some.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Changes {
     pub addresses: bool,
     /// Routes came or went.
     pub routes: bool,
+    /// Rules or routes went that are marked as made by this program.
+    pub made_by_us: bool,
 }
 
 impl Changes {
@@ -36,18 +39,19 @@ impl Changes {
         links: true,
         addresses: true,
         routes: true,
+        made_by_us: true,
     };
 
     /// Whether there is anything new.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.links || self.addresses || self.routes
+        self.links || self.addresses || self.routes || self.made_by_us
     }
 }
 
 impl Monitor {
     /// Opens it; it never blocks. Changes of the interface `ignoring`, the program's own TUN, are not reported, nor are
-    /// new exception routes.
+    /// new rules, and new routes of this program.
     ///
     /// # Errors
     /// The system has no more sockets.
@@ -88,10 +92,16 @@ impl Monitor {
 }
 
 fn note(changes: &mut Changes, message: &RouteNetlinkMessage, ignored: Option<u32>) {
-    use RouteNetlinkMessage::{DelAddress, DelLink, DelRoute, NewAddress, NewLink, NewRoute};
-    let is_exception = |route: &RouteMessage| route.header.protocol == MADE_BY_US;
+    use RouteNetlinkMessage::{DelAddress, DelLink, DelRoute, DelRule, NewAddress, NewLink, NewRoute};
+    let is_ours = |route: &RouteMessage| route.header.protocol == MADE_BY_US;
+    if let DelRoute(route) = message {
+        changes.made_by_us |= is_ours(route);
+    }
     let (changed, index) = match message {
-        NewRoute(route) if is_exception(route) => return,
+        NewRoute(route) if is_ours(route) => return,
+        DelRule(rule) if rule.attributes.contains(&RuleAttribute::Protocol(MADE_BY_US)) => {
+            (&mut changes.made_by_us, None)
+        }
         NewLink(link) | DelLink(link) => (&mut changes.links, Some(link.header.index)),
         NewAddress(address) | DelAddress(address) => (&mut changes.addresses, Some(address.header.index)),
         NewRoute(route) | DelRoute(route) => (&mut changes.routes, interface(route)),

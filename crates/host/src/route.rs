@@ -1,6 +1,6 @@
 //! Routes of the main table, and the uplink: which interface leads to an address if the TUN is ignored.
 //!
-//! The kernel itself is asked for the uplink. With a TUN to ignore, the best other route by prefix and metric
+//! The kernel itself is asked for the uplink, as for packets with [`OUTER_MARK`]. With a TUN to ignore, the best other route by prefix and metric
 //! names the interface, and the kernel is then asked again bound to it, which is what a socket bound to that interface
 //! gets.
 
@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::error::{Explain, HostError};
 use super::link::{family, is_absent};
+use super::mark::OUTER_MARK;
 use super::network::Network;
 use super::prefix::Prefix;
 pub(super) use message::MADE_BY_US;
@@ -197,8 +198,8 @@ impl Network {
         self.socket.change(flags, kind(route_message(route, made_by)))
     }
 
-    /// How packets to `destination` leave this machine, or would without the interface `excluding` and without
-    /// exception routes; `None` where nothing leads there.
+    /// How packets with [`OUTER_MARK`] to `destination` leave this machine, or would without the interface `excluding`
+    /// and without exception routes; `None` where nothing leads there.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -286,13 +287,15 @@ impl Network {
     }
 }
 
-/// Asks which route the kernel takes.
+/// Asks which route the kernel takes for packets that keep beside the tunnel.
 fn question(destination: IpAddr) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family(destination);
     message.header.destination_prefix_length = Prefix::host(destination).length();
-    let destination = RouteAttribute::Destination(destination.into());
-    message.attributes.push(destination);
+    message.attributes = vec![
+        RouteAttribute::Destination(destination.into()),
+        RouteAttribute::Mark(OUTER_MARK),
+    ];
     message
 }
 

@@ -5,8 +5,9 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
-    Bitwise, Cmp, DataAttribute, Expressions, Meta, MetaKey, Operator, Payload, Register,
+    Bitwise, Cmp, DataAttribute, Expressions, Immediate, Meta, MetaKey, Operator, Payload, Register,
 };
 
 use crate::link::family;
@@ -36,6 +37,49 @@ pub(crate) fn leaves_by(operator: Operator, index: u32) -> Vec<Expressions> {
     vec![
         meta(MetaKey::Oif),
         compare(operator, index.to_ne_bytes().to_vec()),
+    ]
+}
+
+/// `iif != INDEX`.
+pub(crate) fn arrives_elsewhere(index: u32) -> Vec<Expressions> {
+    vec![
+        meta(MetaKey::Iif),
+        compare(Operator::NotEqual, index.to_ne_bytes().to_vec()),
+    ]
+}
+
+/// `fib daddr . iif type local`: the packet is for an address of the interface that it came in by.
+pub(crate) fn is_for_interface() -> Vec<Expressions> {
+    // `NFTA_FIB_…` of linux/netfilter/nf_tables.h, with the address type as result, and `RTN_LOCAL`.
+    const REGISTER_ATTRIBUTE: u16 = 1;
+    const RESULT_ATTRIBUTE: u16 = 2;
+    const FLAGS_ATTRIBUTE: u16 = 3;
+    const RESULT_ADDRESS_TYPE: u32 = 3;
+    const FLAG_DESTINATION: u32 = 1 << 1;
+    const FLAG_INPUT_INTERFACE: u32 = 1 << 3;
+    const LOCAL: u32 = 2;
+    let attribute = |kind, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
+    vec![
+        Expressions::Other {
+            expression_type: "fib".to_owned(),
+            attributes: vec![
+                attribute(REGISTER_ATTRIBUTE, REGISTER.into()),
+                attribute(RESULT_ATTRIBUTE, RESULT_ADDRESS_TYPE),
+                attribute(FLAGS_ATTRIBUTE, FLAG_DESTINATION | FLAG_INPUT_INTERFACE),
+            ],
+        },
+        compare(Operator::Equal, LOCAL.to_ne_bytes().to_vec()),
+    ]
+}
+
+/// `meta mark set MARK`.
+pub(crate) fn set_mark(mark: u32) -> Vec<Expressions> {
+    vec![
+        Expressions::Immediate(vec![
+            Immediate::DestinationRegister(REGISTER),
+            Immediate::Data(DataAttribute::Value(mark.to_ne_bytes().to_vec())),
+        ]),
+        Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(REGISTER)]),
     ]
 }
 

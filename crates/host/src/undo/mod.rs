@@ -19,9 +19,11 @@ use forwarding::Forwarding;
 use guardian::Guardian;
 use record::{Change, Directory, Record};
 
+use super::default_route::{DefaultRoute, FILTER_HEEDS_MARKS};
 use super::error::{Explain, HostError};
 use super::holder::Holder;
 use super::nat::Nat;
+use super::network::Network;
 use super::parameter;
 use super::prefix::Prefix;
 use super::route::Uplink;
@@ -83,7 +85,7 @@ impl Undo {
         let is_on = parameter::read(switch).explain(|| format!("read {}", switch.replace('/', ".")))? != "0";
         let directory = Directory::make(&self.directory)?;
         let others = directory.others(&self.file());
-        if let Some(other) = others.iter().find(|other| other.has_parameter(switch)) {
+        if let Some(other) = others.iter().find(|other| other.parameter(switch).is_some()) {
             // Whoever of us ends last puts back what was before the first.
             let shared = |change: &&Change| change.is_parameter_below(protocol.parameters());
             self.record(other.changes.iter().filter(shared).cloned(), &directory)?;
@@ -124,6 +126,46 @@ impl Undo {
             self.take_back_exception(server)?;
             self.record([change.clone()], &Directory::make(&self.directory)?)?;
         }
+        change.make()
+    }
+
+    /// Leads everything of this machine into the interface `tun`: until [`DefaultRoute::set`] says more, nothing is
+    /// reachable.
+    ///
+    /// # Errors
+    /// A missing privilege, a kernel without rules of routing, a file system that cannot be written.
+    pub fn start_default_route(&mut self, tun: u32) -> Result<DefaultRoute, HostError> {
+        let mut route = DefaultRoute::new(tun);
+        let directory = Directory::make(&self.directory)?;
+        self.set_shared_parameter(FILTER_HEEDS_MARKS, "1", &directory)?;
+        let number = route.table();
+        self.record([Change::Table { number }], &directory)?;
+        route.prepare(&mut Network::open()?)?;
+        let rules: Vec<_> = route.rules().iter().copied().map(Change::Rule).collect();
+        self.record(rules.iter().cloned(), &directory)?;
+        rules.iter().try_for_each(Change::make)?;
+        Ok(route)
+    }
+
+    /// Sets a parameter that others of our processes may have set, too: whoever ends last puts it back.
+    fn set_shared_parameter(
+        &mut self,
+        name: &str,
+        after: &str,
+        directory: &Directory,
+    ) -> Result<(), HostError> {
+        let others = directory.others(&self.file());
+        let listed = others.iter().find_map(|other| other.parameter(name)).cloned();
+        let present = parameter::read(name).explain(|| format!("read {}", name.replace('/', ".")))?;
+        if present == after && listed.is_none() {
+            return Ok(());
+        }
+        let change = listed.unwrap_or_else(|| Change::Parameter {
+            name: name.to_owned(),
+            before: present,
+            after: after.to_owned(),
+        });
+        self.record([change.clone()], directory)?;
         change.make()
     }
 

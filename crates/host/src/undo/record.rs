@@ -15,6 +15,7 @@ use std::time::Instant;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::default_route::{self, Rule};
 use crate::dns::NamesChange;
 use crate::error::{Explain, HostError};
 use crate::holder::Holder;
@@ -44,6 +45,10 @@ pub(super) enum Change {
         gateway: Option<IpAddr>,
         source: Option<IpAddr>,
     },
+    /// A rule of routing.
+    Rule(Rule),
+    /// A table of ours, with all its routes.
+    Table { number: u32 },
     /// Connections are translated ([`crate::Nat`]). The kernel undoes it; the guardian keeps the connections for a
     /// while.
     Nat,
@@ -65,6 +70,8 @@ impl Change {
         match self {
             Self::Parameter { name, .. } => name.replace('/', "."),
             Self::Route { destination, .. } => format!("the route to {destination}"),
+            Self::Rule(_) => "a rule of routing".to_owned(),
+            Self::Table { number } => format!("the routing table {number}"),
             Self::Nat => "NAT".to_owned(),
             Self::Names(names) => names.subject(),
         }
@@ -109,8 +116,9 @@ impl Change {
                 gateway,
                 source,
             } => Network::open()?.add_marked_route(&exception(destination, index, gateway, source)),
+            Self::Rule(rule) => Network::open()?.add_rule(rule),
             // Its owner makes it.
-            Self::Nat | Self::Names(_) => Ok(()),
+            Self::Table { .. } | Self::Nat | Self::Names(_) => Ok(()),
         }
     }
 
@@ -149,6 +157,8 @@ impl Change {
                 gateway,
                 source,
             } => Network::open()?.remove_marked_route(&exception(destination, index, gateway, source)),
+            Self::Rule(rule) => Network::open()?.remove_rule(rule),
+            &Self::Table { number } => default_route::clear(&mut Network::open()?, number),
             // Gone with its owner.
             Self::Nat => Ok(()),
             Self::Names(names) => names.take_back(),
@@ -201,10 +211,10 @@ impl Record {
         self.changes.contains(&Change::Nat)
     }
 
-    /// Whether it lists a parameter.
-    pub(super) fn has_parameter(&self, parameter: &str) -> bool {
-        let is_it = |change: &Change| matches!(change, Change::Parameter { name, .. } if name == parameter);
-        self.changes.iter().any(is_it)
+    /// The change of a parameter, where it is listed.
+    pub(super) fn parameter(&self, parameter: &str) -> Option<&Change> {
+        let is_it = |change: &&Change| matches!(change, Change::Parameter { name, .. } if name == parameter);
+        self.changes.iter().find(is_it)
     }
 
     /// Lists changes that are not listed yet.
@@ -360,7 +370,7 @@ mod tests {
         let mut other = Record::new(Holder::this().unwrap());
         other.changes.push(parameter("0"));
         assert!(other.holds(&parameter("1")));
-        assert!(other.has_parameter("net/ipv4/ip_forward"));
+        assert!(other.parameter("net/ipv4/ip_forward").is_some());
         let mut own = Record::new(Holder::this().unwrap());
         own.changes.push(parameter("0"));
         own.take_back(&[other]).unwrap();

@@ -2,6 +2,7 @@
 //!
 //! One end of a cable stands for the TUN, and this test program for the process that changes the host.
 
+mod default_route;
 mod undo;
 
 use std::collections::BTreeMap;
@@ -363,7 +364,15 @@ fn changes_are_heard_but_not_those_of_ones_own_tun() {
     assert_eq!(monitor.drain(), Changes::default());
     machine.run("ip", change("del")).unwrap();
     heard(&mut monitor, "news of a route that is gone", |changes| {
-        changes.routes
+        changes.routes && changes.made_by_us
+    });
+    let rule = "priority 26471 table 7 protocol 103".split(' ');
+    let change = |verb| ["rule", verb].into_iter().chain(rule.clone());
+    machine.run("ip", change("add")).unwrap();
+    assert_eq!(monitor.drain(), Changes::default());
+    machine.run("ip", change("del")).unwrap();
+    heard(&mut monitor, "news of a rule that is gone", |changes| {
+        changes.made_by_us
     });
     // More news than fit the socket: some are lost, so that everything may have changed.
     let directory = Directory::create_for_test().unwrap();
@@ -377,6 +386,7 @@ fn changes_are_heard_but_not_those_of_ones_own_tun() {
         links: true,
         addresses: true,
         routes: true,
+        made_by_us: true,
     };
     assert_eq!(monitor.drain(), everything);
     wait_until("the end of the news", PROGRAM_LIMIT, || !monitor.drain().any());

@@ -24,7 +24,7 @@ use super::{
 /// Where the process that is killed keeps its list of changes; only then does its test do anything.
 const DIRECTORY_VARIABLE: &str = "GRAMWAY_TEST_HOST_DIRECTORY";
 
-fn guardian() -> GuardianProgram {
+pub(super) fn guardian() -> GuardianProgram {
     GuardianProgram {
         program: gramway_binary(),
         arguments: vec![GUARDIAN_SUBCOMMAND.into()],
@@ -56,7 +56,7 @@ fn is_forwarding(machine: &Namespace) -> bool {
         && parameters["/proc/sys/net/ipv6/conf/eth0/accept_ra"] == "2"
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.to_string_lossy().ends_with(".json"));

@@ -1,0 +1,51 @@
+//! Answers to marked packets, marked before a reverse-path filter looks at them.
+//!
+//! The filter asks by which interface an answer to the sender would leave, and drops what came in by another one.
+//! Without the mark that is the TUN, or nothing at all. So what comes in by any other interface for an address of that
+//! interface gets the mark. Packets on their way through stay without, so that they are routed into the TUN, and so do
+//! those for the TUN's own addresses, which nobody outside the tunnel should send.
+
+use netlink_packet_netfilter::NetfilterMessage;
+use netlink_packet_netfilter::nftables::{InetHookNumber, TableFlags};
+
+use crate::error::{Explain, HostError};
+use crate::mark::OUTER_MARK;
+use crate::netlink::Socket;
+use crate::nftables::expression::{arrives_elsewhere, is_for_interface, set_mark};
+use crate::nftables::{BaseChain, Transaction};
+
+/// `raw`, the first of the named priorities: filters of other programs come behind it.
+const PREROUTING: BaseChain = BaseChain {
+    name: "prerouting",
+    kind: "filter",
+    hook: InetHookNumber::PreRouting,
+    priority: (-300_i32).cast_unsigned(),
+    policy: None,
+};
+
+/// Marks answers while it lives.
+#[derive(Debug)]
+pub(super) struct Answers {
+    /// The table lives as long as this socket.
+    _owner: Socket<NetfilterMessage>,
+}
+
+impl Answers {
+    /// # Errors
+    /// A missing privilege, or a kernel without nftables, its `fib` expression or owned tables (before Linux 5.12).
+    pub(super) fn start(tun: u32) -> Result<Self, HostError> {
+        let start = || {
+            let mut socket = Socket::open()?;
+            let name = format!("gramway_answers_{}_{tun}", std::process::id());
+            let mut transaction = Transaction::create(&name, TableFlags::Owner);
+            transaction.chain(&PREROUTING);
+            let matches = [arrives_elsewhere(tun), is_for_interface()].concat();
+            transaction.rule(&PREROUTING, [matches, set_mark(OUTER_MARK)].concat());
+            transaction.apply(&mut socket)?;
+            Ok::<_, std::io::Error>(socket)
+        };
+        start()
+            .map(|owner| Self { _owner: owner })
+            .explain(|| "mark them (nftables, Linux 5.12 or later)".to_owned())
+    }
+}
