@@ -123,6 +123,7 @@ impl TunSettings {
             client,
             routes: self.client_routes(),
             default_route: self.default_route,
+            exceptions: Vec::new(),
             dns: if self.no_dns { Vec::new() } else { self.dns.clone() },
             takes_offered_dns: !self.no_dns,
             offloads: self.offloads,

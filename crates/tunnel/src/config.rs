@@ -120,8 +120,10 @@ pub struct ClientTun {
     pub client: ClientId,
     /// The routes.
     pub routes: TunRoutes,
-    /// Everything that has no better route goes through the tunnel.
+    /// Everything goes through the tunnel, or nowhere.
     pub default_route: bool,
+    /// What `default_route` leaves outside the tunnel, besides the server's own addresses.
+    pub exceptions: Vec<Prefix>,
     /// Name servers to ask while the tunnel is there.
     pub dns: Vec<IpAddr>,
     /// With a default route and without `dns`, ask those that the server offers.

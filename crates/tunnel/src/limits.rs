@@ -242,6 +242,16 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// The MTU of an interface whose MTU the kernel does not say, in bytes: Ethernet's.
 pub const ETHERNET_MTU: u32 = 1_500;
 
+/// How long after it was refused a client asks the host again for addresses or routes; then twice as long each time.
+pub const HOST_RETRY: Duration = Duration::from_secs(1);
+
+/// And at most so long.
+pub const HOST_RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Addresses at which a client with a default route has met its server, and which stay outside the tunnel; beyond that
+/// the oldest goes back into it.
+pub const MET_ADDRESSES_MAX: usize = 16;
+
 /// How long a client waits before it asks again for an IP session that was refused for the time being, or ended by the
 /// server.
 pub const IP_RETRY: Duration = Duration::from_secs(5);

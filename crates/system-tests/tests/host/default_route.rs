@@ -185,9 +185,14 @@ fn a_reverse_path_filter_lets_answers_to_marked_packets_in_and_no_others() {
         );
         assert!(!led.answers(ROUTED_SERVER_V4, 0));
     }
+    // That is because the filter looks at the mark.
+    let client = &led.network.client;
+    let heed_marks = |value| client.set_parameter("net.ipv4.conf.all.src_valid_mark", value);
+    heed_marks("0").unwrap();
+    assert!(!led.answers(ROUTED_SERVER_V4, OUTER_MARK));
+    heed_marks("1").unwrap();
     for interface in ["all", "eth0"] {
-        led.network
-            .client
+        client
             .set_parameter(&format!("net.ipv4.conf.{interface}.rp_filter"), "0")
             .unwrap();
     }

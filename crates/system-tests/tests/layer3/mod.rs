@@ -7,6 +7,7 @@ mod moves;
 mod names;
 mod offered_names;
 mod order;
+mod policy_routes;
 mod rules;
 mod settings;
 mod sizes;

@@ -13,7 +13,7 @@ use crate::config::TunRoutes;
 use crate::engine::Assignment;
 use crate::limits;
 
-/// Both halves of both IP versions: together they win against every default route and leave it in place.
+/// Both halves of both IP versions: a server that routes them carries everything.
 const HALF_DEFAULTS: [(IpAddr, u8); 4] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 1),
     (IpAddr::V4(Ipv4Addr::new(128, 0, 0, 0)), 1),
@@ -214,8 +214,7 @@ impl TunPlan {
             TunRoutes::These(routes) => routes.clone(),
         };
         if self.default_route {
-            let halves = HALF_DEFAULTS.iter();
-            routes.extend(halves.filter_map(|(address, length)| Prefix::new(*address, *length).ok()));
+            routes.extend([Prefix::ALL_V4, Prefix::ALL_V6]);
         }
         routes.dedup();
         routes
@@ -253,8 +252,13 @@ impl TunPlan {
         let is_asked_for = self.default_route || matches!(self.routes, TunRoutes::These(_));
         if let (Some(route), true) = (useless, is_asked_for && !self.addresses.is_empty()) {
             let version = if route.address().is_ipv4() { "IPv4" } else { "IPv6" };
+            let consequence = if self.default_route {
+                "is unreachable while this client runs"
+            } else {
+                "is not routed through the TUN"
+            };
             self.warn(format!(
-                "{version} is not routed through the TUN: the server assigned no {version} address"
+                "{version} {consequence}: the server assigned no {version} address"
             ));
         }
         let is_left_out = self.routes == TunRoutes::Advertised && !self.default_route;
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_route_is_two_halves_of_each_version_that_has_an_address() {
+    fn a_default_route_is_one_of_each_version_that_has_an_address() {
         let mut plan = TunPlan::new(1, TunRoutes::None, true);
         plan.handle_assigned(
             start(),
@@ -320,9 +324,9 @@ mod tests {
             &assignment(&["10.77.0.2"], &["0.0.0.0/0"], true),
             Some(1_400),
         );
-        assert_eq!(plan.routes(), prefixes(&["0.0.0.0/1", "128.0.0.0/1"]));
+        assert_eq!(plan.routes(), prefixes(&["0.0.0.0/0"]));
         let warning = plan.poll_warning().unwrap();
-        assert!(warning.contains("no IPv6 address"), "{warning}");
+        assert!(warning.contains("IPv6 is unreachable"), "{warning}");
         assert!(plan.leads_into_tun("2001:db8::1".parse().unwrap()));
     }
 

@@ -48,6 +48,9 @@ impl Shard<Client> {
             self.flush_outer(now);
             return;
         };
+        if let (Some(host), Some(server)) = (&client.ip, client.server_address()) {
+            host.met_server(server.ip());
+        }
         client.server_shard = shard;
         (client.mtu_seen, client.mtu_settled) = (0, 0);
         client.next_tick = now + limits::TICK;

@@ -32,7 +32,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
     let stripes = SharedStripes::new(count);
     let listeners = Listeners::open(&config.forwards, &config.proxies, &config.common, count)?;
     let tun = match &config.tun {
-        Some(tun) => Some(SharedHost::start(tun, count)?),
+        Some(tun) => Some(SharedHost::start(tun, &config.servers, count)?),
         None => None,
     };
     let names = match &tun {

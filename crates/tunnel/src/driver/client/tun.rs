@@ -1,11 +1,12 @@
 //! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use host::{HostError, Network};
+use host::{DefaultRoute, HostError, Network};
 use packet_io::Waker;
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
@@ -19,6 +20,8 @@ use crate::driver::host_worker::{HostWorker, JobWaker};
 use crate::driver::resolver::{OwnNameServers, Way};
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
+use crate::driver::tun::host_prefix;
+use crate::driver::tun::retry::Retry;
 use crate::driver::tun::setup::{Layer3, PresentRoutes, TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
 use crate::limits;
@@ -42,6 +45,16 @@ struct Shared {
     /// Addresses and routes are to be handed to the host's thread.
     is_layer3_due: bool,
     is_mtu_due: bool,
+    /// What stays outside the tunnel is to be handed over, or its rules are to be made again.
+    are_exceptions_due: bool,
+    has_default_route: bool,
+    /// Networks that stay outside the tunnel.
+    excepted: Vec<Prefix>,
+    /// What the host refused is tried again.
+    retry: Retry,
+    /// Addresses that the link names, and those at which the server was met, the latest last.
+    servers: Vec<IpAddr>,
+    met: VecDeque<IpAddr>,
     /// The device has had addresses and routes.
     is_set_up: bool,
     ways: Ways,
@@ -61,23 +74,32 @@ struct Shared {
 }
 
 impl SharedHost {
-    /// Makes the device; it is down until the server gives it an address.
+    /// Makes the device; it is down until the server gives it an address. With a default route everything is unreachable
+    /// until then, but for marked packets, exceptions, and the addresses among `servers`.
     ///
     /// # Errors
     /// The [`Failure`] that names what is missing.
     pub(in crate::driver) fn start(
         settings: &ClientTun,
+        servers: &[(String, u16)],
         shards: usize,
     ) -> Result<(Self, Vec<TunEnd>, Vec<Notice>), Failure> {
-        let device = Device::open(
+        let mut device = Device::open(
             settings.name.as_deref(),
             shards,
             settings.offloads,
             limits::CLIENT_TUN_QUEUE_PACKETS,
             &settings.host_directory,
         )?;
-        let mut ends = device.ends;
-        for end in &mut ends {
+        let default_route = settings
+            .default_route
+            .then(|| device.undo.start_default_route(device.index))
+            .transpose()
+            .map_err(|error| failure(&error))?;
+        if let Some(text) = default_route.as_ref().and_then(DefaultRoute::warning) {
+            device.notices.push(Notice::Warning { text });
+        }
+        for end in &mut device.ends {
             // Flows go to the queues of stripes that are up.
             end.queue
                 .detach()
@@ -89,12 +111,18 @@ impl SharedHost {
         };
         let network = Network::open().map_err(|error| failure(&error))?;
         let names = Names::new(&device.name, settings);
-        let state = Shared {
+        let mut state = Shared {
             name: device.name,
             index: device.index,
-            setup: TunSetup::new(device.network, device.index, 0),
+            setup: TunSetup::new(device.network, device.index, 0, default_route),
             is_layer3_due: false,
             is_mtu_due: false,
+            are_exceptions_due: settings.default_route,
+            has_default_route: settings.default_route,
+            excepted: settings.exceptions.clone(),
+            retry: Retry::default(),
+            servers: servers.iter().filter_map(|(host, _)| host.parse().ok()).collect(),
+            met: VecDeque::new(),
             is_set_up: false,
             ways: Ways::new(network, device.index, device.undo, shards),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
@@ -106,7 +134,8 @@ impl SharedHost {
             worker: worker()?,
             name_worker: worker()?,
         };
-        Ok((Self(Arc::new(Mutex::new(state))), ends, device.notices))
+        state.hand_over(None);
+        Ok((Self(Arc::new(Mutex::new(state))), device.ends, device.notices))
     }
 
     /// Index of the device.
@@ -163,19 +192,39 @@ impl ClientHost {
         self.lock().plan.leads_into_tun(server)
     }
 
+    /// Whether the shard's socket has to keep to the uplink for that: rules do not do it, because the routes are in the
+    /// main table.
+    pub(super) fn must_bind(&self, server: IpAddr) -> bool {
+        self.lock().must_bind(server)
+    }
+
+    /// The server was met at this address, which stays outside the tunnel from now on. An address that only a name server
+    /// told does not: on a hostile network it could be anybody's.
+    pub(super) fn met_server(&self, address: IpAddr) {
+        let mut state = self.lock();
+        state.meet(address.to_canonical());
+        state.hand_over(Some(&self.waker));
+    }
+
+    /// Rules or routes that this program made were removed by somebody else, perhaps.
+    pub(super) fn restore_rules(&self) {
+        let mut state = self.lock();
+        state.are_exceptions_due |= state.has_default_route;
+        state.hand_over(Some(&self.waker));
+    }
+
     /// How the shard's packets to the server leave at present, with the exception route that they need, once the host's
     /// thread has found out; `None` where they cannot.
     pub(super) fn poll_way(&self, server: IpAddr) -> Poll<Option<UplinkBinding>> {
         let state = &mut *self.lock();
-        let leads_into_tun = state.plan.leads_into_tun(server);
+        let is_bound = state.must_bind(server);
         let question = Question {
             server,
-            leads_into_tun,
+            leads_into_tun: is_bound,
         };
         let polled = state.ways.poll(self.shard, question, &state.worker, &self.waker);
         polled.map(|answer| {
             answer.warning.into_iter().for_each(|text| state.plan.warn(text));
-            let is_bound = leads_into_tun;
             answer.uplink.map(|uplink| UplinkBinding { uplink, is_bound })
         })
     }
@@ -194,7 +243,7 @@ impl ClientHost {
         state.is_layer3_due = true;
         let Shared { names, plan, .. } = &mut *state;
         names.offer(now, &assignment.name_servers, plan.addresses());
-        state.hand_over(&self.waker);
+        state.hand_over(Some(&self.waker));
         let warnings = std::iter::from_fn(|| state.plan.poll_warning());
         warnings.map(|text| Notice::Warning { text }).collect()
     }
@@ -223,7 +272,11 @@ impl ClientHost {
         let mut state = self.lock();
         state.is_mtu_due |= state.plan.set_packet_max(self.shard, packet_max);
         state.take_reports(now).map_err(|error| failure(&error))?;
-        state.hand_over(&self.waker);
+        if state.retry.take_due(now) {
+            state.is_layer3_due |= state.is_set_up;
+            state.are_exceptions_due |= state.has_default_route;
+        }
+        state.hand_over(Some(&self.waker));
         let Shared {
             names, name_worker, ..
         } = &mut *state;
@@ -253,19 +306,23 @@ impl Drop for Shared {
 
 impl Shared {
     /// Hands to the host's thread what is due; where it takes no more jobs, the next call does.
-    fn hand_over(&mut self, waker: &JobWaker) {
+    fn hand_over(&mut self, waker: Option<&JobWaker>) {
         let mtu = self.plan.mtu();
         self.is_mtu_due &= mtu.is_some();
-        if self.is_layer3_due || self.is_mtu_due {
+        if self.is_layer3_due || self.is_mtu_due || self.are_exceptions_due {
             let layer3 = self.is_layer3_due.then(|| Layer3 {
                 addresses: self.plan.addresses().to_vec(),
                 routes: self.plan.routes(),
             });
-            if self
-                .setup
-                .apply(Wanted { mtu, layer3 }, &self.worker, Some(waker))
-            {
+            let exceptions = self.are_exceptions_due.then(|| self.exceptions());
+            let wanted = Wanted {
+                mtu,
+                layer3,
+                exceptions,
+            };
+            if self.setup.apply(wanted, &self.worker, waker) {
                 (self.is_layer3_due, self.is_mtu_due) = (false, false);
+                self.are_exceptions_due = false;
             }
         }
     }
@@ -273,15 +330,36 @@ impl Shared {
     /// Takes up what the host's thread has done with the device.
     fn take_reports(&mut self, now: Instant) -> Result<(), HostError> {
         while let Some(present) = self.setup.poll() {
-            let present = present?;
+            let present = match present {
+                Ok(present) => present,
+                // What the device has had protects on.
+                Err(error) if self.is_set_up || self.has_default_route => {
+                    self.plan.warn(error.to_string());
+                    self.retry.failed(now);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if std::mem::replace(&mut self.mtu, present.mtu) != present.mtu {
                 self.plan.mark_changed(now);
             }
-            let Some(PresentRoutes { routes, warnings }) = present.routes else {
+            let Some(PresentRoutes {
+                routes,
+                has_addresses,
+                warnings,
+            }) = present.routes
+            else {
                 continue;
             };
-            self.is_set_up = true;
-            self.names.begin(now);
+            self.is_set_up |= has_addresses;
+            if has_addresses {
+                self.names.begin(now);
+            }
+            if warnings.is_empty() {
+                self.retry.succeeded();
+            } else {
+                self.retry.failed(now);
+            }
             if routes != self.routes {
                 self.plan.mark_changed(now);
                 self.routes_version += 1;
@@ -290,6 +368,30 @@ impl Shared {
             warnings.into_iter().for_each(|text| self.plan.warn(text));
         }
         Ok(())
+    }
+
+    fn must_bind(&self, server: IpAddr) -> bool {
+        !self.has_default_route && self.plan.leads_into_tun(server)
+    }
+
+    /// Takes note of an address of the server; the oldest of too many is forgotten.
+    fn meet(&mut self, address: IpAddr) {
+        if !self.has_default_route || self.servers.contains(&address) || self.met.contains(&address) {
+            return;
+        }
+        if self.met.len() == limits::MET_ADDRESSES_MAX {
+            self.met.pop_front();
+        }
+        self.met.push_back(address);
+        self.are_exceptions_due = true;
+    }
+
+    /// What a default route leaves outside the tunnel.
+    fn exceptions(&self) -> Vec<host::Prefix> {
+        let servers = self.servers.iter().chain(&self.met);
+        let servers = servers.map(|address| host::Prefix::host(address.to_canonical()));
+        let named = self.excepted.iter().filter_map(host_prefix);
+        servers.chain(named).collect()
     }
 
     fn notice(&self) -> Notice {

@@ -82,10 +82,14 @@ impl Shard<Client> {
         let Some(ClientSource::Monitor(monitor)) = self.sources.get_mut(id) else {
             return;
         };
-        if monitor.drain().any() {
+        let changes = monitor.drain();
+        if changes.any() {
             let client = &self.role;
             match &client.ip {
                 Some(host) => {
+                    if changes.made_by_us {
+                        host.restore_rules();
+                    }
                     host.forget_way();
                     self.follow_uplink(now);
                 }
@@ -170,7 +174,8 @@ impl Shard<Client> {
     /// made.
     fn bind_to_uplink(&mut self) {
         let client = &mut self.role;
-        let into_tun = |server: SocketAddr| client.leads_into_tun(server.ip());
+        let host = client.ip.clone();
+        let into_tun = |server: SocketAddr| host.as_ref().is_some_and(|host| host.must_bind(server.ip()));
         for beside in self.io.outer.beside.iter_mut() {
             if into_tun(beside.remote)
                 && let Some(uplink) = &mut beside.uplink

@@ -108,7 +108,7 @@ impl ServerHost {
             worker: HostWorker::start()
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
             name,
-            setup: TunSetup::new(network, index, limits::IPV6_MTU_MIN),
+            setup: TunSetup::new(network, index, limits::IPV6_MTU_MIN, None),
             _undo: undo,
             _nat: nat,
             leases,
@@ -197,7 +197,7 @@ impl ServerHost {
             let mtu = u32::try_from(best).unwrap_or(u32::MAX).max(limits::IPV6_MTU_MIN);
             let wanted = Wanted {
                 mtu: Some(mtu),
-                layer3: None,
+                ..Wanted::default()
             };
             // Where the worker takes no more jobs, the next turn gives it this one.
             state.is_mtu_due = !state.setup.apply(wanted, &state.worker, None);

@@ -6,6 +6,7 @@
 
 pub(super) mod device;
 pub(super) mod end;
+pub(super) mod retry;
 pub(super) mod setup;
 
 use std::time::Instant;

@@ -4,18 +4,21 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use host::{HostError, Network, Route};
+use host::{DefaultRoute, HostError, Network, Route};
 use tunnel_proto::Prefix;
 
 use super::host_prefix;
 use crate::driver::host_worker::{HostWorker, JobWaker};
 
 /// What the device should have.
+#[derive(Default)]
 pub(in crate::driver) struct Wanted {
     /// Bytes; `None`: as it is.
     pub(in crate::driver) mtu: Option<u32>,
     /// `None`: as they are.
     pub(in crate::driver) layer3: Option<Layer3>,
+    /// What a default route leaves outside the tunnel; `None`: as it is.
+    pub(in crate::driver) exceptions: Option<Vec<host::Prefix>>,
 }
 
 /// Addresses and routes.
@@ -33,10 +36,12 @@ pub(in crate::driver) struct Present {
     pub(in crate::driver) routes: Option<PresentRoutes>,
 }
 
-/// The routes of a device that has got its addresses.
+/// The routes of a device.
 #[derive(Debug)]
 pub(in crate::driver) struct PresentRoutes {
     pub(in crate::driver) routes: Vec<Prefix>,
+    /// The device has got the addresses that were wanted.
+    pub(in crate::driver) has_addresses: bool,
     /// Routes that were refused, and why.
     pub(in crate::driver) warnings: Vec<String>,
 }
@@ -54,17 +59,28 @@ struct Device {
     index: u32,
     mtu: u32,
     routes: Vec<Prefix>,
+    /// Where routes go into a table of our own; `None`: into the main table.
+    default_route: Option<DefaultRoute>,
+    exceptions: Vec<host::Prefix>,
 }
 
 impl TunSetup {
-    /// The device of this index, whose MTU is `mtu` bytes; 0 where that does not matter.
-    pub(in crate::driver) fn new(network: Network, index: u32, mtu: u32) -> Self {
+    /// The device of this index, whose MTU is `mtu` bytes; 0 where that does not matter. With `default_route` its routes
+    /// go there, else into the main table.
+    pub(in crate::driver) fn new(
+        network: Network,
+        index: u32,
+        mtu: u32,
+        default_route: Option<DefaultRoute>,
+    ) -> Self {
         let (report, reports) = mpsc::channel();
         let device = Device {
             network,
             index,
             mtu,
             routes: Vec::new(),
+            default_route,
+            exceptions: Vec::new(),
         };
         Self {
             device: Arc::new(Mutex::new(device)),
@@ -110,25 +126,69 @@ impl Device {
         {
             self.mtu = mtu;
         }
-        let routes = wanted.layer3.as_ref().map(|layer3| self.set_layer3(layer3));
+        if let Some(exceptions) = &wanted.exceptions {
+            self.exceptions.clone_from(exceptions);
+        }
+        let routes = match &wanted.layer3 {
+            Some(layer3) => {
+                self.set_addresses(&layer3.addresses)?;
+                Some(self.set_routes(&layer3.routes, true)?)
+            }
+            None if wanted.exceptions.is_some() => {
+                let routes = self.routes.clone();
+                Some(self.set_routes(&routes, false)?)
+            }
+            None => None,
+        };
         Ok(Present {
             mtu: self.mtu,
-            routes: routes.transpose()?,
+            routes,
         })
     }
 
-    fn set_layer3(&mut self, wanted: &Layer3) -> Result<PresentRoutes, HostError> {
+    fn set_addresses(&mut self, wanted: &[Prefix]) -> Result<(), HostError> {
         self.network.set_up(self.index, true)?;
-        let addresses: Vec<host::Prefix> = wanted.addresses.iter().filter_map(host_prefix).collect();
-        self.network.replace_addresses(self.index, &addresses)?;
-        let kept: HashSet<&Prefix> = wanted.routes.iter().collect();
+        let addresses: Vec<host::Prefix> = wanted.iter().filter_map(host_prefix).collect();
+        self.network.replace_addresses(self.index, &addresses)
+    }
+
+    fn set_routes(&mut self, wanted: &[Prefix], has_addresses: bool) -> Result<PresentRoutes, HostError> {
+        let warnings = match &self.default_route {
+            Some(route) => {
+                let into_tun: Vec<host::Prefix> = wanted.iter().filter_map(host_prefix).collect();
+                let refused = route.set(&mut self.network, &into_tun, &self.exceptions)?;
+                let is_refused = |prefix: &Prefix| {
+                    let prefix = host_prefix(prefix).map(|prefix| prefix.network());
+                    refused
+                        .iter()
+                        .any(|(destination, _)| Some(*destination) == prefix)
+                };
+                self.routes = wanted
+                    .iter()
+                    .filter(|prefix| !is_refused(prefix))
+                    .copied()
+                    .collect();
+                refused.into_iter().map(|(_, error)| error.to_string()).collect()
+            }
+            None => self.set_main_routes(wanted)?,
+        };
+        Ok(PresentRoutes {
+            routes: self.routes.clone(),
+            has_addresses,
+            warnings,
+        })
+    }
+
+    /// Why routes of the main table were refused.
+    fn set_main_routes(&mut self, wanted: &[Prefix]) -> Result<Vec<String>, HostError> {
+        let kept: HashSet<&Prefix> = wanted.iter().collect();
         let gone = self.routes.iter().filter(|route| !kept.contains(route));
         for route in gone.filter_map(host_prefix) {
             self.network.remove_route(&Route::on_link(route, self.index))?;
         }
         self.routes.clear();
         let on_link = |prefix: &Prefix| Some((*prefix, Route::on_link(host_prefix(prefix)?, self.index)));
-        let (prefixes, routes): (Vec<_>, Vec<_>) = wanted.routes.iter().filter_map(on_link).unzip();
+        let (prefixes, routes): (Vec<_>, Vec<_>) = wanted.iter().filter_map(on_link).unzip();
         let mut warnings = Vec::new();
         for (prefix, added) in prefixes.into_iter().zip(self.network.add_routes(&routes)) {
             match added {
@@ -136,9 +196,6 @@ impl Device {
                 Err(error) => warnings.push(error.to_string()),
             }
         }
-        Ok(PresentRoutes {
-            routes: self.routes.clone(),
-            warnings,
-        })
+        Ok(warnings)
     }
 }
