@@ -85,11 +85,9 @@ impl Entry {
             // The attribute has the number, which does not fit.
             table: RouteHeader::RT_TABLE_UNSPEC,
             protocol: MADE_BY_US,
-            scope: if destination.address().is_ipv4() && self.leads == Leads::IntoTun {
-                RouteScope::Link
-            } else {
-                RouteScope::Universe
-            },
+            // Where somebody adds a route over a gateway, the kernel looks for the gateway by narrower scopes: it must not
+            // find it in the tunnel, nor unreachable.
+            scope: RouteScope::Universe,
             kind: self.kind(),
             ..RouteHeader::default()
         };

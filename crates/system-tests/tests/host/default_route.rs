@@ -147,6 +147,35 @@ fn an_address_family_with_a_lease_goes_into_the_tun_and_the_other_one_nowhere() 
 }
 
 #[test]
+fn routes_of_the_uplink_find_their_gateways_outside_the_tunnel() {
+    require_root!();
+    require_program!("nft");
+    let led = Led::new();
+    let client = &led.network.client;
+    let routes = ["198.18.0.0/24 via 10.77.0.1", "2001:db8:9::/48 via fd77::1"];
+    for into_tun in [&["0.0.0.0/0", "::/0"][..], &[]] {
+        led.set(into_tun, &[]);
+        for route in routes {
+            for device in [&[][..], &["dev", "eth0"]] {
+                let change = |verb| {
+                    ["route", verb]
+                        .into_iter()
+                        .chain(route.split(' '))
+                        .chain(device.iter().copied())
+                };
+                client.run("ip", change("add")).unwrap();
+                let destination = route.split(' ').next().unwrap();
+                let version = if destination.contains(':') { "-6" } else { "-4" };
+                let shown = client.run("ip", [version, "route", "show", destination]).unwrap();
+                assert!(shown.contains("dev eth0"), "{shown}");
+                client.run("ip", change("del")).unwrap();
+            }
+        }
+    }
+    led.end();
+}
+
+#[test]
 fn exceptions_are_routed_as_if_there_were_no_tunnel() {
     require_root!();
     require_program!("nft");
