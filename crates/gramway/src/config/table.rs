@@ -155,7 +155,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         Ok(())
     })
     .flag(Flag::On)
-    .about("Route everything that has no more specific route through the TUN"),
+    .about("Route everything through the TUN, or nowhere, whatever other routes there are"),
     setting("dns", Kind::List, Reader::Both, unset(
         "up: a name server at the server's own address, which asks those of its machine; connect: with default_route what \
          the server offers, else none",

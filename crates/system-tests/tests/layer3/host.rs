@@ -25,7 +25,7 @@ fn tunnel(machines: &Machines, directory: &Directory) -> (Server, Client) {
     (server, client)
 }
 
-/// Both machines' networks, with a filter that needs an exception route.
+/// Both machines' networks, with a filter that drops what came by another way than its answer would take.
 fn strict_machines() -> Machines {
     let machines = Machines::new(1500);
     machines

@@ -164,7 +164,8 @@ impl TunPlan {
         Some(u32::try_from(least.max(floor)).unwrap_or(u32::MAX))
     }
 
-    /// The routes of the device: packets on those of an IP version without address could not be answered.
+    /// The routes of the device: packets on those of an IP version without address could not be answered. Under a default
+    /// route such a version is unreachable.
     #[must_use]
     pub fn routes(&self) -> Vec<Prefix> {
         let mut routes = self.configured_routes();
@@ -328,6 +329,21 @@ mod tests {
         let warning = plan.poll_warning().unwrap();
         assert!(warning.contains("IPv6 is unreachable"), "{warning}");
         assert!(plan.leads_into_tun("2001:db8::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_empty_assignment_takes_the_routes_and_the_next_one_brings_them_back() {
+        let mut plan = TunPlan::new(1, TunRoutes::Advertised, true);
+        let assigned = assignment(&["10.77.0.2", "fd77::2"], &["10.77.0.0/24"], true);
+        let all = prefixes(&["10.77.0.0/24", "0.0.0.0/0", "::/0"]);
+        plan.handle_assigned(start(), 0, &assigned, Some(1_400));
+        assert_eq!(plan.routes(), all);
+        plan.handle_assigned(start(), 0, &assignment(&[], &["10.77.0.0/24"], true), Some(1_400));
+        assert!(plan.routes().is_empty() && plan.addresses().is_empty());
+        // The server is outside the tunnel by its mark, not by a route: nothing else may go past.
+        assert!(plan.leads_into_tun("203.0.113.1".parse().unwrap()));
+        plan.handle_assigned(start(), 0, &assigned, Some(1_400));
+        assert_eq!(plan.routes(), all);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How a client's packets to the server leave this machine: the uplink, and the exception route that keeps them on it
-//! whatever routes the TUN has, where a strict reverse-path filter needs that.
+//! whatever routes the TUN has in the main table, where a strict reverse-path filter needs that. A default route is in a
+//! table of its own, which marked packets do not see (`host::DefaultRoute`).
 //!
 //! The host's thread finds and makes both: a list of all routes may be long, the first exception route starts the
 //! guardian, and each waits for a lock between processes. A shard asks again until it has its answer, each time it
@@ -18,7 +19,7 @@ use crate::driver::host_worker::{HostWorker, JobWaker};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) server: IpAddr,
-    /// A route of the TUN leads to the server.
+    /// A route of the TUN in the main table leads to the server, whatever marks packets have.
     pub(super) leads_into_tun: bool,
 }
 
