@@ -1,8 +1,8 @@
 //! Routes of the main table, and the uplink: which interface leads to an address if the TUN is ignored.
 //!
-//! The kernel itself is asked for the uplink, as for packets with [`OUTER_MARK`]. With a TUN to ignore, the best other route by prefix and metric
-//! names the interface, and the kernel is then asked again bound to it, which is what a socket bound to that interface
-//! gets.
+//! The kernel itself is asked for the uplink, as for packets with [`OUTER_MARK`]. With a TUN to ignore, the best other
+//! route by prefix and metric names the interface, and the kernel is then asked again bound to it, which is what a
+//! socket bound to that interface gets.
 
 mod message;
 

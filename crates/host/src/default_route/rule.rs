@@ -39,8 +39,8 @@ pub(crate) struct Rule {
 enum Packets {
     /// All that do not carry this mark.
     WithoutMark(u32),
-    /// Requests of DHCP to a server whose address is known: leases of the uplink are renewed on it. A program that
-    /// binds its socket to the uplink needs it, too, where the table forbids: that holds for bound sockets.
+    /// Requests of DHCP to a server whose address is known, by which leases of the uplink are renewed. What the table
+    /// makes unreachable is so for sockets that are bound to the uplink, too.
     DhcpRequests,
 }
 

@@ -19,8 +19,8 @@ const METRIC: u32 = 1_024;
 /// Every other route of the same prefix wins.
 const LAST_METRIC: u32 = u32::MAX;
 
-/// Packets to these never leave the link, and their neighbours answer DHCPv6 and router solicitations (RFC 4291 section
-/// 2.5.6). Sockets of such programs are bound to the link, which an unreachable route would not heed.
+/// Packets to these never leave the link (RFC 4291 section 2.5.6), and DHCPv6 needs them. An unreachable route would
+/// hold for sockets that are bound to the link, too.
 const LINK_LOCAL_V6: (IpAddr, u8) = (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10);
 
 /// A route of the table.
@@ -85,8 +85,8 @@ impl Entry {
             // The attribute has the number, which does not fit.
             table: RouteHeader::RT_TABLE_UNSPEC,
             protocol: MADE_BY_US,
-            // Where somebody adds a route over a gateway, the kernel looks for the gateway by narrower scopes: it must not
-            // find it in the tunnel, nor unreachable.
+            // Where somebody adds a route over a gateway, the kernel looks for the gateway by narrower scopes: it must
+            // not find it in the tunnel, nor unreachable.
             scope: RouteScope::Universe,
             kind: self.kind(),
             ..RouteHeader::default()

@@ -74,8 +74,8 @@ struct Shared {
 }
 
 impl SharedHost {
-    /// Makes the device; it is down until the server gives it an address. With a default route everything is unreachable
-    /// until then, but for marked packets, exceptions, and the addresses among `servers`.
+    /// Makes the device; it is down until the server gives it an address. With a default route everything is
+    /// unreachable until then, but for marked packets, exceptions, and the addresses among `servers`.
     ///
     /// # Errors
     /// The [`Failure`] that names what is missing.
@@ -198,8 +198,8 @@ impl ClientHost {
         self.lock().must_bind(server)
     }
 
-    /// The server was met at this address, which stays outside the tunnel from now on. An address that only a name server
-    /// told does not: on a hostile network it could be anybody's.
+    /// The server was met at this address, which stays outside the tunnel from now on. An address that only a name
+    /// server told does not: on a hostile network it could be anybody's.
     pub(super) fn met_server(&self, address: IpAddr) {
         let mut state = self.lock();
         state.meet(address.to_canonical());

@@ -1,6 +1,6 @@
 //! How a client's packets to the server leave this machine: the uplink, and the exception route that keeps them on it
-//! whatever routes the TUN has in the main table, where a strict reverse-path filter needs that. A default route is in a
-//! table of its own, which marked packets do not see (`host::DefaultRoute`).
+//! whatever routes the TUN has in the main table, where a strict reverse-path filter needs that. A default route is in
+//! a table of its own, which marked packets do not see (`host::DefaultRoute`).
 //!
 //! The host's thread finds and makes both: a list of all routes may be long, the first exception route starts the
 //! guardian, and each waits for a lock between processes. A shard asks again until it has its answer, each time it

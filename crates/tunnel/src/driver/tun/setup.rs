@@ -65,8 +65,8 @@ struct Device {
 }
 
 impl TunSetup {
-    /// The device of this index, whose MTU is `mtu` bytes; 0 where that does not matter. With `default_route` its routes
-    /// go there, else into the main table.
+    /// The device of this index, whose MTU is `mtu` bytes; 0 where that does not matter. With `default_route` its
+    /// routes go there, else into the main table.
     pub(in crate::driver) fn new(
         network: Network,
         index: u32,
