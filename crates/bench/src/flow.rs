@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use serde::Serialize;
+#[cfg(feature = "rivals")]
 use testbed::namespace::{Namespace, within};
 
 use crate::error::During;
@@ -78,6 +79,7 @@ impl FlowReport {
 ///
 /// # Errors
 /// When a socket cannot be made, no answer comes back, or no datagram arrives.
+#[cfg(feature = "rivals")]
 pub(crate) fn run(
     [client, server]: [&Namespace; 2],
     entrance: SocketAddr,
@@ -89,10 +91,10 @@ pub(crate) fn run(
     measure(&socket, &listener, entrance, plan)
 }
 
-/// The same within the namespace of this thread.
+/// A flow between `entrance` and a socket on `target` in the namespace of this thread.
 ///
 /// # Errors
-/// As [`run`].
+/// When a socket cannot be made, no answer comes back, or no datagram arrives.
 pub(crate) fn run_here(
     entrance: SocketAddr,
     target: SocketAddr,

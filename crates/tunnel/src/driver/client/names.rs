@@ -279,6 +279,7 @@ mod tests {
             client: ClientId([1; 16]),
             routes: TunRoutes::Advertised,
             default_route,
+            exceptions: Vec::new(),
             dns: servers(dns),
             takes_offered_dns,
             offloads: true,
