@@ -6,38 +6,53 @@ use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 
-/// A running process, distinguished from a later one with the same number, on this boot of this machine, in its
-/// network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
-    /// Process ID.
+/// A process, distinguished from a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
     pub(crate) id: u32,
     /// When it started, in the kernel's ticks since boot.
-    started_ticks: u64,
+    pub(crate) started_ticks: u64,
+}
+
+/// A process on this boot of this machine, in its network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    #[serde(flatten)]
+    pub(crate) process: Process,
     boot: String,
     /// Number of the network namespace.
     network: u64,
 }
 
-impl Holder {
-    /// This process, and the network of the calling thread.
+impl Process {
+    /// This one.
     pub(crate) fn this() -> io::Result<Self> {
         let id = std::process::id();
         let (_, started_ticks) = state_of(id).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { id, started_ticks })
+    }
+
+    /// Whether it runs; one that only waits for its parent to notice its end does not.
+    pub(crate) fn is_running(self) -> bool {
+        state_of(self.id).is_some_and(|(state, started)| {
+            started == self.started_ticks && !matches!(state, 'Z' | 'X' | 'x')
+        })
+    }
+}
+
+impl Holder {
+    /// This process, and the network of the calling thread.
+    pub(crate) fn this() -> io::Result<Self> {
         Ok(Self {
-            id,
-            started_ticks,
+            process: Process::this()?,
             boot: boot()?,
             network: network()?,
         })
     }
 
-    /// Whether the process runs; one that only waits for its parent to notice its end does not.
+    /// Whether the process runs.
     pub(crate) fn is_alive(&self) -> bool {
-        self.is_of_this_boot()
-            && state_of(self.id).is_some_and(|(state, started)| {
-                started == self.started_ticks && !matches!(state, 'Z' | 'X' | 'x')
-            })
+        self.is_of_this_boot() && self.process.is_running()
     }
 
     /// Whether its changes may still be in effect at all.
@@ -82,10 +97,8 @@ mod tests {
     fn this_process_lives_and_one_with_another_start_does_not() {
         let this = Holder::this().unwrap();
         assert!(this.is_alive() && this.is_of_this_network());
-        let earlier = Holder {
-            started_ticks: this.started_ticks + 1,
-            ..this.clone()
-        };
+        let mut earlier = this.clone();
+        earlier.process.started_ticks += 1;
         assert!(!earlier.is_alive());
         let rebooted = Holder {
             boot: "before".to_owned(),

@@ -11,6 +11,7 @@ mod default_route;
 mod dns;
 mod error;
 mod holder;
+pub mod kill_switch;
 mod limits;
 mod link;
 mod mark;

@@ -48,3 +48,7 @@ pub(crate) const NAT_HELD_AFTER_CRASH: Duration = Duration::from_secs(60);
 
 /// Between two looks at whether another server translates meanwhile.
 pub(crate) const NAT_HOLD_POLL: Duration = Duration::from_millis(100);
+
+/// Networks that the kill switch lets out. All its rules travel in one message to the kernel, which takes 208 KiB by
+/// default; each needs less than half a KiB.
+pub(crate) const KILL_SWITCH_EXCEPTIONS_MAX: usize = 256;

@@ -76,9 +76,9 @@ fn own_table(
 ) -> io::Result<Socket<NetfilterMessage>> {
     let mut socket = Socket::open()?;
     let mut transaction = Transaction::create(name, TableFlags::Owner);
-    transaction.chain(&POSTROUTING);
+    transaction.base_chain(&POSTROUTING);
     for rule in rules {
-        transaction.rule(&POSTROUTING, rule);
+        transaction.rule(POSTROUTING.name, rule, None);
     }
     transaction.apply(&mut socket)?;
     Ok(socket)

@@ -6,12 +6,12 @@
 //! those for the TUN's own addresses, which nobody outside the tunnel should send.
 
 use netlink_packet_netfilter::NetfilterMessage;
-use netlink_packet_netfilter::nftables::{InetHookNumber, TableFlags};
+use netlink_packet_netfilter::nftables::{InetHookNumber, Operator, TableFlags};
 
 use crate::error::{Explain, HostError};
 use crate::mark::OUTER_MARK;
 use crate::netlink::Socket;
-use crate::nftables::expression::{arrives_elsewhere, is_for_interface, set_mark};
+use crate::nftables::expression::{enters_by, is_for_interface, set_mark};
 use crate::nftables::{BaseChain, Transaction};
 
 /// `raw`, the first of the named priorities: filters of other programs come behind it.
@@ -38,9 +38,10 @@ impl Answers {
             let mut socket = Socket::open()?;
             let name = format!("gramway_answers_{}_{tun}", std::process::id());
             let mut transaction = Transaction::create(&name, TableFlags::Owner);
-            transaction.chain(&PREROUTING);
-            let matches = [arrives_elsewhere(tun), is_for_interface()].concat();
-            transaction.rule(&PREROUTING, [matches, set_mark(OUTER_MARK)].concat());
+            transaction.base_chain(&PREROUTING);
+            let matches = [enters_by(Operator::NotEqual, tun), is_for_interface()].concat();
+            let rule = [matches, set_mark(OUTER_MARK)].concat();
+            transaction.rule(PREROUTING.name, rule, None);
             transaction.apply(&mut socket)?;
             Ok::<_, std::io::Error>(socket)
         };

@@ -7,19 +7,40 @@ use std::net::IpAddr;
 
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
-    Bitwise, Cmp, DataAttribute, Expressions, Immediate, Meta, MetaKey, Operator, Payload, Register,
+    Bitwise, Cmp, DataAttribute, Expressions, Immediate, Meta, MetaKey, Operator, Payload, Register, Verdict,
+    VerdictAttribute,
 };
+use netlink_packet_route::AddressFamily;
 
 use crate::link::family;
 use crate::prefix::Prefix;
 
 const REGISTER: Register = Register::Reg1;
 const PAYLOAD_NETWORK_HEADER: u32 = 1;
+const PAYLOAD_TRANSPORT_HEADER: u32 = 2;
+
+const UDP: u8 = 17;
+const ICMP_V6: u8 = 58;
+const VERDICT_ACCEPT: u32 = 1;
+
+/// Attributes of `reject`, their values: an ICMP error of the packet's own protocol, and which.
+const REJECT_TYPE: u16 = 1;
+const REJECT_CODE: u16 = 2;
+const REJECT_BY_ICMP_OF_EITHER: u32 = 2;
+const REJECT_PROHIBITED: u8 = 3;
 
 /// An address of the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
+    Destination,
+}
+
+/// A range of message types of ICMPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IcmpV6Types {
+    pub(crate) first: u8,
+    pub(crate) last: u8,
 }
 
 impl Side {
@@ -28,6 +49,8 @@ impl Side {
         match (self, is_v4) {
             (Self::Source, true) => 12,
             (Self::Source, false) => 8,
+            (Self::Destination, true) => 16,
+            (Self::Destination, false) => 24,
         }
     }
 }
@@ -40,11 +63,11 @@ pub(crate) fn leaves_by(operator: Operator, index: u32) -> Vec<Expressions> {
     ]
 }
 
-/// `iif != INDEX`.
-pub(crate) fn arrives_elsewhere(index: u32) -> Vec<Expressions> {
+/// `iif INDEX`, or `iif != INDEX`.
+pub(crate) fn enters_by(operator: Operator, index: u32) -> Vec<Expressions> {
     vec![
         meta(MetaKey::Iif),
-        compare(Operator::NotEqual, index.to_ne_bytes().to_vec()),
+        compare(operator, index.to_ne_bytes().to_vec()),
     ]
 }
 
@@ -83,7 +106,58 @@ pub(crate) fn set_mark(mark: u32) -> Vec<Expressions> {
     ]
 }
 
-/// `meta nfproto FAMILY ip saddr PREFIX`.
+/// `meta mark MARK`.
+pub(crate) fn has_mark(mark: u32) -> Vec<Expressions> {
+    vec![
+        meta(MetaKey::Mark),
+        compare(Operator::Equal, mark.to_ne_bytes().to_vec()),
+    ]
+}
+
+/// `meta nfproto ipv4 udp sport SOURCE udp dport DESTINATION`.
+pub(crate) fn is_udp_v4(source: u16, destination: u16) -> Vec<Expressions> {
+    is_udp(AddressFamily::Inet, source, destination)
+}
+
+/// `meta nfproto ipv6 udp sport SOURCE udp dport DESTINATION`.
+pub(crate) fn is_udp_v6(source: u16, destination: u16) -> Vec<Expressions> {
+    is_udp(AddressFamily::Inet6, source, destination)
+}
+
+fn is_udp(family: AddressFamily, source: u16, destination: u16) -> Vec<Expressions> {
+    let mut expressions = is_protocol(family, UDP);
+    // Both ports, one behind the other (RFC 768).
+    expressions.extend([
+        payload(PAYLOAD_TRANSPORT_HEADER, 0, 4),
+        compare(
+            Operator::Equal,
+            [source.to_be_bytes(), destination.to_be_bytes()].concat(),
+        ),
+    ]);
+    expressions
+}
+
+/// `meta nfproto ipv6 icmpv6 type FIRST-LAST`.
+pub(crate) fn is_icmp_v6(types: IcmpV6Types) -> Vec<Expressions> {
+    let mut expressions = is_protocol(AddressFamily::Inet6, ICMP_V6);
+    expressions.extend([
+        payload(PAYLOAD_TRANSPORT_HEADER, 0, 1),
+        compare(Operator::GreatherThanEqual, vec![types.first]),
+        compare(Operator::LessThanEqual, vec![types.last]),
+    ]);
+    expressions
+}
+
+fn is_protocol(family: AddressFamily, protocol: u8) -> Vec<Expressions> {
+    vec![
+        meta(MetaKey::Nfproto),
+        compare(Operator::Equal, vec![family.into()]),
+        meta(MetaKey::L4Proto),
+        compare(Operator::Equal, vec![protocol]),
+    ]
+}
+
+/// `meta nfproto FAMILY ip saddr PREFIX`, or `ip daddr`.
 pub(crate) fn address_in(side: Side, prefix: &Prefix) -> Vec<Expressions> {
     let network = octets(prefix.network().address());
     let length = u32::try_from(network.len()).expect("an address has at most 16 bytes");
@@ -92,12 +166,7 @@ pub(crate) fn address_in(side: Side, prefix: &Prefix) -> Vec<Expressions> {
         meta(MetaKey::Nfproto),
         // The numbers of the two protocol families are the same here.
         compare(Operator::Equal, vec![family(prefix.address()).into()]),
-        Expressions::Payload(vec![
-            Payload::DestinationRegister(REGISTER),
-            Payload::Base(PAYLOAD_NETWORK_HEADER),
-            Payload::Offset(offset),
-            Payload::Len(length),
-        ]),
+        payload(PAYLOAD_NETWORK_HEADER, offset, length),
         Expressions::Bitwise(vec![
             Bitwise::SourceRegister(REGISTER),
             Bitwise::DestinationRegister(REGISTER),
@@ -107,6 +176,37 @@ pub(crate) fn address_in(side: Side, prefix: &Prefix) -> Vec<Expressions> {
         ]),
         compare(Operator::Equal, network),
     ]
+}
+
+/// `accept`.
+pub(crate) fn accept() -> Expressions {
+    verdict(vec![VerdictAttribute::Code(Verdict::Other(VERDICT_ACCEPT))])
+}
+
+/// `jump CHAIN`.
+pub(crate) fn jump(chain: &str) -> Expressions {
+    verdict(vec![
+        VerdictAttribute::Code(Verdict::Jump),
+        VerdictAttribute::Chain(chain.to_owned()),
+    ])
+}
+
+fn verdict(attributes: Vec<VerdictAttribute>) -> Expressions {
+    Expressions::Immediate(vec![
+        Immediate::DestinationRegister(Register::Verdict),
+        Immediate::Data(DataAttribute::Verdict(attributes)),
+    ])
+}
+
+/// `reject with icmpx admin-prohibited`.
+pub(crate) fn reject_as_prohibited() -> Expressions {
+    Expressions::Other {
+        expression_type: "reject".to_owned(),
+        attributes: vec![
+            DefaultNla::new(REJECT_TYPE, REJECT_BY_ICMP_OF_EITHER.to_be_bytes().to_vec()),
+            DefaultNla::new(REJECT_CODE, vec![REJECT_PROHIBITED]),
+        ],
+    }
 }
 
 /// `masquerade`.
@@ -133,6 +233,15 @@ fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     }
+}
+
+fn payload(base: u32, offset: u32, length: u32) -> Expressions {
+    Expressions::Payload(vec![
+        Payload::DestinationRegister(REGISTER),
+        Payload::Base(base),
+        Payload::Offset(offset),
+        Payload::Len(length),
+    ])
 }
 
 fn meta(key: MetaKey) -> Expressions {

@@ -318,7 +318,7 @@ fn recover_file(directory: &Directory, file: &Path) -> Result<Vec<String>, HostE
     if !subjects.is_empty() {
         told.push(format!(
             "undid the changes that process {} left behind: {}",
-            record.holder.id,
+            record.holder.process.id,
             subjects.join(", ")
         ));
     }
