@@ -15,3 +15,4 @@ pub mod skip;
 pub mod source;
 pub mod topology;
 pub mod tunnel;
+pub mod underlay;

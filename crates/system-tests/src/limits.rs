@@ -10,3 +10,9 @@ pub const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Bytes that hold every UDP payload.
 pub const UDP_PAYLOAD_BUFFER: usize = 65_536;
+
+/// How long a capture waits for a frame before it looks whether it is to end.
+pub const CAPTURE_POLL: Duration = Duration::from_millis(20);
+
+/// What a capture may fall behind, in bytes: none of the frames may be lost.
+pub const CAPTURE_BUFFER_BYTES: usize = 8 << 20;
