@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Link(LinkArguments),
     /// Show the counters of the running servers and clients
     Status(StatusArguments),
+    /// Give the network back that a killed client, or one with --kill-switch, keeps closed; needs root
+    Release(ReleaseArguments),
     /// Measure UDP, TCP and IP packets through the tunnel, and the cost of its parts
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -113,10 +115,18 @@ pub(crate) struct LinkArguments {
 /// `gramway status`.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArguments {
-    /// Print JSON: {"processes": [...]}
+    /// Print JSON: {"processes": [...], "kill_switch": {...}}
     #[arg(long)]
     pub(crate) json: bool,
     /// State directory of the server or client
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// `gramway release`.
+#[derive(Args, Debug)]
+pub(crate) struct ReleaseArguments {
+    /// State directory of the client that was killed
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }

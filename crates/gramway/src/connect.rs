@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use tunnel::config::ClientConfig;
 
@@ -17,7 +18,7 @@ use crate::limits::{FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
 use crate::link::Link;
 use crate::run::Detail;
 use crate::tun::AUTOMATIC;
-use crate::{output, run, startup};
+use crate::{kill_switch, output, run, startup};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
@@ -33,6 +34,9 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     }
 
     startup::undo_leftovers(&directory);
+    if !settings.tun.default_route {
+        kill_switch::warn_of_one_left();
+    }
     let (tun, _name_lock) = settings.tun.for_client(&directory)?.unzip();
     startup::raise_file_limit();
     let handle = tunnel::client::start(ClientConfig {
@@ -59,7 +63,13 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     };
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
-    run::until_end(handle, &settings.forward, Detail::Normal, limit, &is_stopping)
+    let kill_switch = handle.kill_switch();
+    let ended = run::until_end(handle, &settings.forward, Detail::Normal, limit, &is_stopping);
+    if let Some(kill_switch) = kill_switch {
+        let as_asked = ended.is_ok() && is_stopping.load(Ordering::Relaxed);
+        kill_switch::end(&kill_switch, as_asked);
+    }
+    ended
 }
 
 /// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.

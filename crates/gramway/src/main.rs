@@ -12,11 +12,13 @@ mod exit;
 mod forward;
 mod guardian;
 mod identity;
+mod kill_switch;
 mod limits;
 mod link;
 mod output;
 mod print_link;
 mod qr;
+mod release;
 mod run;
 mod server_state;
 mod startup;
@@ -63,6 +65,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Demo => bench_command::demo(),
         cli::Command::Link(arguments) => print_link::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
+        cli::Command::Release(arguments) => release::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),
         cli::Command::Guardian { file } => guardian::run(&file),
     }

@@ -1,4 +1,5 @@
-//! `gramway status`: asks every admin socket in the state directory and prints a table, or JSON.
+//! `gramway status`: asks every admin socket in the state directory, and the kernel for the kill switch, and prints a
+//! table, or JSON.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -12,22 +13,31 @@ use crate::cli::StatusArguments;
 use crate::exit::Problem;
 use crate::limits::{SNAPSHOT_BYTES_MAX, STATUS_READ_LIMIT};
 use crate::state::StateDirectory;
-use crate::{output, status_table};
+use crate::{kill_switch, output, status_table};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &StatusArguments) -> Result<(), Problem> {
     let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
     let processes = query_all(&directory)?;
-    if processes.is_empty() {
+    let standing = kill_switch::find();
+    if processes.is_empty() && standing.is_none() {
         return Err(Problem::unavailable(format!(
             "no server or client is running with the state directory {}; name another with --state DIR",
             directory.path().display()
         )));
     }
     if arguments.json {
-        output::data(&json!({ "processes": processes }).to_string())
+        let kill_switch = kill_switch::as_json(standing.as_ref());
+        output::data(&json!({ "processes": processes, "kill_switch": kill_switch }).to_string())
     } else {
-        output::data(&status_table::render(&processes))
+        let kill_switch = standing.as_ref().map(kill_switch::as_text);
+        let blocks = [Some(status_table::render(&processes)), kill_switch];
+        let blocks: Vec<_> = blocks
+            .into_iter()
+            .flatten()
+            .filter(|block| !block.is_empty())
+            .collect();
+        output::data(&blocks.join("\n"))
     }
 }
 

@@ -36,6 +36,9 @@ pub(crate) struct TunSettings {
     /// No routes, whatever `routes` says.
     pub(crate) no_routes: bool,
     pub(crate) default_route: bool,
+    pub(crate) allow_lan: bool,
+    pub(crate) exclude: Vec<Prefix>,
+    pub(crate) kill_switch: bool,
     pub(crate) dns: Vec<IpAddr>,
     /// A server offers no name server, a client uses none that is offered, whatever `dns` says.
     pub(crate) no_dns: bool,
@@ -53,6 +56,9 @@ impl Default for TunSettings {
             routes: None,
             no_routes: false,
             default_route: false,
+            allow_lan: false,
+            exclude: Vec::new(),
+            kill_switch: false,
             dns: Vec::new(),
             no_dns: false,
         }
@@ -123,7 +129,9 @@ impl TunSettings {
             client,
             routes: self.client_routes(),
             default_route: self.default_route,
-            exceptions: Vec::new(),
+            allow_lan: self.allow_lan,
+            exclude: self.exclude.clone(),
+            kill_switch: self.kill_switch,
             dns: if self.no_dns { Vec::new() } else { self.dns.clone() },
             takes_offered_dns: !self.no_dns,
             offloads: self.offloads,

@@ -17,7 +17,7 @@ use crate::limits::LISTENING_LIMIT;
 use crate::link::Link;
 use crate::run::Detail;
 use crate::server_state::ServerState;
-use crate::{addresses, output, print_link, run, startup};
+use crate::{addresses, kill_switch, output, print_link, run, startup};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
@@ -30,6 +30,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     let mut state = ServerState::open(&directory, &hosts)?;
 
     startup::undo_leftovers(&directory);
+    kill_switch::warn_of_one_left();
     let tun = settings.tun.for_server(&directory, state.identity.pin())?;
     startup::raise_file_limit();
     let handle = tunnel::server::start(ServerConfig {

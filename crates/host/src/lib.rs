@@ -1,11 +1,12 @@
-//! The host's network around a TUN: links, addresses, routes, the uplink, NAT, forwarding, DNS, and undoing all
-//! changes.
+//! The host's network around a TUN: links, addresses, routes, the uplink, NAT, the kill switch, forwarding, DNS, and
+//! undoing all changes.
 //!
 //! Everything acts in the network namespace of the calling thread, is synchronous and blocks only for the kernel's
 //! answer. What the kernel removes by itself when the process ends (the TUN with its addresses and routes, the NAT
 //! table) is simply done; everything else goes through [`Undo`], which records a change before it is made, so that
 //! the process itself, a guardian child after a kill, or the next start can take it back. After a kill the guardian
-//! also keeps the connections of NAT for the next server, for a while.
+//! also keeps the connections of NAT for the next server, for a while. The kill switch ([`kill_switch`]) alone is to
+//! outlive its process, and is on no list.
 
 mod default_route;
 mod dns;

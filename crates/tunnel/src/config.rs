@@ -122,8 +122,12 @@ pub struct ClientTun {
     pub routes: TunRoutes,
     /// Everything goes through the tunnel, or nowhere.
     pub default_route: bool,
-    /// What `default_route` leaves outside the tunnel, besides the server's own addresses.
-    pub exceptions: Vec<Prefix>,
+    /// `default_route` leaves networks near this machine outside the tunnel.
+    pub allow_lan: bool,
+    /// `default_route` leaves these networks outside the tunnel, besides the server's own addresses.
+    pub exclude: Vec<Prefix>,
+    /// The kill switch of `default_route` stays when the client ends.
+    pub kill_switch: bool,
     /// Name servers to ask while the tunnel is there.
     pub dns: Vec<IpAddr>,
     /// With a default route and without `dns`, ask those that the server offers.

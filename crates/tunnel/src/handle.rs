@@ -1,10 +1,11 @@
 //! The program's handle on the running shards: notices out, commands in.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use host::HostError;
 use packet_io::Waker;
 use tunnel_proto::{ClientIdentity, Prefix, UserId};
 
@@ -171,6 +172,27 @@ pub struct Handle {
     pub(crate) controller: Controller,
     pub(crate) notices: mpsc::Receiver<Notice>,
     pub(crate) threads: Vec<JoinHandle<Result<Snapshot, Failure>>>,
+    /// Of a client with a default route.
+    pub(crate) kill_switch: Option<KillSwitch>,
+}
+
+/// The kill switch of a client with a default route. Where the last handle to it is dropped without [`Self::end`], the
+/// client has failed.
+#[derive(Clone, Debug)]
+pub struct KillSwitch {
+    pub(crate) switch: Arc<Mutex<host::kill_switch::KillSwitch>>,
+}
+
+impl KillSwitch {
+    /// The client has ended, `as_asked` or because it failed. Whether the kill switch stays, which
+    /// [`host::kill_switch::KillSwitch::end`] decides.
+    ///
+    /// # Errors
+    /// It should go and does not.
+    pub fn end(&self, as_asked: bool) -> Result<bool, HostError> {
+        let mut switch = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
+        switch.end(as_asked)
+    }
 }
 
 /// A second handle for other threads, e.g. the admin socket.
@@ -239,6 +261,12 @@ impl Handle {
     #[must_use]
     pub fn controller(&self) -> Controller {
         self.controller.clone()
+    }
+
+    /// The kill switch of a client with a default route. It is for whoever waits for the end.
+    #[must_use]
+    pub fn kill_switch(&self) -> Option<KillSwitch> {
+        self.kill_switch.clone()
     }
 
     /// The next notice; `None` once all shards have ended, or when `limit` passes.

@@ -1,5 +1,5 @@
-//! Settings that do nothing without a TUN: a command that was given one and no TUN would silently leave out what was
-//! asked for, which for `default_route` means traffic in clear.
+//! Settings that do nothing without another one, a TUN or a default route: a command that was given one alone would
+//! silently leave out what was asked for, which for `default_route` means traffic in clear.
 
 use tunnel_proto::Prefix;
 
@@ -10,9 +10,28 @@ use crate::exit::Problem;
 use crate::tun::TunSettings;
 
 /// The key, and whether it asks for anything.
-type TunOnly = (&'static str, fn(&TunSettings) -> bool);
+type Dependent = (&'static str, fn(&TunSettings) -> bool);
 
-const TUN_ONLY: &[TunOnly] = &[
+/// What is missing, and how it is given.
+struct Need {
+    what: &'static str,
+    flag: &'static str,
+    key: &'static str,
+}
+
+const TUN: Need = Need {
+    what: "a TUN device",
+    flag: "--tun",
+    key: "tun = \"auto\"",
+};
+
+const DEFAULT_ROUTE: Need = Need {
+    what: "the default route",
+    flag: "--default-route",
+    key: "default_route = true",
+};
+
+const TUN_ONLY: &[Dependent] = &[
     ("pool", |tun| !tun.pools.is_empty()),
     ("nat", |tun| tun.nat),
     ("advertise", |tun| names_any(tun.advertise.as_deref())),
@@ -22,28 +41,49 @@ const TUN_ONLY: &[TunOnly] = &[
     ("dns", |tun| !tun.dns.is_empty()),
 ];
 
+const DEFAULT_ROUTE_ONLY: &[Dependent] = &[
+    ("allow_lan", |tun| tun.allow_lan),
+    ("exclude", |tun| !tun.exclude.is_empty()),
+    ("kill_switch", |tun| tun.kill_switch),
+];
+
 fn names_any(networks: Option<&[Prefix]>) -> bool {
     networks.is_some_and(|networks| !networks.is_empty())
 }
 
 impl Settings {
-    /// Refuses a setting of this command that needs a TUN where there is none.
+    /// Refuses a setting of this command that needs a TUN or a default route where there is none.
     pub(crate) fn check_needs<C: CommandWithSettings>(&self, flags: &Flags<C>) -> Result<(), Problem> {
-        if self.tun.name.is_some() {
-            return Ok(());
+        if !self.tun.default_route {
+            self.refuse(DEFAULT_ROUTE_ONLY, &DEFAULT_ROUTE, flags)?;
         }
-        for (key, asks) in TUN_ONLY {
+        if self.tun.name.is_none() {
+            self.refuse(TUN_ONLY, &TUN, flags)?;
+        }
+        Ok(())
+    }
+
+    fn refuse<C: CommandWithSettings>(
+        &self,
+        dependents: &[Dependent],
+        need: &Need,
+        flags: &Flags<C>,
+    ) -> Result<(), Problem> {
+        for (key, asks) in dependents {
             let setting = names::find(key).expect("the keys above are settings");
             if !C::reads(setting.reader) || !asks(&self.tun) {
                 continue;
             }
+            let Need {
+                what,
+                flag: add,
+                key: set,
+            } = need;
             let flag = flags.value(key).and(setting.shown_flag());
             return Err(match flag {
-                Some(flag) => Problem::usage(format!(
-                    "{flag} needs a TUN device; add --tun, or leave {flag} out"
-                )),
+                Some(flag) => Problem::usage(format!("{flag} needs {what}; add {add}, or leave {flag} out")),
                 None => Problem::configuration(format!(
-                    "{key}, which the config file or {} sets, needs a TUN device; add --tun, or set tun = \"auto\"",
+                    "{key}, which the config file or {} sets, needs {what}; add {add}, or set {set}",
                     setting.variable()
                 )),
             });
@@ -102,6 +142,40 @@ mod tests {
         let problem = check::<Connect>("default_route = true\n", &[]).unwrap_err();
         assert_eq!(problem.code() as u8, 78);
         assert!(problem.to_string().contains("GRAMWAY_DEFAULT_ROUTE"), "{problem}");
+    }
+
+    #[test]
+    fn what_needs_a_default_route_is_refused_without_one() {
+        for line in [
+            ["--allow-lan"].as_slice(),
+            &["--exclude", "10.0.0.0/8"],
+            &["--kill-switch"],
+        ] {
+            let with_tun = [line, &["--tun"]].concat();
+            let problem = check::<Connect>("", &with_tun).unwrap_err();
+            assert_eq!(problem.code() as u8, 64);
+            let told = problem.to_string();
+            assert!(told.starts_with(&format!("{} needs", line[0])), "{told}");
+            assert!(told.contains("add --default-route"), "{told}");
+            assert!(check::<Connect>("", &[&with_tun[..], &["--default-route"]].concat()).is_ok());
+        }
+        let problem = check::<Connect>("kill_switch = true\n", &["--tun"]).unwrap_err();
+        assert_eq!(problem.code() as u8, 78);
+        assert!(
+            problem.to_string().contains("set default_route = true"),
+            "{problem}"
+        );
+        assert_eq!(
+            code(check::<Up>(
+                "kill_switch = true\nexclude = [\"10.0.0.0/8\"]\n",
+                &[]
+            )),
+            None
+        );
+        assert_eq!(
+            code(check::<Connect>("exclude = []\nallow_lan = false\n", &["--tun"])),
+            None
+        );
     }
 
     #[test]

@@ -155,7 +155,34 @@ pub(super) static SETTINGS: &[Setting] = &[
         Ok(())
     })
     .flag(Flag::On)
-    .about("Route everything through the TUN, or nowhere, whatever other routes there are"),
+    .about(
+        "Route everything through the TUN, or nowhere, whatever other routes there are. Until the end, and after a crash, \
+         nothing leaves the machine otherwise",
+    ),
+    setting("allow_lan", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
+        settings.tun.allow_lan = value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::On)
+    .about(
+        "With default_route, let packets to private, link-local and multicast networks, and to those on the machine's links, \
+         leave outside the tunnel",
+    ),
+    setting("exclude", Kind::List, Reader::Client, unset("none", "[\"198.51.100.0/24\"]"), |settings, value| {
+        settings.tun.exclude = values::prefixes(&value.list()?)?;
+        Ok(())
+    })
+    .flag(Flag::Value("CIDR"))
+    .about("With default_route, let packets to this network leave outside the tunnel"),
+    setting("kill_switch", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
+        settings.tun.kill_switch = value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::On)
+    .about(
+        "With default_route, let nothing leave the machine after the client's end, either, until the next client or `gramway \
+         release`",
+    ),
     setting("dns", Kind::List, Reader::Both, unset(
         "up: a name server at the server's own address, which asks those of its machine; connect: with default_route what \
          the server offers, else none",

@@ -10,7 +10,6 @@ use system_tests::service::Service;
 use system_tests::tunnel::with_mounts;
 use system_tests::{require_program, require_root};
 
-use super::host::guardians;
 use super::*;
 
 /// What the client's machine asks without a tunnel: its router.

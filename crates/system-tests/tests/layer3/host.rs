@@ -1,7 +1,5 @@
 //! The host's network before and after: nothing stays behind, whoever is killed.
 
-use std::path::Path;
-
 use system_tests::program::{PERMISSION, gramway_binary};
 use system_tests::{require_program, require_root};
 
@@ -61,6 +59,11 @@ fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
     let (mut server, mut client) = tunnel(&machines, &directory);
     client.kill();
     server.kill();
+    wait_until("the guardian's end", PROGRAM_LIMIT, || {
+        guardians(&machines.first).is_empty()
+    });
+    // It leaves the kill switch.
+    assert_eq!(release(&machines.first, &client).0, Some(0));
     wait_until("the guardian's work at the client", PROGRAM_LIMIT, || {
         state(&machines.first) == before.0
     });
@@ -68,20 +71,6 @@ fn a_kill_of_the_main_process_leaves_both_hosts_as_they_were() {
     wait_until("the guardian's work at the server", NAT_HELD_LIMIT, || {
         state(&machines.server) == before.1
     });
-}
-
-/// The guardians that watch processes of this machine.
-pub(super) fn guardians(machine: &Namespace) -> Vec<i32> {
-    let inside = machine.run("ip", ["netns", "pids", machine.name()]).unwrap();
-    let is_guardian = |process: &i32| {
-        std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))
-            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"_guardian"))
-    };
-    inside
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .filter(is_guardian)
-        .collect()
 }
 
 #[test]
@@ -92,12 +81,8 @@ fn where_main_process_and_guardian_are_killed_the_next_start_cleans_up() {
     let before = (state(&machines.first), state(&machines.server));
     let (mut server, mut client) = tunnel(&machines, &directory);
     for machine in [&machines.first, &machines.server] {
-        let guardians = guardians(machine);
-        assert!(!guardians.is_empty(), "a guardian watches");
-        for guardian in guardians {
-            let process = rustix::process::Pid::from_raw(guardian).unwrap();
-            rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-        }
+        assert!(!guardians(machine).is_empty(), "a guardian watches");
+        kill_guardians(machine);
     }
     client.kill();
     server.kill();
@@ -119,17 +104,14 @@ fn where_both_were_killed_a_next_start_without_a_tun_cleans_up_too() {
     let (mut server, mut client) = tunnel(&machines, &directory);
     let link = server.link();
     for machine in [&machines.first, &machines.server] {
-        for guardian in guardians(machine) {
-            let process = rustix::process::Pid::from_raw(guardian).unwrap();
-            rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-        }
+        kill_guardians(machine);
     }
     client.kill();
     server.kill();
     let forward = ["udp:7000=192.0.2.99:9"];
     let plain = Server::start(&machines.server.place(), "plain", LISTEN, &[], directory.path());
     assert_same(&before.1, &state(&machines.server));
-    let _client = Client::start_unconnected(
+    let mut other = Client::start_unconnected(
         &machines.first.place(),
         "other",
         &link,
@@ -137,6 +119,10 @@ fn where_both_were_killed_a_next_start_without_a_tun_cleans_up_too() {
         &[],
         directory.path(),
     );
+    for told in ["undid the changes", "the kill switch of a client that has ended"] {
+        other.process().wait_for_line(told, PROGRAM_LIMIT).unwrap();
+    }
+    assert_eq!(release(&machines.first, &client).0, Some(0));
     wait_until("the client's machine as it was", PROGRAM_LIMIT, || {
         state(&machines.first) == before.0
     });

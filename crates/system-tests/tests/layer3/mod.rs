@@ -3,6 +3,7 @@
 mod comebacks;
 mod dns;
 mod host;
+mod leaks;
 mod moves;
 mod names;
 mod offered_names;
@@ -15,15 +16,18 @@ mod traffic;
 mod waits;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{UNAVAILABLE, gramway_binary};
 use system_tests::tunnel::{Client, Server};
 use testbed::directory::Directory;
 use testbed::iperf::{self, IperfResult, IperfRun, IperfServer};
 use testbed::namespace::{End, Namespace, join};
+use testbed::process::{Process, Signal};
 use testbed::wait::{holds_within, wait_for, wait_until};
 
 /// What two seconds of a load bring at least, in bytes.
@@ -242,4 +246,39 @@ fn wait_for_drop(status: impl Fn() -> Value, reason: &str) {
     wait_for(reason, PROGRAM_LIMIT, || {
         (drops(&status(), reason) > 0).then_some(())
     });
+}
+
+/// The guardians that watch processes of this machine.
+fn guardians(machine: &Namespace) -> Vec<i32> {
+    let inside = machine.run("ip", ["netns", "pids", machine.name()]).unwrap();
+    let is_guardian = |process: &i32| {
+        std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"_guardian"))
+    };
+    inside
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .filter(is_guardian)
+        .collect()
+}
+
+/// Sends a process a signal; it may have ended meanwhile.
+fn send_signal(process: i32, signal: Signal) {
+    let process = rustix::process::Pid::from_raw(process).unwrap();
+    let _ = rustix::process::kill_process(process, signal);
+}
+
+/// `gramway release` on this machine after `client`: its exit code and what it says.
+fn release(machine: &Namespace, client: &Client) -> (Option<i32>, String) {
+    let mut command = machine.command(gramway_binary());
+    command.arg("release").arg("--state").arg(client.state());
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), told)
+}
+
+fn kill_guardians(machine: &Namespace) {
+    for guardian in guardians(machine) {
+        send_signal(guardian, Signal::KILL);
+    }
 }

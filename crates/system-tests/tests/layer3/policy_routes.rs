@@ -187,6 +187,11 @@ fn before_the_first_connection_everything_is_unreachable_but_the_server() {
     assert!(way(&machines.first, SERVER_ADDRESS).contains("dev eth0"));
     assert_eq!(leaks(&machines), (0, 0));
     client.kill();
+    wait_until("the guardian's end", PROGRAM_LIMIT, || {
+        guardians(&machines.first).is_empty()
+    });
+    // It leaves the kill switch.
+    assert_eq!(release(&machines.first, &client).0, Some(0));
     wait_until("the guardian's work", PROGRAM_LIMIT, || {
         crate::host::state(&machines.first) == before
     });

@@ -181,6 +181,7 @@ impl<R: Role> Group<R> {
             controller: self.controller,
             notices: self.notices,
             threads: Vec::with_capacity(self.shards.len()),
+            kill_switch: None,
         };
         for shard in self.shards {
             let others = StopOthers(handle.controller());

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod connection;
+mod exceptions;
 pub(super) mod listeners;
 mod local;
 mod names;

@@ -17,7 +17,7 @@ use crate::driver::Shard;
 use crate::driver::resolver::NameSources;
 use crate::driver::sources::SourceId;
 use crate::driver::start::{assemble, endpoint_parameters, random, seed};
-use crate::handle::{Failure, Handle};
+use crate::handle::{Failure, Handle, KillSwitch};
 
 /// Starts a client over `carriers`: its listeners are there when this returns, the connections are made by the threads.
 ///
@@ -61,6 +61,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         );
         parts.push((engine, client));
     }
+    let kill_switch = tun.as_ref().and_then(|(host, ..)| host.kill_switch());
     let mut group = assemble(parts, &config.common, names, now)?;
     for (shard, listeners) in group.shards.iter_mut().zip(listeners) {
         shard.watch_listeners(listeners)?;
@@ -81,7 +82,9 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
             shard.role.carries_only_ip = config.forwards.is_empty() && config.proxies.is_empty();
         }
     }
-    group.spawn()
+    let mut handle = group.spawn()?;
+    handle.kill_switch = kill_switch.map(|switch| KillSwitch { switch });
+    Ok(handle)
 }
 
 impl Shard<Client> {

@@ -1,16 +1,17 @@
 //! A client's TUN: addresses and routes as the server gives them, the MTU that the paths carry, name servers.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
+use host::kill_switch::KillSwitch;
 use host::{DefaultRoute, HostError, Network};
 use packet_io::Waker;
 use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
 
 use super::Client;
+use super::exceptions::Exceptions;
 use super::names::Names;
 use super::uplink::UplinkBinding;
 use super::ways::{Question, Ways};
@@ -20,7 +21,6 @@ use crate::driver::host_worker::{HostWorker, JobWaker};
 use crate::driver::resolver::{OwnNameServers, Way};
 use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
-use crate::driver::tun::host_prefix;
 use crate::driver::tun::retry::Retry;
 use crate::driver::tun::setup::{Layer3, PresentRoutes, TunSetup, Wanted};
 use crate::handle::{Failure, Notice};
@@ -48,13 +48,15 @@ struct Shared {
     /// What stays outside the tunnel is to be handed over, or its rules are to be made again.
     are_exceptions_due: bool,
     has_default_route: bool,
-    /// Networks that stay outside the tunnel.
-    excepted: Vec<Prefix>,
     /// What the host refused is tried again.
     retry: Retry,
-    /// Addresses that the link names, and those at which the server was met, the latest last.
-    servers: Vec<IpAddr>,
-    met: VecDeque<IpAddr>,
+    exceptions: Exceptions,
+    /// With a default route.
+    kill_switch: Option<Arc<Mutex<KillSwitch>>>,
+    /// What the kill switch lets out, and whether the tunnel was up, is to be handed over.
+    is_kill_switch_due: bool,
+    /// The server was met.
+    was_through: bool,
     /// The device has had addresses and routes.
     is_set_up: bool,
     ways: Ways,
@@ -75,7 +77,8 @@ struct Shared {
 
 impl SharedHost {
     /// Makes the device; it is down until the server gives it an address. With a default route everything is
-    /// unreachable until then, but for marked packets, exceptions, and the addresses among `servers`.
+    /// unreachable until then, but for marked packets, exceptions, and the addresses among `servers`; and nothing else
+    /// leaves.
     ///
     /// # Errors
     /// The [`Failure`] that names what is missing.
@@ -91,6 +94,13 @@ impl SharedHost {
             limits::CLIENT_TUN_QUEUE_PACKETS,
             &settings.host_directory,
         )?;
+        let exceptions = Exceptions::new(settings, device.index, servers).map_err(|error| failure(&error))?;
+        // It stands before any route is touched.
+        let kill_switch = settings
+            .default_route
+            .then(|| KillSwitch::start(device.index, exceptions.list(), settings.kill_switch))
+            .transpose()
+            .map_err(|error| failure(&error))?;
         let default_route = settings
             .default_route
             .then(|| device.undo.start_default_route(device.index))
@@ -119,10 +129,11 @@ impl SharedHost {
             is_mtu_due: false,
             are_exceptions_due: settings.default_route,
             has_default_route: settings.default_route,
-            excepted: settings.exceptions.clone(),
             retry: Retry::default(),
-            servers: servers.iter().filter_map(|(host, _)| host.parse().ok()).collect(),
-            met: VecDeque::new(),
+            exceptions,
+            kill_switch: kill_switch.map(|switch| Arc::new(Mutex::new(switch))),
+            is_kill_switch_due: false,
+            was_through: false,
             is_set_up: false,
             ways: Ways::new(network, device.index, device.undo, shards),
             plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
@@ -141,6 +152,11 @@ impl SharedHost {
     /// Index of the device.
     pub(in crate::driver) fn index(&self) -> u32 {
         lock(&self.0).index
+    }
+
+    /// What lets nothing else leave, where there is a default route.
+    pub(in crate::driver) fn kill_switch(&self) -> Option<Arc<Mutex<KillSwitch>>> {
+        lock(&self.0).kill_switch.clone()
     }
 
     /// How packets leave that are not for the device.
@@ -201,8 +217,10 @@ impl ClientHost {
     /// The server was met at this address, which stays outside the tunnel from now on. An address that only a name
     /// server told does not: on a hostile network it could be anybody's.
     pub(super) fn met_server(&self, address: IpAddr) {
-        let mut state = self.lock();
-        state.meet(address.to_canonical());
+        let state = &mut *self.lock();
+        let is_first = !std::mem::replace(&mut state.was_through, true);
+        let is_new = state.exceptions.meet(address);
+        state.exceptions_changed(is_new, is_first);
         state.hand_over(Some(&self.waker));
     }
 
@@ -229,9 +247,15 @@ impl ClientHost {
         })
     }
 
-    /// The network has changed: the way may be another one.
-    pub(super) fn forget_way(&self) {
-        self.lock().ways.forget(self.shard);
+    /// The network has changed: the way may be another one, and other networks near.
+    pub(super) fn network_changed(&self) {
+        let state = &mut *self.lock();
+        state.ways.forget(self.shard);
+        match state.exceptions.follow_network() {
+            Ok(is_new) => state.exceptions_changed(is_new, false),
+            Err(error) => state.plan.warn(error.to_string()),
+        }
+        state.hand_over(Some(&self.waker));
     }
 
     /// The stripe got addresses and routes: the device follows. What to tell.
@@ -278,9 +302,13 @@ impl ClientHost {
         }
         state.hand_over(Some(&self.waker));
         let Shared {
-            names, name_worker, ..
+            names,
+            name_worker,
+            worker,
+            ..
         } = &mut *state;
-        let told = names.follow(now, name_worker).or_else(|| {
+        let told = names.follow(now, name_worker).or_else(|| worker.poll_notice());
+        let told = told.or_else(|| {
             let text = state.plan.poll_warning()?;
             Some(Notice::Warning { text })
         });
@@ -314,7 +342,8 @@ impl Shared {
                 addresses: self.plan.addresses().to_vec(),
                 routes: self.plan.routes(),
             });
-            let exceptions = self.are_exceptions_due.then(|| self.exceptions());
+            let exceptions = self.are_exceptions_due.then(|| self.exceptions.list());
+            let exceptions = exceptions.map(|list| list.into_iter().map(|one| one.prefix).collect());
             let wanted = Wanted {
                 mtu,
                 layer3,
@@ -325,6 +354,25 @@ impl Shared {
                 self.are_exceptions_due = false;
             }
         }
+        self.update_kill_switch();
+    }
+
+    fn update_kill_switch(&mut self) {
+        let Some(switch) = self.kill_switch.clone().filter(|_| self.is_kill_switch_due) else {
+            return;
+        };
+        let (list, was_through) = (self.exceptions.list(), self.was_through);
+        let is_taken = self.worker.run(move || {
+            let mut switch = switch.lock().unwrap_or_else(PoisonError::into_inner);
+            if was_through {
+                switch.set_through();
+            }
+            let error = switch.set_exceptions(list).err()?;
+            Some(Notice::Warning {
+                text: error.to_string(),
+            })
+        });
+        self.is_kill_switch_due = !is_taken;
     }
 
     /// Takes up what the host's thread has done with the device.
@@ -374,24 +422,10 @@ impl Shared {
         !self.has_default_route && self.plan.leads_into_tun(server)
     }
 
-    /// Takes note of an address of the server; the oldest of too many is forgotten.
-    fn meet(&mut self, address: IpAddr) {
-        if !self.has_default_route || self.servers.contains(&address) || self.met.contains(&address) {
-            return;
-        }
-        if self.met.len() == limits::MET_ADDRESSES_MAX {
-            self.met.pop_front();
-        }
-        self.met.push_back(address);
-        self.are_exceptions_due = true;
-    }
-
-    /// What a default route leaves outside the tunnel.
-    fn exceptions(&self) -> Vec<host::Prefix> {
-        let servers = self.servers.iter().chain(&self.met);
-        let servers = servers.map(|address| host::Prefix::host(address.to_canonical()));
-        let named = self.excepted.iter().filter_map(host_prefix);
-        servers.chain(named).collect()
+    /// Routing and kill switch follow the list of exceptions; the kill switch also the tunnel's first time up.
+    fn exceptions_changed(&mut self, is_list_new: bool, is_first_up: bool) {
+        self.are_exceptions_due |= is_list_new && self.has_default_route;
+        self.is_kill_switch_due |= is_list_new || is_first_up;
     }
 
     fn notice(&self) -> Notice {

@@ -90,7 +90,7 @@ impl Shard<Client> {
                     if changes.made_by_us {
                         host.restore_rules();
                     }
-                    host.forget_way();
+                    host.network_changed();
                     self.follow_uplink(now);
                 }
                 None => self.follow_routes(now),
