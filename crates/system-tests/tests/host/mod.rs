@@ -3,6 +3,7 @@
 //! One end of a cable stands for the TUN, and this test program for the process that changes the host.
 
 mod default_route;
+mod kill_switch;
 mod undo;
 
 use std::collections::BTreeMap;

@@ -63,12 +63,7 @@ fn what_is_excluded_and_what_is_near_leaves_and_nothing_else() {
         client.wait_until_connected(1, PROGRAM_LIMIT);
         client.process().wait_for_starts("TUN", 1, PROGRAM_LIMIT).unwrap();
         watched.send();
-        let expected: Vec<Flow> = watched
-            .sender
-            .flows()
-            .into_iter()
-            .filter(|flow| is_let_out(flow))
-            .collect();
+        let expected: Vec<Flow> = watched.sender.flows().into_iter().filter(&is_let_out).collect();
         assert!(!expected.is_empty());
         wait_until(&format!("what {options:?} lets out"), PROGRAM_LIMIT, || {
             let seen = watched.underlay.in_clear();
