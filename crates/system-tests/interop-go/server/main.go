@@ -121,10 +121,31 @@ func run(listen, own, lease, routes, deviceName string, result *report.Report) e
 	}()
 	go device.FromDevice(p.owner, result)
 	report.Print(map[string]string{"link": fmt.Sprintf("gramway://%s@%s?pin=sha256-%s#foreign", p.token, listen, pin)})
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	<-stop
-	return server.Close()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	for received := range signals {
+		switch received {
+		case syscall.SIGUSR1:
+			p.assign(func(netip.Addr) []netip.Prefix { return nil })
+		case syscall.SIGUSR2:
+			p.assign(func(lease netip.Addr) []netip.Prefix { return []netip.Prefix{netip.PrefixFrom(lease, 32)} })
+		default:
+			return server.Close()
+		}
+	}
+	return nil
+}
+
+// assign tells every request unasked which addresses it has: an assignment replaces the one before (RFC 9484 section
+// 4.7.1).
+func (p *proxy) assign(addresses func(lease netip.Addr) []netip.Prefix) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for lease, conn := range p.leases {
+		if err := conn.AssignAddresses(addresses(lease)); err != nil {
+			p.result.Fail("addresses cannot be assigned: %v", err)
+		}
+	}
 }
 
 // ServeHTTP answers one request; it returns when the request is over.

@@ -12,16 +12,16 @@ const GO_VERSION_MIN: (u32, u32) = (1, 26);
 /// Ends the test, as skipped, where Go is missing or too old; else gives the directory of the programs.
 macro_rules! require_go {
     () => {
-        match super::go::programs() {
+        match crate::interop::go::programs() {
             Ok(directory) => directory,
             Err(reason) => return system_tests::skip::skip(system_tests::test_name!(), &reason),
         }
     };
 }
-pub(super) use require_go;
+pub(crate) use require_go;
 
 /// Where `client` and `server` are; built once in each run, which costs little when nothing has changed.
-pub(super) fn programs() -> Result<PathBuf, String> {
+pub(crate) fn programs() -> Result<PathBuf, String> {
     static PROGRAMS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     PROGRAMS.get_or_init(build).clone()
 }

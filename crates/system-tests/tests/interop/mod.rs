@@ -7,7 +7,7 @@
 mod connect_ip;
 mod foreign_client;
 mod foreign_server;
-mod go;
+pub(crate) mod go;
 
 use std::path::Path;
 

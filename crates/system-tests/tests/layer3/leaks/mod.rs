@@ -8,6 +8,7 @@ mod kills;
 mod life;
 mod routes;
 mod sender;
+mod withdrawn;
 
 use system_tests::underlay::Underlay;
 
