@@ -84,6 +84,10 @@ pub const TRAINS_PER_FLUSH: usize = 4;
 /// Trains in an outbox: what goes into one sendmmsg call.
 pub const OUTBOX_TRAINS: usize = 16;
 
+/// How long a path is taken to carry small packets only after larger ones were lost alone (RFC 8899 section 4.3): overload at
+/// a receiver may look the same, and a look costs a few probes.
+pub const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(5);
+
 /// A connection without traffic is given up after this.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 

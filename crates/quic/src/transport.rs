@@ -19,7 +19,9 @@ pub(crate) fn settings(
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
-    mtu_discovery.upper_bound(ceiling);
+    mtu_discovery
+        .upper_bound(ceiling)
+        .black_hole_cooldown(limits::BLACK_HOLE_COOLDOWN);
     let (window, streams) = match stranger {
         None => (limits::CONNECTION_WINDOW_BYTES, 0),
         Some(may) => (may.unauthenticated_credit_bytes, may.unauthenticated_streams),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quic::ConnectionKey;
+use quic::limits::{BLACK_HOLE_COOLDOWN, IDLE_TIMEOUT};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -126,4 +127,23 @@ fn a_connection_survives_a_path_that_carries_less_than_before() {
         );
         pair.client.assert_every_datagram_is_accounted_for();
     }
+}
+
+#[test]
+fn a_path_that_lost_large_packets_for_a_moment_carries_them_again_within_seconds() {
+    let (mut pair, client, _) = Pair::connected(Setup {
+        ceiling: 1_452,
+        ..Setup::default()
+    });
+    flood(&mut pair, client, Duration::from_millis(100));
+    pair.link.mtu = 1_300;
+    let path_mtu = |pair: &mut Pair| pair.client.endpoint.report(client).unwrap().path_mtu;
+    let deadline = pair.now + IDLE_TIMEOUT / 2;
+    while path_mtu(&mut pair) > 1_200 {
+        flood(&mut pair, client, Duration::from_millis(10));
+        assert!(pair.now < deadline, "no black hole was seen");
+    }
+    pair.link.mtu = usize::MAX;
+    flood(&mut pair, client, 2 * BLACK_HOLE_COOLDOWN);
+    assert_eq!(path_mtu(&mut pair), 1_452);
 }
