@@ -68,4 +68,4 @@ pub use network::network_cookie;
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu, set_mark};
-pub use tun::{TunDevice, TunError, TunOffloads, TunOpenError, TunQueue, TunRead, TunStats};
+pub use tun::{TunDevice, TunError, TunOffloads, TunOpenError, TunOverflow, TunQueue, TunRead, TunStats};

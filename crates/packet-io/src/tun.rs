@@ -9,6 +9,8 @@
 //! The device has several queues, one for each thread that uses it. The kernel puts a flow's packets on the queue where
 //! it last saw packets of that flow written. Everything vanishes with the last descriptor, also after a crash.
 
+mod overflow;
+
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +22,8 @@ use socket2::{Domain, Socket, Type};
 use crate::interface::InterfaceName;
 use crate::limits::{TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES};
 use crate::sys::tun as sys;
+
+pub use overflow::TunOverflow;
 
 const DEVICE: &str = "/dev/net/tun";
 
@@ -317,6 +321,15 @@ impl TunQueue {
             "a buffer of {} bytes does not hold every packet",
             buffer.len()
         );
+        self.read_cut(buffer)
+    }
+
+    /// The same for those who want short packets only: of a packet that does not fit into `buffer`, only as much as
+    /// fits is copied, and the rest is lost. Whether it was cut, its own length says.
+    ///
+    /// # Errors
+    /// As [`TunQueue::read`]; [`TunError::Other`] where the buffer is shorter than the header.
+    pub fn read_cut(&mut self, buffer: &mut [u8]) -> Result<Option<TunRead>, TunError> {
         let read = match rustix::io::read(&self.file, &mut *buffer) {
             Ok(read) => read,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{DEADLINE, address, in_namespace, options, pattern, receive, without_privileges};
 use packet_io::{
     DatagramSocket, Interest, Outgoing, Poller, TUN_READ_BYTES_MAX, TunDevice, TunError, TunOffloads,
-    TunOpenError, TunQueue, TunRead, UdpSocket, VNET_HEADER_BYTES,
+    TunOpenError, TunOverflow, TunQueue, TunRead, UdpSocket, VNET_HEADER_BYTES,
 };
 
 const PLAIN: [u8; VNET_HEADER_BYTES] = [0; VNET_HEADER_BYTES];
@@ -307,4 +307,29 @@ fn a_device_that_is_down_or_removed_is_told_apart_from_other_failures() {
     poller.add(queue, 7, Interest::READABLE).unwrap();
     poller.wait(&mut ready, Some(Duration::ZERO)).unwrap();
     assert!(ready.iter().any(|event| event.readable), "{ready:?}");
+}
+
+#[test]
+fn what_nobody_read_in_time_is_counted_and_a_short_buffer_gets_the_start_of_a_packet() {
+    let name = "what_nobody_read_in_time_is_counted_and_a_short_buffer_gets_the_start_of_a_packet";
+    if !in_namespace(name, "mount -t sysfs sysfs /sys") {
+        return;
+    }
+    let mut device = device(1, TunOffloads::NONE);
+    let overflow = TunOverflow::open(&device.name).unwrap();
+    assert_eq!(overflow.packets().unwrap(), 0);
+    ip("link set tunnel txqueuelen 4");
+    let socket = std::net::UdpSocket::bind("10.77.0.1:0").unwrap();
+    for length in [1_000, 100, 1_000, 100, 1_000, 100] {
+        socket.send_to(&pattern(length, 0), "10.77.0.2:9").unwrap();
+    }
+    assert_eq!(overflow.packets().unwrap(), 2);
+    let mut short = [0; VNET_HEADER_BYTES + 500];
+    let mut lengths = Vec::new();
+    while let Some(read) = device.queues[0].read_cut(&mut short).unwrap() {
+        lengths.push(read.len);
+        let total = u16::from_be_bytes([read.packet(&short)[2], read.packet(&short)[3]]);
+        assert_eq!(usize::from(total) > 500, read.len == 500);
+    }
+    assert_eq!(lengths, [500, HEADERS + 100, 500, HEADERS + 100]);
 }

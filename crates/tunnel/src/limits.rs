@@ -216,13 +216,21 @@ pub const TUN_READS_PER_TURN: usize = 64;
 /// Bytes read from the TUN device in one turn, about: what stays in the second-level cache until it is sealed.
 pub const TUN_READ_BYTES_PER_TURN: usize = 256 << 10;
 
-/// Packets and super-packets that wait in a client's TUN device for a shard. More than what the send buffers of local
-/// programs hold, so that a program that sends too fast is held up instead of losing packets.
-pub const CLIENT_TUN_QUEUE_PACKETS: u32 = 4_096;
+/// Short packets, and super-packets that are given up, read from the TUN device in one turn while it overflows.
+pub const SHED_READS_PER_TURN: usize = 512;
 
-/// Packets and super-packets that wait in a server's TUN device for a shard: what comes from other machines is held up
-/// by nothing but loss.
-pub const SERVER_TUN_QUEUE_PACKETS: u32 = 1_024;
+/// Bytes of a packet that is kept then: those of a flow that is no flood come one by one, and the kernel joins floods.
+pub const SHED_PACKET_BYTES: usize = 2_048;
+
+/// Between two looks at whether the TUN device overflows.
+pub const SHED_LOOK: Duration = Duration::from_millis(100);
+
+/// How long it counts as overflowing after that, or after a datagram was given up.
+pub const SHED_TIME: Duration = Duration::from_millis(500);
+
+/// Packets and super-packets that wait in the TUN device for a shard: bursts, because whoever sends them is held up by
+/// nothing but loss.
+pub const TUN_QUEUE_PACKETS: u32 = 1_024;
 
 /// How often a TUN device's MTU is held against what the paths carry.
 pub const MTU_INTERVAL: Duration = Duration::from_millis(100);

@@ -17,8 +17,8 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 const INSIDE: &str = "PACKET_IO_TEST_INSIDE_NAMESPACE";
 const SETUP_FAILED: i32 = 77;
 
-/// Runs the test `name` again in a network namespace of its own, after the shell commands `setup`; true in the run
-/// inside, which does the work. Where that is not possible it says so.
+/// Runs the test `name` again in a network and a mount namespace of its own, after the shell commands `setup`; true in
+/// the run inside, which does the work. Where that is not possible it says so.
 pub fn in_namespace(name: &str, setup: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -27,7 +27,7 @@ pub fn in_namespace(name: &str, setup: &str) -> bool {
         "{{ ip link set lo up && {setup}; }} || exit {SETUP_FAILED}; exec \"$0\" --exact {name} --nocapture"
     );
     let status = Command::new("unshare")
-        .args(["--map-root-user", "--net", "sh", "-c", &script])
+        .args(["--map-root-user", "--net", "--mount", "sh", "-c", &script])
         .arg(std::env::current_exe().unwrap())
         .env(INSIDE, "1")
         .status();
@@ -35,7 +35,7 @@ pub fn in_namespace(name: &str, setup: &str) -> bool {
         Ok(Some(0)) => {}
         // 1 is `unshare` itself; a test that fails ends with 101.
         Ok(Some(1 | SETUP_FAILED)) | Err(_) => {
-            eprintln!("{name}: not run, `unshare --map-root-user --net` with `{setup}` fails here");
+            eprintln!("{name}: not run, `unshare --map-root-user --net --mount` with `{setup}` fails here");
         }
         other => panic!("{name} failed in its namespace: {other:?}"),
     }

@@ -183,6 +183,34 @@ fn a_super_packet_becomes_equal_datagrams_with_unfinished_checksums() {
 }
 
 #[test]
+fn super_packets_that_are_given_up_unread_count_as_what_they_would_have_become() {
+    let mut world = world();
+    let header = VnetHeader {
+        needs_checksum: true,
+        gso: GsoType::UdpL4,
+        gso_size: 1_000,
+        checksum_start: 20,
+        checksum_offset: 6,
+        header_bytes: 28,
+        ..VnetHeader::default()
+    };
+    let flood = udp("10.9.0.2", "198.51.100.9", 20_000);
+    let other = tcp("10.9.0.2", "198.51.100.9", 900);
+    let engine = &mut world.client().engine;
+    let before = engine.ledger().ingress;
+    assert!(engine.shed_packet(&header.encode(), &flood[..500]));
+    assert!(!engine.shed_packet(&VnetHeader::default().encode(), &other[..500]));
+    assert!(!engine.shed_packet(&header.encode(), &[]));
+    let after = engine.ledger().ingress;
+    assert_eq!(after.accepted - before.accepted, 22);
+    let dropped = |reason| after.dropped(reason) - before.dropped(reason);
+    assert_eq!(
+        (dropped(DropReason::QueueFull), dropped(DropReason::Malformed)),
+        (21, 1)
+    );
+}
+
+#[test]
 fn a_syn_is_clamped_to_the_path_in_both_directions() {
     let mut world = world();
     let mtu = world.client().engine.packet_max_at_most().unwrap();

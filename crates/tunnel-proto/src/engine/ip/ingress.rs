@@ -16,7 +16,7 @@ use packet::segmentation::Segmenter;
 use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
 
 use super::session::IpSession;
-use super::{asks_for_little_delay, is_confined, is_congestion_controlled, is_syn};
+use super::{UDP, asks_for_little_delay, is_confined, is_congestion_controlled, is_syn};
 use crate::drops::DropReason;
 use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::{FlowId, Patience};
@@ -57,6 +57,46 @@ impl<R: Role> Engine<R> {
     }
 }
 
+/// Packets that a super-packet of `length` bytes would become.
+fn packets_of(header: &VnetHeader, length: usize) -> u64 {
+    let packets = match header.gso {
+        GsoType::None => 1,
+        _ => length
+            .saturating_sub(usize::from(header.header_bytes))
+            .div_ceil(usize::from(header.gso_size.max(1)))
+            .clamp(1, limits::SUPER_PACKET_SEGMENTS_MAX),
+    };
+    packets as u64
+}
+
+impl<R: Role> Engine<R> {
+    /// Gives up a packet or super-packet of the TUN of which only the start was read, and counts it as
+    /// [`DropReason::QueueFull`]. Whether it is UDP.
+    pub fn shed_packet(&mut self, header: &[u8; VNET_HEADER_BYTES], start: &[u8]) -> bool {
+        let field = |at: usize| {
+            start
+                .get(at..at + 2)
+                .map(|two| u16::from_be_bytes([two[0], two[1]]))
+        };
+        let version = start.first().map(|first| first >> 4);
+        let (length, protocol) = match version {
+            Some(4) => (field(2).map(usize::from), start.get(9)),
+            Some(6) => (field(4).map(|payload| 40 + usize::from(payload)), start.get(6)),
+            _ => (None, None),
+        };
+        let ingress = &mut self.state.ledger.ingress;
+        let (Ok(header), Some(length)) = (VnetHeader::decode(header), length) else {
+            ingress.accepted += 1;
+            ingress.drop(DropReason::Malformed, 1);
+            return false;
+        };
+        let count = packets_of(&header, length);
+        ingress.accepted += count;
+        ingress.drop(DropReason::QueueFull, count);
+        protocol == Some(&UDP)
+    }
+}
+
 impl<R: Role> State<R> {
     /// Reads the headers of a packet of the TUN; without sense it is dropped and counted.
     pub(in crate::engine) fn parse_packet(
@@ -81,16 +121,9 @@ impl<R: Role> State<R> {
         packet: &[u8],
         reason: DropReason,
     ) {
-        let count = match header.gso {
-            GsoType::None => 1,
-            _ => packet
-                .len()
-                .saturating_sub(usize::from(header.header_bytes))
-                .div_ceil(usize::from(header.gso_size.max(1)))
-                .clamp(1, limits::SUPER_PACKET_SEGMENTS_MAX),
-        };
-        self.ledger.ingress.accepted += count as u64;
-        self.ledger.ingress.drop(reason, count as u64);
+        let count = packets_of(header, packet.len());
+        self.ledger.ingress.accepted += count;
+        self.ledger.ingress.drop(reason, count);
     }
 
     /// Counts a packet of the TUN for which there is no session: one that is never carried, or one without a tunnel.

@@ -91,7 +91,7 @@ impl SharedHost {
             settings.name.as_deref(),
             shards,
             settings.offloads,
-            limits::CLIENT_TUN_QUEUE_PACKETS,
+            limits::TUN_QUEUE_PACKETS,
             &settings.host_directory,
         )?;
         let exceptions = Exceptions::new(settings, device.index, servers).map_err(|error| failure(&error))?;

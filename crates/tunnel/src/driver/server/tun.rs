@@ -75,7 +75,7 @@ impl ServerHost {
             config.name.as_deref(),
             shards,
             config.offloads,
-            limits::SERVER_TUN_QUEUE_PACKETS,
+            limits::TUN_QUEUE_PACKETS,
             &config.host_directory,
         )?;
         let Device {

@@ -55,12 +55,14 @@ impl Device {
             .map_err(|error| failure(&error))?;
         // Without it the queue is as long as the kernel makes it.
         let _ = network.set_queue_length(device.index, queue_packets);
+        let end = |queue| TunEnd::new(queue, &device.name);
+        let ends = device.queues.into_iter().map(end).collect();
         Ok(Self {
             name: device.name,
             index: device.index,
             network,
             undo: Undo::new(directory, GuardianProgram::this_program()),
-            ends: device.queues.into_iter().map(TunEnd::new).collect(),
+            ends,
             notices,
         })
     }

@@ -8,6 +8,7 @@ use packet::vnet::GsoType;
 use packet_io::{TUN_READ_BYTES_MAX, TunError, TunQueue, VNET_HEADER_BYTES};
 use tunnel_proto::{Account, DropReason};
 
+use super::shedding::Shedding;
 use crate::snapshot::TunCounters;
 
 /// A shard's end of the TUN device.
@@ -17,6 +18,7 @@ pub(in crate::driver) struct TunEnd {
     pub(in crate::driver) buffer: Vec<u8>,
     /// The poller looks at it.
     pub(in crate::driver) is_watched: bool,
+    pub(in crate::driver) shedding: Shedding,
     coalescer: Coalescer,
     rules: MergeRules,
     outcome: Outcome,
@@ -37,11 +39,13 @@ struct Outcome {
 }
 
 impl TunEnd {
-    pub(in crate::driver) fn new(queue: TunQueue) -> Self {
+    /// A queue of the device `name`.
+    pub(in crate::driver) fn new(queue: TunQueue, name: &str) -> Self {
         Self {
             queue,
             buffer: vec![0; TUN_READ_BYTES_MAX],
             is_watched: false,
+            shedding: Shedding::of(name),
             coalescer: Coalescer::default(),
             rules: MergeRules::default(),
             outcome: Outcome::default(),

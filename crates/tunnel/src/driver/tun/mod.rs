@@ -8,10 +8,11 @@ pub(super) mod device;
 pub(super) mod end;
 pub(super) mod retry;
 pub(super) mod setup;
+mod shedding;
 
 use std::time::Instant;
 
-use packet_io::Interest;
+use packet_io::{Interest, VNET_HEADER_BYTES};
 use tunnel_proto::Prefix;
 
 use super::role::Role;
@@ -52,10 +53,38 @@ impl<R: Role> Shard<R> {
                 self.more_to_send = self.flush_outer(now);
             }
         }
+        if self.engine.queue_is_long() {
+            self.shed(now, &mut buffer);
+        }
         if let Some(tun) = &mut self.delivery.tun {
             tun.buffer = buffer;
         }
         self.flush_packets();
+    }
+
+    /// Where the device overflows, short packets find their way past a flood ([`shedding`]).
+    fn shed(&mut self, now: Instant, buffer: &mut [u8]) {
+        let start = &mut buffer[..VNET_HEADER_BYTES + limits::SHED_PACKET_BYTES];
+        for _ in 0..limits::SHED_READS_PER_TURN {
+            let Some(tun) = self.delivery.tun.as_mut() else {
+                return;
+            };
+            if !tun.shedding.is_due(now) {
+                return;
+            }
+            match tun.queue.read_cut(start) {
+                Ok(Some(read)) if read.len < limits::SHED_PACKET_BYTES => {
+                    R::send_packet(self, now, &read.header, read.packet_mut(start));
+                }
+                Ok(Some(read)) => {
+                    if self.engine.shed_packet(&read.header, read.packet(start)) {
+                        tun.shedding.gave_up(now);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return tun.has_failed(&error),
+            }
+        }
     }
 
     /// Writes the packets that were collected for the TUN.
