@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -20,23 +22,24 @@ pub struct PeerCred {
     pub uid: u32,
     /// Effective group.
     pub gid: u32,
-    /// Process, where the system tells it. It may have ended since, and its number may be another's.
+    /// Process, where the system tells it and it has a number in our PID namespace. It may have ended since, and its
+    /// number may be another's.
     pub pid: Option<i32>,
 }
 
 impl PeerCred {
     /// What the kernel says of the other end of `socket`.
     pub(crate) fn of(socket: &OwnedFd) -> std::io::Result<Self> {
-        #[cfg(any(target_os = "linux", target_os = "android"))]
+        #[cfg(target_os = "linux")]
         {
-            let cred = rustix::net::sockopt::socket_peercred(socket)?;
+            let cred = packet_io::peer_credentials(socket.as_fd())?;
             Ok(Self {
-                uid: cred.uid.as_raw(),
-                gid: cred.gid.as_raw(),
-                pid: Some(cred.pid.as_raw_nonzero().get()),
+                uid: cred.user,
+                gid: cred.group,
+                pid: cred.process,
             })
         }
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        #[cfg(not(target_os = "linux"))]
         {
             let stream = std::os::unix::net::UnixStream::from(socket.try_clone()?);
             let cred = tokio::net::UnixStream::from_std(stream)?.peer_cred()?;

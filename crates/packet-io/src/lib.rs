@@ -41,6 +41,7 @@ mod interface;
 mod limits;
 mod listener;
 mod network;
+mod peer;
 mod poller;
 mod send;
 mod seqpacket;
@@ -65,6 +66,7 @@ pub use limits::{
 };
 pub use listener::{join_tcp_group, listen_tcp_group};
 pub use network::network_cookie;
+pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu, set_mark};

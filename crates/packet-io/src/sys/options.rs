@@ -99,3 +99,29 @@ pub(crate) fn network_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
         Err(io::Error::last_os_error())
     }
 }
+
+/// Who was at the other end of a Unix socket when it connected; process 0 is one of another PID namespace.
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: libc::uid_t::MAX,
+        gid: libc::gid_t::MAX,
+    };
+    let mut len = size_of_val(&credentials) as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `credentials`,
+    // whose size that is and which has no invalid values, and the length back to `len`; both outlive the call.
+    let code = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut len,
+        )
+    };
+    if code == 0 {
+        Ok(credentials)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
