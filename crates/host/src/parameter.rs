@@ -67,9 +67,34 @@ pub(super) fn interfaces(directory: &str) -> Vec<String> {
     names
 }
 
-/// Names may come from a file of changes, so they are held to what this program changes.
+/// Whether this program ever sets it; names may come from a list of changes.
+pub(super) fn is_changed_by_us(parameter: &str) -> bool {
+    match *parameter.split('/').collect::<Vec<_>>() {
+        ["net", "ipv4", "ip_forward"]
+        | [
+            "net",
+            "ipv4",
+            "conf",
+            "all",
+            "accept_redirects" | "src_valid_mark",
+        ] => true,
+        ["net", "ipv4", "conf", interface, "forwarding"]
+        | ["net", "ipv6", "conf", interface, "forwarding" | "accept_ra"] => is_one_part(interface),
+        _ => false,
+    }
+}
+
+/// What all of those are set to.
+pub(super) fn is_whole_number(value: &str) -> bool {
+    value.parse::<i32>().is_ok()
+}
+
+fn is_one_part(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".."
+}
+
 fn path(parameter: &str) -> io::Result<PathBuf> {
-    if !parameter.starts_with("net/") || parameter.split('/').any(|part| part.is_empty() || part == "..") {
+    if !parameter.starts_with("net/") || !parameter.split('/').all(is_one_part) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "it is no parameter of the network",

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::record::{Directory, Record};
+use super::directory::Directory;
+use super::record::Record;
 use crate::error::{Explain, HostError};
 use crate::limits::{
     GUARDIAN_END_TIME, GUARDIAN_PATIENCE, GUARDIAN_START_TIME, NAT_HELD_AFTER_CRASH, NAT_HOLD_POLL, UNDO_POLL,

@@ -4,10 +4,12 @@
 //! Each is first written to a file, then made. Three can take it back: the process itself when it ends, the guardian
 //! child when it was killed, and the next start when both were. A lock on the directory keeps them from each other.
 
+mod directory;
 mod forwarding;
 mod guardian;
 mod names;
 mod record;
+mod trust;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,9 +17,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use guardian::{GUARDIAN_SUBCOMMAND, GuardianProgram, guard};
 
+use directory::Directory;
 use forwarding::Forwarding;
 use guardian::Guardian;
-use record::{Change, Directory, Record};
+use record::{Change, Record};
 
 use super::default_route::{DefaultRoute, FILTER_HEEDS_MARKS};
 use super::error::{Explain, HostError};

@@ -4,22 +4,20 @@
 //! marked as ours; and neither where another living process needs the same. So the order in which processes end does
 //! not matter, and nobody's later decision is overwritten.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Instant;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::trust;
 use crate::default_route::{self, Rule};
 use crate::dns::NamesChange;
 use crate::error::{Explain, HostError};
 use crate::holder::Holder;
-use crate::limits::{UNDO_FILE_BYTES_MAX, UNDO_LOCK_TIME, UNDO_POLL};
+use crate::limits::UNDO_FILE_BYTES_MAX;
 use crate::network::Network;
 use crate::parameter;
 use crate::prefix::Prefix;
@@ -122,6 +120,19 @@ impl Change {
         }
     }
 
+    /// Whether this program makes such changes.
+    fn is_one_of_ours(&self) -> bool {
+        match self {
+            Self::Parameter { name, before, after } => {
+                parameter::is_changed_by_us(name)
+                    && [before, after]
+                        .iter()
+                        .all(|value| parameter::is_whole_number(value))
+            }
+            _ => true,
+        }
+    }
+
     /// Whether it is a parameter of this directory.
     pub(super) fn is_parameter_below(&self, directory: &str) -> bool {
         matches!(self, Self::Parameter { name, .. } if name.starts_with(directory))
@@ -172,6 +183,10 @@ fn exception(destination: IpAddr, index: u32, gateway: Option<IpAddr>, source: O
         source,
         ..Route::on_link(Prefix::host(destination), index)
     }
+}
+
+fn invalid(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 impl Record {
@@ -226,21 +241,23 @@ impl Record {
         }
     }
 
-    /// Reads a file.
+    /// Reads a file that nobody else may write.
     pub(super) fn load(file: &Path) -> Result<Self, HostError> {
         let read = || {
-            if fs::metadata(file)?.len() > UNDO_FILE_BYTES_MAX {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
+            let mut text = Vec::new();
+            let list = trust::open_list(file)?;
+            list.take(UNDO_FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+            if text.len() as u64 > UNDO_FILE_BYTES_MAX {
+                return Err(invalid("it is too long"));
             }
-            let record: Self = serde_json::from_slice(&fs::read(file)?)?;
-            if record.version == VERSION {
-                Ok(record)
-            } else {
-                Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "another version of gramway wrote it",
-                ))
+            let record: Self = serde_json::from_slice(&text)?;
+            if record.version != VERSION {
+                return Err(invalid("another version of gramway wrote it"));
             }
+            if !record.changes.iter().all(Change::is_one_of_ours) {
+                return Err(invalid("it lists a change that gramway does not make"));
+            }
+            Ok(record)
         };
         read().explain(|| format!("read the changes listed in {}", file.display()))
     }
@@ -261,73 +278,6 @@ impl Record {
             fs::rename(&fresh, file)
         };
         write().explain(|| format!("write the list of changes {}", file.display()))
-    }
-}
-
-/// The directory of such files, locked against others while this lives.
-#[derive(Debug)]
-pub(super) struct Directory {
-    path: PathBuf,
-    _lock: File,
-}
-
-impl Directory {
-    /// Makes the directory where there is none, for its owner alone, and locks it.
-    pub(super) fn make(path: &Path) -> Result<Self, HostError> {
-        let mut builder = DirBuilder::new();
-        builder
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .explain(|| format!("make the directory {}", path.display()))?;
-        Self::lock(path)
-    }
-
-    /// Locks the directory.
-    pub(super) fn lock(path: &Path) -> Result<Self, HostError> {
-        let file = path.join("undo.lock");
-        let lock = || {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o600);
-            let lock = options.open(&file)?;
-            let deadline = Instant::now() + UNDO_LOCK_TIME;
-            loop {
-                match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                    Ok(()) => return Ok(lock),
-                    Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                        thread::sleep(UNDO_POLL)
-                    }
-                    Err(error) => return Err(io::Error::from(error)),
-                }
-            }
-        };
-        Ok(Self {
-            _lock: lock().explain(|| format!("lock {}", file.display()))?,
-            path: path.to_owned(),
-        })
-    }
-
-    /// The files of changes, in the order of their names.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(&self.path) else {
-            return Vec::new();
-        };
-        let mut files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        files.retain(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with("undo-") && name.ends_with(".json")
-        });
-        files.sort_unstable();
-        files
-    }
-
-    /// What living processes hold in this network, other than by the file `own`.
-    pub(super) fn others(&self, own: &Path) -> Vec<Record> {
-        let files = self.files().into_iter().filter(|file| file != own);
-        files
-            .filter_map(|file| Record::load(&file).ok())
-            .filter(|record| record.holder.is_of_this_network() && record.holder.is_alive())
-            .collect()
     }
 }
 
@@ -375,6 +325,45 @@ mod tests {
         own.changes.push(parameter("0"));
         own.take_back(&[other]).unwrap();
         assert!(own.changes.is_empty());
+    }
+
+    #[test]
+    fn a_list_of_what_we_never_change_is_not_obeyed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("undo-1-0.json");
+        let load = |name: &str, before: &str| {
+            let mut record = Record::new(Holder::this().unwrap());
+            record.changes.push(Change::Parameter {
+                name: name.to_owned(),
+                before: before.to_owned(),
+                after: "1".to_owned(),
+            });
+            record.save(&file).unwrap();
+            Record::load(&file)
+        };
+        for name in [
+            "net/ipv4/ip_forward",
+            "net/ipv4/conf/eth0.7/forwarding",
+            "net/ipv4/conf/all/accept_redirects",
+            "net/ipv4/conf/all/src_valid_mark",
+            "net/ipv6/conf/eth0/accept_ra",
+        ] {
+            assert!(load(name, "0").is_ok(), "{name}");
+        }
+        for name in [
+            "net/core/bpf_jit_enable",
+            "net/ipv4/conf/all/rp_filter",
+            "net/ipv4/conf/../forwarding",
+            "net/ipv4/conf/a/b/forwarding",
+            "net/ipv4/conf/forwarding",
+            "net/ipv4/tcp_syncookies",
+            "kernel/core_pattern",
+        ] {
+            assert!(load(name, "0").is_err(), "{name}");
+        }
+        for before in ["", "on", "|/tmp/x", "0\n1"] {
+            assert!(load("net/ipv4/ip_forward", before).is_err(), "{before:?}");
+        }
     }
 
     #[test]
