@@ -2,11 +2,12 @@
 //! are written.
 //!
 //! Default: `/var/lib/gramway` for root, else `$XDG_STATE_HOME/gramway`, else `~/.local/state/gramway`. It is made with
-//! mode 0700, its files with 0600, each written atomically (to a temporary file, then renamed). Reading a directory
+//! mode 0700, its files with 0600, each written atomically (to a temporary file, then renamed). Both are this
+//! user's or root's. Reading a directory
 //! never changes it; a directory of a newer version is refused unchanged. Server and clients may share one.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -84,6 +85,7 @@ impl StateDirectory {
                 self.path.display()
             )));
         }
+        check_owner(&metadata, &self.path)?;
         if metadata.mode() & 0o022 != 0 {
             return Err(Problem::permission(format!(
                 "others may write to the state directory {}; if it is the right one: chmod 700 {}",
@@ -165,6 +167,10 @@ impl StateDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Problem::file("read", &path, &error)),
         };
+        let metadata = file
+            .metadata()
+            .map_err(|error| Problem::file("examine", &path, &error))?;
+        check_owner(&metadata, &path)?;
         let mut bytes = Vec::new();
         (&mut file)
             .take(STATE_FILE_BYTES_MAX + 1)
@@ -202,6 +208,20 @@ impl StateDirectory {
             Problem::file("write", &path, &error)
         })
     }
+}
+
+/// Refuses what another user could change at any time.
+fn check_owner(metadata: &Metadata, path: &Path) -> Result<(), Problem> {
+    let this_user = rustix::process::geteuid().as_raw();
+    if metadata.uid() == 0 || metadata.uid() == this_user {
+        return Ok(());
+    }
+    Err(Problem::permission(format!(
+        "{} belongs to user {}; run gramway as that user, or: chown {this_user} {}",
+        path.display(),
+        metadata.uid(),
+        path.display()
+    )))
 }
 
 #[cfg(test)]
@@ -276,6 +296,28 @@ mod tests {
                 .ends_with(&format!("chmod 600 {}", path.display())),
             "{problem}"
         );
+    }
+
+    #[test]
+    fn another_users_directory_and_file_are_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (_guard, state) = state_directory();
+        state.create().unwrap();
+        state.write("owner.token", b"secret").unwrap();
+        let give_away = |path: &Path| std::os::unix::fs::chown(path, Some(65_534), None).unwrap();
+        give_away(&state.file("owner.token"));
+        for problem in [
+            state.read_secret("owner.token").unwrap_err(),
+            state.read("owner.token").unwrap_err(),
+        ] {
+            assert!(problem.to_string().contains("belongs to user 65534"), "{problem}");
+            assert_eq!(problem.code() as u8, 77);
+        }
+        assert!(state.examine().is_ok());
+        give_away(state.path());
+        assert_eq!(state.examine().unwrap_err().code() as u8, 77);
     }
 
     #[test]
