@@ -45,6 +45,9 @@ pub(crate) const LINK_ENDPOINTS_MAX: usize = 16;
 /// Characters of a link's name; it is shown on one line.
 pub(crate) const LINK_NAME_CHARACTERS_MAX: usize = 64;
 
+/// Characters of a word that is not shown in messages, because it may be a token, which has 43, or most of one.
+pub(crate) const SECRET_CHARACTERS_MIN: usize = 32;
+
 /// Bytes of a config file: far beyond one with every key.
 pub(crate) const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
 

@@ -12,7 +12,7 @@ use data_encoding::BASE64URL_NOPAD;
 use tunnel_proto::Token;
 
 use crate::endpoint::Endpoint;
-use crate::limits::{LINK_BYTES_MAX, LINK_ENDPOINTS_MAX, LINK_NAME_CHARACTERS_MAX};
+use crate::limits::{LINK_BYTES_MAX, LINK_ENDPOINTS_MAX, LINK_NAME_CHARACTERS_MAX, SECRET_CHARACTERS_MIN};
 
 const SCHEME: &str = "gramway://";
 const PIN_PREFIX: &str = "sha256-";
@@ -35,7 +35,7 @@ pub(crate) fn is_link(text: &OsStr) -> bool {
 }
 
 /// The text without what stands behind each `gramway://` up to the next white space or quotation mark.
-pub(crate) fn without_links(text: &str) -> String {
+fn without_links(text: &str) -> String {
     let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(start) = rest.to_ascii_lowercase().find(SCHEME) {
         let secret = start + SCHEME.len();
@@ -48,6 +48,26 @@ pub(crate) fn without_links(text: &str) -> String {
         rest = &rest[secret + end..];
     }
     shown + rest
+}
+
+/// The text without links, and without what looks like a token or a pin: a link that was mistyped, or a part of one.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let is_of_secrets = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let text = without_links(text);
+    let mut shown = String::with_capacity(text.len());
+    for part in text.split_inclusive(|c| !is_of_secrets(c)) {
+        let word = part.trim_end_matches(|c| !is_of_secrets(c));
+        // Words have no capitals in them, and other random names seldom have both.
+        let is_random = word.contains(|c: char| c.is_ascii_lowercase())
+            && word.contains(|c: char| c.is_ascii_uppercase());
+        if word.len() >= SECRET_CHARACTERS_MIN && is_random {
+            shown.push('…');
+            shown.push_str(&part[word.len()..]);
+        } else {
+            shown.push_str(part);
+        }
+    }
+    shown
 }
 
 /// Where a link is broken, and how.
@@ -378,6 +398,25 @@ mod tests {
         let plain = "it does not start with gramway:// — ärger";
         assert_eq!(without_links(plain), plain);
         assert!(is_link(OsStr::new(&link)) && !is_link(OsStr::new("./link")));
+    }
+
+    #[test]
+    fn a_mistyped_link_or_a_part_of_one_is_not_shown() {
+        let (link, token) = (example().reveal(), example().token.reveal());
+        let mistyped = link.replacen("gramway://", "gramwya:/", 1);
+        for text in [
+            &mistyped,
+            &token,
+            &token[..40],
+            &format!("{token}x"),
+            &format!("--{token}=1"),
+        ] {
+            let shown = without_secrets(&format!("unexpected argument '{text}' found"));
+            assert!(!shown.contains(&token[..20]) && shown.contains('…'), "{shown}");
+        }
+        let plain =
+            "cannot read /nix/store/l3c4aaaaaaaaaaaaaaaaaaaaaaaaaaaa-gramway/LongNameOfAFile-1.2.3: denied";
+        assert_eq!(without_secrets(plain), plain);
     }
 
     #[test]

@@ -46,8 +46,11 @@ fn main() -> ExitCode {
     let code = match panic::catch_unwind(dispatch) {
         Ok(Ok(())) => 0,
         Ok(Err(problem)) => {
-            // A link in the wrong place is quoted by whoever did not expect it.
-            output::note(&format!("gramway: {}", link::without_links(&problem.to_string())));
+            // A link or token in the wrong place is quoted by whoever did not expect it.
+            output::note(&format!(
+                "gramway: {}",
+                link::without_secrets(&problem.to_string())
+            ));
             problem.code() as u8
         }
         Err(_) => Code::Bug as u8,

@@ -374,3 +374,32 @@ fn a_link_may_come_from_standard_input() {
     assert_eq!(output.status.code(), Some(CONFIGURATION));
     assert!(String::from_utf8_lossy(&output.stderr).contains("two hexadecimal digits"));
 }
+
+#[test]
+fn a_mistyped_link_or_token_is_never_shown() {
+    let place = Place::new();
+    let token = &"CQkJ".repeat(11)[..43];
+    let mistyped = format!("gramwya://{token}@127.0.0.1:9");
+    for secret in [token, &mistyped, &format!("--{token}"), &format!("--lnk={token}")] {
+        for line in [
+            [secret].as_slice(),
+            &["connect", secret],
+            &["connect", "x", secret],
+            &["connect", "--bind", secret],
+            &["connect", "-L", secret],
+            &["connect", "--config", secret],
+            &["up", secret],
+            &["up", "--state", "state", "--listen", secret],
+            &["up", "--state", "state", "--allow-target", secret],
+            &["link", secret],
+            &["status", secret],
+            &["status", "--state", secret],
+            &["bench", secret],
+        ] {
+            let output = place.command(line).output().unwrap();
+            let told = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+            assert!(!output.status.success(), "{line:?}");
+            assert!(!told.concat().contains(token), "{line:?}: {told:?}");
+        }
+    }
+}
