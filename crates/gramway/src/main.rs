@@ -17,6 +17,7 @@ mod limits;
 mod link;
 mod output;
 mod print_link;
+mod privileges;
 mod qr;
 mod release;
 mod run;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn dispatch() -> Result<(), Problem> {
+    privileges::give_up_those_of_the_file()?;
     let Some(command) = cli::parse()? else {
         return Ok(());
     };

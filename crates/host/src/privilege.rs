@@ -5,12 +5,10 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// CAP_NET_ADMIN is missing. Its text is the sentence with the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "changing the network needs the capability CAP_NET_ADMIN: run it with sudo, or grant it once with \
-     sudo setcap cap_net_admin+ep {program} (containers: --cap-add NET_ADMIN)"
+    "changing the network needs the capability CAP_NET_ADMIN: run it with sudo, or as a systemd service with \
+     AmbientCapabilities=CAP_NET_ADMIN (containers: --cap-add NET_ADMIN)"
 )]
-pub struct NotPrivileged {
-    program: String,
-}
+pub struct NotPrivileged;
 
 /// Asks the system.
 ///
@@ -19,10 +17,7 @@ pub struct NotPrivileged {
 pub fn can_administer() -> Result<(), NotPrivileged> {
     match capabilities(None) {
         Ok(sets) if sets.effective.contains(CapabilitySet::NET_ADMIN) => Ok(()),
-        _ => Err(NotPrivileged {
-            program: std::env::current_exe()
-                .map_or_else(|_| "gramway".to_owned(), |path| path.display().to_string()),
-        }),
+        _ => Err(NotPrivileged),
     }
 }
 
@@ -43,7 +38,7 @@ mod tests {
         };
         let error = std::thread::scope(|scope| scope.spawn(ask).join().unwrap()).unwrap_err();
         assert!(
-            error.to_string().contains("sudo setcap cap_net_admin+ep /"),
+            error.to_string().contains("AmbientCapabilities=CAP_NET_ADMIN"),
             "{error}"
         );
     }

@@ -109,8 +109,8 @@ impl TunOffloads {
 pub enum TunOpenError {
     /// CAP_NET_ADMIN is missing.
     #[error(
-        "a TUN device needs the capability CAP_NET_ADMIN: run the program by sudo, or give it the capability once \
-         with `sudo setcap cap_net_admin+ep PROGRAM`"
+        "a TUN device needs the capability CAP_NET_ADMIN: run the program by sudo, or as a systemd service with \
+         AmbientCapabilities=CAP_NET_ADMIN"
     )]
     NotPermitted,
     /// The driver cannot be reached.

@@ -101,10 +101,58 @@ fn server_and_client_work_and_tell_how_to_get_larger_buffers() {
         refused.stderr()
     );
     let told = refused.stderr();
-    for way_out in ["sudo", "setcap cap_net_bind_service", "--listen"] {
+    for way_out in ["sudo", "AmbientCapabilities=CAP_NET_BIND_SERVICE", "--listen"] {
         assert!(told.contains(way_out), "{told}");
     }
     assert!(!ordinary.home.join("other").exists());
+}
+
+#[test]
+fn capabilities_of_the_file_are_given_up_so_that_no_user_gets_them() {
+    require_root!();
+    require_program!("setpriv", "setcap");
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
+    let ordinary = Ordinary::new(&directory);
+    run(Command::new("setcap").arg("cap_net_admin,cap_dac_override,cap_sys_admin+ep").arg(&ordinary.program)).unwrap();
+    // What a dead process of this network would have left, had it been written by us.
+    let list = ordinary.home.join("undo-1-0.json");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let network = pair.client.inside(|| packet_io::network_cookie().unwrap());
+    let change = r#"{"parameter":{"name":"net/ipv4/conf/all/accept_redirects","before":"1","after":"0"}}"#;
+    let holder = format!(
+        r#"{{"id":1,"started_ticks":1,"boot":"{}","network":{network}}}"#,
+        boot.trim()
+    );
+    let text = format!(r#"{{"version":1,"holder":{holder},"changes":[{change}]}}"#);
+    std::fs::write(&list, text).unwrap();
+    std::os::unix::fs::chown(&list, Some(65_534), Some(65_534)).unwrap();
+    std::fs::set_permissions(&list, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let parameter = "net.ipv4.conf.all.accept_redirects";
+    pair.client.set_parameter(parameter, "0").unwrap();
+    let value = || pair.client.run("sysctl", ["-n", parameter]).unwrap();
+    let list = list.to_str().unwrap();
+    let guardian = ordinary
+        .command(&pair.client.place(), &["_guardian", list])
+        .output();
+    assert!(!guardian.unwrap().status.success());
+    assert_eq!(value().trim(), "0");
+    // The list is well formed: root obeys it where it is root's, and refuses it while it is another user's.
+    let as_root = || {
+        let mut command = pair.client.command(&ordinary.program);
+        command
+            .args(["_guardian", list])
+            .stdin(std::process::Stdio::null());
+        command.output().unwrap()
+    };
+    let refused = as_root();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("belongs to another user"), "{told}");
+    assert_eq!(value().trim(), "0");
+    for path in [list, ordinary.home.to_str().unwrap()] {
+        std::os::unix::fs::chown(path, Some(0), Some(0)).unwrap();
+    }
+    assert!(as_root().status.success());
+    assert_eq!(value().trim(), "1");
 }
 
 fn demo_passes(command: Command) {

@@ -74,7 +74,7 @@ pub(super) fn cannot_listen(error: &io::Error, at: SocketAddr, other: &str) -> F
         .split_once(" (os error")
         .map_or(text.as_str(), |(text, _)| text);
     Failure::Permission(format!(
-        "{text}: for port {} use sudo, `sudo setcap cap_net_bind_service+ep $(command -v gramway)`, or {other}",
+        "{text}: for port {} use sudo, a systemd service with AmbientCapabilities=CAP_NET_BIND_SERVICE, or {other}",
         at.port()
     ))
 }
