@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+use tunnel::handle::Controller;
+
 use crate::exit::Problem;
 use crate::limits::{ADMIN_WRITE_LIMIT, SOCKET_PATH_BYTES_MAX};
 use crate::state::StateDirectory;
@@ -32,6 +35,17 @@ pub(crate) fn client_socket() -> String {
 pub(crate) fn is_socket_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name == SERVER_SOCKET.as_bytes() || (name.starts_with(b"client-") && name.ends_with(b".sock"))
+}
+
+/// The counters of this process and what its sandbox holds, as one JSON object.
+pub(crate) fn answer(controller: Controller, sandbox: Value) -> impl Fn() -> Option<String> + Send + 'static {
+    move || {
+        let mut counters = serde_json::to_value(controller.snapshot()?).ok()?;
+        counters
+            .as_object_mut()?
+            .insert("sandbox".to_owned(), sandbox.clone());
+        Some(counters.to_string())
+    }
 }
 
 /// A socket that answers; dropping it removes the file.

@@ -45,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) exit_on_failure: bool,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) tun: TunSettings,
+    pub(crate) has_no_sandbox: bool,
     pub(crate) common: CommonConfig,
 }
 

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering;
 
 use tunnel::config::ClientConfig;
 
-use crate::admin::{AdminSocket, client_socket};
+use crate::admin::{AdminSocket, answer, client_socket};
 use crate::cli::ConnectArguments;
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
 use crate::limits::{FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
 use crate::link::Link;
 use crate::run::Detail;
+use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
 use crate::{kill_switch, output, run, startup};
 
@@ -39,6 +40,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     }
     let (tun, _name_lock) = settings.tun.for_client(&directory)?.unzip();
     startup::raise_file_limit();
+    let sandbox = Sandbox::enter(&Needs::of_client(&directory, &settings), settings.has_no_sandbox)?;
     let handle = tunnel::client::start(ClientConfig {
         servers: link
             .endpoints
@@ -56,11 +58,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     let controller = handle.controller();
     let is_stopping = run::end_on_signals(controller.clone())?;
     directory.create()?;
-    let answer = move || {
-        controller
-            .snapshot()
-            .and_then(|snapshot| serde_json::to_string(&snapshot).ok())
-    };
+    let answer = answer(controller, sandbox.report());
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
     let kill_switch = handle.kill_switch();

@@ -21,6 +21,7 @@ mod privileges;
 mod qr;
 mod release;
 mod run;
+mod sandbox;
 mod server_state;
 mod startup;
 mod state;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::sandbox;
 use crate::units::{bytes, count, milliseconds, span};
 
 /// All processes, one block each.
@@ -115,6 +116,9 @@ fn render_process(process: &Value) -> String {
     }
     if process.pointer("/tun/name_server").is_some_and(Value::is_object) {
         row("name server", block.name_server());
+    }
+    if let Some(text) = sandbox::as_text(process.get("sandbox")) {
+        row("sandbox", text);
     }
     for lease in process
         .pointer("/tun/lease_list")

@@ -10,12 +10,13 @@ use std::time::Instant;
 use tunnel::config::ServerConfig;
 use tunnel::handle::{Handle, Notice};
 
-use crate::admin::{AdminSocket, SERVER_SOCKET};
+use crate::admin::{AdminSocket, SERVER_SOCKET, answer};
 use crate::cli::UpArguments;
 use crate::exit::Problem;
 use crate::limits::LISTENING_LIMIT;
 use crate::link::Link;
 use crate::run::Detail;
+use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::ServerState;
 use crate::{addresses, kill_switch, output, print_link, run, startup};
 
@@ -33,6 +34,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     kill_switch::warn_of_one_left();
     let tun = settings.tun.for_server(&directory, state.identity.pin())?;
     startup::raise_file_limit();
+    let sandbox = Sandbox::enter(&Needs::of_server(&directory, &settings), settings.has_no_sandbox)?;
     let handle = tunnel::server::start(ServerConfig {
         listen,
         certificate_chain: state.identity.chain().to_vec(),
@@ -59,11 +61,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     if let Some(warning) = replaced {
         output::event(&format!("warning: {warning}"));
     }
-    let answer = move || {
-        controller
-            .snapshot()
-            .and_then(|snapshot| serde_json::to_string(&snapshot).ok())
-    };
+    let answer = answer(controller, sandbox.report());
     let _admin = AdminSocket::open(&directory, SERVER_SOCKET, answer)?;
 
     if let Some(warning) = addresses::reach_warning(&endpoints) {

@@ -113,7 +113,10 @@ fn capabilities_of_the_file_are_given_up_so_that_no_user_gets_them() {
     require_program!("setpriv", "setcap");
     let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
     let ordinary = Ordinary::new(&directory);
-    run(Command::new("setcap").arg("cap_net_admin,cap_dac_override,cap_sys_admin+ep").arg(&ordinary.program)).unwrap();
+    run(Command::new("setcap")
+        .arg("cap_net_admin,cap_dac_override,cap_sys_admin+ep")
+        .arg(&ordinary.program))
+    .unwrap();
     // What a dead process of this network would have left, had it been written by us.
     let list = ordinary.home.join("undo-1-0.json");
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();

@@ -304,6 +304,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Off("Disable UDP receive offload (GRO)"))
     .about("Use UDP receive offload (GRO) where the kernel supports it"),
+    setting("sandbox", Kind::Boolean, Reader::Both, default("true"), |settings, value| {
+        settings.has_no_sandbox = !value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::Off("Keep privileges, files and system calls that are not needed (no capabilities dropped, no Landlock, no seccomp)"))
+    .about("Give up privileges, files and system calls that are not needed (capabilities, Landlock, seccomp)"),
     setting("receive_buffer_bytes", Kind::Integer, Reader::Both, default("8388608"), |settings, value| {
         settings.common.receive_buffer_bytes = values::buffer(&value)?;
         Ok(())

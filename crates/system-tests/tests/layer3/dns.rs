@@ -25,15 +25,18 @@ fn with_program(
 ) -> (Vec<String>, PathBuf) {
     let (program, resolv) = (directory.join(name), directory.join("resolv.conf"));
     let told = directory.join("told");
-    let text = format!("#!/bin/sh\nTOLD={}\n{script}\n", told.display());
+    // Where a program that is confined with its client may write.
+    let text = format!("#!/bin/sh\nTOLD=/run/test/told\n{script}\n");
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     fs::write(&resolv, resolv_conf).unwrap();
     // One of the places where programs of the system are looked for, and the only one that can be made here.
     let programs = "/run/current-system/sw/bin";
     let words = with_mounts(&format!(
-        "mount -t tmpfs none /run && mkdir -p {programs} && cp '{}' {programs} && mount --bind '{}' /etc/resolv.conf",
+        "mount -t tmpfs none /run && mkdir -p {programs} && cp '{}' {programs} && mkdir /run/test && \
+         mount --bind '{}' /run/test && mount --bind '{}' /etc/resolv.conf",
         program.display(),
+        directory.path().display(),
         resolv.display()
     ));
     (words, told)
@@ -69,7 +72,7 @@ fn connect_with_dns(
 }
 
 /// A client with a default route, its TUN there.
-fn connect_by(
+pub(super) fn connect_by(
     wrapper: &[String],
     machine: &Namespace,
     server: &Server,

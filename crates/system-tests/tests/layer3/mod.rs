@@ -10,6 +10,7 @@ mod offered_names;
 mod order;
 mod policy_routes;
 mod rules;
+mod sandbox;
 mod settings;
 mod sizes;
 mod traffic;

@@ -1,0 +1,106 @@
+//! System calls, by seccomp: only those named here are possible, sockets only of these families, processes only in the
+//! present namespaces.
+//!
+//! Any other call fails with ENOSYS, as on a kernel that does not have it: libraries then use an older one, which is
+//! on the list, and a call that is missing here costs its caller an error, not the machine its network.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use seccompiler::{TargetArch, apply_filter_all_threads, compile_from_json};
+use serde_json::{Value, json};
+
+/// Linux's number of the error.
+const ENOSYS: u32 = 38;
+
+/// Local, IPv4, IPv6 and netlink sockets (`AF_*`).
+const SOCKET_FAMILIES: [u32; 4] = [1, 2, 10, 16];
+
+/// The flags of `clone` that make namespaces (`CLONE_NEW*`). `clone3` is not on the list: its flags are in memory.
+const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
+
+/// Calls of the program itself.
+const PROGRAM: &str = "
+    read write readv writev pread64 pwrite64 preadv pwritev close close_range lseek
+    openat openat2 fstat newfstatat statx statfs fstatfs getdents64 readlinkat faccessat faccessat2 getcwd
+    unlinkat renameat renameat2 mkdirat fchmod fchmodat fchmodat2 fchown fchownat fsync fdatasync ftruncate flock
+    fcntl fallocate ioctl dup dup3 pipe2 umask
+    socketpair bind listen accept accept4 connect getsockname getpeername sendto recvfrom sendmsg recvmsg sendmmsg
+    recvmmsg shutdown setsockopt getsockopt
+    epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 ppoll pselect6 eventfd2 timerfd_create timerfd_settime
+    timerfd_gettime signalfd4 inotify_init1 inotify_add_watch inotify_rm_watch
+    mmap mprotect munmap mremap madvise brk membarrier mincore
+    set_robust_list get_robust_list set_tid_address rseq futex sched_yield sched_getaffinity
+    sched_setaffinity sched_getparam sched_getscheduler
+    gettid getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups
+    exit exit_group kill tgkill tkill rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
+    sigaltstack restart_syscall nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday
+    getrandom getrusage prlimit64 uname sysinfo getcpu prctl capget times
+";
+
+/// Calls that start the guardian and the programs that keep name servers, and what those call besides.
+const CHILDREN: &str = "
+    execve execveat wait4 waitid setsid setpgid getpgid getsid chdir fchdir pidfd_open pidfd_send_signal
+    symlinkat linkat utimensat fadvise64 copy_file_range sendfile splice tee truncate
+    getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr getpriority setpriority rt_sigsuspend
+    setitimer getitimer getrlimit sync syncfs get_mempolicy
+";
+
+/// Older forms that other processors do not have.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &str = "
+    open stat lstat access readlink poll select epoll_wait epoll_create eventfd unlink rename mkdir rmdir chmod chown
+    dup2 pipe fork vfork getdents arch_prctl time creat alarm pause getpgrp link symlink utime utimes
+";
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &str = "";
+
+/// Confines this process and all that it starts; with `runs_programs` it may start others.
+pub(super) fn confine(runs_programs: bool) -> io::Result<()> {
+    let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let text = filter(runs_programs).to_string();
+    let filters = compile_from_json(text.as_bytes(), architecture).map_err(io::Error::other)?;
+    let program = filters.get("process").ok_or(io::ErrorKind::InvalidData)?;
+    apply_filter_all_threads(program).map_err(io::Error::other)
+}
+
+fn filter(runs_programs: bool) -> Value {
+    let lists = [PROGRAM, OLDER, if runs_programs { CHILDREN } else { "" }];
+    let names: BTreeSet<_> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
+    let plain = names.into_iter().map(|name| json!({ "syscall": name }));
+    let condition =
+        |operator: Value, value: u64| json!([{"index": 0, "type": "qword", "op": operator, "val": value}]);
+    let sockets = SOCKET_FAMILIES
+        .iter()
+        .map(|&family| json!({ "syscall": "socket", "args": condition(json!("eq"), family.into()) }));
+    let threads =
+        json!({ "syscall": "clone", "args": condition(json!({ "masked_eq": NAMESPACE_FLAGS }), 0) });
+    let rules: Vec<_> = plain.chain(sockets).chain([threads]).collect();
+    json!({
+        "process": {
+            "mismatch_action": { "errno": ENOSYS },
+            "match_action": "allow",
+            "filter": rules,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_filters_are_made_and_only_one_runs_programs() {
+        let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+        for runs_programs in [false, true] {
+            let text = filter(runs_programs).to_string();
+            let filters = compile_from_json(text.as_bytes(), architecture).unwrap();
+            assert!(
+                filters["process"].len() < 4_096,
+                "the kernel's limit (BPF_MAXINSNS)"
+            );
+        }
+        let names = |runs_programs| filter(runs_programs).to_string();
+        assert!(names(true).contains("\"execve\"") && !names(false).contains("\"execve\""));
+    }
+}

@@ -1,0 +1,101 @@
+//! Files, by Landlock: what is not named here cannot be opened, made, renamed or run, whoever owns it.
+//!
+//! Rules are for directories rather than files where others replace the files, as they do `/etc/resolv.conf`.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, path_beneath_rules,
+};
+
+use super::Needs;
+
+/// Of Linux 6.10; of an older kernel's what it has.
+const RIGHTS: ABI = ABI::V5;
+
+/// Settings of the system, what it tells of processes and of the network, and whoever keeps its name servers.
+const READ: [&str; 5] = [
+    "/etc",
+    "/proc",
+    "/sys/fs/cgroup",
+    "/run/systemd",
+    "/run/resolvconf",
+];
+
+/// Random numbers, and nothing at all.
+const DEVICES: [&str; 2] = ["/dev/urandom", "/dev/null"];
+
+/// The driver of TUN devices, and parameters of the network.
+const NETWORK: [&str; 2] = ["/dev/net", "/proc/sys/net"];
+
+/// The guardian and the programs that keep name servers, with what they run and load themselves.
+const PROGRAMS: [&str; 9] = [
+    "/proc/self/exe",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/nix/store",
+    "/run/current-system",
+    "/gnu/store",
+];
+
+/// What those programs write.
+const NAMES: [&str; 2] = ["/etc", "/run"];
+
+/// Confines the calling thread and all that it starts. Whether everything holds that is asked for. `made` is the
+/// outermost directory that was made for the state, to be removed again where nothing came into it.
+pub(super) fn confine(needs: &Needs, made: Option<&PathBuf>) -> Result<bool, RulesetError> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let mut rules: Vec<(Vec<PathBuf>, BitFlags<AccessFs>)> = vec![
+        (paths(&READ), read),
+        (name_server_files(), read),
+        (paths(&DEVICES), read | AccessFs::WriteFile),
+        (vec![needs.state.path().to_owned()], read | write),
+    ];
+    if let Some(parent) = made.and_then(|made| made.parent()) {
+        rules.push((vec![or_here(parent)], AccessFs::RemoveDir.into()));
+    }
+    if needs.has_tun {
+        rules.extend([
+            (vec![needs.runtime()], read | write),
+            (paths(&NETWORK), read | AccessFs::WriteFile | AccessFs::IoctlDev),
+            (paths(&PROGRAMS), read | AccessFs::Execute),
+        ]);
+    }
+    if needs.sets_names {
+        rules.push((paths(&NAMES), read | write));
+        rules.push((name_server_files(), read | write));
+    }
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(RIGHTS))?
+        .create()?;
+    for (paths, access) in rules {
+        ruleset = ruleset.add_rules(path_beneath_rules(paths, access))?;
+    }
+    let status = ruleset.restrict_self()?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+fn paths(texts: &[&str]) -> Vec<PathBuf> {
+    texts.iter().map(PathBuf::from).collect()
+}
+
+/// Where `/etc/resolv.conf` leads to, if it is a link.
+fn name_server_files() -> Vec<PathBuf> {
+    let target = std::fs::canonicalize("/etc/resolv.conf").ok();
+    let directory = target.as_deref().and_then(Path::parent);
+    directory.map(Path::to_path_buf).into_iter().collect()
+}
+
+fn or_here(path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        path.to_owned()
+    }
+}

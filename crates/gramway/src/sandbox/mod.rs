@@ -1,0 +1,263 @@
+//! What a server or client gives up before it opens its first socket to others and starts its first thread, so that
+//! all its threads, its guardian and the programs that it runs are confined alike: privileges (`privileges.rs`), files
+//! by Landlock (`files.rs`) and system calls by seccomp (`calls.rs`), the last, because the others need calls that it
+//! refuses.
+//!
+//! Without a TUN device no program is run, nothing of the machine is changed, and only the state directory is written.
+//! With one the host's network is changed, also later, and a client sets the machine's name servers by the programs
+//! that keep them: those need more files and more calls. What a kernel does not have is told, and the rest holds.
+
+mod calls;
+mod files;
+mod privileges;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::config::Settings;
+use crate::exit::Problem;
+use crate::output;
+use crate::state::StateDirectory;
+
+/// What this process goes on needing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs<'a> {
+    state: &'a StateDirectory,
+    /// It changes the host's network.
+    has_tun: bool,
+    /// It sets the machine's name servers.
+    sets_names: bool,
+    /// It listens on a port that may be privileged.
+    listens: bool,
+    /// Larger socket buffers than the system lets everybody have.
+    exceeds_buffers: bool,
+}
+
+impl<'a> Needs<'a> {
+    pub(crate) fn of_server(state: &'a StateDirectory, settings: &Settings) -> Self {
+        Self {
+            listens: true,
+            sets_names: false,
+            ..Self::of_client(state, settings)
+        }
+    }
+
+    pub(crate) fn of_client(state: &'a StateDirectory, settings: &Settings) -> Self {
+        let has_tun = settings.tun.name.is_some();
+        Self {
+            state,
+            has_tun,
+            sets_names: has_tun && !settings.tun.no_dns,
+            // Forwards may have local ports below 1,024.
+            listens: !settings.forward.is_empty(),
+            exceeds_buffers: privileges::exceed_limits(&settings.common),
+        }
+    }
+
+    /// The directory of the lists of changes.
+    fn runtime(&self) -> PathBuf {
+        host::runtime_directory(self.state.path())
+    }
+}
+
+/// The sandbox of this process, which lasts as long as the process.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    /// What holds, for `status`; null without one.
+    report: Value,
+    /// Directories that were made for it, the outermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Sandbox {
+    /// Confines this process, and all that it starts from here on; nothing at all where it `is_unwanted`.
+    ///
+    /// # Errors
+    /// The state directory cannot be made.
+    pub(crate) fn enter(needs: &Needs, is_unwanted: bool) -> Result<Self, Problem> {
+        if is_unwanted {
+            return Ok(Self {
+                report: Value::Null,
+                made: Vec::new(),
+            });
+        }
+        // What does not exist cannot be allowed.
+        let made = make_directory(needs.state.path())?;
+        let warn = |what: &str, error: &dyn std::fmt::Display| {
+            output::event(&format!("warning: the sandbox does not hold for {what}: {error}"));
+        };
+        if needs.has_tun {
+            // The first change makes it otherwise, or tells why not.
+            let _ = make_directory(&needs.runtime());
+        }
+        let privileges = privileges::keep(needs).unwrap_or_else(|error| {
+            warn("privileges", &error);
+            Vec::new()
+        });
+        let files = match files::confine(needs, made.first()) {
+            Ok(true) => true,
+            Ok(false) => {
+                warn("files", &"this kernel has no Landlock, or it is switched off");
+                false
+            }
+            Err(error) => {
+                warn("files", &error);
+                false
+            }
+        };
+        let calls = calls::confine(needs.has_tun).map_or_else(
+            |error| {
+                warn("system calls", &error);
+                false
+            },
+            |()| true,
+        );
+        let report = json!({
+            "capabilities": privileges,
+            "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),
+            "files": files,
+            "system_calls": calls,
+        });
+        Ok(Self { report, made })
+    }
+
+    /// What holds, for programs.
+    pub(crate) fn report(&self) -> Value {
+        self.report.clone()
+    }
+}
+
+impl Drop for Sandbox {
+    /// A start that failed leaves the disk as it was.
+    fn drop(&mut self) {
+        for path in self.made.iter().rev() {
+            // It is in use, which is the rule.
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+/// What holds, for people; of a process that tells nothing of it, nothing.
+pub(crate) fn as_text(report: Option<&Value>) -> Option<String> {
+    let report = report?;
+    if report.is_null() {
+        return Some("none".to_owned());
+    }
+    let capabilities: Vec<_> = report["capabilities"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let holds = |key: &str, name: &str| {
+        let not = if report[key] == true { "" } else { "not " };
+        format!("{name} {not}confined")
+    };
+    let kept = match capabilities.as_slice() {
+        [] => "no capabilities".to_owned(),
+        some => format!("capabilities {}", some.join(", ")),
+    };
+    Some(format!(
+        "{kept}; {}, {}",
+        holds("files", "files"),
+        holds("system_calls", "system calls")
+    ))
+}
+
+/// Makes a directory for this user alone, with those above it; which ones were missing, the outermost first.
+fn make_directory(path: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let mut missing: Vec<_> = path
+        .ancestors()
+        .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
+        .map(Path::to_path_buf)
+        .collect();
+    missing.reverse();
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| Problem::file("create the state directory", path, &error))?;
+    Ok(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_nothing_came_into_goes_again_and_one_in_use_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let inner = place.path().join("a/b");
+        let sandbox = |made| Sandbox {
+            report: Value::Null,
+            made,
+        };
+        drop(sandbox(make_directory(&inner).unwrap()));
+        assert!(!place.path().join("a").exists());
+        let made = make_directory(&inner).unwrap();
+        assert_eq!(made, [place.path().join("a"), inner.clone()]);
+        fs::write(inner.join("file"), "").unwrap();
+        drop(sandbox(made));
+        assert!(inner.join("file").exists() && make_directory(&inner).unwrap().is_empty());
+    }
+
+    /// The state directory of the process that confines itself where the test below asks for it.
+    const CONFINED: &str = "GRAMWAY_TEST_CONFINED";
+
+    /// Seccomp confines the whole process, so that the test needs one of its own.
+    #[test]
+    fn a_process_without_a_tun_reaches_its_state_alone_and_runs_nothing() {
+        let Some(place) = std::env::var_os(CONFINED).map(PathBuf::from) else {
+            let place = tempfile::tempdir().unwrap();
+            fs::write(place.path().join("outside"), "").unwrap();
+            let output = std::process::Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "sandbox::tests::a_process_without_a_tun_reaches_its_state_alone_and_runs_nothing",
+                ])
+                .env(CONFINED, place.path())
+                .output()
+                .unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        };
+        let state = StateDirectory::locate(Some(&place.join("state")), |_| None).unwrap();
+        let sandbox = Sandbox::enter(&Needs::of_server(&state, &Settings::default()), false).unwrap();
+        let report = sandbox.report();
+        for what in ["no_new_privileges", "files", "system_calls"] {
+            assert_eq!(report[what], true, "{report}");
+        }
+        state.create().unwrap();
+        let try_all = || {
+            assert!(fs::read(state.file("version")).is_ok() && fs::read("/proc/self/status").is_ok());
+            for error in [
+                fs::read(place.join("outside")).unwrap_err(),
+                fs::write(place.join("new"), "").unwrap_err(),
+                fs::write("/proc/self/comm", "x").unwrap_err(),
+            ] {
+                assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+            }
+            assert!(std::process::Command::new("/bin/true").status().is_err());
+            let packets = rustix::net::AddressFamily::PACKET;
+            let socket = rustix::net::socket(packets, rustix::net::SocketType::RAW, None);
+            assert_eq!(socket.unwrap_err(), rustix::io::Errno::NOSYS);
+            assert!(rustix::thread::set_no_new_privs(false).is_err());
+        };
+        try_all();
+        std::thread::scope(|scope| scope.spawn(try_all).join().unwrap());
+    }
+
+    #[test]
+    fn what_holds_is_one_line() {
+        let report = json!({
+            "capabilities": ["net_admin", "net_raw"], "no_new_privileges": true, "files": true, "system_calls": false,
+        });
+        assert_eq!(
+            as_text(Some(&report)).unwrap(),
+            "capabilities net_admin, net_raw; files confined, system calls not confined"
+        );
+        assert_eq!(as_text(Some(&Value::Null)).unwrap(), "none");
+        assert_eq!(as_text(None), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Capabilities: only those that later work needs stay, and no program that is run gets more than this process has.
+
+use std::io;
+
+use rustix::io::Errno;
+use rustix::thread::{
+    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+use tunnel::config::CommonConfig;
+
+use super::Needs;
+
+/// Whether the buffers that sockets are to have are larger than the system grants without CAP_NET_ADMIN.
+pub(super) fn exceed_limits(common: &CommonConfig) -> bool {
+    let limit = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+        text.trim().parse::<usize>().ok()
+    };
+    let exceeds = |name, bytes: usize| limit(name).is_none_or(|limit| limit < bytes);
+    exceeds("rmem_max", common.receive_buffer_bytes) || exceeds("wmem_max", common.send_buffer_bytes)
+}
+
+fn needed(needs: &Needs) -> CapabilitySet {
+    let mut kept = CapabilitySet::empty();
+    // A server's own name server has port 53.
+    kept.set(CapabilitySet::NET_BIND_SERVICE, needs.listens || needs.has_tun);
+    kept.set(CapabilitySet::NET_ADMIN, needs.has_tun || needs.exceeds_buffers);
+    // Before Linux 5.7 sockets are bound to a device by it.
+    kept.set(CapabilitySet::NET_RAW, needs.has_tun);
+    kept
+}
+
+/// Gives up all others; the names of those that stay.
+pub(super) fn keep(needs: &Needs) -> io::Result<Vec<String>> {
+    let kept = needed(needs);
+    let mut sets = capabilities(None)?;
+    if sets.effective.contains(CapabilitySet::SETPCAP) {
+        for (_, one) in CapabilitySet::all().difference(kept).iter_names() {
+            match remove_capability_from_bounding_set(one) {
+                // The kernel does not know it.
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    sets.permitted &= kept;
+    sets.effective &= kept;
+    sets.inheritable &= kept;
+    set_capabilities(None, sets)?;
+    set_no_new_privs(true)?;
+    let names = sets.effective.iter_names();
+    Ok(names.map(|(name, _)| name.to_ascii_lowercase()).collect())
+}

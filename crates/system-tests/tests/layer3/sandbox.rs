@@ -1,0 +1,144 @@
+//! What servers and clients have given up when they run, in each thread, in their guardians, and in the programs that
+//! they run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use system_tests::{require_program, require_root};
+
+use super::dns::{connect_by, resolved, with_resolvectl};
+use super::*;
+use crate::scene::{LISTEN as SCENE_LISTEN, OPEN_LOOPBACK, Scene, both};
+
+const NET_BIND_SERVICE: u64 = 1 << 10;
+const NET_ADMIN: u64 = 1 << 12;
+const NET_RAW: u64 = 1 << 13;
+
+/// The fields of a process's or thread's `status` file.
+fn fields(status: PathBuf) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(status).unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+/// Every thread of a process, and of the children of each.
+fn threads(process: u32) -> Vec<PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let mut all = Vec::new();
+    for task in tasks.map(|task| task.unwrap().path()) {
+        let children = fs::read_to_string(task.join("children")).unwrap();
+        for child in children.split_whitespace() {
+            all.extend(threads(child.parse().unwrap()));
+        }
+        all.push(task);
+    }
+    all
+}
+
+/// All of them are confined, and have none but these capabilities.
+fn assert_confined(process: u32, allowed: u64) {
+    for thread in threads(process) {
+        let fields = fields(thread.join("status"));
+        let told = format!("{}: {fields:?}", thread.display());
+        for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
+            let set = u64::from_str_radix(&fields[set], 16).unwrap();
+            assert_eq!(set & !allowed, 0, "{told}");
+        }
+        assert_eq!(fields["NoNewPrivs"], "1", "{told}");
+        assert_eq!(fields["Seccomp"], "2", "{told}");
+    }
+}
+
+#[test]
+fn forwards_need_neither_other_capabilities_nor_other_calls() {
+    require_root!();
+    let mut scene = Scene::new(&both!("7000"));
+    // The buffers of this machine decide about NET_ADMIN.
+    let allowed = NET_BIND_SERVICE | NET_ADMIN;
+    for process in [scene.client.process().id(), scene.server.process().id()] {
+        assert!(threads(process).len() > 2);
+        assert_confined(process, allowed);
+    }
+    for status in [scene.client.status(), scene.server.status()] {
+        let sandbox = &status["sandbox"];
+        for what in ["no_new_privileges", "files", "system_calls"] {
+            assert_eq!(sandbox[what], true, "{sandbox}");
+        }
+        let capabilities = sandbox["capabilities"].as_array().unwrap();
+        assert!(
+            capabilities
+                .iter()
+                .all(|one| one == "net_bind_service" || one == "net_admin")
+        );
+    }
+    let options = [&OPEN_LOOPBACK[..], &["--no-sandbox"]].concat();
+    let listen = SCENE_LISTEN.replace("4433", "4434");
+    let files = scene.directory.join("open");
+    fs::create_dir(&files).unwrap();
+    let mut open = Server::start(&scene.pair.server.place(), "open", &listen, &options, &files);
+    assert!(open.status()["sandbox"].is_null());
+    let status = fields(PathBuf::from(format!("/proc/{}/status", open.process().id())));
+    assert_eq!(
+        (status["Seccomp"].as_str(), status["NoNewPrivs"].as_str()),
+        ("0", "0")
+    );
+}
+
+#[test]
+fn ends_with_a_tun_and_their_guardians_keep_what_networks_need_alone() {
+    require_root!();
+    require_program!("ping", "nft");
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
+    let mut server = machines.serve(&["--nat"], &directory);
+    let options = ["--default-route", "--no-dns"];
+    let mut client = connect(&machines.first, "client", &server, &options, &directory);
+    reaches(&machines.first, WORLD_V4);
+    let allowed = NET_BIND_SERVICE | NET_ADMIN | NET_RAW;
+    for process in [client.process().id(), server.process().id()] {
+        let guardian = threads(process)
+            .iter()
+            .any(|thread| !thread.starts_with(format!("/proc/{process}")));
+        assert!(guardian, "a guardian watches");
+        assert_confined(process, allowed);
+    }
+    assert_eq!(client.stop(), Some(0));
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_program_that_a_client_runs_is_confined_with_it() {
+    require_root!();
+    require_program!("unshare");
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
+    let secret = directory.join("secret");
+    fs::write(&secret, "the secret\n").unwrap();
+    let server = machines.serve(&[], &directory);
+    let _resolved = resolved(&machines.first);
+    let script = format!(
+        "read line < '{secret}' && echo \"read $line\" >> $TOLD\n\
+         echo x > '{secret}.new' && echo wrote >> $TOLD\n\
+         unshare --user true && echo unshared >> $TOLD\n\
+         grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status >> $TOLD\n\
+         echo \"asked: $*\" >> $TOLD",
+        secret = secret.display()
+    );
+    let (wrapper, told) = with_resolvectl(&script, &directory);
+    let options = ["--dns", SERVER_V4];
+    let _client = connect_by(&wrapper, &machines.first, &server, &options, &directory);
+    wait_until("the program's end", PROGRAM_LIMIT, || {
+        fs::read_to_string(&told).is_ok_and(|told| told.contains("asked: dns tun0"))
+    });
+    let told = fs::read_to_string(&told).unwrap();
+    for forbidden in ["read the secret", "wrote", "unshared"] {
+        assert!(!told.contains(forbidden), "{told}");
+    }
+    assert!(
+        told.contains("NoNewPrivs:\t1") && told.contains("Seccomp:\t2"),
+        "{told}"
+    );
+    let kept = format!("CapEff:\t{:016x}", NET_BIND_SERVICE | NET_ADMIN | NET_RAW);
+    assert!(told.contains(&kept), "{told}");
+}
