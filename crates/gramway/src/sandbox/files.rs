@@ -29,6 +29,9 @@ const DEVICES: [&str; 2] = ["/dev/urandom", "/dev/null"];
 /// The driver of TUN devices, and parameters of the network.
 const NETWORK: [&str; 2] = ["/dev/net", "/proc/sys/net"];
 
+/// What TUN devices drop.
+const COUNTERS: [&str; 1] = ["/sys/devices/virtual/net"];
+
 /// The guardian and the programs that keep name servers, with what they run and load themselves.
 const PROGRAMS: [&str; 9] = [
     "/proc/self/exe",
@@ -63,6 +66,7 @@ pub(super) fn confine(needs: &Needs, made: Option<&PathBuf>) -> Result<bool, Rul
         rules.extend([
             (vec![needs.runtime()], read | write),
             (paths(&NETWORK), read | AccessFs::WriteFile | AccessFs::IoctlDev),
+            (paths(&COUNTERS), read),
             (paths(&PROGRAMS), read | AccessFs::Execute),
         ]);
     }
