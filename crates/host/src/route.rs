@@ -4,6 +4,7 @@
 //! route by prefix and metric names the interface, and the kernel is then asked again bound to it, which is what a
 //! socket bound to that interface gets.
 
+mod local;
 mod message;
 
 use std::cmp::Reverse;

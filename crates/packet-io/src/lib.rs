@@ -65,7 +65,7 @@ pub use limits::{
     SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES,
 };
 pub use listener::{join_tcp_group, listen_tcp_group};
-pub use network::network_cookie;
+pub use network::{network_cookie, set_strict_listing};
 pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
