@@ -11,9 +11,11 @@ mod drops;
 mod engine;
 mod few_at_a_time;
 pub mod limits;
+mod own_addresses;
 mod secret;
 mod snapshot;
 mod target_rules;
+mod translated;
 
 pub use access::{
     Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, SoleOwner, User, UserId,
@@ -33,6 +35,8 @@ pub use engine::{
     ServiceRequest, ServiceStream, StoredLease, Target, own_address,
 };
 pub use few_at_a_time::FewAtATime;
+pub use own_addresses::OwnAddresses;
 pub use secret::{NotAToken, Token};
 pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};
+pub use translated::nat64_prefix;

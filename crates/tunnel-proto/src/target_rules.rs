@@ -7,6 +7,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use masque::ip::Prefix;
+
+use crate::own_addresses::OwnAddresses;
+use crate::translated::{canonical, embedded};
+
 /// An explicitly allowed range: `CIDR[:PORT]`, IPv6 in brackets where a port follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllowedTarget {
@@ -112,55 +117,72 @@ pub enum Prohibited {
     /// An address of this server.
     #[error("it is an address of the server itself")]
     OwnAddress,
+    /// An address that the server leases to clients.
+    #[error("it is an address of another client")]
+    Client,
+    /// The server does not know which addresses are its own.
+    #[error("the server cannot tell at present whether it is an address of its own")]
+    Unknown,
 }
 
 /// The rules of one server.
 #[derive(Clone, Debug, Default)]
 pub struct TargetRules {
     allowed: Vec<AllowedTarget>,
+    clients: Vec<Prefix>,
 }
 
 impl TargetRules {
     /// Rules with these explicit permissions.
     #[must_use]
     pub fn new(allowed: Vec<AllowedTarget>) -> Self {
-        Self { allowed }
+        Self {
+            allowed,
+            clients: Vec::new(),
+        }
     }
 
-    /// Decides on one resolved address; `own` are the server's interface addresses at this moment.
+    /// Clients have addresses of these networks, and do not reach each other.
+    #[must_use]
+    pub fn without_clients(mut self, pools: &[Prefix]) -> Self {
+        self.clients = pools.to_vec();
+        self
+    }
+
+    /// Whether `target` has an explicit permission.
+    #[must_use]
+    pub fn permits(&self, target: SocketAddr) -> bool {
+        self.allowed.iter().any(|allowed| allowed.covers(target))
+    }
+
+    /// Decides on one resolved address; `own` are the addresses that lead to the server at this moment.
     ///
     /// # Errors
     /// The reason why the address needs an explicit permission and has none.
-    pub fn check(&self, target: SocketAddr, own: &[IpAddr]) -> Result<(), Prohibited> {
-        if self.allowed.iter().any(|allowed| allowed.covers(target)) {
+    pub fn check(&self, target: SocketAddr, own: &OwnAddresses) -> Result<(), Prohibited> {
+        if self.permits(target) {
             return Ok(());
         }
-        let ip = canonical(target.ip());
-        let reason = match ip {
-            IpAddr::V4(v4) => prohibited_v4(v4),
-            IpAddr::V6(v6) => prohibited_v6(v6),
-        };
-        match reason {
-            Some(reason) => Err(reason),
-            None if own.iter().any(|own| canonical(*own) == ip) => Err(Prohibited::OwnAddress),
-            None => Ok(()),
+        let ip = target.ip();
+        let translated = embedded(ip, own.nat64()).into_iter().map(IpAddr::V4);
+        for address in translated.chain([ip]) {
+            let reason = match address {
+                IpAddr::V4(v4) => prohibited_v4(v4),
+                IpAddr::V6(v6) => prohibited_v6(v6),
+            };
+            let reason = reason.or_else(|| match own.holds(address) {
+                None => Some(Prohibited::Unknown),
+                Some(true) => Some(Prohibited::OwnAddress),
+                Some(false) => None,
+            });
+            if let Some(reason) = reason {
+                return Err(reason);
+            }
+            if self.clients.iter().any(|pool| pool.contains(address)) {
+                return Err(Prohibited::Client);
+            }
         }
-    }
-}
-
-/// The IPv4 address inside mapped, compatible, NAT64 (RFC 6052, RFC 8215) and 6to4 forms; other addresses as they are.
-#[must_use]
-pub(crate) fn canonical(ip: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = ip else { return ip };
-    let segments = v6.segments();
-    let low = Ipv4Addr::from(u32::from(segments[6]) << 16 | u32::from(segments[7]));
-    match segments {
-        [0, 0, 0, 0, 0, 0xffff, _, _] | [0x64, 0xff9b, 0, 0, 0, 0, _, _] | [0x64, 0xff9b, 1, ..] => {
-            IpAddr::V4(low)
-        }
-        [0, 0, 0, 0, 0, 0, high, _] if high != 0 => IpAddr::V4(low),
-        [0x2002, high, low, ..] => IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low))),
-        _ => ip,
+        Ok(())
     }
 }
 
@@ -207,7 +229,10 @@ mod tests {
 
     fn check(rules: &[&str], target: &str) -> Result<(), Prohibited> {
         let allowed = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        TargetRules::new(allowed).check(target.parse().unwrap(), &["203.0.113.9".parse().unwrap()])
+        let own = ["203.0.113.9/32", "198.51.100.0/24", "2001:db8:5::/48"].map(|one| one.parse().unwrap());
+        let own = OwnAddresses::of(&own).with_nat64(&["2001:db8:64::/96".parse().unwrap()]);
+        let rules = TargetRules::new(allowed).without_clients(&["10.9.0.0/24".parse().unwrap()]);
+        rules.check(target.parse().unwrap(), &own)
     }
 
     #[test]
@@ -218,6 +243,10 @@ mod tests {
             "192.168.1.1:1",
             "[2001:db8::1]:443",
             "[fd00::1]:1",
+            "[64:ff9b::808:808]:53",
+            "[64:ff9b:1::808:808]:53",
+            "[2001:db8:64::808:808]:53",
+            "[2002:808:808::1]:53",
         ] {
             assert_eq!(check(&[], target), Ok(()), "{target}");
         }
@@ -244,8 +273,37 @@ mod tests {
             ("255.255.255.255:1", Prohibited::Broadcast),
             ("203.0.113.9:22", Prohibited::OwnAddress),
             ("[::ffff:203.0.113.9]:22", Prohibited::OwnAddress),
+            ("[::ffff:0:203.0.113.9]:22", Prohibited::OwnAddress),
+            ("[64:ff9b::203.0.113.9]:22", Prohibited::OwnAddress),
+            ("[64:ff9b:1::203.0.113.9]:22", Prohibited::OwnAddress),
+            // The same prefix with 48 bits.
+            ("[64:ff9b:1:cb00:71:900::]:22", Prohibited::OwnAddress),
+            ("[2001:db8:64::203.0.113.9]:22", Prohibited::OwnAddress),
+            ("[2001:db8:64::127.0.0.1]:22", Prohibited::Loopback),
+            ("[2002:cb00:7109::1]:22", Prohibited::OwnAddress),
+            ("[2001:0:cb00:7109::1]:22", Prohibited::OwnAddress),
+            // Teredo turns the bits of 203.0.113.9 over.
+            ("[2001:0:808:808:0:0:34ff:8ef6]:22", Prohibited::OwnAddress),
+            ("198.51.100.77:22", Prohibited::OwnAddress),
+            ("[2001:db8:5::7]:22", Prohibited::OwnAddress),
+            ("10.9.0.7:22", Prohibited::Client),
+            ("[64:ff9b::10.9.0.7]:22", Prohibited::Client),
         ] {
             assert_eq!(check(&[], target), Err(reason), "{target}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_what_is_permitted_is_open_while_the_own_addresses_are_unknown() {
+        let rules = TargetRules::new(vec!["192.0.2.1:80".parse().unwrap()]);
+        for (target, expected) in [
+            ("8.8.8.8:53", Err(Prohibited::Unknown)),
+            ("[2001:db8::1]:80", Err(Prohibited::Unknown)),
+            ("192.0.2.1:81", Err(Prohibited::Unknown)),
+            ("192.0.2.1:80", Ok(())),
+        ] {
+            let found = rules.check(target.parse().unwrap(), &OwnAddresses::unknown());
+            assert_eq!(found, expected, "{target}");
         }
     }
 

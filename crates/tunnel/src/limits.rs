@@ -204,6 +204,12 @@ const _: () = assert!(RESOLUTION_WAIT.as_millis() < TCP_CONNECT_TIMEOUT.as_milli
 /// How long a server's own addresses are remembered for the target rules.
 pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
 
+/// Until the kernel is asked for them again after it did not answer; all targets are closed meanwhile.
+pub const OWN_ADDRESSES_RETRY: Duration = Duration::from_secs(1);
+
+/// Between two questions for the NAT64 translators of a server's network.
+pub const NAT64_DISCOVERY_INTERVAL: Duration = Duration::from_secs(600);
+
 /// A server whose port is reported closed, and that was not heard for so long, is given up before the idle timeout.
 pub const REFUSED_SILENCE: Duration = Duration::from_secs(1);
 

@@ -92,7 +92,7 @@ fn check_foreign_client(programs: &Path, by_token: bool) {
     let directory = Directory::create_for_test().unwrap();
     let pair = Pair::new(1500);
     let listen = format!("{PAIR_SERVER_V4}:{PORT}");
-    let options = ["--tun", "--pool", POOL];
+    let options = ["--tun", "--pool", POOL, "--allow-target", PROXY];
     let server = Server::start(
         &pair.server.place(),
         "server",

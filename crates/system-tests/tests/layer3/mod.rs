@@ -8,6 +8,7 @@ mod moves;
 mod names;
 mod offered_names;
 mod order;
+mod own_addresses;
 mod policy_routes;
 mod rules;
 mod sandbox;
@@ -48,8 +49,18 @@ const SERVER_V6: &str = "fd09::1";
 const WORLD_V4: &str = "203.0.113.2";
 const WORLD_V6: &str = "2001:db8:2::2";
 
-/// What serves both pools.
-const POOLS: [&str; 5] = ["--tun=tun0", "--pool", "10.9.0.0/24", "--pool", "fd09::/64"];
+/// What serves both pools, and opens the server's addresses in them.
+const POOLS: [&str; 9] = [
+    TUN,
+    "--pool",
+    "10.9.0.0/24",
+    "--pool",
+    "fd09::/64",
+    "--allow-target",
+    SERVER_V4,
+    "--allow-target",
+    SERVER_V6,
+];
 
 /// The name of every TUN here.
 const TUN: &str = "--tun=tun0";

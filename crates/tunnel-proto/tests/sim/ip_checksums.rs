@@ -136,7 +136,7 @@ fn what_cannot_have_an_unfinished_checksum_is_dropped_in_its_context() {
     };
     let foreigner = ip_hostile::foreigner(&mut world, &extensions);
     let (_, good) = unfinished(udp("10.9.0.2", FAR, 100));
-    let (_, good_v6) = unfinished(udp("fd09::2", "fd09::1", 100));
+    let (_, good_v6) = unfinished(udp("fd09::2", "2001:db8::9", 100));
     let (_, good_tcp) = unfinished(tcp("10.9.0.2", FAR, 0));
     let changed = |packet: &[u8], at: usize, byte: u8| {
         let mut packet = packet.to_vec();

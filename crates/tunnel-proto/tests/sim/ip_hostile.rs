@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use masque::ip::{ClientId, Extensions, Scope, connect_ip};
 use tunnel_proto::DropReason;
 
-use crate::support::packets::udp;
+use crate::support::packets::{ip, udp};
 use crate::support::{SECOND, Setup, World, user};
 
 /// A foreign client with an IP session, its first request.
 pub(super) fn foreigner(world: &mut World, extensions: &Extensions) -> SocketAddr {
-    world.serve_ip(&["10.9.0.0/24", "fd09::/64"], &["0.0.0.0/0"], false);
+    world.serve_ip(&["10.9.0.0/24", "fd09::/64"], &["0.0.0.0/0", "::/0"], false);
     let foreigner = world.add_foreign_client();
     world.run_until(20 * SECOND, |world| world.foreign(foreigner).is_connected);
     let list = connect_ip("server.test:443", &Scope::ANY, &user().reveal(), extensions);
@@ -34,14 +34,56 @@ fn a_server_takes_no_packet_with_a_source_that_it_did_not_lease() {
         world.foreign(foreigner).datagram(datagram(0, &packet));
     }
     // It has no split context, so it was given no IPv6 address.
-    let packet = udp("fd09::2", "fd09::1", 100);
+    let packet = udp("fd09::2", "2001:db8::9", 100);
     world.foreign(foreigner).datagram(datagram(0, &packet));
     world.run(SECOND);
     assert_eq!(world.server().egress_drops(DropReason::SourceSpoofed), 5);
-    let packet = udp("10.9.0.2", "10.9.0.1", 100);
+    let packet = udp("10.9.0.2", "198.51.100.9", 100);
     world.foreign(foreigner).datagram(datagram(0, &packet));
     world.run(SECOND);
     assert_eq!(world.server().packets.len(), 1);
+}
+
+/// ICMP about a packet of `source` for `destination`.
+fn icmp_about(kind: u8, source: &str, destination: &str) -> Vec<u8> {
+    [&[kind, 3, 0, 0, 0, 0, 0, 0], &udp(source, destination, 100)[..28]].concat()
+}
+
+#[test]
+fn of_the_servers_own_address_a_client_reaches_echoes_and_names() {
+    const ICMP: u8 = 1;
+    let mut world = World::with_server(Setup::default());
+    let foreigner = foreigner(&mut world, &Extensions::default());
+    let mut question = [0; 12];
+    question[3] = 53;
+    for (protocol, segment, is_admitted) in [
+        (ICMP, vec![8, 0, 0, 0, 0, 1, 0, 1], true),
+        (ICMP, vec![0, 0, 0, 0, 0, 1, 0, 1], true),
+        (17, question.to_vec(), true),
+        (ICMP, icmp_about(3, "10.9.0.1", "10.9.0.2"), true),
+        // The server's connection to somebody else, and one of another client.
+        (ICMP, icmp_about(3, "192.0.2.1", "198.51.100.9"), false),
+        (ICMP, icmp_about(3, "10.9.0.1", "10.9.0.3"), false),
+        (ICMP, vec![3, 3, 0, 0], false),
+        // A redirect, and a question for the time.
+        (ICMP, icmp_about(5, "10.9.0.1", "10.9.0.2"), false),
+        (ICMP, vec![13, 0, 0, 0, 0, 1, 0, 1], false),
+        // ICMPv6 in IPv4, and a tunnel in the tunnel.
+        (58, vec![128, 0, 0, 0, 0, 1, 0, 1], false),
+        (41, vec![0; 40], false),
+        (ICMP, Vec::new(), false),
+        (17, vec![0; 12], false),
+        (6, vec![0; 20], false),
+    ] {
+        let packet = ip("10.9.0.2", "10.9.0.1", protocol, 64, &segment);
+        let before = world.server().egress_drops(DropReason::PolicyDenied);
+        world.foreign(foreigner).datagram(datagram(0, &packet));
+        world.run(SECOND / 10);
+        let taken = std::mem::take(&mut world.server().packets).len();
+        let dropped = world.server().egress_drops(DropReason::PolicyDenied) - before;
+        let expected = (usize::from(is_admitted), u64::from(!is_admitted));
+        assert_eq!((taken, dropped), expected, "{protocol} {segment:?}");
+    }
 }
 
 #[test]
@@ -55,7 +97,7 @@ fn what_is_no_packet_is_dropped_and_counted_and_ends_nothing() {
         repair: None,
     };
     let foreigner = foreigner(&mut world, &extensions);
-    let good = udp("10.9.0.2", "10.9.0.1", 100);
+    let good = udp("10.9.0.2", "198.51.100.9", 100);
     let mut too_long = good.clone();
     too_long[3] = 101;
     let mut icmp_unfinished = good.clone();

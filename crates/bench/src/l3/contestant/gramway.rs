@@ -28,7 +28,8 @@ pub(super) fn start(programs: &Programs, network: &Network) -> Result<Running, E
     let directory = Directory::create()?;
     let [client_state, server_state] = STATES.map(|name| directory.path().join(name));
     let listen = SocketAddr::from((SERVER, PORT));
-    let up = ["--tun", "--pool", POOL].map(str::to_owned);
+    let own = format!("{ADDRESS}/32");
+    let up = ["--tun", "--pool", POOL, "--allow-target", &own].map(str::to_owned);
     let (server, link) = serve(programs, &network.server.place(), &server_state, listen, &up)?;
     let link_file = directory.write("link", &link)?;
     let mut connect = programs.gramway();

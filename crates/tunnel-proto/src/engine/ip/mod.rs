@@ -8,12 +8,14 @@ mod bucket;
 pub(super) mod control;
 mod egress;
 mod ingress;
+mod packet_target;
 pub(super) mod session;
 
 use std::net::IpAddr;
 
 use packet::ip::{IpView, dscp};
 
+pub(super) use packet_target::PacketTarget;
 pub use session::Owner;
 
 use bucket::Bucket;
@@ -46,7 +48,7 @@ pub(super) fn is_congestion_controlled(protocol: u8) -> bool {
 }
 
 /// The destination port of TCP, UDP, DCCP and SCTP; `None` for others and where it is not in this packet.
-pub(super) fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
+fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
     if !matches!(view.protocol, TCP | UDP | DCCP | SCTP) || !view.has_transport_header() {
         return None;
     }

@@ -10,6 +10,7 @@ use masque::response::ProxyError;
 use masque::split::Splitter;
 use masque::{HeaderList, MessageError};
 
+use super::PacketTarget;
 use super::control::push_capsule;
 use crate::engine::ClientAction;
 use crate::engine::handler::{Asker, Handler};
@@ -52,8 +53,8 @@ pub struct IpSession {
     pub(crate) name_servers: Vec<IpAddr>,
     /// Client: something was assigned or advertised that the driver has not heard of.
     pub(crate) has_news: bool,
-    /// Server: the destination and port that were found allowed last.
-    pub(crate) allowed_last: Option<(IpAddr, u16)>,
+    /// Server: the target that was found allowed last.
+    pub(crate) allowed_last: Option<PacketTarget>,
 }
 
 /// Who holds the lease of a session.

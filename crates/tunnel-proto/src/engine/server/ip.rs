@@ -21,6 +21,7 @@ use crate::engine::ip::session::{IpSession, Owner};
 use crate::engine::life::{Cause, Life, RequestStream};
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::{Action, Deliver, Engine, ServerAction, State};
+use crate::own_addresses::OwnAddresses;
 
 /// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
 /// goes back to [`Engine::refuse_packet`].
@@ -39,14 +40,14 @@ impl Engine<Server> {
         self.state.ip.flow_seed = flow_seed;
     }
 
-    /// Every address of this machine at present, for the rules of a server.
-    pub fn set_host_addresses(&mut self, addresses: Vec<IpAddr>) {
+    /// What leads to this machine at present, for the rules of a server; until this is told, nothing is open.
+    pub fn set_own_addresses(&mut self, addresses: OwnAddresses) {
         let is_new = self
             .state
             .role
             .ip_service
             .as_mut()
-            .is_some_and(|service| service.set_host_addresses(addresses));
+            .is_some_and(|service| service.set_own_addresses(addresses));
         if is_new {
             for (_, request) in &mut self.state.requests {
                 if let Kind::Ip(session) = &mut request.kind {

@@ -1,4 +1,7 @@
 //! What a server lets its clients reach.
+//!
+//! Of the server itself that is an echo at its own address of each pool, port 53 there where clients are offered it as
+//! their name server, and what has an explicit permission.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,6 +9,8 @@ use masque::ip::{Prefix, Routes};
 
 use super::lease::own_address;
 use crate::drops::DropReason;
+use crate::engine::ip::PacketTarget;
+use crate::own_addresses::OwnAddresses;
 use crate::target_rules::TargetRules;
 
 /// A server's IP service.
@@ -18,9 +23,12 @@ pub struct IpService {
     rules: TargetRules,
     /// What clients are offered.
     name_servers: Vec<IpAddr>,
-    /// Every address of this machine, as the driver last saw it.
-    host_addresses: Vec<IpAddr>,
+    /// What leads to this machine.
+    own_addresses: OwnAddresses,
 }
+
+/// Where name servers listen.
+const NAME_SERVER_PORT: u16 = 53;
 
 impl IpService {
     /// Leases come from `pools`; clients may reach what `routes` hold, and with `client_to_client` each other.
@@ -36,7 +44,7 @@ impl IpService {
             client_to_client,
             rules,
             name_servers: Vec::new(),
-            host_addresses: Vec::new(),
+            own_addresses: OwnAddresses::unknown(),
         }
     }
 
@@ -66,31 +74,39 @@ impl IpService {
         self.own.iter().copied().find(|own| own.is_ipv4() == is_ipv4)
     }
 
-    pub(crate) fn set_host_addresses(&mut self, addresses: Vec<IpAddr>) -> bool {
-        let is_new = self.host_addresses != addresses;
-        self.host_addresses = addresses;
+    pub(crate) fn set_own_addresses(&mut self, addresses: OwnAddresses) -> bool {
+        let is_new = self.own_addresses != addresses;
+        self.own_addresses = addresses;
         is_new
     }
 
-    /// Whether a client may send a packet of `protocol` to this destination; the port is 0 where there is none.
-    pub(crate) fn admits(&self, destination: IpAddr, port: u16, protocol: u8) -> Result<(), DropReason> {
-        if self.own.contains(&destination) {
-            return Ok(());
+    /// Whether a client may send a packet to this target.
+    pub(crate) fn admits(&self, target: &PacketTarget) -> Result<(), DropReason> {
+        let PacketTarget { address, port, .. } = *target;
+        if self.own.contains(&address) {
+            return self.admits_here(target);
         }
-        if self.pools.iter().any(|pool| pool.contains(destination)) {
-            return if self.client_to_client {
-                Ok(())
-            } else {
-                Err(DropReason::PolicyDenied)
-            };
+        if !self.client_to_client && self.pools.iter().any(|pool| pool.contains(address)) {
+            return Err(DropReason::PolicyDenied);
         }
         self.rules
-            .check(SocketAddr::new(destination, port), &self.host_addresses)
+            .check(SocketAddr::new(address, port), &self.own_addresses)
             .map_err(|_| DropReason::PolicyDenied)?;
-        if self.routes.allows(destination, protocol) {
+        if self.routes.allows(address, target.protocol) {
             Ok(())
         } else {
             Err(DropReason::NoRoute)
+        }
+    }
+
+    /// The same for one of the server's own addresses in the pools.
+    fn admits_here(&self, target: &PacketTarget) -> Result<(), DropReason> {
+        let PacketTarget { address, port, .. } = *target;
+        let is_name_server = || port == NAME_SERVER_PORT && self.name_servers.contains(&address);
+        if target.is_echo || is_name_server() || self.rules.permits(SocketAddr::new(address, port)) {
+            Ok(())
+        } else {
+            Err(DropReason::PolicyDenied)
         }
     }
 
@@ -114,17 +130,35 @@ mod tests {
         let pools = vec!["10.9.0.0/24".parse().unwrap(), "fd09::/64".parse().unwrap()];
         let rules = TargetRules::new(allowed.iter().map(|one| one.parse().unwrap()).collect());
         let mut service = IpService::new(pools, &[Prefix::ALL_V4], client_to_client, rules);
-        service.set_host_addresses(vec!["192.0.2.1".parse().unwrap(), "10.9.0.1".parse().unwrap()]);
+        let own = ["192.0.2.1/32", "10.9.0.1/32"].map(|one| one.parse().unwrap());
+        service.set_own_addresses(OwnAddresses::of(&own));
         service
     }
 
+    fn tcp(address: &str, port: u16) -> PacketTarget {
+        PacketTarget {
+            address: address.parse().unwrap(),
+            port,
+            protocol: 6,
+            is_echo: false,
+        }
+    }
+
+    fn echo(address: &str) -> PacketTarget {
+        PacketTarget {
+            protocol: if address.contains(':') { 58 } else { 1 },
+            is_echo: true,
+            ..tcp(address, 0)
+        }
+    }
+
     #[test]
-    fn clients_reach_the_world_and_the_servers_own_address_in_the_pool_and_not_each_other() {
+    fn clients_reach_the_world_and_neither_the_server_nor_each_other() {
         let service = service(false, &[]);
         for (destination, expected) in [
             ("198.51.100.1", Ok(())),
-            ("10.9.0.1", Ok(())),
-            ("fd09::1", Ok(())),
+            ("10.9.0.1", Err(DropReason::PolicyDenied)),
+            ("fd09::1", Err(DropReason::PolicyDenied)),
             ("10.9.0.2", Err(DropReason::PolicyDenied)),
             ("fd09::2", Err(DropReason::PolicyDenied)),
             ("192.0.2.1", Err(DropReason::PolicyDenied)),
@@ -132,24 +166,44 @@ mod tests {
             ("169.254.169.254", Err(DropReason::PolicyDenied)),
             ("2001:db8::1", Err(DropReason::NoRoute)),
         ] {
-            assert_eq!(
-                service.admits(destination.parse().unwrap(), 80, 6),
-                expected,
-                "{destination}"
-            );
+            assert_eq!(service.admits(&tcp(destination, 80)), expected, "{destination}");
         }
         assert!(service.may_answer("198.51.100.1".parse().unwrap(), 6));
         assert!(!service.may_answer("10.9.0.3".parse().unwrap(), 6));
     }
 
     #[test]
+    fn the_servers_own_address_answers_pings_and_names_and_what_is_permitted() {
+        let own = ["10.9.0.1", "fd09::1"];
+        let plain = service(false, &[]);
+        let names = service(false, &[]).with_name_servers(vec!["10.9.0.1".parse().unwrap()]);
+        let open = service(false, &["10.9.0.1:80", "fd09::1"]);
+        for address in own {
+            assert_eq!(plain.admits(&echo(address)), Ok(()), "{address}");
+            assert!(plain.admits(&tcp(address, 53)).is_err(), "{address}");
+        }
+        assert_eq!(names.admits(&tcp("10.9.0.1", 53)), Ok(()));
+        assert!(names.admits(&tcp("10.9.0.1", 54)).is_err());
+        assert!(names.admits(&tcp("fd09::1", 53)).is_err());
+        assert_eq!(open.admits(&tcp("10.9.0.1", 80)), Ok(()));
+        assert!(open.admits(&tcp("10.9.0.1", 81)).is_err());
+        assert_eq!(open.admits(&tcp("fd09::1", 81)), Ok(()));
+    }
+
+    #[test]
+    fn no_packet_goes_anywhere_while_the_own_addresses_are_unknown() {
+        let mut service = service(false, &["198.51.100.1:80"]);
+        service.set_own_addresses(OwnAddresses::unknown());
+        assert!(service.admits(&tcp("198.51.100.2", 80)).is_err());
+        assert_eq!(service.admits(&tcp("198.51.100.1", 80)), Ok(()));
+        assert_eq!(service.admits(&echo("10.9.0.1")), Ok(()));
+    }
+
+    #[test]
     fn permissions_open_what_is_closed() {
         let open = service(true, &["192.0.2.1:80"]);
-        assert_eq!(open.admits("10.9.0.2".parse().unwrap(), 0, 1), Ok(()));
-        assert_eq!(open.admits("192.0.2.1".parse().unwrap(), 80, 6), Ok(()));
-        assert_eq!(
-            open.admits("192.0.2.1".parse().unwrap(), 81, 6),
-            Err(DropReason::PolicyDenied)
-        );
+        assert_eq!(open.admits(&tcp("10.9.0.2", 0)), Ok(()));
+        assert_eq!(open.admits(&tcp("192.0.2.1", 80)), Ok(()));
+        assert!(open.admits(&tcp("192.0.2.1", 81)).is_err());
     }
 }

@@ -17,7 +17,7 @@ use super::{Server, WrongTokens};
 use crate::drops::DropReason;
 use crate::engine::handler::Undecided;
 use crate::engine::ip::session::IpSession;
-use crate::engine::ip::{is_confined, is_congestion_controlled, port_of};
+use crate::engine::ip::{PacketTarget, is_confined, is_congestion_controlled};
 use crate::engine::life::{Life, RequestStream};
 use crate::engine::queue::FlowId;
 use crate::engine::request::{Kind, Request, RequestId};
@@ -191,10 +191,10 @@ impl Side for Server {
         if !session.is_of_client(view.source) {
             return Err(DropReason::SourceSpoofed);
         }
-        let to = (view.destination, port_of(view, packet).unwrap_or(0));
-        if session.allowed_last != Some(to) {
-            service.admits(to.0, to.1, view.protocol)?;
-            session.allowed_last = Some(to);
+        let target = PacketTarget::of(view, packet);
+        if session.allowed_last != Some(target) {
+            service.admits(&target)?;
+            session.allowed_last = Some(target);
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sim::{Clock, LinkConfig, Network};
 use tunnel_proto::{
-    Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, Prefix, Reconnection, ServerShard,
-    SoleOwner, TargetRules, Token, limits, own_address,
+    Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, OwnAddresses, Prefix,
+    Reconnection, ServerShard, SoleOwner, TargetRules, Token, limits, own_address,
 };
 
 use super::book::Book;
@@ -233,6 +233,7 @@ impl World {
             .with_name_servers(pools.iter().filter_map(own_address).collect());
         let server = self.server();
         server.engine.serve_ip(service, 1);
+        server.engine.set_own_addresses(OwnAddresses::of(&[]));
         server.data.leases = Some(Leases::new(&pools));
     }
 

@@ -2,6 +2,7 @@
 
 mod lease_file;
 mod names;
+mod own_addresses;
 mod role;
 pub(super) mod start;
 mod takeovers;
@@ -12,7 +13,6 @@ mod visitors;
 mod whereabouts;
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -21,6 +21,7 @@ use tunnel_proto::limits::REFUSALS_TOLD_AT_A_TIME;
 use tunnel_proto::{FewAtATime, RequestId, TargetRules};
 
 use super::neighbours::Cost;
+use own_addresses::OwnAddressList;
 use targets::Opening;
 use tun::ServerHost;
 use upstream::Upstream;
@@ -28,7 +29,7 @@ use upstream::Upstream;
 /// What a server's shard keeps besides.
 pub(super) struct Server {
     rules: TargetRules,
-    own_addresses: Option<(Instant, Vec<IpAddr>)>,
+    own_addresses: OwnAddressList,
     next_sweep: Instant,
     /// Numbers the resolutions, so that a late answer never meets a reused request.
     resolutions: u64,
@@ -49,7 +50,7 @@ impl Server {
     fn new(rules: TargetRules, now: Instant) -> Self {
         Self {
             rules,
-            own_addresses: None,
+            own_addresses: OwnAddressList::new(now),
             next_sweep: now,
             resolutions: 0,
             attempts_due: VecDeque::new(),

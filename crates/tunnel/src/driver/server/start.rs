@@ -34,7 +34,10 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         let endpoint = quic::Endpoint::new(&parameters, Some(server))
             .map_err(|error| Failure::Configuration(error.to_string()))?;
         let engine = Engine::server(endpoint, Box::new(owner.clone()), config.common.engine.clone());
-        let rules = TargetRules::new(config.allowed_targets.clone());
+        let mut rules = TargetRules::new(config.allowed_targets.clone());
+        if let Some(tun) = config.tun.as_ref().filter(|tun| !tun.client_to_client) {
+            rules = rules.without_clients(&tun.pools);
+        }
         parts.push((engine, Server::new(rules, now)));
     }
     let key = quic::SteerKey::derive(&config.reset_key);

@@ -1,13 +1,14 @@
 //! A server's side of requests: resolving targets, holding them against the rules, opening their sockets.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use packet_io::{Interest, Poller};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
+use super::own_addresses::NAT64_PURPOSE;
 use super::{Server, ServerInner};
 use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::{Inner, PollToken, Relay, Shard};
@@ -80,6 +81,9 @@ impl Shard<Server> {
     }
 
     pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: Answer) {
+        if answer.purpose == NAT64_PURPOSE {
+            return self.nat64_discovered(now, answer);
+        }
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
             return;
@@ -134,26 +138,10 @@ impl Shard<Server> {
     pub(super) fn is_allowed(&mut self, now: Instant, address: SocketAddr) -> bool {
         self.refresh_own_addresses(now);
         let server = &self.role;
-        let own = server.own_addresses.as_ref().map_or(&[][..], |(_, own)| own);
-        server.rules.check(address, own).is_ok()
-    }
-
-    /// Sees to it that the addresses of this machine that the rules go by are not old.
-    fn refresh_own_addresses(&mut self, now: Instant) {
-        let server = &mut self.role;
-        let is_fresh = |since: &Instant| now.duration_since(*since) < limits::OWN_ADDRESSES_AGE;
-        if !server
-            .own_addresses
-            .as_ref()
-            .is_some_and(|(since, _)| is_fresh(since))
-        {
-            let found = if_addrs::get_if_addrs().unwrap_or_default();
-            let found: Vec<IpAddr> = found.into_iter().map(|interface| interface.ip()).collect();
-            if server.ip.is_some() {
-                self.engine.set_host_addresses(found.clone());
-            }
-            server.own_addresses = Some((now, found));
-        }
+        server
+            .rules
+            .check(address, server.own_addresses.present())
+            .is_ok()
     }
 
     fn begin_tcp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
