@@ -61,7 +61,7 @@ pub const EARLY_TIME_MIN: Duration = Duration::from_millis(100);
 /// How long datagrams of a known request wait for its target to be resolved and opened.
 pub const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// UDP sessions of one client, and of one server. Beyond it the idlest one is evicted.
+/// UDP sessions of one client, and of one server. Beyond it the idlest one of the user who has most is evicted.
 pub const UDP_SESSIONS_MAX: usize = 8_192;
 
 /// A session whose request was refused answers its source with silence for this long, instead of asking again for

@@ -1,45 +1,66 @@
-//! UDP sessions by how long they have been idle, so that the idlest is found without a look at all of them.
+//! UDP sessions by user and by how long they have been idle, so that the one to evict is found without a look at all of
+//! them: the idlest of the user who has most.
 //!
 //! A datagram does not move its session: a session is listed under a moment at which it was active, and listed anew
 //! when it comes to the front and was active since. So each move is paid for by a datagram, and a datagram pays for one
 //! move at most.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use slab::Slab;
 
 use super::request::{Request, RequestId};
+use crate::access::UserId;
 
 #[derive(Debug, Default)]
 pub(super) struct Idleness {
-    order: BTreeSet<(Instant, RequestId)>,
+    /// Without a user at a client.
+    by_user: BTreeMap<Option<UserId>, BTreeSet<(Instant, RequestId)>>,
 }
 
 impl Idleness {
     /// Lists a session that has begun.
     pub(super) fn add(&mut self, id: RequestId, request: &mut Request) {
         request.listed = Some(request.last_active);
-        self.order.insert((request.last_active, id));
+        let order = self.by_user.entry(request.user).or_default();
+        order.insert((request.last_active, id));
     }
 
     /// A session has ended.
     pub(super) fn remove(&mut self, id: RequestId, request: &mut Request) {
-        if let Some(listed) = request.listed.take() {
-            self.order.remove(&(listed, id));
+        let Some(listed) = request.listed.take() else {
+            return;
+        };
+        if let Some(order) = self.by_user.get_mut(&request.user) {
+            order.remove(&(listed, id));
+            if order.is_empty() {
+                self.by_user.remove(&request.user);
+            }
         }
     }
 
-    /// The session that was active longest ago; `None` where there is none.
+    /// Of the sessions of the user who has most, the one that was active longest ago; `None` where there is none.
     pub(super) fn idlest(&mut self, requests: &mut Slab<Request>) -> Option<RequestId> {
+        let mut orders = self.by_user.values_mut();
+        let first = orders.next()?;
+        let rank = |order: &BTreeSet<_>| (order.len(), Reverse(order.first().copied()));
+        let order = orders.fold(
+            first,
+            |most, other| {
+                if rank(other) > rank(most) { other } else { most }
+            },
+        );
         loop {
-            let (listed, id) = *self.order.first()?;
+            let (listed, id) = *order.first()?;
             let request = requests.get_mut(id.0).expect("a session is listed until it ends");
             if request.last_active == listed {
                 return Some(id);
             }
-            self.order.pop_first();
-            self.add(id, request);
+            order.pop_first();
+            request.listed = Some(request.last_active);
+            order.insert((request.last_active, id));
         }
     }
 }
@@ -73,6 +94,29 @@ mod tests {
         idleness.remove(ids[2], &mut requests[ids[2].0]);
         assert_eq!(idleness.idlest(&mut requests), Some(ids[1]));
         for id in ids {
+            idleness.remove(id, &mut requests[id.0]);
+        }
+        assert_eq!(idleness.idlest(&mut requests), None);
+    }
+
+    #[test]
+    fn who_has_most_sessions_gives_its_idlest_however_idle_those_of_others_are() {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let (mut requests, mut idleness) = (Slab::new(), Idleness::default());
+        let mut open = |user: u8, second: u64| {
+            let kind = Kind::Udp(UdpSession::new(Offers::default()));
+            let at = start + Duration::from_secs(second);
+            let mut request = Request::new(masque::Role::Server, kind, Life::Ended, at);
+            request.user = Some(UserId([user; 16]));
+            let id = RequestId(requests.insert(request));
+            idleness.add(id, &mut requests[id.0]);
+            id
+        };
+        let quiet = open(1, 0);
+        let greedy = [10, 11, 12].map(|second| open(2, second));
+        for id in [greedy[0], greedy[1], quiet, greedy[2]] {
+            assert_eq!(idleness.idlest(&mut requests), Some(id));
             idleness.remove(id, &mut requests[id.0]);
         }
         assert_eq!(idleness.idlest(&mut requests), None);

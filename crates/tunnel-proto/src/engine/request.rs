@@ -14,6 +14,7 @@ use super::life::{Life, RequestStream};
 use super::repair::Repair;
 use super::service::ServiceSession;
 use super::udp::UdpSession;
+use crate::access::UserId;
 
 /// Names a request between engine and driver, until it has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +113,8 @@ pub struct Request {
     pub(crate) peer_finished: bool,
     /// Server: it has a place among its user's sessions.
     pub(crate) is_counted: bool,
+    /// Server: whose it is.
+    pub(crate) user: Option<UserId>,
     pub(crate) last_active: Instant,
     /// A UDP session: where [`super::idleness::Idleness`] has it.
     pub(crate) listed: Option<Instant>,
@@ -129,6 +132,7 @@ impl Request {
             unread: false,
             peer_finished: false,
             is_counted: false,
+            user: None,
             last_active: now,
             listed: None,
         }

@@ -288,7 +288,10 @@ impl Engine<Server> {
             return false;
         }
         match self.state.requests.get_mut(id.0) {
-            Some(request) => request.is_counted = true,
+            Some(request) => {
+                request.is_counted = true;
+                request.user = Some(grant.user.id());
+            }
             None => grant.user.give_session_back(),
         }
         true
