@@ -73,6 +73,23 @@ fn half_close_passes_both_ways() {
     scene.check();
 }
 
+/// What the kernel does when a target vanishes: it is watched for, without a word of the target's.
+#[test]
+fn a_target_that_is_silent_is_probed() {
+    require_root!();
+    require_program!("ss");
+    let scene = Scene::new(&[FORWARD]);
+    let _echo = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    stream.write_all(b"echo").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    let wanted = ["-tnoH", "state", "established", "dport", "=", ":7000"];
+    wait_until("a timer of probes", PROGRAM_LIMIT, || {
+        let connections = scene.pair.server.run("ss", wanted).unwrap();
+        connections.lines().count() == 1 && connections.contains("timer:(keepalive,")
+    });
+}
+
 #[test]
 fn a_reset_passes_both_ways() {
     require_root!();

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use packet_io::Interest;
@@ -44,6 +45,26 @@ pub(super) struct Relay {
     write_closed: bool,
     /// The interest that the poller knows.
     pub(super) interest: Interest,
+    idleness: Idleness,
+}
+
+/// Since when a connection has moved nothing, as far as it was looked at.
+#[derive(Default)]
+struct Idleness {
+    /// It has moved bytes since the last look.
+    has_moved: bool,
+    since: Option<Instant>,
+}
+
+impl Idleness {
+    /// Whether nothing was moved for `limit`.
+    fn is_over(&mut self, now: Instant, limit: Duration) -> bool {
+        if std::mem::take(&mut self.has_moved) {
+            self.since = None;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= limit
+    }
 }
 
 impl Relay {
@@ -62,7 +83,13 @@ impl Relay {
             read_closed: false,
             write_closed: false,
             interest,
+            idleness: Idleness::default(),
         }
+    }
+
+    /// Whether no byte has moved for [`limits::TCP_IDLE_TIMEOUT`]; asked every now and then.
+    pub(super) fn is_idle(&mut self, now: Instant) -> bool {
+        self.idleness.is_over(now, limits::TCP_IDLE_TIMEOUT)
     }
 
     /// Before all else: what the program is told by us, and what it has sent for the target already.
@@ -159,6 +186,7 @@ impl Relay {
             match self.write_some() {
                 Ok(written) => {
                     moved += written;
+                    self.idleness.has_moved = true;
                     let own = written.min(self.own_bytes);
                     self.own_bytes -= own;
                     counters.bytes_out += (written - own) as u64;
@@ -225,6 +253,7 @@ impl Relay {
                 }
                 Ok(read) => {
                     moved += read;
+                    self.idleness.has_moved = true;
                     counters.bytes_in += read as u64;
                     // Unacknowledged bytes are kept: a short read must not keep a long buffer.
                     let content = if read * 2 < buffer.capacity() {
@@ -243,8 +272,52 @@ impl Relay {
     }
 }
 
+/// Has the kernel probe a silent peer, and end the connection where it does not answer or acknowledge.
+pub(super) fn keep_alive(stream: &impl AsFd) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, limits::TCP_KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, limits::TCP_KEEP_ALIVE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, limits::TCP_KEEP_ALIVE_PROBES)?)
+}
+
 /// Makes the close that follows a reset instead of an orderly end.
 pub(super) fn reset_on_close(stream: &TcpStream) {
     // Without it the peer sees an orderly end; nothing else is lost.
     let _ = sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_when_nothing_has_moved_for_the_limit_since_it_was_seen_to() {
+        let (start, limit) = (Instant::now(), Duration::from_secs(60));
+        let at = |second| start + Duration::from_secs(second);
+        let mut idleness = Idleness::default();
+        assert!(!idleness.is_over(at(100), limit) && !idleness.is_over(at(159), limit));
+        idleness.has_moved = true;
+        assert!(!idleness.is_over(at(160), limit) && !idleness.is_over(at(219), limit));
+        assert!(idleness.is_over(at(220), limit));
+    }
+
+    #[test]
+    fn a_silent_target_is_probed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        keep_alive(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(
+            sockopt::tcp_keepidle(&stream).unwrap(),
+            limits::TCP_KEEP_ALIVE_IDLE
+        );
+        assert_eq!(
+            sockopt::tcp_keepintvl(&stream).unwrap(),
+            limits::TCP_KEEP_ALIVE_INTERVAL
+        );
+        assert_eq!(
+            sockopt::tcp_keepcnt(&stream).unwrap(),
+            limits::TCP_KEEP_ALIVE_PROBES
+        );
+    }
 }

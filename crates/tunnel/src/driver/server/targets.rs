@@ -10,6 +10,7 @@ use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
 use super::own_addresses::NAT64_PURPOSE;
 use super::{Server, ServerInner};
+use crate::driver::relay::keep_alive;
 use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::{Inner, PollToken, Relay, Shard};
 use crate::limits;
@@ -156,6 +157,7 @@ impl Shard<Server> {
             }
             _ => {}
         }
+        keep_alive(&socket)?;
         self.io.watch(&socket, PollToken::of(id), Interest::WRITABLE)?;
         if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) {
             opening.connecting.push(socket);
@@ -210,6 +212,22 @@ impl Shard<Server> {
         self.step_relay(id);
     }
 
+    /// Ends TCP connections that have moved nothing for long: their clients hold places that others want.
+    fn end_idle_connections(&mut self, now: Instant) {
+        let mut idle = Vec::new();
+        for (index, inner) in self.inner.iter_mut().enumerate() {
+            if let Some(Inner::Tcp(relay)) = inner
+                && relay.is_idle(now)
+            {
+                idle.push(RequestId::from_index(index));
+            }
+        }
+        for id in idle {
+            self.close_inner(id, true);
+            self.engine.end(id, End::Failed);
+        }
+    }
+
     fn give_up(&mut self, id: RequestId, error: ProxyError) {
         let Some(Inner::Role(ServerInner::Opening(opening))) =
             self.inner.get_mut(id.index()).and_then(Option::take)
@@ -239,6 +257,7 @@ impl Shard<Server> {
             return;
         }
         server.next_sweep = now + tunnel_proto::limits::SWEEP_INTERVAL;
+        self.end_idle_connections(now);
         let overdue: Vec<usize> = self
             .inner
             .iter()
