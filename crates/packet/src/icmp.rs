@@ -91,6 +91,38 @@ pub fn unreachable(original: &[u8], why: Unreachable, from: IpAddr) -> Option<Ve
     build(&view, original, message, from)
 }
 
+/// Source and destination of the packet that an ICMP error quotes; `None` where it is no error, or quotes too little.
+#[must_use]
+pub fn quoted_addresses(view: &IpView, packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    if !view.has_transport_header() {
+        return None;
+    }
+    let transport = view.transport(packet);
+    let (kind, quoted) = (transport.first()?, transport.get(HEADER_BYTES..)?);
+    let version = quoted.first()? >> 4;
+    match (view.protocol, *kind, version) {
+        // Destination unreachable, time exceeded, parameter problem.
+        (protocol::ICMP_V4, 3 | 11 | 12, 4) => {
+            let (source, rest) = quoted.get(ip::V4_SOURCE..)?.split_first_chunk::<4>()?;
+            let destination = rest.first_chunk::<4>()?;
+            Some((
+                Ipv4Addr::from(*source).into(),
+                Ipv4Addr::from(*destination).into(),
+            ))
+        }
+        // These and Packet Too Big.
+        (protocol::ICMP_V6, 1..=4, 6) => {
+            let (source, rest) = quoted.get(ip::V6_SOURCE..)?.split_first_chunk::<16>()?;
+            let destination = rest.first_chunk::<16>()?;
+            Some((
+                Ipv6Addr::from(*source).into(),
+                Ipv6Addr::from(*destination).into(),
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// What else than a packet to one host may be answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exception {
@@ -278,6 +310,26 @@ mod tests {
         assert_eq!(codes(Ip::V6, 40), [(1, 0), (1, 1), (1, 5), (1, 3), (1, 4)]);
         assert_eq!(time_exceeded(&udp(Ip::V4, 1, 1), ROUTER_V4).unwrap()[20], 11);
         assert_eq!(time_exceeded(&udp(Ip::V6, 1, 1), ROUTER_V6).unwrap()[40], 3);
+    }
+
+    #[test]
+    fn an_error_tells_whose_packet_it_quotes_and_nothing_else_does() {
+        let quoted = |packet: &[u8]| quoted_addresses(&IpView::parse(packet).unwrap(), packet);
+        for version in [Ip::V4, Ip::V6] {
+            let original = udp(version, 1, 1);
+            let view = IpView::parse(&original).unwrap();
+            for answer in every_error(&original, router(version)).map(Option::unwrap) {
+                assert_eq!(quoted(&answer), Some((view.source, view.destination)));
+            }
+            assert_eq!(quoted(&original), None);
+        }
+        let v4 = udp(Ip::V4, 1, 1);
+        let message = |kind: u8, quoted: &[u8]| [&[kind, 0, 0, 0, 0, 0, 0, 0], quoted].concat();
+        for (kind, quotes) in [(8, &v4[..]), (5, &v4), (3, &v4[..19]), (3, &[]), (3, &[0x65; 40])] {
+            assert_eq!(quoted(&packet_of(Ip::V4, 1, &message(kind, quotes))), None);
+        }
+        assert_eq!(quoted(&packet_of(Ip::V6, 58, &message(1, &v4))), None);
+        assert_eq!(quoted(&packet_of(Ip::V6, 58, &message(129, &[0x65; 40]))), None);
     }
 
     /// RFC 1122 section 3.2.2, RFC 1812 section 4.3.2.7; RFC 4443 section 2.4 e.1 and e.2.
