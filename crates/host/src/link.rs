@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -14,6 +14,9 @@ use super::prefix::Prefix;
 
 /// Below it the kernel takes IPv6 from an interface (RFC 8200 section 5).
 const IPV6_MTU_MIN: u32 = 1280;
+
+/// Index of the loopback interface in every network namespace.
+const LOOPBACK: u32 = 1;
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +92,23 @@ impl Network {
         Ok(addresses)
     }
 
+    /// The networks that are on the links of this machine, but for those of the interface `tun`: whoever is there is
+    /// reached without it. Nobody is on the loopback interface.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn local_networks(&mut self, tun: u32) -> Result<Vec<Prefix>, HostError> {
+        let mut networks: Vec<Prefix> = self
+            .addresses(None)?
+            .into_iter()
+            .filter(|address| ![tun, LOOPBACK].contains(&address.index) && !means_one_link(&address.prefix))
+            .map(|address| address.prefix.network())
+            .collect();
+        networks.sort_unstable();
+        networks.dedup();
+        Ok(networks)
+    }
+
     /// Gives an interface an address; that it has it already is fine. IPv6 addresses work at once.
     ///
     /// # Errors
@@ -152,6 +172,12 @@ fn address_message(index: u32, prefix: Prefix) -> AddressMessage {
         AddressAttribute::Local(address),
         AddressAttribute::Address(address),
     ];
+    if prefix == Prefix::host(address) {
+        // Routes of a single address are made by whoever gives it.
+        let flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+        let flags = AddressAttribute::Flags(flags | AddressFlags::Noprefixroute);
+        message.attributes.push(flags);
+    }
     message
 }
 
@@ -176,6 +202,15 @@ fn read_address(message: RouteNetlinkMessage) -> Option<InterfaceAddress> {
 
 fn is_link_local_v6(prefix: &Prefix) -> bool {
     matches!(prefix.address(), IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// Loopback and link-local addresses are everywhere.
+fn means_one_link(prefix: &Prefix) -> bool {
+    let is_link_local = match prefix.address() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    is_link_local || prefix.address().is_loopback()
 }
 
 fn is_global_v6(prefix: &Prefix) -> bool {

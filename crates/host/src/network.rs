@@ -42,19 +42,22 @@ impl Network {
         netdevice::index_to_name(&self.socket, index).explain(|| format!("find the interface number {index}"))
     }
 
-    /// Readies a TUN that is still down: IPv6 on but without addresses and routers of its own making, a reverse-path
-    /// filter that does not judge by the routes of other interfaces, and packets from this machine's own addresses
-    /// taken: ICMP answers about its packets come from one. All of it vanishes with the TUN.
+    /// Readies a TUN that is still down: IPv6 on but without addresses and routers of its own making, and a reverse-path
+    /// filter that does not judge by the routes of other interfaces. With `takes_own`, packets from this machine's own
+    /// addresses are taken: a server's ICMP answers come from one. All of it vanishes with the TUN.
     ///
     /// # Errors
     /// A missing privilege.
-    pub fn prepare_tun(&self, name: &str) -> Result<(), HostError> {
+    pub fn prepare_tun(&self, name: &str, takes_own: bool) -> Result<(), HostError> {
         let settings = [
             (format!("net/ipv6/conf/{name}/disable_ipv6"), "0"),
             (format!("net/ipv6/conf/{name}/accept_ra"), "0"),
             (format!("net/ipv6/conf/{name}/addr_gen_mode"), "1"),
             (format!("net/ipv4/conf/{name}/rp_filter"), "2"),
-            (format!("net/ipv4/conf/{name}/accept_local"), "1"),
+            (
+                format!("net/ipv4/conf/{name}/accept_local"),
+                if takes_own { "1" } else { "0" },
+            ),
         ];
         for (parameter, value) in settings {
             match parameter::write(&parameter, value) {

@@ -23,8 +23,8 @@ pub use access::{
 };
 pub use budget::Budget;
 pub use client::{
-    AddressMove, Arrival, AttemptId, ConnectAction, Negotiation, NotOpened, PathActivity, PathWatch,
-    Progress, Reconnection, StripeNews, Stripes, TunPlan, Welcome,
+    Acceptance, AddressMove, Arrival, AttemptId, ConnectAction, LocalNetworks, Negotiation, NotOpened,
+    PathActivity, PathWatch, Progress, Reconnection, StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};

@@ -148,6 +148,19 @@ pub const LEASES_MAX: usize = 16_384;
 /// Routes of a server that a client puts into its routing table.
 pub const IP_ROUTES_MAX: usize = 1_024;
 
+/// Routes that one warning names: as many as a line takes.
+pub const ROUTES_TOLD_MAX: usize = 4;
+
+/// Addresses that a client takes from its server: one of each version, and room for those that a server changes.
+pub const CLIENT_ADDRESSES_MAX: usize = 8;
+
+/// Changes of addresses, routes and name servers that a client follows at once: a server that starts anew makes two or
+/// three.
+pub const ASSIGNMENTS_BURST: u32 = 8;
+
+/// In which a client follows one more change: each sets the device up and may be told.
+pub const ASSIGNMENT_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Packets that one super-packet can become: the most that `packet` cuts it into.
 pub const SUPER_PACKET_SEGMENTS_MAX: usize = 8_192;
 

@@ -48,7 +48,7 @@ fn add_tun(namespace: &Namespace) -> u32 {
     namespace.inside(|| {
         let mut network = Network::open().unwrap();
         let index = network.index_of("tun0").unwrap();
-        network.prepare_tun("tun0").unwrap();
+        network.prepare_tun("tun0", true).unwrap();
         network.set_up(index, true).unwrap();
         index
     })

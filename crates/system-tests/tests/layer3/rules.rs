@@ -75,9 +75,9 @@ fn routes_of_a_version_without_an_address_are_not_installed() {
         "--pool",
         "10.9.0.0/24",
         "--advertise",
-        "203.0.113.0/24",
+        "10.88.0.0/16",
         "--advertise",
-        "2001:db8:2::/64",
+        "fd88::/64",
     ];
     let place = machines.server.place();
     let server = Server::start(&place, "server", LISTEN, &options, directory.path());
@@ -88,8 +88,8 @@ fn routes_of_a_version_without_an_address_are_not_installed() {
             .run("ip", [version, "route", "show", "dev", "tun0"])
             .unwrap()
     };
-    assert!(version("-4").contains("203.0.113.0/24"));
-    assert!(!version("-6").contains("2001:db8:2"), "{}", version("-6"));
+    assert!(version("-4").contains("10.88.0.0/16"));
+    assert!(!version("-6").contains("fd88"), "{}", version("-6"));
     reaches(&machines.first, SERVER_V4);
     assert!(
         !client.process().stderr().contains("warning"),

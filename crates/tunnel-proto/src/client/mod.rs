@@ -1,6 +1,7 @@
 //! What a client decides about its connections: how they are made again, spread over the
 //! server's shards, and what the TUN device follows of them. How local programs name their targets.
 
+mod acceptance;
 mod address_move;
 mod holders;
 mod negotiation;
@@ -10,6 +11,7 @@ mod refusals;
 mod stripes;
 mod tun_plan;
 
+pub use acceptance::{Acceptance, LocalNetworks};
 pub use address_move::AddressMove;
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathWatch};

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use masque::ip::Prefix;
 
+use super::acceptance::{Acceptance, LocalNetworks};
 use super::holders::Holders;
 use crate::config::TunRoutes;
 use crate::engine::Assignment;
@@ -29,8 +30,7 @@ struct Stripe {
 
 /// All stripes' IP sessions, and the device that follows from them.
 pub struct TunPlan {
-    routes: TunRoutes,
-    default_route: bool,
+    acceptance: Acceptance,
     stripes: Vec<Stripe>,
     holders: Holders,
     addresses: Vec<Prefix>,
@@ -44,12 +44,11 @@ pub struct TunPlan {
 }
 
 impl TunPlan {
-    /// No stripe has a session. `routes` and `default_route` are the settings.
+    /// No stripe has a session.
     #[must_use]
-    pub fn new(stripes: usize, routes: TunRoutes, default_route: bool) -> Self {
+    pub fn new(stripes: usize, acceptance: Acceptance) -> Self {
         Self {
-            routes,
-            default_route,
+            acceptance,
             stripes: vec![Stripe::default(); stripes],
             holders: Holders::One(None),
             addresses: Vec::new(),
@@ -58,6 +57,11 @@ impl TunPlan {
             told: Vec::new(),
             warnings: VecDeque::new(),
         }
+    }
+
+    /// What the machine reaches past the tunnel: nothing of the server leads there.
+    pub fn set_local(&mut self, local: &LocalNetworks) {
+        self.acceptance.set_local(local);
     }
 
     /// Whether a stripe may ask for a session.
@@ -111,6 +115,12 @@ impl TunPlan {
                  split packets"
                     .to_owned(),
             );
+        }
+        for refused in &assignment.refused {
+            self.warn(format!(
+                "the server assigned {refused}, which is not used: it is no single address, or belongs to a network that \
+                 this machine reaches without the tunnel; the server's owner can choose another --pool"
+            ));
         }
         if self.addresses.is_empty() {
             self.warn("the server assigned no address to the TUN".to_owned());
@@ -204,21 +214,7 @@ impl TunPlan {
 
     /// The routes that the settings and the server make together, whatever addresses there are.
     fn configured_routes(&self) -> Vec<Prefix> {
-        let mut routes: Vec<Prefix> = match &self.routes {
-            TunRoutes::Advertised => self
-                .advertised
-                .iter()
-                .filter(|prefix| prefix.length() > 0)
-                .copied()
-                .collect(),
-            TunRoutes::None => Vec::new(),
-            TunRoutes::These(routes) => routes.clone(),
-        };
-        if self.default_route {
-            routes.extend([Prefix::ALL_V4, Prefix::ALL_V6]);
-        }
-        routes.dedup();
-        routes
+        self.acceptance.routes(&self.advertised)
     }
 
     /// The default route leads to a server that does not carry everything.
@@ -235,12 +231,37 @@ impl TunPlan {
         let is_missing = [true, false]
             .into_iter()
             .any(|is_ipv4| self.has_address(is_ipv4) && !carries_all(is_ipv4));
-        if self.default_route && is_missing {
+        if self.acceptance.has_default_route() && is_missing {
             self.warn(
                 "the server does not carry everything that --default-route sends to it, and refuses the rest: its owner \
                  can start it with `gramway up --tun --nat`"
                     .to_owned(),
             );
+        }
+    }
+
+    /// Routes that the server advertises and that are not taken unasked.
+    fn warn_of_refused_routes(&mut self) {
+        if self.advertised.iter().any(|route| route.length() <= 1) {
+            self.warn(
+                "the server routes everything, which is used only with --default-route; --route CIDR takes a part of it"
+                    .to_owned(),
+            );
+        }
+        let refused = |route: &&Prefix| route.length() > 1 && !self.acceptance.takes_advertised(route);
+        let refused: Vec<String> = self
+            .advertised
+            .iter()
+            .filter(refused)
+            .take(limits::ROUTES_TOLD_MAX)
+            .map(ToString::to_string)
+            .collect();
+        if !refused.is_empty() {
+            self.warn(format!(
+                "the server routes {}, which is public or covers what this machine reaches without the tunnel, and is not \
+                 used: --route CIDR takes it all the same",
+                refused.join(", ")
+            ));
         }
     }
 
@@ -250,10 +271,11 @@ impl TunPlan {
         let useless = configured
             .iter()
             .find(|route| !self.has_address(route.address().is_ipv4()));
-        let is_asked_for = self.default_route || matches!(self.routes, TunRoutes::These(_));
+        let default_route = self.acceptance.has_default_route();
+        let is_asked_for = default_route || matches!(self.acceptance.settings(), TunRoutes::These(_));
         if let (Some(route), true) = (useless, is_asked_for && !self.addresses.is_empty()) {
             let version = if route.address().is_ipv4() { "IPv4" } else { "IPv6" };
-            let consequence = if self.default_route {
+            let consequence = if default_route {
                 "is unreachable while this client runs"
             } else {
                 "is not routed through the TUN"
@@ -262,12 +284,8 @@ impl TunPlan {
                 "{version} {consequence}: the server assigned no {version} address"
             ));
         }
-        let is_left_out = self.routes == TunRoutes::Advertised && !self.default_route;
-        if is_left_out && self.advertised.iter().any(|prefix| prefix.length() == 0) {
-            self.warn(
-                "the server routes everything, which is used only with --default-route; --route CIDR takes a part of it"
-                    .to_owned(),
-            );
+        if !default_route && *self.acceptance.settings() == TunRoutes::Advertised {
+            self.warn_of_refused_routes();
         }
     }
 }
@@ -295,8 +313,13 @@ mod tests {
             is_name_taken: false,
             is_name_shared: false,
             name_servers: Vec::new(),
+            refused: Vec::new(),
             can_split: false,
         }
+    }
+
+    fn plan(stripes: usize, routes: TunRoutes, default_route: bool) -> TunPlan {
+        TunPlan::new(stripes, Acceptance::new(routes, default_route))
     }
 
     fn warnings(plan: &mut TunPlan) -> usize {
@@ -305,7 +328,7 @@ mod tests {
 
     #[test]
     fn advertised_routes_are_taken_but_no_default_route_which_is_told_once() {
-        let mut plan = TunPlan::new(1, TunRoutes::Advertised, false);
+        let mut plan = plan(1, TunRoutes::Advertised, false);
         let assigned = assignment(&["10.77.0.2"], &["10.0.0.0/8", "0.0.0.0/0", "fd00::/8"], true);
         plan.handle_assigned(start(), 0, &assigned, Some(1_400));
         assert_eq!(plan.routes(), prefixes(&["10.0.0.0/8"]));
@@ -318,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_default_route_is_one_of_each_version_that_has_an_address() {
-        let mut plan = TunPlan::new(1, TunRoutes::None, true);
+        let mut plan = plan(1, TunRoutes::None, true);
         plan.handle_assigned(
             start(),
             0,
@@ -333,7 +356,7 @@ mod tests {
 
     #[test]
     fn an_empty_assignment_takes_the_routes_and_the_next_one_brings_them_back() {
-        let mut plan = TunPlan::new(1, TunRoutes::Advertised, true);
+        let mut plan = plan(1, TunRoutes::Advertised, true);
         let assigned = assignment(&["10.77.0.2", "fd77::2"], &["10.77.0.0/24"], true);
         let all = prefixes(&["10.77.0.0/24", "0.0.0.0/0", "::/0"]);
         plan.handle_assigned(start(), 0, &assigned, Some(1_400));
@@ -349,7 +372,7 @@ mod tests {
     #[test]
     fn a_default_route_to_a_server_that_does_not_carry_everything_is_told_once() {
         let told = |routes: &[&str], default_route| {
-            let mut plan = TunPlan::new(1, TunRoutes::Advertised, default_route);
+            let mut plan = plan(1, TunRoutes::Advertised, default_route);
             for _ in 0..2 {
                 let assigned = assignment(&["10.77.0.2"], routes, true);
                 plan.handle_assigned(start(), 0, &assigned, Some(1_400));
@@ -367,7 +390,7 @@ mod tests {
 
     #[test]
     fn the_mtu_is_that_of_the_narrowest_stripe_and_at_least_what_the_kernel_takes() {
-        let mut plan = TunPlan::new(2, TunRoutes::Advertised, false);
+        let mut plan = plan(2, TunRoutes::Advertised, false);
         assert_eq!(plan.mtu(), None);
         let assigned = assignment(&["10.77.0.2"], &[], true);
         plan.handle_assigned(start(), 0, &assigned, Some(1_400));
@@ -381,7 +404,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_address_needs_a_path_that_carries_its_least_packets() {
-        let mut plan = TunPlan::new(1, TunRoutes::Advertised, false);
+        let mut plan = plan(1, TunRoutes::Advertised, false);
         let mut assigned = assignment(&["10.77.0.2", "fd77::2"], &[], true);
         plan.handle_assigned(start(), 0, &assigned, Some(1_200));
         assert_eq!(plan.addresses(), prefixes(&["10.77.0.2"]));
@@ -394,7 +417,7 @@ mod tests {
 
     #[test]
     fn where_each_session_has_its_own_address_one_stripe_has_a_session() {
-        let mut plan = TunPlan::new(2, TunRoutes::Advertised, false);
+        let mut plan = plan(2, TunRoutes::Advertised, false);
         assert!(plan.may_ask(1) && !plan.may_ask(0));
         plan.handle_assigned(start(), 1, &assignment(&["10.77.0.2"], &[], false), Some(1_400));
         assert!(!plan.may_ask(0));
@@ -408,7 +431,7 @@ mod tests {
     #[test]
     fn changes_are_settled_once_after_a_while_without_any() {
         let now = start();
-        let mut plan = TunPlan::new(1, TunRoutes::Advertised, false);
+        let mut plan = plan(1, TunRoutes::Advertised, false);
         assert!(!plan.take_settled(now));
         plan.mark_changed(now);
         plan.mark_changed(now + limits::TUN_SETTLED / 2);

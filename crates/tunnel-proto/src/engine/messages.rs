@@ -123,7 +123,7 @@ impl<R: Role> Engine<R> {
                     }
                 }
                 Ok(Next::Item(Item::Trailers(_))) => {}
-                Ok(Next::Blocked) => return R::content_read(&mut self.state, id),
+                Ok(Next::Blocked) => return R::content_read(&mut self.state, now, id),
                 Ok(Next::Finished) => return self.peer_finished(now, id),
                 Err(error) => return self.fail(id, error),
             }

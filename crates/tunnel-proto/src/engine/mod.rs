@@ -46,6 +46,7 @@ pub use client::ip::Assignment;
 pub(crate) use connections::SHUTDOWN_REASON;
 pub use egress::Deliver;
 pub use ip::Owner;
+pub(crate) use ip::is_confined;
 pub use life::End;
 pub use masque::ip::{ClientId, Prefix};
 pub use masque::response::ProxyError;

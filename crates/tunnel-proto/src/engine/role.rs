@@ -74,7 +74,7 @@ pub trait Side: Sized {
     );
 
     /// What came at once of a request's content has been read.
-    fn content_read(state: &mut State<Self>, id: RequestId);
+    fn content_read(state: &mut State<Self>, now: Instant, id: RequestId);
 
     /// When [`Side::handle_due`] is due.
     fn next_due(engine: &Engine<Self>) -> Option<Instant>;

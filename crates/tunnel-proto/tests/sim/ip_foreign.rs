@@ -80,6 +80,7 @@ fn routes_that_come_before_the_addresses_are_told_with_them() {
         is_name_taken: false,
         is_name_shared: false,
         name_servers: Vec::new(),
+        refused: Vec::new(),
         can_split: false,
     };
     assert_eq!(assignments(&mut world), [expected]);

@@ -11,6 +11,7 @@ mod ip;
 mod ip_checksums;
 mod ip_foreign;
 mod ip_hostile;
+mod ip_hostile_server;
 mod ip_sessions;
 mod keys;
 mod lifetime;

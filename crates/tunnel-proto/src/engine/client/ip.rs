@@ -7,6 +7,7 @@ use masque::ip::{CHECKSUM_CONTEXT_ID, ClientId, Prefix};
 use packet::vnet::VNET_HEADER_BYTES;
 
 use super::Client;
+use crate::client::{Acceptance, LocalNetworks};
 use crate::config::Oversize;
 use crate::engine::ip::session::IpSession;
 use crate::engine::life::Life;
@@ -19,6 +20,8 @@ use crate::engine::{Action, ClientAction, Deliver, Engine, State};
 pub struct Assignment {
     /// Our addresses, possibly none.
     pub addresses: Vec<Prefix>,
+    /// Addresses that were assigned and are not taken.
+    pub refused: Vec<Prefix>,
     /// What is reachable through the tunnel, the networks that the server leases from first; `None` where the server has
     /// not said it yet.
     pub routes: Option<Vec<Prefix>>,
@@ -35,11 +38,26 @@ pub struct Assignment {
 }
 
 impl Engine<Client> {
-    /// A client asks for an IP session on every connection, under this name and the number of this run; `flow_seed`
-    /// spreads flows.
-    pub fn use_ip(&mut self, name: ClientId, run: u32, flow_seed: u64) {
+    /// A client asks for an IP session on every connection, under this name and the number of this run, and takes of
+    /// it what `acceptance` does; `flow_seed` spreads flows.
+    pub fn use_ip(&mut self, name: ClientId, run: u32, flow_seed: u64, acceptance: Acceptance) {
         self.state.role.ip = Some((name, run));
+        self.state.role.acceptance = acceptance;
         self.state.ip.flow_seed = flow_seed;
+    }
+
+    /// What the machine reaches past the tunnel has changed: addresses and routes are told anew.
+    pub fn set_local(&mut self, local: &LocalNetworks) {
+        if !self.state.role.acceptance.set_local(local) {
+            return;
+        }
+        for id in self.state.ip_requests() {
+            let request = self.state.requests.get_mut(id.0);
+            if let Some(Kind::Ip(session)) = request.map(|request| &mut request.kind) {
+                session.accept_by(&self.state.role.acceptance);
+            }
+            self.state.tell(id);
+        }
     }
 
     /// Asks for an IP session where none is open or asked for: after [`Engine::keep_connection`], or again.
@@ -96,26 +114,44 @@ impl Engine<Client> {
 }
 
 impl State<Client> {
-    /// Reports new addresses and routes to the driver. Routes are withheld until addresses arrive.
-    pub(in crate::engine) fn tell_news(&mut self, id: RequestId) {
+    /// The requests for IP sessions, whatever became of them.
+    pub(super) fn ip_requests(&self) -> Vec<RequestId> {
+        let requests = self.requests.iter();
+        requests
+            .filter_map(|(id, request)| matches!(request.kind, Kind::Ip(_)).then_some(RequestId(id)))
+            .collect()
+    }
+
+    /// Reports new addresses and routes to the driver, as often as a server may change them. Routes are withheld until
+    /// addresses arrive.
+    pub(in crate::engine) fn tell_news(&mut self, now: Instant, id: RequestId) {
         let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
+            return;
+        };
+        if session.addresses.is_none() || !session.has_news {
+            return;
+        }
+        if self.role.news.take(now) {
+            session.has_news = false;
+            self.tell(id);
+        } else {
+            self.role.news_due = self.role.news.next();
+        }
+    }
+
+    /// Reports addresses and routes, where there are addresses.
+    fn tell(&mut self, id: RequestId) {
+        let Some(Kind::Ip(session)) = self.requests.get(id.0).map(|request| &request.kind) else {
             return;
         };
         let Some(addresses) = &session.addresses else {
             return;
         };
-        if !std::mem::take(&mut session.has_news) {
-            return;
-        }
-        let pools = &session.pools;
-        let routes = session.routes.as_ref().map(|routes| {
-            let others = routes.prefixes().filter(|prefix| !pools.contains(prefix));
-            let all = pools.iter().copied().chain(others);
-            all.take(crate::limits::IP_ROUTES_MAX).collect()
-        });
+        let is_refused = |assigned: &&Prefix| !addresses.contains(assigned);
         let assignment = Assignment {
             addresses: addresses.clone(),
-            routes,
+            refused: session.assigned.iter().filter(is_refused).copied().collect(),
+            routes: session.advertised(),
             name_servers: session.name_servers.clone(),
             can_split: session.split.agreed().is_some(),
             is_by_name: session.is_by_name,

@@ -7,11 +7,16 @@ mod requests;
 mod role;
 pub(super) mod token_check;
 
+use std::time::Instant;
+
 use masque::ip::ClientId;
 use quic::ConnectionKey;
 
+use super::ip::bucket::Bucket;
 use super::{Engine, RequestId};
-use crate::config::EngineConfig;
+use crate::client::Acceptance;
+use crate::config::{EngineConfig, TunRoutes};
+use crate::limits;
 use crate::secret::Token;
 use attempts::Attempt;
 
@@ -31,6 +36,12 @@ pub struct Client {
     holds_requests: bool,
     /// The name and run that it asks for an IP session with; `None` where it wants none.
     ip: Option<(ClientId, u32)>,
+    /// What it takes of what the server assigns, advertises and sends.
+    acceptance: Acceptance,
+    /// How often news of addresses and routes may be told.
+    news: Bucket,
+    /// When withheld news is told.
+    news_due: Option<Instant>,
     /// The IP session that takes packets.
     ip_session: Option<RequestId>,
 }
@@ -47,6 +58,9 @@ impl Engine<Client> {
             asks_to_keep: false,
             holds_requests: false,
             ip: None,
+            acceptance: Acceptance::new(TunRoutes::Advertised, false),
+            news: Bucket::new(limits::ASSIGNMENTS_BURST, limits::ASSIGNMENT_INTERVAL),
+            news_due: None,
             ip_session: None,
         };
         Self::new(endpoint, client, config)

@@ -1,10 +1,11 @@
 //! The engine's events and packets as a client treats them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use masque::ip::{IpCapsule, Prefix};
+use masque::ip::{IpCapsule, Prefix, Routes};
 use masque::{HeaderList, ServerShard};
+use packet::icmp;
 use packet::ip::IpView;
 use quic::{CloseReason, ConnectionKey, Counters, StreamId};
 use slab::Slab;
@@ -77,15 +78,22 @@ impl Side for Client {
     }
 
     /// Addresses and routes that came together are told together.
-    fn content_read(state: &mut State<Self>, id: RequestId) {
-        state.tell_news(id);
+    fn content_read(state: &mut State<Self>, now: Instant, id: RequestId) {
+        state.tell_news(now, id);
     }
 
-    fn next_due(_: &Engine<Self>) -> Option<Instant> {
-        None
+    fn next_due(engine: &Engine<Self>) -> Option<Instant> {
+        engine.state.role.news_due
     }
 
-    fn handle_due(_: &mut Engine<Self>, _: Instant) {}
+    fn handle_due(engine: &mut Engine<Self>, now: Instant) {
+        let state = &mut engine.state;
+        if state.role.news_due.take_if(|due| *due <= now).is_some() {
+            for id in state.ip_requests() {
+                state.tell_news(now, id);
+            }
+        }
+    }
 
     fn connection_reported(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: &Counters) {}
 
@@ -110,15 +118,17 @@ impl Side for Client {
         match capsule {
             IpCapsule::AddressAssign(entries) => {
                 let assigned = entries.iter().filter(|entry| !entry.is_refusal());
-                let addresses: Vec<Prefix> = assigned.map(|entry| entry.prefix).collect();
-                let addresses = Some(addresses);
-                session.has_news |= session.addresses != addresses;
-                session.addresses = addresses;
+                let assigned: Vec<Prefix> = assigned.map(|entry| entry.prefix).collect();
+                session.has_news |= session.addresses.is_none() || session.assigned != assigned;
+                session.assigned = assigned;
+                session.addresses.get_or_insert_default();
+                session.accept_by(&engine.state.role.acceptance);
             }
             IpCapsule::RouteAdvertisement(routes) => {
                 let routes = Some(routes);
                 session.has_news |= session.routes != routes;
                 session.routes = routes;
+                session.accept_by(&engine.state.role.acceptance);
             }
             IpCapsule::DnsAssign(mut servers) => {
                 servers.retain(|server| !is_confined(*server));
@@ -135,7 +145,8 @@ impl Side for Client {
             return None;
         };
         let mut addresses = session.addresses().iter().map(Prefix::address);
-        addresses.find(|address| address.is_ipv4() == is_ipv4)
+        let own = addresses.find(|address| address.is_ipv4() == is_ipv4)?;
+        Some(if is_ipv4 { beyond(&session.sources) } else { own })
     }
 
     fn may_enter(&self, session: &IpSession, view: &IpView) -> Result<(), DropReason> {
@@ -148,8 +159,19 @@ impl Side for Client {
         }
     }
 
-    fn may_leave(&self, session: &mut IpSession, view: &IpView, _: &[u8]) -> Result<(), DropReason> {
-        if is_confined(view.source) || !session.has_route(view.source, view.protocol) {
+    /// A router on the way may answer with an ICMP error, wherever it is: it quotes a packet that this end may have sent.
+    fn may_leave(&self, session: &mut IpSession, view: &IpView, packet: &[u8]) -> Result<(), DropReason> {
+        let acceptance = &self.acceptance;
+        let is_routed = |address| acceptance.takes_from(&session.sources, address);
+        let is_of_router = || {
+            let source = view.source;
+            let is_elsewhere = !is_confined(source) && !acceptance.is_local(source);
+            let quoted = icmp::quoted_addresses(view, packet);
+            is_elsewhere && quoted.is_some_and(|(from, to)| session.is_of_client(from) && is_routed(to))
+        };
+        let is_advertised = session.has_route(view.source, view.protocol);
+        let is_own = session.is_of_client(view.source);
+        if is_own || !is_advertised || !(is_routed(view.source) || is_of_router()) {
             Err(DropReason::SourceSpoofed)
         } else if session.is_of_client(view.destination) {
             Ok(())
@@ -160,4 +182,18 @@ impl Side for Client {
 
     /// A client sends the server no ICMP of its own.
     fn packet_refused(_: &mut State<Self>, _: Instant, _: RequestId, _: &[u8], _: DropReason) {}
+}
+
+/// An IPv4 address behind the tunnel: from one of its own the machine takes no packet (`accept_local`). That for routers
+/// without an address (RFC 7600 section 4.8), else the first host of the first network, often the server.
+fn beyond(sources: &Routes) -> IpAddr {
+    const DUMMY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8));
+    let first = sources.ranges().first().filter(|_| !sources.allows(DUMMY, 0));
+    match first.map(|range| (range.start(), range.end())) {
+        Some((IpAddr::V4(start), end)) if IpAddr::V4(start) < end => {
+            Ipv4Addr::from_bits(start.to_bits() + 1).into()
+        }
+        Some((start @ IpAddr::V4(_), _)) => start,
+        _ => DUMMY,
+    }
 }

@@ -4,7 +4,7 @@
 //! a flow and never sent again. Each end holds the source and the destination of every packet, in both directions,
 //! against what was leased and advertised.
 
-mod bucket;
+pub(super) mod bucket;
 pub(super) mod control;
 mod egress;
 mod ingress;
@@ -60,7 +60,7 @@ fn port_of(view: &IpView, packet: &[u8]) -> Option<u16> {
 
 /// Whether a packet with this address is never carried: multicast, broadcast, link-local, loopback and unspecified
 /// addresses mean something on one link or one machine only.
-pub(super) fn is_confined(address: IpAddr) -> bool {
+pub(crate) fn is_confined(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             v4.is_multicast()

@@ -12,11 +12,13 @@ use masque::{HeaderList, MessageError};
 
 use super::PacketTarget;
 use super::control::push_capsule;
+use crate::client::Acceptance;
 use crate::engine::ClientAction;
 use crate::engine::handler::{Asker, Handler};
 use crate::engine::offer::{ContextOffer, Offer};
 use crate::engine::repair::Repair;
 use crate::engine::server::lease::{ClientIdentity, Lease};
+use crate::limits;
 
 /// Bytes that every IPv6 link carries (RFC 8200 section 5).
 const IPV6_MTU_MIN: usize = packet::limits::IPV6_MTU_MIN;
@@ -37,6 +39,10 @@ pub struct IpSession {
     pub(crate) owner: Option<Owner>,
     /// Server: what the driver leased for it, and gets back when it is over.
     pub(crate) lease: Option<Lease>,
+    /// Client: what the server has assigned.
+    pub(crate) assigned: Vec<Prefix>,
+    /// Client: where packets of the server may come from.
+    pub(crate) sources: Routes,
     /// The addresses of the client's end, once they are known.
     pub(crate) addresses: Option<Vec<Prefix>>,
     /// Where the client may send packets to, and what may answer, once it is known.
@@ -77,6 +83,8 @@ impl IpSession {
             asked_as: None,
             owner: None,
             lease: None,
+            assigned: Vec::new(),
+            sources: Routes::none(),
             addresses: None,
             routes: None,
             is_by_name: false,
@@ -92,6 +100,24 @@ impl IpSession {
     /// The addresses of the client's end that are known.
     pub(crate) fn addresses(&self) -> &[Prefix] {
         self.addresses.as_deref().unwrap_or_default()
+    }
+
+    /// Client: what is reachable through the tunnel, the networks that the server leases from first; `None` where the
+    /// server has not said it yet.
+    pub(crate) fn advertised(&self) -> Option<Vec<Prefix>> {
+        let routes = self.routes.as_ref()?;
+        let others = routes.prefixes().filter(|prefix| !self.pools.contains(prefix));
+        let all = self.pools.iter().copied().chain(others);
+        Some(all.take(limits::IP_ROUTES_MAX).collect())
+    }
+
+    /// Client: of what the server assigned and advertised, only what `acceptance` takes is used.
+    pub(crate) fn accept_by(&mut self, acceptance: &Acceptance) {
+        let assigned = self.assigned.iter();
+        let taken = assigned.filter(|assigned| acceptance.takes_address(assigned));
+        let taken = taken.take(limits::CLIENT_ADDRESSES_MAX).copied().collect();
+        self.addresses = self.addresses.is_some().then_some(taken);
+        self.sources = acceptance.sources(&self.advertised().unwrap_or_default());
     }
 
     /// Whether the routes let packets to or from `address` pass.

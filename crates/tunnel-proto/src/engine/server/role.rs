@@ -100,7 +100,7 @@ impl Side for Server {
         engine.take_early_of_open(now, id, deliver);
     }
 
-    fn content_read(_: &mut State<Self>, _: RequestId) {}
+    fn content_read(_: &mut State<Self>, _: Instant, _: RequestId) {}
 
     fn next_due(engine: &Engine<Self>) -> Option<Instant> {
         engine.next_deadline()

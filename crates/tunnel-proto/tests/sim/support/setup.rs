@@ -9,8 +9,8 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sim::{Clock, LinkConfig, Network};
 use tunnel_proto::{
-    Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, OwnAddresses, Prefix,
-    Reconnection, ServerShard, SoleOwner, TargetRules, Token, limits, own_address,
+    Acceptance, Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, OwnAddresses, Prefix,
+    Reconnection, ServerShard, SoleOwner, TargetRules, Token, TunRoutes, limits, own_address,
 };
 
 use super::book::Book;
@@ -245,9 +245,12 @@ impl World {
     /// The same with the token of another user.
     pub(crate) fn add_ip_client_of(&mut self, token: &Token, name: u8, run: u32) -> SocketAddr {
         let address = self.add_client(token);
-        self.client_at(address)
-            .engine
-            .use_ip(ClientId([name; 16]), run, 2);
+        self.client_at(address).engine.use_ip(
+            ClientId([name; 16]),
+            run,
+            2,
+            Acceptance::new(TunRoutes::None, false),
+        );
         address
     }
 

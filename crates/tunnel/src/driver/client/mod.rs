@@ -5,6 +5,7 @@ mod connection;
 mod exceptions;
 pub(super) mod listeners;
 mod local;
+mod local_networks;
 mod names;
 mod negotiating;
 mod opening;
@@ -71,6 +72,8 @@ pub(in crate::driver) struct Client {
     waiting_attempts: VecDeque<WaitingAttempt>,
     /// The version of the device's routes that was last looked at.
     pub(super) routes_seen: u64,
+    /// The version of the local networks that the engine knows.
+    pub(super) local_seen: u64,
     /// When the connection moved to another local address, until something is heard there.
     pub(super) moved: AddressMove,
     pub(super) path_watch: PathWatch,
@@ -110,6 +113,7 @@ impl Client {
             follows_uplink: false,
             waiting_attempts: VecDeque::new(),
             routes_seen: 0,
+            local_seen: 0,
             moved: AddressMove::default(),
             path_watch: PathWatch::default(),
             next_path_watch: now,

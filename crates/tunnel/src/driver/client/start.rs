@@ -76,7 +76,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         let (seed, run) = (seed()?, seed()? as u32);
         for (shard, end) in group.shards.iter_mut().zip(ends) {
             shard.delivery.tun = Some(end);
-            shard.engine.use_ip(settings.client, run, seed);
+            shard.engine.use_ip(settings.client, run, seed, host.acceptance());
             let (own, waker) = (shard.neighbours.own(), shard.neighbours.own_waker());
             shard.role.ip = Some(host.of_shard(own, waker.clone()));
             shard.role.carries_only_ip = config.forwards.is_empty() && config.proxies.is_empty();

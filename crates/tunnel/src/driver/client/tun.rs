@@ -8,10 +8,11 @@ use std::time::Instant;
 use host::kill_switch::KillSwitch;
 use host::{DefaultRoute, HostError, Network};
 use packet_io::Waker;
-use tunnel_proto::{Assignment, Prefix, ProxyError, TunPlan};
+use tunnel_proto::{Acceptance, Assignment, LocalNetworks, Prefix, ProxyError, TunPlan};
 
 use super::Client;
 use super::exceptions::Exceptions;
+use super::local_networks;
 use super::names::Names;
 use super::uplink::UplinkBinding;
 use super::ways::{Question, Ways};
@@ -28,7 +29,11 @@ use crate::limits;
 use crate::snapshot::NamesSnapshot;
 
 /// What a client's shards share of the device; it is asked when something changes, and never by packets.
-pub(in crate::driver) struct SharedHost(Arc<Mutex<Shared>>);
+pub(in crate::driver) struct SharedHost {
+    shared: Arc<Mutex<Shared>>,
+    /// What is taken of the server, by the networks that this machine has at the start.
+    acceptance: Acceptance,
+}
 
 /// The same as one shard asks it.
 #[derive(Clone)]
@@ -61,6 +66,12 @@ struct Shared {
     is_set_up: bool,
     ways: Ways,
     plan: TunPlan,
+    /// Asks for the networks of this machine.
+    network: Network,
+    /// What this machine reaches past the tunnel, and how often that has changed.
+    local: LocalNetworks,
+    excluded: Vec<Prefix>,
+    local_version: u64,
     /// The routes that the device has.
     routes: Vec<Prefix>,
     /// The MTU that the device has.
@@ -92,6 +103,7 @@ impl SharedHost {
             shards,
             settings.offloads,
             limits::TUN_QUEUE_PACKETS,
+            false,
             &settings.host_directory,
         )?;
         let exceptions = Exceptions::new(settings, device.index, servers).map_err(|error| failure(&error))?;
@@ -121,6 +133,11 @@ impl SharedHost {
         };
         let network = Network::open().map_err(|error| failure(&error))?;
         let names = Names::new(&device.name, settings);
+        let mut acceptance = Acceptance::new(settings.routes.clone(), settings.default_route);
+        let mut own_network = Network::open().map_err(|error| failure(&error))?;
+        let local = local_networks::find(&mut own_network, device.index, &settings.exclude, &names.own())
+            .map_err(|error| failure(&error))?;
+        acceptance.set_local(&local);
         let mut state = Shared {
             name: device.name,
             index: device.index,
@@ -136,7 +153,11 @@ impl SharedHost {
             was_through: false,
             is_set_up: false,
             ways: Ways::new(network, device.index, device.undo, shards),
-            plan: TunPlan::new(shards, settings.routes.clone(), settings.default_route),
+            plan: TunPlan::new(shards, acceptance.clone()),
+            network: own_network,
+            local,
+            excluded: settings.exclude.clone(),
+            local_version: 0,
             routes: Vec::new(),
             mtu: 0,
             announced: None,
@@ -146,17 +167,26 @@ impl SharedHost {
             name_worker: worker()?,
         };
         state.hand_over(None);
-        Ok((Self(Arc::new(Mutex::new(state))), device.ends, device.notices))
+        let host = Self {
+            shared: Arc::new(Mutex::new(state)),
+            acceptance,
+        };
+        Ok((host, device.ends, device.notices))
+    }
+
+    /// What the engine takes of the server.
+    pub(in crate::driver) fn acceptance(&self) -> Acceptance {
+        self.acceptance.clone()
     }
 
     /// Index of the device.
     pub(in crate::driver) fn index(&self) -> u32 {
-        lock(&self.0).index
+        lock(&self.shared).index
     }
 
     /// What lets nothing else leave, where there is a default route.
     pub(in crate::driver) fn kill_switch(&self) -> Option<Arc<Mutex<KillSwitch>>> {
-        lock(&self.0).kill_switch.clone()
+        lock(&self.shared).kill_switch.clone()
     }
 
     /// How packets leave that are not for the device.
@@ -170,12 +200,12 @@ impl SharedHost {
 
     /// The name servers that the device brings, which lie behind the tunnel.
     pub(in crate::driver) fn own_name_servers(&self) -> OwnNameServers {
-        lock(&self.0).names.own()
+        lock(&self.shared).names.own()
     }
 
     pub(in crate::driver) fn of_shard(&self, shard: usize, waker: Waker) -> ClientHost {
         ClientHost {
-            shared: Arc::clone(&self.0),
+            shared: Arc::clone(&self.shared),
             shard,
             waker: JobWaker::new(waker),
         }
@@ -247,7 +277,7 @@ impl ClientHost {
         })
     }
 
-    /// The network has changed: the way may be another one, and other networks near.
+    /// The network has changed: the way may be another one, and other networks near or local.
     pub(super) fn network_changed(&self) {
         let state = &mut *self.lock();
         state.ways.forget(self.shard);
@@ -255,7 +285,15 @@ impl ClientHost {
             Ok(is_new) => state.exceptions_changed(is_new, false),
             Err(error) => state.plan.warn(error.to_string()),
         }
+        state.find_local_networks();
         state.hand_over(Some(&self.waker));
+    }
+
+    /// What this machine reaches past the tunnel, where that has changed since `seen`.
+    fn local_since(&self, seen: &mut u64) -> Option<LocalNetworks> {
+        let state = self.lock();
+        let has_changed = std::mem::replace(seen, state.local_version) != state.local_version;
+        has_changed.then(|| state.local.clone())
     }
 
     /// The stripe got addresses and routes: the device follows. What to tell.
@@ -418,6 +456,22 @@ impl Shared {
         Ok(())
     }
 
+    /// Where the kernel does not answer, the next news may be better.
+    fn find_local_networks(&mut self) {
+        let own = self.names.own();
+        let found = local_networks::find(&mut self.network, self.index, &self.excluded, &own);
+        let Ok(mut local) = found else { return };
+        if self.has_default_route {
+            // Those of the machine are replaced by the tunnel's.
+            local.resolvers.clone_from(&self.local.resolvers);
+        }
+        if local != self.local {
+            self.plan.set_local(&local);
+            self.local = local;
+            self.local_version += 1;
+        }
+    }
+
     fn must_bind(&self, server: IpAddr) -> bool {
         !self.has_default_route && self.plan.leads_into_tun(server)
     }
@@ -480,12 +534,19 @@ impl Shard<Client> {
             self.failure.get_or_insert(Failure::Unavailable(text));
             return;
         }
-        self.io.notify(Notice::Warning { text });
+        match &client.ip {
+            // Told once, however often the server says it.
+            Some(host) => host.lock().plan.warn(text),
+            None => self.io.notify(Notice::Warning { text }),
+        }
     }
 
     /// What a client with a TUN does every now and then.
     pub(in crate::driver) fn client_ip_turn(&mut self, now: Instant) {
         let Some(host) = self.role.ip.clone() else { return };
+        if let Some(local) = host.local_since(&mut self.role.local_seen) {
+            self.engine.set_local(&local);
+        }
         let is_due = self.role.ip_due.is_some_and(|due| due <= now);
         if is_due && host.may_ask() {
             self.role.ip_due = None;

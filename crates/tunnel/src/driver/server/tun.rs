@@ -76,6 +76,7 @@ impl ServerHost {
             shards,
             config.offloads,
             limits::TUN_QUEUE_PACKETS,
+            true,
             &config.host_directory,
         )?;
         let Device {

@@ -21,7 +21,8 @@ pub(in crate::driver) struct Device {
 }
 
 impl Device {
-    /// Makes it, with one queue of `queue_packets` for each of `shards`; what earlier processes left in the host's
+    /// Makes it, with one queue of `queue_packets` for each of `shards`; with `takes_own` the machine takes packets of
+    /// its own addresses from it. What earlier processes left in the host's
     /// network is undone first.
     ///
     /// # Errors
@@ -32,6 +33,7 @@ impl Device {
         shards: usize,
         offloads: bool,
         queue_packets: u32,
+        takes_own: bool,
         directory: &Path,
     ) -> Result<Self, Failure> {
         can_administer().map_err(|error| Failure::Permission(error.to_string()))?;
@@ -51,7 +53,7 @@ impl Device {
         })?;
         let mut network = Network::open().map_err(|error| failure(&error))?;
         network
-            .prepare_tun(&device.name)
+            .prepare_tun(&device.name, takes_own)
             .map_err(|error| failure(&error))?;
         // Without it the queue is as long as the kernel makes it.
         let _ = network.set_queue_length(device.index, queue_packets);
