@@ -3,7 +3,9 @@
 mod comebacks;
 mod dns;
 mod host;
+mod hostile_server;
 mod leaks;
+
 mod moves;
 mod names;
 mod offered_names;
