@@ -5,7 +5,6 @@ mod dns;
 mod host;
 mod hostile_server;
 mod leaks;
-
 mod moves;
 mod names;
 mod offered_names;
