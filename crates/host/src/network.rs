@@ -42,9 +42,9 @@ impl Network {
         netdevice::index_to_name(&self.socket, index).explain(|| format!("find the interface number {index}"))
     }
 
-    /// Readies a TUN that is still down: IPv6 on but without addresses and routers of its own making, and a reverse-path
-    /// filter that does not judge by the routes of other interfaces. With `takes_own`, packets from this machine's own
-    /// addresses are taken: a server's ICMP answers come from one. All of it vanishes with the TUN.
+    /// Readies a TUN that is still down: IPv6 on but without addresses and routers of its own making, and a filter of
+    /// reverse paths that does not judge by the routes of other interfaces. With `takes_own`, packets from this
+    /// machine's own addresses are taken: a server's ICMP answers come from one. All of it vanishes with the TUN.
     ///
     /// # Errors
     /// A missing privilege.

@@ -134,6 +134,12 @@ impl Foreign {
         self.connection.expect("there is a connection")
     }
 
+    /// The peer is no stranger, whose connection would end soon.
+    pub(crate) fn trust(&mut self, now: Instant) {
+        let connection = self.key();
+        self.endpoint.authenticate(now, connection);
+    }
+
     pub(crate) fn open(&mut self, direction: Direction) -> Option<StreamId> {
         self.endpoint.open_stream(self.key(), direction)
     }

@@ -7,7 +7,7 @@ use tunnel_proto::{LocalNetworks, Prefix};
 
 use crate::driver::resolver::OwnNameServers;
 
-/// The networks of all interfaces but `tun`, what is excluded from it, and name servers that it has not brought (`own`).
+/// The networks of all interfaces but `tun`, what is excluded, and name servers that it has not brought (`own`).
 pub(super) fn find(
     network: &mut Network,
     tun: u32,
