@@ -17,6 +17,7 @@ mod public_items;
 mod pure_crates;
 mod rust_code;
 mod seam;
+mod security;
 mod specs;
 mod test_code;
 mod tree;
@@ -81,6 +82,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         drop_reasons::check,
         dependency_notes::check,
         specs::check,
+        security::check,
     ];
     rules.iter().flat_map(|rule| rule(tree)).collect()
 }
