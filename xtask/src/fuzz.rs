@@ -1,8 +1,9 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`, which is a workspace of its own, on the nightly toolchain.
 //!
-//! The engine is installed where it is missing. Each target starts from the inputs that it makes itself and those that
-//! earlier runs found (`fuzz/corpus`); an input that fails stays in `fuzz/artifacts`, and the engine prints how to run
-//! it again. Nothing of this is part of `cargo xtask test`, which must work without a nightly toolchain.
+//! The engine is installed where it is missing. Each target starts from the inputs that it makes itself, those of
+//! `fuzz/inputs`, which are committed, and those that earlier runs found (`fuzz/corpus`); an input that fails stays in
+//! `fuzz/artifacts`, and the engine prints how to run it again. `cargo xtask test` must work without a nightly
+//! toolchain: it runs the targets on their starting inputs and the committed ones ([`replay`]).
 
 use std::process::Command;
 
@@ -31,15 +32,7 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
             targets.join(", ")
         );
     }
-    let has_nightly = nightly(repository, "rustc")
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !has_nightly {
-        bail!(
-            "fuzzing needs a nightly toolchain; install it with `rustup toolchain install nightly --profile minimal`"
-        );
-    }
+    require_nightly(repository)?;
     setup::install_cargo_tool(repository, ENGINE.0, ENGINE.1)?;
     let build = repository.target().join("fuzz");
     let build = build.to_string_lossy();
@@ -58,21 +51,32 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
     let engine = repository.tools().join("bin").join(ENGINE.0);
     for target in &chosen {
         println!("==> {target}");
-        run_to_success(nightly(repository, &engine.to_string_lossy()).args([
-            "run",
-            "--fuzz-dir",
-            "fuzz",
-            "--target-dir",
-            &build,
-            target,
-            "--",
-            &format!("-max_total_time={seconds}"),
-            INPUT_BYTES_MAX,
-            "-print_final_stats=1",
-        ]))?;
+        let directory = |name: &str| repository.root().join("fuzz").join(name).join(target);
+        let mut run = nightly(repository, &engine.to_string_lossy());
+        run.args(["run", "--fuzz-dir", "fuzz", "--target-dir", &build]);
+        run.args(["--features", "engine", target]);
+        // What it finds goes to the first directory; not every target has committed inputs.
+        run.arg(directory("corpus"));
+        run.args(Some(directory("inputs")).filter(|inputs| inputs.is_dir()));
+        run.args(["--", &format!("-max_total_time={seconds}"), INPUT_BYTES_MAX]);
+        run_to_success(run.arg("-print_final_stats=1"))?;
     }
     println!("{} targets found nothing in {seconds} s each", chosen.len());
     Ok(())
+}
+
+/// Runs all targets on the inputs that are known, on the pinned toolchain and with what the tests compiled.
+pub(crate) fn replay(repository: &Repository) -> Command {
+    let mut command = repository.cargo(&[
+        "test",
+        "--quiet",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--test",
+        "replay",
+    ]);
+    command.arg("--target-dir").arg(repository.target());
+    command
 }
 
 /// The names of all targets.
@@ -94,8 +98,22 @@ fn names(manifest: &str) -> Result<Vec<String>> {
         .collect())
 }
 
+/// Fails where there is no nightly toolchain.
+pub(crate) fn require_nightly(repository: &Repository) -> Result<()> {
+    let has_nightly = nightly(repository, "rustc")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !has_nightly {
+        bail!(
+            "this needs a nightly toolchain; install it with `rustup toolchain install nightly --profile minimal`"
+        );
+    }
+    Ok(())
+}
+
 /// A program on the nightly toolchain, although this task was started by the pinned one.
-fn nightly(repository: &Repository, program: &str) -> Command {
+pub(crate) fn nightly(repository: &Repository, program: &str) -> Command {
     let mut command = repository.command("rustup");
     command.args(["run", "nightly", program]);
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {

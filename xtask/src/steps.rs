@@ -6,6 +6,7 @@
 //! release build; the benchmarks' program comes with the unit tests, because its package has integration tests, for
 //! which cargo builds it. Environment variables tell the system tests where both are.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::repository::{Repository, has_sudo, is_root, run_to_success, shown, succeeded};
 use crate::setup::{self, Extent};
-use crate::{skips, tidy};
+use crate::{fuzz, skips, tidy};
 
 /// Tells the system tests which program to test.
 const PROGRAM_VARIABLE: &str = "GRAMWAY_TEST_PROGRAM";
@@ -58,23 +59,17 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     })?;
     let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
     run.command("unit tests", repository.cargo(&unit_tests))?;
+    let mut fuzz_inputs = fuzz::replay(repository);
+    fuzz_inputs.args(locked);
+    run.command("fuzz inputs", fuzz_inputs)?;
     if extent == Extent::Everything {
         let log = repository.target().join("skips.log");
         // Skips of an earlier run would count for this one; a missing file means none.
         let _ = std::fs::remove_file(&log);
         let mut system_tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
-        system_tests
-            .env(PROGRAM_VARIABLE, repository.target().join("release/gramway"))
-            .env(BENCH_VARIABLE, repository.target().join("debug/bench"))
-            .env(
-                PYTHON_VARIABLE,
-                repository.python_environment().join("bin/python"),
-            )
-            .env(SKIP_LOG_VARIABLE, &log);
-        if !is_root() && has_sudo() {
-            // Namespaces need root; building as root would leave files that the user cannot remove.
-            system_tests.env(runner_variable(repository)?, "sudo -n -E");
-        }
+        let program = repository.target().join("release/gramway");
+        describe_system_tests(repository, &program, &mut system_tests)?;
+        system_tests.env(SKIP_LOG_VARIABLE, &log);
         run.command("system tests", system_tests)?;
         run.step("skips", || skips::report(repository, &log, strict))?;
     }
@@ -99,6 +94,26 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         run.passed,
         run.started.elapsed().as_secs()
     );
+    Ok(())
+}
+
+/// Tells system tests by environment variables what they test, and has them run as root where this may become root.
+pub(crate) fn describe_system_tests(
+    repository: &Repository,
+    program: &Path,
+    tests: &mut Command,
+) -> Result<()> {
+    tests
+        .env(PROGRAM_VARIABLE, program)
+        .env(BENCH_VARIABLE, repository.target().join("debug/bench"))
+        .env(
+            PYTHON_VARIABLE,
+            repository.python_environment().join("bin/python"),
+        );
+    if !is_root() && has_sudo() {
+        // Namespaces need root; building as root would leave files that the user cannot remove.
+        tests.env(runner_variable(repository)?, "sudo -n -E");
+    }
     Ok(())
 }
 

@@ -27,6 +27,13 @@ mod privilege;
 mod route;
 mod undo;
 
+/// Parsers of what the kernel and the list of changes say, for fuzzing; not a stable interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::netlink::fuzz as netlink;
+    pub use crate::undo::fuzz as undo_list;
+}
+
 pub use default_route::DefaultRoute;
 pub use dns::{NameServers, NamesNotSet, NamesWay, present_name_servers};
 pub use error::HostError;

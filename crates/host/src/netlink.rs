@@ -223,6 +223,32 @@ fn messages<M: Subsystem>(
     })
 }
 
+/// Reads `input` as a datagram of either subsystem: each message that it holds is decoded as it is alone, and its
+/// routes are read.
+#[doc(hidden)]
+pub fn fuzz(input: &[u8]) {
+    fn all<M: Subsystem>(input: &[u8]) -> Vec<M> {
+        let (mut decoded, mut start) = (Vec::new(), 0);
+        for (header, payload) in messages::<M>(input) {
+            let length = usize::try_from(header.length).expect("it fits a datagram");
+            let alone = &input[start..start + length];
+            assert_eq!(
+                messages::<M>(alone).next().expect("whole").1.is_some(),
+                payload.is_some()
+            );
+            start += length.next_multiple_of(4);
+            if let Some(NetlinkPayload::InnerMessage(message)) = payload {
+                decoded.push(message);
+            }
+        }
+        decoded
+    }
+    for message in all::<RouteNetlinkMessage>(input) {
+        crate::route::read(message);
+    }
+    all::<NetfilterMessage>(input);
+}
+
 #[cfg(test)]
 mod tests {
     use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};

@@ -68,6 +68,11 @@ impl Route {
     }
 }
 
+/// Reads a message as listings do.
+pub(super) fn read(message: RouteNetlinkMessage) -> Option<Route> {
+    read_route(message).map(|listed| listed.route)
+}
+
 /// By destination and metric, the interfaces that have a route.
 type Present = HashMap<(Prefix, u32), Vec<u32>>;
 

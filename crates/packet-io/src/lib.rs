@@ -54,6 +54,13 @@ pub mod steering;
 mod sys;
 mod tun;
 
+/// Parsers of bytes from outside, and the steering program, for fuzzing; not a stable interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::steering::instructions as steering_instructions;
+    pub use crate::sys::fuzz_control_messages as control_messages;
+}
+
 pub use batch::{ReceiveBatch, ReceiveMeta, Received};
 pub use buffers::{BufferGrants, Grant};
 pub use capabilities::{Capabilities, Offloads};

@@ -45,6 +45,16 @@ pub fn attach(
         .map_err(|error| io::Error::new(error.kind(), format!("cannot steer by connection ID: {error}")))
 }
 
+/// The program's instructions: code, jumps where true and where false, operand.
+#[doc(hidden)]
+#[must_use]
+pub fn instructions(round_keys: &[u32; STEERING_ROUNDS], tag: u8, shards: u8) -> Vec<(u16, u8, u8, u32)> {
+    let program = program(round_keys, tag, shards).into_iter();
+    program
+        .map(|step| (step.code, step.jt, step.jf, step.k))
+        .collect()
+}
+
 const fn statement(code: u32, operand: u32) -> libc::sock_filter {
     jump(code, operand, 0, 0)
 }

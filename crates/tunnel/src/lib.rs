@@ -7,6 +7,12 @@ pub mod handle;
 pub mod limits;
 pub mod snapshot;
 
+/// Parsers of bytes from outside, for fuzzing; not a stable interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::driver::fuzz_name_message as name_message;
+}
+
 /// Runs a server.
 pub mod server {
     pub use crate::driver::start_server as start_over;

@@ -98,6 +98,8 @@ pub(crate) fn template() -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn apply(text: &str) -> Result<Settings, Problem> {
@@ -188,5 +190,27 @@ mod tests {
             apply("max_udp_payload = 1_452").unwrap().common.max_udp_payload,
             Some(1_452)
         );
+    }
+
+    /// Any text, and any value behind a key that there is.
+    fn any_file() -> impl Strategy<Value = String> {
+        let key = prop::sample::select(SETTINGS.iter().map(|setting| setting.key).collect::<Vec<_>>());
+        let known = (key, "\\PC{0,40}").prop_map(|(key, value)| format!("{key} = {value}"));
+        let line = prop_oneof![known, "\\PC{0,80}", "#\\PC{0,20}"];
+        prop::collection::vec(line, 0..6).prop_map(|lines| lines.join("\n"))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+        #[test]
+        fn hostile_text_is_applied_or_refused_with_a_line_that_it_has(text in any_file()) {
+            if let Err(problem) = apply(&text) {
+                let told = problem.to_string();
+                let line = told.strip_prefix("config.toml line ").and_then(|rest| rest.split_once(':'));
+                let line = line.and_then(|(line, _)| line.parse::<usize>().ok());
+                prop_assert!(line.is_some_and(|line| (1..=text.split('\n').count()).contains(&line)), "{}", told);
+            }
+        }
     }
 }

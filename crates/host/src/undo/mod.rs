@@ -15,6 +15,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub use record::fuzz;
+
 pub use guardian::{GUARDIAN_SUBCOMMAND, GuardianProgram, guard};
 
 use directory::Directory;

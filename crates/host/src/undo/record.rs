@@ -281,6 +281,23 @@ impl Record {
     }
 }
 
+/// Reads `input` as a list of changes: what was understood is the same after it was written and read again.
+#[doc(hidden)]
+pub fn fuzz(input: &[u8]) {
+    let Ok(record) = serde_json::from_slice::<Record>(input) else {
+        return;
+    };
+    let written = serde_json::to_vec(&record).expect("a list of changes has text for keys");
+    let again: Record = serde_json::from_slice(&written).expect("what we write");
+    assert_eq!(again, record);
+    let mut merged = Record::new(record.holder.clone());
+    merged.add(record.changes.iter().cloned());
+    assert!(record.changes.iter().all(|change| merged.holds(change)));
+    for change in &record.changes {
+        assert!(!change.subject().is_empty() || matches!(change, Change::Parameter { .. }));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;

@@ -158,6 +158,25 @@ fn split(control: &[u8]) -> Option<Message<'_>> {
     Some((level, kind, data, &control[after..]))
 }
 
+/// Reads `input` as control messages; what was understood is the same after it was written and read again.
+#[doc(hidden)]
+pub fn fuzz(input: &[u8]) {
+    let facts = Facts::read(input);
+    let mut control = Control::EMPTY;
+    let size = facts.segment_size.map(|size| size as libc::c_int);
+    if let Some(size) = size {
+        control.push(libc::SOL_UDP, libc::UDP_GRO, &size.to_ne_bytes());
+    }
+    control.push_ecn(facts.ecn, facts.local.is_some_and(|local| local.is_ipv4()));
+    if let Some(local) = facts.local {
+        control.push_source(local);
+    }
+    if let Some(drops) = facts.drops {
+        control.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &drops.to_ne_bytes());
+    }
+    assert_eq!(Facts::read(control.bytes()), facts);
+}
+
 #[cfg(test)]
 mod tests {
     use rand::{Rng, SeedableRng, rngs::StdRng};

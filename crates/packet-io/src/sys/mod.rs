@@ -10,3 +10,5 @@ pub(crate) mod mmsg;
 pub(crate) mod options;
 pub(crate) mod seqpacket;
 pub(crate) mod tun;
+
+pub use cmsg::fuzz as fuzz_control_messages;

@@ -136,7 +136,8 @@ fn garbage_on_streams_and_in_datagrams_harms_nobody_else() {
         });
         let mut random = StdRng::seed_from_u64(seed);
         let session = world.book.session();
-        let (foreign, _) = foreign_user(&mut world);
+        let (foreign, hostile) = foreign_user(&mut world);
+        world.book.is_hostile(hostile);
         for _ in 0..30 {
             world.send("echo", session, &[100]);
             if world.foreign(foreign).closed.is_none() {

@@ -30,6 +30,8 @@ struct Session {
 #[derive(Default)]
 pub(crate) struct Book {
     sessions: BTreeMap<u32, Session>,
+    /// Whose payloads are anything.
+    hostile: BTreeSet<u32>,
 }
 
 impl Book {
@@ -38,6 +40,11 @@ impl Book {
         let number = self.sessions.len() as u32;
         self.sessions.insert(number, Session::default());
         number
+    }
+
+    /// A session's peer sends anything, which is only counted.
+    pub(crate) fn is_hostile(&mut self, session: u32) {
+        self.hostile.insert(session);
     }
 
     /// The next payload of a session.
@@ -55,6 +62,9 @@ impl Book {
     pub(crate) fn arrived(&mut self, session: u32, way: Way, payload: &[u8]) {
         let entry = self.sessions.entry(session).or_default();
         entry.counts[way as usize] += 1;
+        if self.hostile.contains(&session) {
+            return;
+        }
         if payload.len() < NAME_BYTES {
             let short = entry.short.entry(payload.len()).or_default();
             short[way as usize] += 1;

@@ -131,11 +131,12 @@ impl Tunnel<Server> {
     }
 
     fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
-        let (kind, number) = target
-            .host()
-            .split_once('-')
-            .expect("targets are named KIND-SESSION");
-        let session = number.parse().expect("sessions are numbers");
+        // Targets are named KIND-SESSION; hostile peers name what they like.
+        let named = target.host().split_once('-');
+        let Some((kind, session)) = named.and_then(|(kind, number)| Some((kind, number.parse().ok()?)))
+        else {
+            return self.engine.end(id, End::Refused(ProxyError::ConnectionRefused));
+        };
         match (protocol, kind) {
             (Protocol::Udp, "slow") => return self.data.opening.push((now + SLOW_OPENING, id, session)),
             (Protocol::Udp, "echo" | "sink") => {

@@ -12,6 +12,8 @@ mod upstream;
 mod visitors;
 mod whereabouts;
 
+pub use names::fuzz as fuzz_name_message;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 

@@ -97,6 +97,30 @@ fn question_end(message: &[u8]) -> Option<usize> {
     (end <= message.len()).then_some(end)
 }
 
+/// Two bytes of a number, one of the question's length, a question, an answer: an answer that is taken is the one that
+/// came under the client's number, and what we say ourselves is an answer to the question.
+#[doc(hidden)]
+pub fn fuzz(input: &[u8]) {
+    let Some((&[high, low, length], rest)) = input.split_first_chunk() else {
+        return;
+    };
+    let (asked, answer) = rest.split_at(rest.len().min(usize::from(length)));
+    let Some(question) = Question::parse(asked) else {
+        return;
+    };
+    let number = [high, low];
+    assert_eq!(question.numbered(number)[2..], asked[2..]);
+    if let Some(taken) = question.answered(number, answer) {
+        assert_eq!((&taken[..2], &taken[2..]), (&asked[..2], &answer[2..]));
+        let _ = is_refusal(&taken);
+    }
+    for own in [question.failure(), question.truncated()] {
+        let mut sent = own.clone();
+        sent[..2].copy_from_slice(&number);
+        assert_eq!(question.answered(number, &sent), Some(own));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -10,6 +10,8 @@ mod guests;
 mod message;
 mod streams;
 
+pub use message::fuzz;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
