@@ -1,9 +1,10 @@
 //! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`,
-//! `cargo xtask fuzz`, `cargo xtask dist`, `cargo xtask arm64`.
+//! `cargo xtask fuzz`, `cargo xtask hostile`, `cargo xtask dist`, `cargo xtask arm64`.
 
 mod arm64;
 mod dist;
 mod fuzz;
+mod hostile;
 mod packages;
 mod repository;
 mod setup;
@@ -45,13 +46,19 @@ enum Task {
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         seeds: u32,
     },
-    /// Feed the pure crates with hostile input; needs a nightly toolchain.
+    /// Feed what reads bytes from outside with hostile input; needs a nightly toolchain.
     Fuzz {
         /// How long each target runs.
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
         seconds: u32,
         /// One target, by the name of its program in fuzz/; without it all run, one after the other.
         target: Option<String>,
+    },
+    /// Attack a server in every way at once beside an honest client's 500 Mbit/s; needs root.
+    Hostile {
+        /// How long.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
     },
     /// Build the program as one static file for x86-64, into target/dist; as root also try it.
     Dist,
@@ -74,6 +81,7 @@ fn main() -> ExitCode {
         Task::Sweep { seeds } => sweep::run(&repository, seeds),
         Task::Dist => dist::run(&repository),
         Task::Arm64 => arm64::run(&repository),
+        Task::Hostile { seconds } => hostile::run(&repository, seconds),
         Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });
     match result {

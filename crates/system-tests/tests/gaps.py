@@ -73,19 +73,24 @@ def send_pieces(connection, outside, target, epoch, kind, push):
             outside.sendto(datagram, target)
 
 
-target, count, sources = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3]), sys.argv[4:]
-kept, completed = [], 0
-for number in range(count):
-    outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    outside.bind((sources[number % len(sources)], 0))
-    kept.append(outside)
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE)
-    connection = QuicConnection(configuration=configuration)
-    connection.connect(target, now=time.monotonic())
-    send_all(connection, outside, target)
-    if number % 2 == 0:
-        send_pieces(connection, outside, target, Epoch.INITIAL, QuicPacketType.INITIAL, push_crypto)
-    elif complete(connection, outside, target):
-        send_pieces(connection, outside, target, Epoch.ONE_RTT, QuicPacketType.ONE_RTT, push_stream)
-        completed += 1
-print(completed, flush=True)
+def main():
+    target, count, sources = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3]), sys.argv[4:]
+    kept, completed = [], 0
+    for number in range(count):
+        outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        outside.bind((sources[number % len(sources)], 0))
+        kept.append(outside)
+        configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE)
+        connection = QuicConnection(configuration=configuration)
+        connection.connect(target, now=time.monotonic())
+        send_all(connection, outside, target)
+        if number % 2 == 0:
+            send_pieces(connection, outside, target, Epoch.INITIAL, QuicPacketType.INITIAL, push_crypto)
+        elif complete(connection, outside, target):
+            send_pieces(connection, outside, target, Epoch.ONE_RTT, QuicPacketType.ONE_RTT, push_stream)
+            completed += 1
+    print(completed, flush=True)
+
+
+if __name__ == "__main__":
+    main()

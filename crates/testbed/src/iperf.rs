@@ -24,6 +24,8 @@ pub struct IperfRun {
     pub large_buffers: bool,
     /// `-C`: TCP's congestion control, or the system's default.
     pub congestion: Option<&'static str>,
+    /// `-b` of a TCP stream: no more bits per second than this.
+    pub tcp_rate_max: Option<u64>,
     /// What to run.
     pub mode: IperfMode,
 }
@@ -38,6 +40,7 @@ impl IperfRun {
             streams: 1,
             large_buffers: false,
             congestion: None,
+            tcp_rate_max: None,
             mode: IperfMode::Tcp { reverse: false },
         }
     }
@@ -255,6 +258,9 @@ fn arguments(run: &IperfRun) -> Vec<String> {
     option("-p", run.address.port().to_string());
     option("-t", run.seconds.to_string());
     option("-P", run.streams.to_string());
+    if let Some(rate) = run.tcp_rate_max {
+        option("-b", rate.to_string());
+    }
     if run.large_buffers {
         option("-w", "4M".to_owned());
     }
