@@ -1,8 +1,9 @@
-//! `cargo xtask dist`: the program as one static file that runs in an empty root directory.
+//! `cargo xtask dist`: the program as one static file that runs in an empty root directory, and what it was made of.
 //!
 //! glibc is linked statically. The target is named although it is this machine's, because cargo then keeps the flags
 //! from build scripts and procedural macros, which are loaded or run here and stay dynamic.
 
+mod bill;
 mod trial;
 
 use std::fs;
@@ -37,12 +38,13 @@ pub(crate) fn run(repository: &Repository) -> Result<()> {
     let program = directory.join("gramway");
     let built = repository.target().join(TARGET).join("release/gramway");
     fs::copy(&built, &program).with_context(|| format!("{} cannot be copied", built.display()))?;
+    let bill = bill::write(repository, &directory)?;
     if is_root() {
         trial::run(&program, &directory)?;
         println!("tried: a server and a client in empty root directories, and a TCP forward between them");
     } else {
         println!("not tried in empty root directories: that needs root");
     }
-    println!("{}", program.display());
+    println!("{}\n{}", program.display(), bill.display());
     Ok(())
 }

@@ -79,7 +79,7 @@ mod tests {
             ]);
             check(&tree).iter().map(|finding| finding.line).collect()
         };
-        assert_eq!(found("`queue_full` and `TooLarge`"), []);
+        assert_eq!(found("`queue_full` and `TooLarge`"), [0; 0]);
         assert_eq!(found("`queue-full`"), [6]);
         assert_eq!(found("queue_fuller"), [4, 6]);
     }
