@@ -428,6 +428,7 @@ mod tests {
             streams: 4,
             large_buffers: true,
             congestion: None,
+            tcp_rate_max: None,
             mode: UDP,
         };
         let text = arguments(&run).join(" ");
