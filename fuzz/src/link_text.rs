@@ -1,7 +1,7 @@
 //! A server's link: what is understood of any text comes back from its text form, an error never repeats the token, and
 //! what is shown of a text has no more of a link than its beginning.
 
-use crate::link::{Link, without_links};
+use crate::link::{Link, without_secrets};
 
 /// Shortest text in the place of the token whose repetition is none by chance, in bytes.
 const TOKEN_BYTES_MIN: usize = 32;
@@ -23,8 +23,8 @@ pub fn run(data: &[u8]) {
             }
         }
     }
-    let shown = without_links(text);
-    assert_eq!(without_links(&shown), shown);
+    let shown = without_secrets(text);
+    assert_eq!(without_secrets(&shown), shown);
 }
 
 /// Links with everything that they may have, and broken ones.
