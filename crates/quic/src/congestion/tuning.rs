@@ -99,7 +99,7 @@ const LOCAL: Duration = Duration::from_millis(2);
 const LOCAL_FREE: Duration = Duration::from_millis(30);
 
 /// What may be in flight beside a standing queue on a local path, as time beyond the base.
-const BESIDE_LOCAL_QUEUE: Duration = Duration::from_millis(6);
+const BESIDE_LOCAL_QUEUE: Duration = Duration::from_millis(2);
 
 /// A start ends with a queue of an eighth of the base, within these (RFC 9406 section 4.3).
 const QUEUE_AT_START_MIN: Duration = Duration::from_millis(4);
