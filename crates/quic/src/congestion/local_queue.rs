@@ -30,7 +30,9 @@ pub(super) struct LocalQueue {
 impl LocalQueue {
     /// A round has ended; its shortest round trip was so much longer than the base.
     pub(super) fn end_round(&mut self, now: Instant, queue: Duration) {
-        if queue > QUEUE {
+        // What is answered is shorter, and there all the same.
+        let is_one = queue > if self.stands() { NO_QUEUE } else { QUEUE };
+        if is_one {
             let since = *self.since.get_or_insert(now);
             if self.stands() || now.saturating_duration_since(since) >= STANDS {
                 self.stood_at = Some(now);
@@ -90,5 +92,8 @@ mod tests {
             &[&standing[..], &paused, &[(8, LONG)], &paused].concat()
         ));
         assert!(!stands_after(&[&standing[..], &paused, &paused].concat()));
+        let answered = [(3, Duration::from_millis(3)); 900];
+        assert!(stands_after(&[&standing[..], &answered].concat()));
+        assert!(!stands_after(&answered));
     }
 }
