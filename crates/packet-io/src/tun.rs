@@ -328,7 +328,7 @@ impl TunQueue {
     /// fits is copied, and the rest is lost. Whether it was cut, its own length says.
     ///
     /// # Errors
-    /// As [`TunQueue::read`]; [`TunError::Other`] where the buffer is shorter than the header.
+    /// As [`TunQueue::read`]; [`TunError::Other`] where the buffer is shorter than the header, and the packet is lost.
     pub fn read_cut(&mut self, buffer: &mut [u8]) -> Result<Option<TunRead>, TunError> {
         let read = match rustix::io::read(&self.file, &mut *buffer) {
             Ok(read) => read,

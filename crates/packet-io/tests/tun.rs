@@ -332,4 +332,10 @@ fn what_nobody_read_in_time_is_counted_and_a_short_buffer_gets_the_start_of_a_pa
         assert_eq!(usize::from(total) > 500, read.len == 500);
     }
     assert_eq!(lengths, [500, HEADERS + 100, 500, HEADERS + 100]);
+    // Where not even the header fits, the packet is lost.
+    for length in [0, VNET_HEADER_BYTES - 1] {
+        socket.send_to(b"hello", "10.77.0.2:9").unwrap();
+        let error = device.queues[0].read_cut(&mut short[..length]).unwrap_err();
+        assert!(matches!(error, TunError::Other(_)), "{length} bytes: {error}");
+    }
 }

@@ -18,7 +18,7 @@ pub(crate) use fields::{
     V4_TOTAL_LENGTH, V4_TTL, V6_DESTINATION, V6_HEADER_BYTES, V6_HOP_LIMIT, V6_NEXT_HEADER,
     V6_PAYLOAD_LENGTH, V6_SOURCE, set_total_bytes,
 };
-pub use fields::{decrement_hop_limit, dscp, set_ecn};
+pub use fields::{claimed_bytes_and_protocol, decrement_hop_limit, dscp, set_ecn};
 pub use flow::{FlowKey, flow_key};
 
 /// Version of an IP packet.

@@ -56,72 +56,69 @@ pub(crate) fn attach_reuseport_program(
     }
 }
 
-/// Datagrams that the socket dropped because its buffer was full, since it exists; wraps. Linux 4.12.
-pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut numbers = [0_u32; MEMINFO_NUMBERS];
-    let mut len = size_of_val(&numbers) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `numbers`, whose
-    // size that is, and the length back to `len`; both outlive the call.
+/// Values that options are read into.
+///
+/// # Safety
+/// Every pattern of bits is a value.
+unsafe trait Plain {}
+
+// SAFETY: numbers and what consists of them.
+unsafe impl Plain for u64 {}
+
+// SAFETY: as above.
+unsafe impl Plain for [u32; MEMINFO_NUMBERS] {}
+
+// SAFETY: as above.
+unsafe impl Plain for libc::ucred {}
+
+/// Reads an option; what the kernel does not write of the value stays as it is in `value`.
+fn get<T: Plain>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    mut value: T,
+) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `value`, whose
+    // size that is and which has no invalid values, and the length back to `len`; both outlive the call.
     let code = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            numbers.as_mut_ptr().cast(),
+            level,
+            option,
+            (&raw mut value).cast(),
             &raw mut len,
         )
     };
     if code == 0 {
-        Ok(numbers[MEMINFO_DROPS])
+        Ok(value)
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Datagrams that the socket dropped because its buffer was full, since it exists; wraps. Linux 4.12.
+pub(crate) fn drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let numbers = get(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_MEMINFO,
+        [0_u32; MEMINFO_NUMBERS],
+    )?;
+    Ok(numbers[MEMINFO_DROPS])
 }
 
 /// The number of the socket's network namespace. Linux 5.14.
 pub(crate) fn network_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut cookie = 0_u64;
-    let mut len = size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `cookie`, whose
-    // size that is, and the length back to `len`; both outlive the call.
-    let code = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
-    };
-    if code == 0 {
-        Ok(cookie)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    get(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0)
 }
 
 /// Who was at the other end of a Unix socket when it connected; process 0 is one of another PID namespace.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
-    let mut credentials = libc::ucred {
+    let nobody = libc::ucred {
         pid: 0,
         uid: libc::uid_t::MAX,
         gid: libc::gid_t::MAX,
     };
-    let mut len = size_of_val(&credentials) as libc::socklen_t;
-    // SAFETY: the descriptor is open for the borrow's life; the kernel writes at most `len` bytes to `credentials`,
-    // whose size that is and which has no invalid values, and the length back to `len`; both outlive the call.
-    let code = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut len,
-        )
-    };
-    if code == 0 {
-        Ok(credentials)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    get(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, nobody)
 }

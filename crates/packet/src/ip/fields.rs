@@ -55,6 +55,20 @@ pub fn dscp(packet: &[u8]) -> u8 {
     }
 }
 
+/// Bytes of the whole packet and its protocol (IPv6: the next header), as the fixed part of its header says; nothing
+/// behind that is looked at. `None` where it is not there.
+#[must_use]
+pub fn claimed_bytes_and_protocol(start: &[u8]) -> Option<(usize, u8)> {
+    let claimed = match header_version(start)? {
+        IpVersion::V4 => (u16_at(start, V4_TOTAL_LENGTH).into(), start[V4_PROTOCOL]),
+        IpVersion::V6 => {
+            let payload = usize::from(u16_at(start, V6_PAYLOAD_LENGTH));
+            (V6_HEADER_BYTES + payload, start[V6_NEXT_HEADER])
+        }
+    };
+    Some(claimed)
+}
+
 /// Writes the ECN codepoint. `packet` is one that [`crate::ip::IpView::parse`] accepted; anything else is left alone.
 pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match header_version(packet) {
@@ -112,5 +126,18 @@ mod tests {
             assert_eq!(dscp(packet), 46);
         }
         assert_eq!(dscp(&[0x45]), 0);
+    }
+
+    #[test]
+    fn a_header_alone_tells_the_length_and_protocol_of_its_packet() {
+        let mut v4 = [0; V4_HEADER_BYTES];
+        (v4[0], v4[2], v4[3], v4[V4_PROTOCOL]) = (0x45, 5, 0, 17);
+        let mut v6 = [0; V6_HEADER_BYTES];
+        (v6[0], v6[4], v6[5], v6[V6_NEXT_HEADER]) = (0x60, 5, 0, 6);
+        assert_eq!(claimed_bytes_and_protocol(&v4), Some((1_280, 17)));
+        assert_eq!(claimed_bytes_and_protocol(&v6), Some((40 + 1_280, 6)));
+        for short in [&v4[..19], &v6[..39], &[], &[0; 40]] {
+            assert_eq!(claimed_bytes_and_protocol(short), None);
+        }
     }
 }
