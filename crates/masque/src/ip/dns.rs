@@ -3,11 +3,11 @@
 //! Of what it can say, plain name servers for every name are of use here. A configuration for some domains only, and
 //! servers that need an encrypted transport, are read past.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use packet::varint;
 
-use super::address::take_byte;
+use super::address::{take_address, take_byte, write_address};
 use crate::MessageError;
 use crate::limits::NAME_SERVERS_MAX;
 
@@ -27,8 +27,15 @@ pub(super) fn write(servers: &[IpAddr]) -> Vec<u8> {
         out.extend(PRIORITY.to_be_bytes());
         // One address of its version, and none of the other.
         match server {
-            IpAddr::V4(address) => out.extend([&[1][..], &address.octets(), &[0]].concat()),
-            IpAddr::V6(address) => out.extend([&[0, 1][..], &address.octets()].concat()),
+            IpAddr::V4(_) => {
+                out.push(1);
+                write_address(*server, false, &mut out);
+                out.push(0);
+            }
+            IpAddr::V6(_) => {
+                out.extend([0, 1]);
+                write_address(*server, false, &mut out);
+            }
         }
         // No name to authenticate it by, and no parameters: plain DNS at port 53.
         out.extend([0, 0]);
@@ -50,11 +57,10 @@ fn read_all(input: &mut &[u8]) -> Result<Vec<IpAddr>, &'static str> {
         let room = NAME_SERVERS_MAX - servers.len();
         servers.extend(addresses.into_iter().take(room));
     }
-    let mut is_for_all_names = true;
-    let internal = take_number(input)?;
-    for index in 0..internal {
-        let is_root = take_bytes(input)?.is_empty();
-        is_for_all_names = is_root || (index > 0 && is_for_all_names);
+    let internal_domains = take_number(input)?;
+    let mut is_for_all_names = internal_domains == 0;
+    for _ in 0..internal_domains {
+        is_for_all_names |= take_bytes(input)?.is_empty();
     }
     for _ in 0..take_number(input)? {
         take_bytes(input)?;
@@ -62,28 +68,21 @@ fn read_all(input: &mut &[u8]) -> Result<Vec<IpAddr>, &'static str> {
     if !input.is_empty() {
         return Err("DNS_ASSIGN goes on behind its configuration");
     }
-    servers.retain(|_| is_for_all_names);
-    Ok(servers)
+    Ok(if is_for_all_names { servers } else { Vec::new() })
 }
 
 /// The addresses of one entry; none where it is no plain name server.
 fn take_server(input: &mut &[u8]) -> Result<Vec<IpAddr>, &'static str> {
     let priority = [take_byte(input)?, take_byte(input)?];
     let mut addresses = Vec::new();
-    for _ in 0..take_number(input)? {
-        let (octets, rest) = input.split_first_chunk::<4>().ok_or(SHORT)?;
-        *input = rest;
-        addresses.push(IpAddr::V4(Ipv4Addr::from_octets(*octets)));
-    }
-    for _ in 0..take_number(input)? {
-        let (octets, rest) = input.split_first_chunk::<16>().ok_or(SHORT)?;
-        *input = rest;
-        addresses.push(IpAddr::V6(Ipv6Addr::from_octets(*octets)));
+    for is_ipv6 in [false, true] {
+        for _ in 0..take_number(input)? {
+            addresses.push(take_address(input, is_ipv6)?);
+        }
     }
     let (name, parameters) = (take_bytes(input)?, take_bytes(input)?);
     let is_plain = priority != [0, 0] && name.is_empty() && parameters.is_empty();
-    addresses.retain(|_| is_plain);
-    Ok(addresses)
+    Ok(if is_plain { addresses } else { Vec::new() })
 }
 
 fn take_number(input: &mut &[u8]) -> Result<u64, &'static str> {

@@ -183,7 +183,7 @@ impl Routes {
                 .is_some_and(|range| address <= range.end)
         };
         holds(0)
-            || holds(protocol)
+            || (protocol != 0 && holds(protocol))
             || (ICMP.contains(&protocol) && self.ranges.iter().any(|range| range.contains(address)))
     }
 
