@@ -113,16 +113,12 @@ impl Admission {
         let prefix = prefix(remote);
         let group = if self.count_of(prefix) >= self.part(limits::STRANGERS_PER_PREFIX) {
             self.groups.get(&prefix)
-        } else if self.is_known(now, prefix) {
-            (self.strangers.len() >= self.part(limits::STRANGERS_MAX))
-                .then(|| fullest(self.groups.values()))
-                .flatten()
+        } else if !self.lately.has(now, prefix) && self.is_full_for_unknown() {
+            fullest(self.unknown())
+        } else if self.strangers.len() >= self.part(limits::STRANGERS_MAX) {
+            fullest(self.groups.values())
         } else {
-            let unknown = || self.groups.values().filter(|group| !group.is_known);
-            let count: usize = unknown().map(|group| group.places.len()).sum();
-            (count >= self.part(limits::STRANGERS_MAX - limits::STRANGERS_RESERVED))
-                .then(|| fullest(unknown()))
-                .flatten()
+            None
         };
         let oldest = group?.places.first()?;
         self.strangers.get(oldest).map(|(_, stranger)| *stranger)
@@ -133,7 +129,7 @@ impl Admission {
         let prefix = prefix(remote);
         let place = Place(self.places_given);
         self.places_given += 1;
-        let is_known = self.is_known(now, prefix);
+        let is_known = self.lately.has(now, prefix);
         let group = self.groups.entry(prefix).or_default();
         group.is_known = is_known;
         group.places.insert(place);
@@ -179,8 +175,14 @@ impl Admission {
             })
     }
 
-    fn is_known(&self, now: Instant, prefix: IpAddr) -> bool {
-        self.lately.has(now, prefix)
+    /// Whether prefixes that showed no token lately have all of their part.
+    fn is_full_for_unknown(&self) -> bool {
+        let count: usize = self.unknown().map(|group| group.places.len()).sum();
+        count >= self.part(limits::STRANGERS_MAX - limits::STRANGERS_RESERVED)
+    }
+
+    fn unknown(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values().filter(|group| !group.is_known)
     }
 
     fn count_of(&self, prefix: IpAddr) -> usize {

@@ -40,7 +40,6 @@ pub(crate) struct Connection {
     pub(crate) deadline: Option<Instant>,
     /// Until when a valid token has to come.
     pub(crate) token_deadline: Option<Instant>,
-    pub(crate) authenticated: bool,
     /// Request streams that its peer may have open once it is authenticated.
     pub(crate) streams_max: u32,
     /// [`crate::Event::Closed`] was given; what follows is draining.
@@ -84,7 +83,6 @@ impl Connection {
             charge: Charge::default(),
             deadline: None,
             token_deadline: None,
-            authenticated: false,
             streams_max: limits::AUTHENTICATED_STREAMS,
             closed: false,
             unsettled: false,
@@ -112,9 +110,14 @@ impl Connection {
         }
     }
 
+    /// Whether its peer has shown no valid token to us; a client asks its server for none.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// Lets an authenticated peer open more streams once it uses half of what it may.
     pub(crate) fn grant_streams(&mut self) {
-        if !self.authenticated || self.proto.side().is_client() {
+        if self.is_stranger() || self.proto.side().is_client() {
             return;
         }
         let granted = self.proto.max_concurrent_streams(Dir::Bi);
@@ -131,7 +134,7 @@ impl Connection {
 
     /// Gives an authenticated peer a window that streams which nobody reads do not fill.
     pub(crate) fn widen_receive_window(&mut self) {
-        if !self.authenticated {
+        if self.is_stranger() {
             return;
         }
         let standing = u32::try_from(self.standing_readers).unwrap_or(u32::MAX);
@@ -178,7 +181,7 @@ impl Connection {
         let allowance = self.gate.allowance();
         ConnectionReport {
             remote: self.proto.remote_address(),
-            authenticated: self.authenticated,
+            authenticated: !self.is_stranger(),
             rtt: self.proto.rtt(),
             congestion_window: allowance.window,
             in_flight: allowance.in_flight,

@@ -119,7 +119,7 @@ impl AddAssign for IncomingCounters {
 pub struct ConnectionReport {
     /// The peer's address.
     pub remote: SocketAddr,
-    /// Whether [`crate::Endpoint::authenticate`] was called for it.
+    /// Whether [`crate::Endpoint::authenticate`] was called for it; always, where we connected.
     pub authenticated: bool,
     /// Smoothed round-trip time.
     pub rtt: Duration,

@@ -199,8 +199,7 @@ impl Endpoint {
             .connect(now, client, remote, server_name)
             .map_err(translate::connect_error)?;
         let key = ConnectionKey(handle.0);
-        let mut connection = Connection::new(proto, key, self.profile, gate, Some(wrong_pin));
-        connection.authenticated = true;
+        let connection = Connection::new(proto, key, self.profile, gate, Some(wrong_pin));
         self.insert(key, connection);
         Ok(key)
     }

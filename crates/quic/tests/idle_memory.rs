@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
+#[path = "support/memory.rs"]
+mod memory;
 #[allow(dead_code, unused_imports, reason = "the other test program uses the rest")]
 mod support;
 
 use std::time::Duration;
 
+use memory::resident_bytes;
 use support::{Link, Pair, Setup};
 
 /// Connections that wait for their token.
@@ -17,12 +20,6 @@ const BYTES_PER_CONNECTION_MAX: usize = 26 << 10;
 
 /// Handshakes at once: fewer than one prefix may have without a token.
 const BATCH: usize = 50;
-
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
-}
 
 /// Connects one batch from a client of its own, whose memory the next client uses again.
 fn connect_batch(pair: &mut Pair, number: usize) {

@@ -21,8 +21,14 @@ const STALLED_NETWORKS: u8 = 64;
 /// Handshakes a second that one network completes, without a token.
 const COMPLETED_PER_SECOND: u64 = 1_500;
 
+/// How long those go on before somebody new comes: some of them expire by then, and the others fill their prefix in a
+/// twentieth of a second.
+const STALLED_BEFORE: Duration = HANDSHAKE_TIME_MAX.saturating_add(Duration::from_millis(500));
+const COMPLETED_BEFORE: Duration = Duration::from_millis(500);
+
 /// Clients of networks that were never here, one after the other.
 const HONEST: usize = 20;
+const BETWEEN_HONEST: Duration = Duration::from_millis(50);
 
 /// From one end to the other.
 const DELAY: Duration = Duration::from_millis(25);
@@ -32,6 +38,9 @@ const CONNECTED_MAX: Duration = Duration::from_secs(1);
 const TOKEN_TIME: Duration = Duration::from_secs(1);
 
 const STEP: Duration = Duration::from_millis(1);
+
+/// Between two looks at those who stall: they are many, and answer nothing in a hurry.
+const STALLED_STEPS: u64 = 10;
 
 /// The first byte of a Retry packet (RFC 9000 section 17.2.5).
 fn is_retry(packet: &[u8]) -> bool {
@@ -49,6 +58,7 @@ struct World {
     setup: Setup,
     identity: Identity,
     now: Instant,
+    steps: u64,
     server: Side,
     clients: BTreeMap<SocketAddr, (Kind, Side)>,
     /// From, to, and the segments of a train.
@@ -66,6 +76,7 @@ impl World {
             identity,
             // tidy-allow(pure): first instant of virtual time
             now: Instant::now(),
+            steps: 0,
             server,
             clients: BTreeMap::new(),
             wire: VecDeque::new(),
@@ -94,6 +105,7 @@ impl World {
     /// Goes on to the next instant.
     fn step(&mut self) {
         self.now += STEP;
+        self.steps += 1;
         while let Some((_, from, to, bytes, size)) = self.wire.pop_front_if(|(due, ..)| *due <= self.now) {
             let path = Path {
                 remote: from,
@@ -115,7 +127,11 @@ impl World {
             );
         }
         let arrival = self.now + DELAY;
-        for (address, (_, side)) in &mut self.clients {
+        let all_work = self.steps.is_multiple_of(STALLED_STEPS);
+        for (address, (kind, side)) in &mut self.clients {
+            if *kind == Kind::Stalls && !all_work {
+                continue;
+            }
             side.work(self.now);
             for train in side.take_trains(self.now) {
                 let to = train.destination;
@@ -145,19 +161,20 @@ impl World {
 fn somebody_new_is_connected_while_handshakes_stall_and_complete_in_masses() {
     let mut world = World::new();
     let (mut stalled, mut completed, mut waiting, mut connected) = (0, 0, VecDeque::new(), 0);
-    let honest_after = (HANDSHAKE_TIME_MAX + Duration::from_secs(1)).as_millis() as u64;
-    let interval = 100;
-    let end = honest_after + HONEST as u64 * interval + (CONNECTED_MAX + TOKEN_TIME).as_millis() as u64;
+    let milliseconds = |duration: Duration| duration.as_millis() as u64;
+    let honest_after = milliseconds(STALLED_BEFORE);
+    let completed_after = milliseconds(STALLED_BEFORE - COMPLETED_BEFORE);
+    let interval = milliseconds(BETWEEN_HONEST);
+    let end = honest_after + HONEST as u64 * interval + milliseconds(CONNECTED_MAX + TOKEN_TIME);
     for millisecond in 1..=end {
         while stalled * 1_000 < millisecond * STALLED_PER_SECOND {
-            // A port is a client that is forgotten where the number comes round.
-            let (network, port) = (stalled % u64::from(STALLED_NETWORKS), 1_000 + stalled % 2_000);
+            let (network, port) = (stalled % u64::from(STALLED_NETWORKS), 1_000 + stalled);
             let address = SocketAddr::from(([10, 0, network as u8, 1], port as u16));
-            world.clients.remove(&address);
             world.connect(Kind::Stalls, address);
             stalled += 1;
         }
-        while completed * 1_000 < millisecond * COMPLETED_PER_SECOND {
+        let completing = millisecond.saturating_sub(completed_after);
+        while completed * 1_000 < completing * COMPLETED_PER_SECOND {
             let port = 1_000 + completed % 8;
             world.connect(Kind::Completes, SocketAddr::from(([10, 1, 0, 1], port as u16)));
             completed += 1;

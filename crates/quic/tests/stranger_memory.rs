@@ -3,12 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
+#[path = "support/memory.rs"]
+mod memory;
 #[allow(dead_code, unused_imports, reason = "the other test program uses the rest")]
 mod support;
 
 use std::time::Duration;
 
 use bytes::BytesMut;
+use memory::resident_bytes;
 use packet::Ecn;
 use quic::limits::{
     STRANGER_BYTES_MAX, STRANGERS_BYTES_MAX, UNAUTHENTICATED_STREAMS, UNIDIRECTIONAL_STREAMS,
@@ -33,12 +36,6 @@ const HELD_MAX: usize = 96 << 20;
 const BETWEEN: Duration = Duration::from_micros(20);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
-
-fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
-}
 
 fn open_all(pair: &mut Pair, client: ConnectionKey) -> Vec<StreamId> {
     let counts = [

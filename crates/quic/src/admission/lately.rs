@@ -30,10 +30,10 @@ impl Lately {
     /// Where there are too many, the one that was here longest ago is forgotten.
     pub(super) fn remember(&mut self, now: Instant, prefix: IpAddr) {
         self.prefixes.insert(prefix, now);
-        if self.prefixes.len() > self.prefixes_max {
-            let oldest = self.prefixes.iter().min_by_key(|(_, at)| **at);
-            let oldest = oldest.map(|(prefix, _)| *prefix);
-            oldest.map(|oldest| self.prefixes.remove(&oldest));
+        if self.prefixes.len() > self.prefixes_max
+            && let Some((&oldest, _)) = self.prefixes.iter().min_by_key(|(_, at)| **at)
+        {
+            self.prefixes.remove(&oldest);
         }
     }
 }

@@ -115,6 +115,26 @@ fn a_part_of_the_room_is_for_prefixes_that_showed_a_token_lately() {
     assert!(world.come(later, at(1, 0, 3)).1.is_some(), "it is long ago");
 }
 
+#[test]
+fn strangers_of_prefixes_that_showed_a_token_lately_leave_the_bound_of_all_as_it_is() {
+    let (mut world, now) = (World::new(1), start());
+    let known = (limits::STRANGERS_MAX / limits::STRANGERS_PER_PREFIX) as u8;
+    for third in 0..known {
+        let (user, _) = world.come(now, at(1, third, 1));
+        world.show_token(now, user);
+        for _ in 0..limits::STRANGERS_PER_PREFIX {
+            assert_eq!(world.come(now, at(1, third, 1)).1, None);
+        }
+    }
+    for number in 0..2 * limits::STRANGERS_MAX as u32 {
+        let (_, gone) = world.come(now, at(2 + (number % 20) as u8, (number / 20) as u8, 1));
+        assert!(gone.is_some(), "there is no place");
+    }
+    assert_eq!(world.admission.strangers.len(), limits::STRANGERS_MAX);
+    let unknown: usize = world.admission.unknown().map(|group| group.places.len()).sum();
+    assert_eq!(unknown, limits::STRANGERS_MAX - limits::STRANGERS_RESERVED);
+}
+
 /// The flood that kept everybody out when strangers were counted until their handshake only: nobody new was answered.
 #[test]
 fn stalled_and_completed_handshakes_in_masses_keep_nobody_out() {

@@ -95,11 +95,11 @@ pub(super) const ACKNOWLEDGEMENT_SLACK: Duration = Duration::from_millis(3);
 /// Below this base the path does not leave the building: delay is then that of processes that wait for a processor.
 const LOCAL: Duration = Duration::from_millis(2);
 
-/// Round trips up to this are never a queue on a local path.
+/// Round trips up to this are no queue on a local path, unless they stay ([`super::local_queue`]).
 const LOCAL_FREE: Duration = Duration::from_millis(30);
 
 /// What may be in flight beside a standing queue on a local path, as time beyond the base.
-const BESIDE_LOCAL_QUEUE: Duration = Duration::from_millis(2);
+pub(super) const BESIDE_LOCAL_QUEUE: Duration = Duration::from_millis(2);
 
 /// A start ends with a queue of an eighth of the base, within these (RFC 9406 section 4.3).
 const QUEUE_AT_START_MIN: Duration = Duration::from_millis(4);
@@ -133,11 +133,6 @@ impl Tuning {
         } else {
             Duration::ZERO
         }
-    }
-
-    /// What the window holds beyond the base where a queue stands on a local path.
-    pub(super) fn beside_local_queue(self, base: Duration) -> Option<Duration> {
-        self.is_local(base).then_some(BESIDE_LOCAL_QUEUE)
     }
 
     /// The longest queue of our own that may stand.

@@ -171,9 +171,9 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        if connection.place.is_none() {
+        if !connection.is_stranger() {
             connection.proto.handle_event(event);
-            if let Some(id) = id.filter(|id| connection.authenticated && !self.trusted_ids.has(*id)) {
+            if let Some(id) = id.filter(|id| !self.trusted_ids.has(*id)) {
                 self.trusted_ids.remember(id);
             }
         } else if !connection.charge.is_full() {

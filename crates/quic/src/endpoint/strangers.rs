@@ -16,29 +16,22 @@ impl Endpoint {
         let Some(entry) = self.live(connection) else {
             return;
         };
-        if std::mem::replace(&mut entry.authenticated, true) {
+        let Some(place) = entry.place.take() else {
             return;
-        }
+        };
         (entry.deadline, entry.token_deadline) = (None, None);
-        let (place, bytes) = (entry.place.take(), entry.charge.bytes());
         entry.grant_streams();
         entry.widen_receive_window();
-        if let Some(place) = place {
-            self.admission.authenticated(now, place);
-            self.strangers_bytes -= bytes;
-        }
+        self.strangers_bytes -= entry.charge.bytes();
+        self.admission.authenticated(now, place);
         self.touch(connection.0);
     }
 
-    /// A packet of `length` bytes has come over this connection; where it is a stranger's, it is charged for what QUIC
-    /// keeps of it.
+    /// A stranger's packet of `length` bytes has come: the stranger is charged for what QUIC keeps of it.
     pub(super) fn charge(&mut self, now: Instant, index: usize, length: usize) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        if connection.place.is_none() {
-            return;
-        }
         self.strangers_bytes += connection.charge.add(length, connection.frames_kept());
         while self.strangers_bytes > self.strangers_bytes_max
             && let Some(greediest) = self.greediest_stranger()

@@ -69,10 +69,8 @@ impl Model {
         // Acknowledgements come some packets, or some milliseconds, late.
         let slack = bytes_in(bandwidth, tuning::ACKNOWLEDGEMENT_SLACK) + 3 * self.mtu;
         let carries_datagrams = self.gate.carries_datagrams();
-        if self.local_queue.stands()
-            && let Some(time) = self.tuning.beside_local_queue(base)
-        {
-            return bytes_in(bandwidth, base + time).max(self.window_min()) + slack;
+        if self.local_queue.stands() && self.tuning.is_local(base) {
+            return bytes_in(bandwidth, base + tuning::BESIDE_LOCAL_QUEUE).max(self.window_min()) + slack;
         }
         let window = match self.phase {
             Phase::Startup => {
