@@ -9,6 +9,7 @@
 //! outlive its process, and is on no list.
 
 mod default_route;
+mod dhcp;
 mod dns;
 mod error;
 mod holder;

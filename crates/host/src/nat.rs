@@ -1,15 +1,12 @@
 //! NAT for the pools of a server, in an nftables table that belongs to this process.
 //!
-//! The table has the flag `owner`: nobody else may change it, and it vanishes with the netlink socket that made it,
-//! however the process ends. With the last such table the kernel stops translating, and answers packets of connections
-//! that were translated by resets; so the guardian has a table of its own, whose rule never applies ([`NatHold`]). The
-//! same protocol shows whether another forward chain drops unknown packets.
-
-use std::io;
+//! It vanishes however the process ends ([`OwnedTable`]). With the last table of this kind the kernel stops
+//! translating, and answers packets of connections that were translated by resets; so the guardian has a table of its
+//! own, whose rule never applies ([`NatHold`]). The same protocol shows whether another forward chain drops unknown
+//! packets.
 
 use netlink_packet_netfilter::nftables::{
     ChainAttribute, ChainMessage, Expressions, Hook, HookNumber, InetHookNumber, NfTablesMessage, Operator,
-    TableFlags,
 };
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
@@ -18,7 +15,7 @@ use netlink_packet_netfilter::{
 use super::error::{Explain, HostError};
 use super::netlink::Socket;
 use super::nftables::expression::{Side, address_in, leaves_by, masquerade};
-use super::nftables::{BaseChain, POLICY_DROP, Transaction};
+use super::nftables::{BaseChain, OwnedTable, POLICY_DROP};
 use super::prefix::Prefix;
 
 /// `srcnat` is the priority of those who translate sources.
@@ -33,8 +30,7 @@ const POSTROUTING: BaseChain = BaseChain {
 /// Masquerades the pools while it lives.
 #[derive(Debug)]
 pub struct Nat {
-    /// The table lives as long as this socket.
-    _owner: Socket<NetfilterMessage>,
+    _table: OwnedTable,
 }
 
 impl Nat {
@@ -44,8 +40,8 @@ impl Nat {
     /// A missing privilege, or a kernel without nftables, masquerading or owned tables (before Linux 5.12).
     pub fn start(tun: u32, pools: &[Prefix]) -> Result<Self, HostError> {
         let rules = pools.iter().map(|pool| masquerade_pool(tun, pool));
-        own_table(&format!("gramway_{}", std::process::id()), rules)
-            .map(|owner| Self { _owner: owner })
+        OwnedTable::make(&format!("gramway_{}", std::process::id()), &POSTROUTING, rules)
+            .map(|table| Self { _table: table })
             .explain(|| "set up NAT for the pool (nftables, Linux 5.12 or later)".to_owned())
     }
 }
@@ -53,35 +49,18 @@ impl Nat {
 /// Has the kernel go on translating the connections that it translates, and no others, while this lives.
 #[derive(Debug)]
 pub(super) struct NatHold {
-    _owner: Socket<NetfilterMessage>,
+    _table: OwnedTable,
 }
 
 impl NatHold {
     /// # Errors
     /// As of [`Nat::start`].
     pub(super) fn start() -> Result<Self, HostError> {
-        own_table(
-            &format!("gramway_hold_{}", std::process::id()),
-            [masquerade_nothing()],
-        )
-        .map(|owner| Self { _owner: owner })
-        .explain(|| "keep the connections of NAT".to_owned())
+        let name = format!("gramway_hold_{}", std::process::id());
+        OwnedTable::make(&name, &POSTROUTING, [masquerade_nothing()])
+            .map(|table| Self { _table: table })
+            .explain(|| "keep the connections of NAT".to_owned())
     }
-}
-
-/// Makes a table with these rules; it lives as long as the socket.
-fn own_table(
-    name: &str,
-    rules: impl IntoIterator<Item = Vec<Expressions>>,
-) -> io::Result<Socket<NetfilterMessage>> {
-    let mut socket = Socket::open()?;
-    let mut transaction = Transaction::create(name, TableFlags::Owner);
-    transaction.base_chain(&POSTROUTING);
-    for rule in rules {
-        transaction.rule(POSTROUTING.name, rule, None);
-    }
-    transaction.apply(&mut socket)?;
-    Ok(socket)
 }
 
 /// `ip saddr POOL oif != TUN masquerade`.

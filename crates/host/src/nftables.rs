@@ -47,11 +47,36 @@ pub(super) struct Transaction {
     messages: Vec<(u16, NetfilterMessage)>,
 }
 
+/// A table of this process alone: it has the flag `owner`, so that nobody else may change it, and it vanishes with the
+/// netlink socket that made it, however the process ends.
+#[derive(Debug)]
+pub(super) struct OwnedTable {
+    _owner: Socket<NetfilterMessage>,
+}
+
+impl OwnedTable {
+    /// Makes it, with one chain and its rules; it stands as long as this lives.
+    pub(super) fn make(
+        name: &str,
+        chain: &BaseChain,
+        rules: impl IntoIterator<Item = Vec<Expressions>>,
+    ) -> io::Result<Self> {
+        let mut owner = Socket::open()?;
+        let mut transaction = Transaction::create_owned(name);
+        transaction.base_chain(chain);
+        for rule in rules {
+            transaction.rule(chain.name, rule, None);
+        }
+        transaction.apply(&mut owner)?;
+        Ok(Self { _owner: owner })
+    }
+}
+
 impl Transaction {
-    /// Makes a table that must not exist yet.
-    pub(super) fn create(table: &str, flags: TableFlags) -> Self {
+    /// Makes a table that must not exist yet, and belongs to the socket that makes it.
+    fn create_owned(table: &str) -> Self {
         let mut transaction = Self::empty(table);
-        let attributes = vec![transaction.name(), TableAttribute::Flags(flags)];
+        let attributes = vec![transaction.name(), TableAttribute::Flags(TableFlags::Owner)];
         transaction.add(
             NLM_F_CREATE | NLM_F_EXCL,
             NfTablesMessage::NewTable(TableMessage { attributes }),
@@ -149,7 +174,7 @@ impl Transaction {
         );
     }
 
-    /// Has the kernel apply it; what was made belongs to the socket where the table has an owner.
+    /// Has the kernel apply it.
     pub(super) fn apply(mut self, socket: &mut Socket<NetfilterMessage>) -> io::Result<()> {
         if let Some((flags, _)) = self.messages.last_mut() {
             *flags |= NLM_F_ACK;

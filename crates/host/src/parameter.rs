@@ -39,6 +39,16 @@ pub(super) fn read(parameter: &str) -> io::Result<String> {
     Ok(fs::read_to_string(path(parameter)?)?.trim_end().to_owned())
 }
 
+/// The same, with the sentence on what failed.
+pub(super) fn value(parameter: &str) -> Result<String, HostError> {
+    read(parameter).explain(|| format!("read {}", dotted(parameter)))
+}
+
+/// As people know it.
+pub(super) fn dotted(parameter: &str) -> String {
+    parameter.replace('/', ".")
+}
+
 /// Sets a value.
 pub(super) fn write(parameter: &str, value: &str) -> Result<(), HostError> {
     let set = || {
@@ -49,7 +59,7 @@ pub(super) fn write(parameter: &str, value: &str) -> Result<(), HostError> {
     set().explain(|| {
         format!(
             "set the kernel parameter {} to {value} (in a container it is set from outside)",
-            parameter.replace('/', ".")
+            dotted(parameter)
         )
     })
 }

@@ -24,8 +24,8 @@ use super::link::{family, is_absent};
 use super::mark::OUTER_MARK;
 use super::network::Network;
 use super::prefix::Prefix;
-pub(super) use message::MADE_BY_US;
-use message::{Listed, MADE_BY_ADMINISTRATOR, read_route, route_message};
+use message::{Listed, MADE_BY_ADMINISTRATOR, route_message};
+pub(super) use message::{MADE_BY_US, read_route};
 
 /// The kernel's metric of IPv6 routes that name none.
 const IPV6_METRIC: u32 = 1024;

@@ -5,14 +5,12 @@
 //! interface gets the mark. Packets on their way through stay without, so that they are routed into the TUN, and so do
 //! those for the TUN's own addresses, which nobody outside the tunnel should send.
 
-use netlink_packet_netfilter::NetfilterMessage;
-use netlink_packet_netfilter::nftables::{InetHookNumber, Operator, TableFlags};
+use netlink_packet_netfilter::nftables::{InetHookNumber, Operator};
 
 use crate::error::{Explain, HostError};
 use crate::mark::OUTER_MARK;
-use crate::netlink::Socket;
 use crate::nftables::expression::{enters_by, is_for_interface, set_mark};
-use crate::nftables::{BaseChain, Transaction};
+use crate::nftables::{BaseChain, OwnedTable};
 
 /// `raw`, the first of the named priorities: filters of other programs come behind it.
 const PREROUTING: BaseChain = BaseChain {
@@ -26,27 +24,18 @@ const PREROUTING: BaseChain = BaseChain {
 /// Marks answers while it lives.
 #[derive(Debug)]
 pub(super) struct Answers {
-    /// The table lives as long as this socket.
-    _owner: Socket<NetfilterMessage>,
+    _table: OwnedTable,
 }
 
 impl Answers {
     /// # Errors
     /// A missing privilege, or a kernel without nftables, its `fib` expression or owned tables (before Linux 5.12).
     pub(super) fn start(tun: u32) -> Result<Self, HostError> {
-        let start = || {
-            let mut socket = Socket::open()?;
-            let name = format!("gramway_answers_{}_{tun}", std::process::id());
-            let mut transaction = Transaction::create(&name, TableFlags::Owner);
-            transaction.base_chain(&PREROUTING);
-            let matches = [enters_by(Operator::NotEqual, tun), is_for_interface()].concat();
-            let rule = [matches, set_mark(OUTER_MARK)].concat();
-            transaction.rule(PREROUTING.name, rule, None);
-            transaction.apply(&mut socket)?;
-            Ok::<_, std::io::Error>(socket)
-        };
-        start()
-            .map(|owner| Self { _owner: owner })
+        let name = format!("gramway_answers_{}_{tun}", std::process::id());
+        let matches = [enters_by(Operator::NotEqual, tun), is_for_interface()].concat();
+        let rule = [matches, set_mark(OUTER_MARK)].concat();
+        OwnedTable::make(&name, &PREROUTING, [rule])
+            .map(|table| Self { _table: table })
             .explain(|| "mark them (nftables, Linux 5.12 or later)".to_owned())
     }
 }

@@ -10,6 +10,7 @@ use netlink_packet_route::rule::{
 use netlink_packet_route::{AddressFamily, IpProtocol, RouteNetlinkMessage};
 use serde::{Deserialize, Serialize};
 
+use crate::dhcp;
 use crate::error::{Explain, HostError};
 use crate::link::is_absent;
 use crate::network::Network;
@@ -19,10 +20,6 @@ use crate::route::MADE_BY_US;
 /// packets and for what is excepted.
 const PRIORITY_DHCP: u32 = 26_470;
 const PRIORITY_TUNNEL: u32 = 26_471;
-
-/// Ports of DHCP for IPv4 (RFC 2131 section 4.1).
-const DHCP_SERVER_PORT: u16 = 67;
-const DHCP_CLIENT_PORT: u16 = 68;
 
 /// A rule as it is listed among the changes to the host, and as it is found again to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,8 +92,8 @@ impl Rule {
             }
             Packets::DhcpRequests => attributes.extend([
                 RuleAttribute::IpProtocol(IpProtocol::Udp),
-                RuleAttribute::SourcePortRange(one_port(DHCP_CLIENT_PORT)),
-                RuleAttribute::DestinationPortRange(one_port(DHCP_SERVER_PORT)),
+                RuleAttribute::SourcePortRange(one_port(dhcp::CLIENT_PORT_V4)),
+                RuleAttribute::DestinationPortRange(one_port(dhcp::SERVER_PORT_V4)),
             ]),
         }
         message

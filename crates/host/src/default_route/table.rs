@@ -11,7 +11,7 @@ use crate::error::{Explain, HostError};
 use crate::link::{family, is_absent};
 use crate::network::Network;
 use crate::prefix::Prefix;
-use crate::route::MADE_BY_US;
+use crate::route::{MADE_BY_US, read_route};
 
 /// The kernel's default for IPv6; the same for IPv4.
 const METRIC: u32 = 1_024;
@@ -102,27 +102,19 @@ impl Entry {
         message
     }
 
-    /// Whether a listed route is this one.
-    fn is(self, tun: u32, listed: &RouteMessage) -> bool {
-        let header = &listed.header;
-        let mut destination = None;
-        let (mut metric, mut index) = (0, None);
-        for attribute in &listed.attributes {
-            match attribute {
-                RouteAttribute::Destination(address) => destination = Some(address.clone()),
-                RouteAttribute::Priority(value) => metric = *value,
-                RouteAttribute::Oif(value) => index = Some(*value),
-                _ => {}
-            }
-        }
-        let address = self.destination.address();
-        header.address_family == family(address)
-            && header.destination_prefix_length == self.destination.length()
-            // A default route names no destination.
-            && destination.map_or(self.destination.length() == 0, |named| named == address.into())
-            && header.kind == self.kind()
-            && metric == self.metric()
-            && (self.leads != Leads::IntoTun || index == Some(tun))
+    /// What a listed route is in the table of this TUN; `None` where it is none of ours.
+    fn read(tun: u32, listed: &RouteMessage) -> Option<Self> {
+        let listed = read_route(RouteNetlinkMessage::NewRoute(listed.clone()))?;
+        let destination = listed.route.destination;
+        let entry = |leads| Self { destination, leads };
+        let mut all = [Leads::IntoTun, Leads::PastTunnel, Leads::Nowhere]
+            .map(entry)
+            .into_iter();
+        all.find(|entry| {
+            entry.kind() == listed.kind
+                && Some(entry.metric()) == listed.route.metric
+                && (entry.leads != Leads::IntoTun || listed.route.index == tun)
+        })
     }
 }
 
@@ -134,21 +126,20 @@ impl Network {
         tun: u32,
         wanted: &BTreeSet<Entry>,
     ) -> Result<Vec<(Prefix, HostError)>, HostError> {
-        let present = self.list_table(table)?;
+        let listed = self.list_table(table)?.into_iter();
+        let listed: Vec<_> = listed.map(|route| (Entry::read(tun, &route), route)).collect();
+        let present: BTreeSet<Entry> = listed.iter().filter_map(|(entry, _)| *entry).collect();
         let mut refused = Vec::new();
-        for entry in wanted {
-            if present.iter().any(|listed| entry.is(tun, listed)) {
-                continue;
-            }
+        for entry in wanted.difference(&present) {
             let request = RouteNetlinkMessage::NewRoute(entry.message(table, tun));
             let added = self.socket.change(NLM_F_CREATE | NLM_F_REPLACE, request);
             if let Err(error) = added.explain(|| format!("add a route to {}", entry.destination)) {
                 refused.push((entry.destination, error));
             }
         }
-        let is_left_over = |listed: &RouteMessage| !wanted.iter().any(|entry| entry.is(tun, listed));
-        for listed in present.into_iter().filter(is_left_over) {
-            self.remove_listed(listed)?;
+        let is_wanted = |entry: Option<Entry>| entry.is_some_and(|entry| wanted.contains(&entry));
+        for (_, left_over) in listed.into_iter().filter(|(entry, _)| !is_wanted(*entry)) {
+            self.remove_listed(left_over)?;
         }
         Ok(refused)
     }
@@ -222,12 +213,11 @@ mod tests {
             &prefixes(&["0.0.0.0/0", "::/0", "10.0.0.0/8"]),
             &prefixes(&["fd00::/8"]),
         );
-        for entry in &entries {
+        for entry in entries {
             let listed = entry.message(0x6772_0007, 7);
-            let found: Vec<_> = entries.iter().filter(|other| other.is(7, &listed)).collect();
-            assert_eq!(found, [entry]);
+            assert_eq!(Entry::read(7, &listed), Some(entry));
             let is_of_the_tun = entry.leads == Leads::IntoTun;
-            assert_eq!(entry.is(8, &listed), !is_of_the_tun, "{entry:?}");
+            assert_eq!(Entry::read(8, &listed), (!is_of_the_tun).then_some(entry));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! of another network namespace is seen, too. resolvconf counts where `/etc/resolv.conf` is its work.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -12,9 +12,8 @@ use super::program::Program;
 use super::resolv_conf::{self, name_servers};
 use super::{NamesWay, RESOLV_CONF};
 
-/// systemd-resolved's own addresses as a name server, as the kernel lists sockets at port 53: 127.0.0.53 and .54.
-const RESOLVED_SOCKETS: [(&str, [u8; 4]); 2] =
-    [("127.0.0.53", [127, 0, 0, 53]), ("127.0.0.54", [127, 0, 0, 54])];
+/// systemd-resolved's own addresses as a name server.
+const RESOLVED_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(127, 0, 0, 54)];
 
 /// Where it is asked by the C library's plug-in.
 const RESOLVED_PLUG_IN: &str = "/run/systemd/resolve/io.systemd.Resolve";
@@ -78,11 +77,10 @@ impl Facts {
 
     fn leads_to_resolved(&self) -> bool {
         let named = name_servers(&self.resolv_conf);
-        RESOLVED_SOCKETS.iter().any(|(address, octets)| {
-            let is_named = named.iter().any(|server| server.to_string() == *address);
-            // The kernel writes the four bytes as one number of this machine.
-            let socket = format!(" {:08X}:0035 ", u32::from_ne_bytes(*octets));
-            is_named && self.udp_sockets.contains(&socket)
+        RESOLVED_ADDRESSES.iter().any(|address| {
+            // The kernel writes the four bytes as one number of this machine, and the port, 53, behind it.
+            let socket = format!(" {:08X}:0035 ", u32::from_ne_bytes(address.octets()));
+            named.contains(&IpAddr::V4(*address)) && self.udp_sockets.contains(&socket)
         })
     }
 
@@ -107,10 +105,7 @@ impl Facts {
 
 /// Whom systemd-resolved asks itself, where `named` is it alone and it says so.
 pub(super) fn behind_resolved(named: &[IpAddr]) -> Option<Vec<IpAddr>> {
-    let is_resolved = |server: &IpAddr| {
-        let text = server.to_string();
-        RESOLVED_SOCKETS.iter().any(|(address, _)| *address == text)
-    };
+    let is_resolved = |server: &IpAddr| RESOLVED_ADDRESSES.iter().any(|address| server == address);
     let behind = || name_servers(&resolv_conf::read_text(RESOLVED_SERVERS));
     (!named.is_empty() && named.iter().all(is_resolved))
         .then(behind)

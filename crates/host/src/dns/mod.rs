@@ -184,10 +184,15 @@ pub(crate) fn revert_resolved(interface: &str) -> Result<(), NamesNotSet> {
 }
 
 fn resolvectl(interface: &str, arguments: &[&str]) -> Result<(), NamesNotSet> {
-    let run = Program::Resolvectl.run(arguments, "");
+    tell(Program::Resolvectl, interface, arguments, "")
+}
+
+/// Runs the program, for the name servers of this interface.
+fn tell(program: Program, interface: &str, arguments: &[&str], input: &str) -> Result<(), NamesNotSet> {
+    let run = program.run(arguments, input);
     run.map_err(|error| NamesNotSet::Refused {
-        way: NamesWay::Resolved,
+        way: program.way(),
         interface: interface.to_owned(),
-        reason: format!("`resolvectl {}`: {error}", arguments.join(" ")),
+        reason: format!("`{} {}`: {error}", program.name(), arguments.join(" ")),
     })
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
+use super::NamesWay;
 use crate::limits::{NAMES_PROGRAM_POLL, NAMES_PROGRAM_TIME_MAX};
 
 /// Where they may be; the last one is NixOS's.
@@ -29,10 +30,18 @@ pub(super) enum Program {
 }
 
 impl Program {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Resolvectl => "resolvectl",
             Self::Resolvconf => "resolvconf",
+        }
+    }
+
+    /// Who is told by it.
+    pub(super) fn way(self) -> NamesWay {
+        match self {
+            Self::Resolvectl => NamesWay::Resolved,
+            Self::Resolvconf => NamesWay::Resolvconf,
         }
     }
 

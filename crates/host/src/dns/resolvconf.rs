@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::program::Program;
 use super::resolv_conf::nameserver_lines;
-use super::{NameServers, NamesNotSet, NamesWay};
+use super::{NameServers, NamesNotSet, tell};
 use crate::error::{Explain, HostError};
 
 /// Debian's alone has it.
@@ -36,12 +36,8 @@ pub(super) fn add(record: &str, wanted: &NameServers) -> Result<(), NamesNotSet>
         arguments.extend(["-m", "0"]);
         arguments.extend(wanted.all_names.then_some("-x"));
     }
-    let run = Program::Resolvconf.run(&arguments, &nameserver_lines(&wanted.servers));
-    run.map_err(|error| NamesNotSet::Refused {
-        way: NamesWay::Resolvconf,
-        interface: wanted.interface.clone(),
-        reason: format!("`resolvconf {}`: {error}", arguments.join(" ")),
-    })
+    let input = nameserver_lines(&wanted.servers);
+    tell(Program::Resolvconf, &wanted.interface, &arguments, &input)
 }
 
 /// One that it does not have is no error.

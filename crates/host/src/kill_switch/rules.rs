@@ -3,6 +3,7 @@
 use netlink_packet_netfilter::nftables::{Expressions, Operator};
 
 use super::Exception;
+use crate::dhcp;
 use crate::mark::OUTER_MARK;
 use crate::nftables::expression::{
     IcmpV6Types, Side, accept, address_in, enters_by, has_mark, is_icmp_v6, is_udp_v4, is_udp_v6, jump,
@@ -11,10 +12,6 @@ use crate::nftables::expression::{
 
 /// Index of the loopback interface in every network.
 const LOOPBACK: u32 = 1;
-
-/// Ports of DHCP, client and server (RFC 2131 section 4.1), and of DHCPv6 (RFC 9915 section 7.2).
-const DHCP_V4: (u16, u16) = (68, 67);
-const DHCP_V6: (u16, u16) = (546, 547);
 
 /// Multicast listener reports, solicitations and advertisements (RFC 2710, RFC 4861): without them there are no
 /// neighbours and no routers. Redirects, which only routers send, are not among them.
@@ -58,8 +55,8 @@ pub(super) fn output(tun: u32, excepted: &str) -> Vec<Rule> {
         letting_out("loopback", leaves_by(Operator::Equal, LOOPBACK)),
         letting_out("the tunnel", leaves_by(Operator::Equal, tun)),
         letting_out("connections to the server", has_mark(OUTER_MARK)),
-        letting_out("DHCP", is_udp_v4(DHCP_V4.0, DHCP_V4.1)),
-        letting_out("DHCP", is_udp_v6(DHCP_V6.0, DHCP_V6.1)),
+        letting_out("DHCP", is_udp_v4(dhcp::CLIENT_PORT_V4, dhcp::SERVER_PORT_V4)),
+        letting_out("DHCP", is_udp_v6(dhcp::CLIENT_PORT_V6, dhcp::SERVER_PORT_V6)),
     ];
     let discovery = NEIGHBOUR_DISCOVERY.map(|types| letting_out("neighbour discovery", is_icmp_v6(types)));
     rules.extend(discovery);

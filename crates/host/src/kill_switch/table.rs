@@ -13,11 +13,10 @@ use crate::nftables::{BaseChain, POLICY_DROP, Transaction, listing};
 
 const TABLE: &str = "gramway_kill_switch";
 
-/// What comes before and after the process ID in the table's comment, and after the start.
-const COMMENT: [&str; 3] = [
+/// What comes before the process ID in the table's comment, and between it and the start.
+const COMMENT: [&str; 2] = [
     "gramway release removes it; made by process ",
     ", started at tick ",
-    "",
 ];
 
 /// `filter`, after those who change where a packet goes.
@@ -46,8 +45,8 @@ const EXCEPTED: &str = "excepted";
 
 /// Puts the table in the place of whatever stands there.
 pub(super) fn replacement(holder: Process, tun: u32, exceptions: &[Exception]) -> Transaction {
-    let [before, between, after] = COMMENT;
-    let comment = format!("{before}{}{between}{}{after}", holder.id, holder.started_ticks);
+    let [before, between] = COMMENT;
+    let comment = format!("{before}{}{between}{}", holder.id, holder.started_ticks);
     let mut transaction = Transaction::replace(TABLE, &comment);
     transaction.chain(EXCEPTED);
     for rule in exceptions.iter().map(rules::excepted) {
@@ -80,8 +79,8 @@ pub(super) fn holder(socket: &mut Socket<NetfilterMessage>) -> io::Result<Option
 }
 
 fn parse(comment: &str) -> Option<Process> {
-    let [before, between, after] = COMMENT;
-    let process = comment.strip_prefix(before)?.strip_suffix(after)?;
+    let [before, between] = COMMENT;
+    let process = comment.strip_prefix(before)?;
     let (id, started_ticks) = process.split_once(between)?;
     Some(Process {
         id: id.parse().ok()?,

@@ -57,18 +57,12 @@ impl Side {
 
 /// `oif INDEX`, or `oif != INDEX`.
 pub(crate) fn leaves_by(operator: Operator, index: u32) -> Vec<Expressions> {
-    vec![
-        meta(MetaKey::Oif),
-        compare(operator, index.to_ne_bytes().to_vec()),
-    ]
+    has_meta(MetaKey::Oif, operator, index.to_ne_bytes().to_vec())
 }
 
 /// `iif INDEX`, or `iif != INDEX`.
 pub(crate) fn enters_by(operator: Operator, index: u32) -> Vec<Expressions> {
-    vec![
-        meta(MetaKey::Iif),
-        compare(operator, index.to_ne_bytes().to_vec()),
-    ]
+    has_meta(MetaKey::Iif, operator, index.to_ne_bytes().to_vec())
 }
 
 /// `fib daddr . iif type local`: the packet is for an address of the interface that it came in by.
@@ -108,10 +102,7 @@ pub(crate) fn set_mark(mark: u32) -> Vec<Expressions> {
 
 /// `meta mark MARK`.
 pub(crate) fn has_mark(mark: u32) -> Vec<Expressions> {
-    vec![
-        meta(MetaKey::Mark),
-        compare(Operator::Equal, mark.to_ne_bytes().to_vec()),
-    ]
+    has_meta(MetaKey::Mark, Operator::Equal, mark.to_ne_bytes().to_vec())
 }
 
 /// `meta nfproto ipv4 udp sport SOURCE udp dport DESTINATION`.
@@ -148,13 +139,17 @@ pub(crate) fn is_icmp_v6(types: IcmpV6Types) -> Vec<Expressions> {
     expressions
 }
 
+/// `meta nfproto FAMILY`; the numbers of the two families are the same here as in routing.
+fn is_of(family: AddressFamily) -> Vec<Expressions> {
+    has_meta(MetaKey::Nfproto, Operator::Equal, vec![family.into()])
+}
+
 fn is_protocol(family: AddressFamily, protocol: u8) -> Vec<Expressions> {
-    vec![
-        meta(MetaKey::Nfproto),
-        compare(Operator::Equal, vec![family.into()]),
-        meta(MetaKey::L4Proto),
-        compare(Operator::Equal, vec![protocol]),
+    [
+        is_of(family),
+        has_meta(MetaKey::L4Proto, Operator::Equal, vec![protocol]),
     ]
+    .concat()
 }
 
 /// `meta nfproto FAMILY ip saddr PREFIX`, or `ip daddr`.
@@ -162,10 +157,8 @@ pub(crate) fn address_in(side: Side, prefix: &Prefix) -> Vec<Expressions> {
     let network = octets(prefix.network().address());
     let length = u32::try_from(network.len()).expect("an address has at most 16 bytes");
     let offset = side.offset(prefix.address().is_ipv4());
-    vec![
-        meta(MetaKey::Nfproto),
-        // The numbers of the two protocol families are the same here.
-        compare(Operator::Equal, vec![family(prefix.address()).into()]),
+    let mut expressions = is_of(family(prefix.address()));
+    expressions.extend([
         payload(PAYLOAD_NETWORK_HEADER, offset, length),
         Expressions::Bitwise(vec![
             Bitwise::SourceRegister(REGISTER),
@@ -175,7 +168,8 @@ pub(crate) fn address_in(side: Side, prefix: &Prefix) -> Vec<Expressions> {
             Bitwise::Xor(DataAttribute::Value(vec![0; network.len()])),
         ]),
         compare(Operator::Equal, network),
-    ]
+    ]);
+    expressions
 }
 
 /// `accept`.
@@ -218,10 +212,9 @@ pub(crate) fn masquerade() -> Expressions {
 }
 
 fn mask_octets(prefix: &Prefix) -> Vec<u8> {
-    let ones = if prefix.address().is_ipv4() {
-        IpAddr::from([0xff; 4])
-    } else {
-        IpAddr::from([0xff; 16])
+    let ones = match prefix.address() {
+        IpAddr::V4(_) => IpAddr::from([0xff; 4]),
+        IpAddr::V6(_) => IpAddr::from([0xff; 16]),
     };
     let mask = Prefix::new(ones, prefix.length()).expect("the prefix has the same length and family");
     octets(mask.network().address())
@@ -244,8 +237,12 @@ fn payload(base: u32, offset: u32, length: u32) -> Expressions {
     ])
 }
 
-fn meta(key: MetaKey) -> Expressions {
-    Expressions::Meta(vec![Meta::DestinationRegister(REGISTER), Meta::Key(key)])
+/// What the kernel knows of the packet compares like this with the value.
+fn has_meta(key: MetaKey, operator: Operator, value: Vec<u8>) -> Vec<Expressions> {
+    vec![
+        Expressions::Meta(vec![Meta::DestinationRegister(REGISTER), Meta::Key(key)]),
+        compare(operator, value),
+    ]
 }
 
 fn compare(operator: Operator, value: Vec<u8>) -> Expressions {

@@ -18,10 +18,10 @@ pub(super) const MADE_BY_ADMINISTRATOR: RouteProtocol = RouteProtocol::Static;
 pub(crate) const MADE_BY_US: RouteProtocol = RouteProtocol::Other(0x67);
 
 /// A route of a listing, whatever it does.
-pub(super) struct Listed {
-    pub(super) route: Route,
+pub(crate) struct Listed {
+    pub(crate) route: Route,
     pub(super) table: u8,
-    pub(super) kind: RouteType,
+    pub(crate) kind: RouteType,
     pub(super) made_by: RouteProtocol,
     pub(super) flags: RouteFlags,
 }
@@ -72,7 +72,7 @@ pub(super) fn route_message(route: &Route, made_by: RouteProtocol) -> RouteMessa
 }
 
 /// Reads a route of a listing or an answer; `None` where it is none of IPv4 or IPv6.
-pub(super) fn read_route(message: RouteNetlinkMessage) -> Option<Listed> {
+pub(crate) fn read_route(message: RouteNetlinkMessage) -> Option<Listed> {
     let RouteNetlinkMessage::NewRoute(RouteMessage {
         header, attributes, ..
     }) = message

@@ -4,7 +4,7 @@
 //! so the other way. What was different before is therefore on the list before the switch, and undone after it.
 //! IPv6 with forwarding ignores routers, and forgets those it knows, unless `accept_ra` is 2: set first, where it is 1.
 
-use super::record::Change;
+use super::change::Change;
 use crate::parameter;
 
 /// The switch of one protocol.

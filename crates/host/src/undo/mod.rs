@@ -4,6 +4,7 @@
 //! Each is first written to a file, then made. Three can take it back: the process itself when it ends, the guardian
 //! child when it was killed, and the next start when both were. A lock on the directory keeps them from each other.
 
+mod change;
 mod directory;
 mod forwarding;
 mod guardian;
@@ -19,10 +20,11 @@ pub use record::fuzz;
 
 pub use guardian::{GUARDIAN_SUBCOMMAND, GuardianProgram, guard};
 
+use change::Change;
 use directory::Directory;
 use forwarding::Forwarding;
 use guardian::Guardian;
-use record::{Change, Record};
+use record::Record;
 
 use super::default_route::{DefaultRoute, FILTER_HEEDS_MARKS};
 use super::error::{Explain, HostError};
@@ -87,7 +89,7 @@ impl Undo {
 
     fn switch_on(&mut self, protocol: Forwarding) -> Result<(), HostError> {
         let switch = protocol.switch();
-        let is_on = parameter::read(switch).explain(|| format!("read {}", switch.replace('/', ".")))? != "0";
+        let is_on = parameter::value(switch)? != "0";
         let directory = Directory::make(&self.directory)?;
         let others = directory.others(&self.file());
         if let Some(other) = others.iter().find(|other| other.parameter(switch).is_some()) {
@@ -161,7 +163,7 @@ impl Undo {
     ) -> Result<(), HostError> {
         let others = directory.others(&self.file());
         let listed = others.iter().find_map(|other| other.parameter(name)).cloned();
-        let present = parameter::read(name).explain(|| format!("read {}", name.replace('/', ".")))?;
+        let present = parameter::value(name)?;
         if present == after && listed.is_none() {
             return Ok(());
         }

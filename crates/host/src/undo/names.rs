@@ -1,8 +1,8 @@
 //! Name servers of the machine as changes that are undone.
 
 use super::Undo;
+use super::change::Change;
 use super::directory::Directory;
-use super::record::Change;
 use crate::dns::{self, FileChange, NameServers, NamesChange, NamesNotSet, NamesWay};
 
 impl Undo {
