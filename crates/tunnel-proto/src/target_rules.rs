@@ -164,8 +164,8 @@ impl TargetRules {
             return Ok(());
         }
         let ip = target.ip();
-        let translated = embedded(ip, own.nat64()).into_iter().map(IpAddr::V4);
-        for address in translated.chain([ip]) {
+        let translated = embedded(ip, own.nat64());
+        for address in translated.into_iter().map(IpAddr::V4).chain([ip]) {
             let reason = match address {
                 IpAddr::V4(v4) => prohibited_v4(v4),
                 IpAddr::V6(v6) => prohibited_v6(v6),

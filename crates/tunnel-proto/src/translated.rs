@@ -32,11 +32,12 @@ pub(crate) fn canonical(ip: IpAddr) -> IpAddr {
 /// The IPv4 addresses that packets to `ip` may be carried on to, where `nat64` are the prefixes of the network's
 /// translators; none for an address that is only itself.
 pub(crate) fn embedded(ip: IpAddr, nat64: &[Prefix]) -> Vec<Ipv4Addr> {
-    let v6 = match (ip, canonical(ip)) {
-        (_, IpAddr::V4(v4)) => return vec![v4],
-        (IpAddr::V4(v4), _) => return vec![v4],
-        (IpAddr::V6(v6), _) => v6,
+    let IpAddr::V6(v6) = ip else {
+        return Vec::new();
     };
+    if let IpAddr::V4(v4) = canonical(ip) {
+        return vec![v4];
+    }
     let mut found = Vec::new();
     match v6.segments() {
         // Teredo (RFC 4380 section 4): its server, and the client's address with all bits turned over.
@@ -112,7 +113,6 @@ mod tests {
             "64:ff9b::192.0.2.33",
             "2002:c000:221::1",
             "64:ff9b:1::192.0.2.33",
-            "192.0.2.33",
         ] {
             assert_eq!(of(form, &[]), ["192.0.2.33"], "{form}");
         }
@@ -126,6 +126,7 @@ mod tests {
             "fd00::c000:221",
             "::1",
             "::",
+            "192.0.2.33",
         ] {
             assert_eq!(of(form, &[]), [""; 0], "{form}");
         }

@@ -96,7 +96,8 @@ pub struct ServerTun {
     pub offloads: bool,
     /// The file that keeps leases over restarts.
     pub leases_file: PathBuf,
-    /// Directory of what is to be undone in the host's network.
+    /// Directory of what is to be undone in the host's network. What dead processes have left there is undone by now
+    /// ([`host::recover`]).
     pub host_directory: PathBuf,
 }
 
@@ -134,7 +135,8 @@ pub struct ClientTun {
     pub takes_offered_dns: bool,
     /// Exchange super-packets with the kernel where it has them.
     pub offloads: bool,
-    /// Directory of what is to be undone in the host's network.
+    /// Directory of what is to be undone in the host's network. What dead processes have left there is undone by now
+    /// ([`host::recover`]).
     pub host_directory: PathBuf,
 }
 

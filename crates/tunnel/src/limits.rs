@@ -178,6 +178,9 @@ pub const NAME_STREAMS_MAX: usize = 128;
 /// Of these, those of one client.
 pub const NAME_STREAMS_PER_CLIENT: usize = 8;
 
+/// Connections to one address of a server's name server that wait for its thread to take them.
+pub const NAME_STREAMS_WAITING: u32 = 64;
+
 /// How long such a connection may be idle, and how long an answer may take to be read (RFC 7766 section 6.2.3).
 pub const NAME_STREAM_IDLE: Duration = Duration::from_secs(10);
 
@@ -194,8 +197,8 @@ pub const SYSTEM_NAME_SERVERS_MAX: usize = 3;
 /// How often it is looked whether the machine's name servers are still those that were set.
 pub const NAMES_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a client waits before it sets name servers again that were refused or changed; doubled each time, up to
-/// [`NAMES_RETRY_MAX`].
+/// How long after it has set name servers a client looks at them. Where they were refused or changed it waits twice as
+/// long before it sets them again, and doubles that each time, up to [`NAMES_RETRY_MAX`].
 pub const NAMES_RETRY_MIN: Duration = Duration::from_secs(1);
 
 /// The longest wait: somebody else means to have other ones, and has been told of.

@@ -234,7 +234,9 @@ impl Reconnection {
     /// The connection is over, or an attempt, or it could not begin: why, unless we ended it ourselves.
     pub fn handle_lost(&mut self, now: Instant, attempt: AttemptId, reason: Option<String>) {
         if self.race.remove(attempt).is_some() {
-            reason.iter().for_each(|reason| self.failed(reason));
+            if let Some(reason) = &reason {
+                self.failed(reason);
+            }
             self.race.hurry(now);
             return self.go_on(now);
         }
@@ -246,11 +248,15 @@ impl Reconnection {
         }
         match self.phase {
             Phase::Chosen { .. } => {
-                reason.iter().for_each(|reason| self.failed(reason));
+                if let Some(reason) = &reason {
+                    self.failed(reason);
+                }
                 self.go_on_without_chosen(now);
             }
             Phase::Up | Phase::Doubt | Phase::Replacing { .. } => {
-                self.last_reason = reason.unwrap_or(std::mem::take(&mut self.last_reason));
+                if let Some(reason) = reason {
+                    self.last_reason = reason;
+                }
                 self.connection_lost(now);
             }
             Phase::Race | Phase::Pause { .. } => {}

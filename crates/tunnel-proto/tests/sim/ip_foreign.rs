@@ -58,7 +58,7 @@ pub(super) fn routes(texts: &[&str]) -> Vec<u8> {
     route_advertisement(&Routes::of(&prefixes))
 }
 
-fn assignments(world: &mut World) -> Vec<Assignment> {
+pub(super) fn assignments(world: &mut World) -> Vec<Assignment> {
     let told = world.client().actions().filter_map(|(_, action)| match action {
         ClientAction::Assigned { assignment } => Some(assignment.clone()),
         _ => None,

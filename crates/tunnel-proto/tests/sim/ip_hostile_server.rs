@@ -2,11 +2,9 @@
 //! leads into the tunnel.
 
 use masque::ip::Extensions;
-use tunnel_proto::{
-    Acceptance, Assignment, ClientAction, ClientId, DropReason, LocalNetworks, Prefix, TunRoutes, limits,
-};
+use tunnel_proto::{Acceptance, ClientId, DropReason, LocalNetworks, Prefix, TunRoutes, limits};
 
-use crate::ip_foreign::{accept, addresses, routes, say_capsule, world};
+use crate::ip_foreign::{accept, addresses, assignments, routes, say_capsule, world};
 use crate::support::packets::{ip, udp};
 use crate::support::{SECOND, World};
 
@@ -29,14 +27,6 @@ fn local(networks: &[&str]) -> LocalNetworks {
         excluded: Vec::new(),
         resolvers: Vec::new(),
     }
-}
-
-fn assignments(world: &mut World) -> Vec<Assignment> {
-    let told = world.client().actions().filter_map(|(_, action)| match action {
-        ClientAction::Assigned { assignment } => Some(assignment.clone()),
-        _ => None,
-    });
-    told.collect()
 }
 
 /// A client with these settings whose session the server accepted, and the stream of that.
@@ -161,6 +151,30 @@ fn packets_come_from_where_the_client_routes_into_the_tunnel_and_never_from_a_ne
     for source in ["203.0.113.9", "192.168.2.1"] {
         assert!(!is_delivered(&mut world, source, "10.99.0.7"), "{source}");
     }
+}
+
+#[test]
+fn a_source_is_accepted_only_as_long_as_it_is_routed_and_not_local() {
+    let (mut world, stream) = leased(TunRoutes::Advertised, false);
+    let (server, now) = (world.server, world.now());
+    world.foreign(server).trust(now);
+    let far = "10.1.2.3";
+    for (advertised, is_taken) in [
+        ("10.0.0.0/8", true),
+        ("10.2.0.0/16", false),
+        ("10.1.0.0/16", true),
+    ] {
+        say_capsule(&mut world, stream, &routes(&[advertised]));
+        let is_delivered = is_delivered(&mut world, far, "10.99.0.7");
+        assert_eq!(is_delivered, is_taken, "{advertised}");
+    }
+    world.client().engine.set_local(&local(&["10.1.0.0/16"]));
+    assert!(!is_delivered(&mut world, far, "10.99.0.7"));
+    world.client().engine.set_local(&local(&[]));
+    assert!(is_delivered(&mut world, far, "10.99.0.7"));
+    // It becomes ours.
+    say_capsule(&mut world, stream, &addresses(&["10.99.0.7/32", "10.1.2.3/32"]));
+    assert!(!is_delivered(&mut world, far, "10.99.0.7"));
 }
 
 /// Path MTU discovery and traceroute need routers that no route of the client leads to.

@@ -25,6 +25,13 @@ impl Client {
         Some(attempt.id)
     }
 
+    /// The server as requests on this connection name it.
+    pub(super) fn authority(&self, connection: ConnectionKey) -> &str {
+        let mut attempts = self.attempts.iter();
+        let attempt = attempts.find(|attempt| attempt.connection == connection);
+        &attempt.expect("requests go out on an attempt").authority
+    }
+
     /// The connection is over. Which attempt it was, unless that has been told.
     pub(super) fn forget(&mut self, connection: ConnectionKey) -> Option<AttemptId> {
         let attempt = self.attempt_of(connection)?;
@@ -74,7 +81,6 @@ impl Engine<Client> {
             return;
         };
         let connection = chosen.connection;
-        role.authority.clone_from(&chosen.authority);
         role.current = Some(connection);
         role.holds_requests = role.asks_to_keep;
         // The server's SETTINGS may have come with the last packet of its handshake.
@@ -94,17 +100,14 @@ impl Engine<Client> {
     pub fn abandon(&mut self, now: Instant, attempt: AttemptId) {
         let mut attempts = self.state.role.attempts.iter();
         if let Some(known) = attempts.find(|known| known.id == attempt) {
-            let connection = known.connection;
-            self.endpoint
-                .close(now, connection, masque_code(Code::NoError), b"");
+            self.close(now, known.connection);
         }
     }
 
     /// Closes the present connection; [`ClientAction::Lost`] follows.
     pub fn disconnect(&mut self, now: Instant) {
         if let Some(connection) = self.state.role.current {
-            self.endpoint
-                .close(now, connection, masque_code(Code::NoError), b"");
+            self.close(now, connection);
         }
     }
 
@@ -125,13 +128,17 @@ impl Engine<Client> {
 
     /// The server is of no use to us, or not at present: another connection is made later.
     pub(super) fn give_up(&mut self, now: Instant, connection: ConnectionKey, reason: &str) {
-        self.endpoint
-            .close(now, connection, masque_code(Code::NoError), b"");
+        self.close(now, connection);
         if let Some(attempt) = self.state.role.forget(connection) {
             let reason = CloseReason::Protocol(reason.to_owned());
             let lost = ClientAction::Lost { attempt, reason };
             self.state.actions.push_back(Action::Role(lost));
         }
+    }
+
+    fn close(&mut self, now: Instant, connection: ConnectionKey) {
+        let code = masque_code(Code::NoError);
+        self.endpoint.close(now, connection, code, b"");
     }
 }
 

@@ -54,7 +54,10 @@ impl Engine<Client> {
         for id in self.state.ip_requests() {
             let request = self.state.requests.get_mut(id.0);
             if let Some(Kind::Ip(session)) = request.map(|request| &mut request.kind) {
-                session.accept_by(&self.state.role.acceptance);
+                session.accept_routes(&self.state.role.acceptance);
+                if session.addresses.is_some() {
+                    session.accept_addresses(&self.state.role.acceptance);
+                }
             }
             self.state.tell(id);
         }
@@ -88,6 +91,7 @@ impl Engine<Client> {
         let split = (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID);
         let mut session = IpSession::new(split, Some(CHECKSUM_CONTEXT_ID), self.state.repair_offer());
         session.asked_as = self.state.role.ip;
+        session.accept_routes(&self.state.role.acceptance);
         let kind = Kind::Ip(Box::new(session));
         let request = Request::new(Client::HTTP, kind, Life::Queued(None), now);
         self.state.insert_request(request);
@@ -125,14 +129,13 @@ impl State<Client> {
     /// Reports new addresses and routes to the driver, as often as a server may change them. Routes are withheld until
     /// addresses arrive.
     pub(in crate::engine) fn tell_news(&mut self, now: Instant, id: RequestId) {
-        let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
+        let Some(Kind::Ip(session)) = self.requests.get(id.0).map(|request| &request.kind) else {
             return;
         };
         if session.addresses.is_none() || !session.has_news {
             return;
         }
         if self.role.news.take(now) {
-            session.has_news = false;
             self.tell(id);
         } else {
             self.role.news_due = self.role.news.next();
@@ -141,12 +144,13 @@ impl State<Client> {
 
     /// Reports addresses and routes, where there are addresses.
     fn tell(&mut self, id: RequestId) {
-        let Some(Kind::Ip(session)) = self.requests.get(id.0).map(|request| &request.kind) else {
+        let Some(Kind::Ip(session)) = self.requests.get_mut(id.0).map(|request| &mut request.kind) else {
             return;
         };
         let Some(addresses) = &session.addresses else {
             return;
         };
+        session.has_news = false;
         let is_refused = |assigned: &&Prefix| !addresses.contains(assigned);
         let assignment = Assignment {
             addresses: addresses.clone(),

@@ -28,8 +28,6 @@ pub struct Client {
     attempts: Vec<Attempt>,
     /// The connection that requests go out on.
     current: Option<ConnectionKey>,
-    /// The server as requests name it.
-    authority: String,
     /// Requests wait after the token check until the driver says that the connection stays.
     asks_to_keep: bool,
     /// Nothing but the token check goes out on the current connection.
@@ -54,7 +52,6 @@ impl Engine<Client> {
             bearer: token.reveal(),
             attempts: Vec::new(),
             current: None,
-            authority: String::new(),
             asks_to_keep: false,
             holds_requests: false,
             ip: None,

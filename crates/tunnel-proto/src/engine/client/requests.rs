@@ -138,7 +138,7 @@ impl Engine<Client> {
             return true;
         }
         let asker = Asker {
-            authority: &role.authority,
+            authority: role.authority(connection),
             bearer: &role.bearer,
             target: target.as_ref(),
         };

@@ -121,14 +121,13 @@ impl Side for Client {
                 let assigned: Vec<Prefix> = assigned.map(|entry| entry.prefix).collect();
                 session.has_news |= session.addresses.is_none() || session.assigned != assigned;
                 session.assigned = assigned;
-                session.addresses.get_or_insert_default();
-                session.accept_by(&engine.state.role.acceptance);
+                session.accept_addresses(&engine.state.role.acceptance);
             }
             IpCapsule::RouteAdvertisement(routes) => {
                 let routes = Some(routes);
                 session.has_news |= session.routes != routes;
                 session.routes = routes;
-                session.accept_by(&engine.state.role.acceptance);
+                session.accept_routes(&engine.state.role.acceptance);
             }
             IpCapsule::DnsAssign(mut servers) => {
                 servers.retain(|server| !is_confined(*server));
@@ -159,21 +158,19 @@ impl Side for Client {
         }
     }
 
-    /// A router on the way may answer with an ICMP error, wherever it is: it quotes a packet that this end may have sent.
     fn may_leave(&self, session: &mut IpSession, view: &IpView, packet: &[u8]) -> Result<(), DropReason> {
-        let acceptance = &self.acceptance;
-        let is_routed = |address| acceptance.takes_from(&session.sources, address);
-        let is_of_router = || {
-            let source = view.source;
-            let is_elsewhere = !is_confined(source) && !acceptance.is_local(source);
-            let quoted = icmp::quoted_addresses(view, packet);
-            is_elsewhere && quoted.is_some_and(|(from, to)| session.is_of_client(from) && is_routed(to))
-        };
-        let is_advertised = session.has_route(view.source, view.protocol);
-        let is_own = session.is_of_client(view.source);
-        if is_own || !is_advertised || !(is_routed(view.source) || is_of_router()) {
-            Err(DropReason::SourceSpoofed)
-        } else if session.is_of_client(view.destination) {
+        let from = (view.source, view.protocol);
+        if session.accepted_last != Some(from) {
+            if !session.has_route(view.source, view.protocol) || session.is_of_client(view.source) {
+                return Err(DropReason::SourceSpoofed);
+            }
+            if self.acceptance.takes_from(&session.sources, view.source) {
+                session.accepted_last = Some(from);
+            } else if !self.is_of_router(session, view, packet) {
+                return Err(DropReason::SourceSpoofed);
+            }
+        }
+        if session.is_of_client(view.destination) {
             Ok(())
         } else {
             Err(DropReason::NoRoute)
@@ -182,6 +179,18 @@ impl Side for Client {
 
     /// A client sends the server no ICMP of its own.
     fn packet_refused(_: &mut State<Self>, _: Instant, _: RequestId, _: &[u8], _: DropReason) {}
+}
+
+impl Client {
+    /// A router on the way may answer with an ICMP error, wherever it is: it quotes a packet that this end may have sent.
+    fn is_of_router(&self, session: &IpSession, view: &IpView, packet: &[u8]) -> bool {
+        if is_confined(view.source) || self.acceptance.is_local(view.source) {
+            return false;
+        }
+        icmp::quoted_addresses(view, packet).is_some_and(|(from, to)| {
+            session.is_of_client(from) && self.acceptance.takes_from(&session.sources, to)
+        })
+    }
 }
 
 /// An IPv4 address behind the tunnel: from one of its own the machine takes no packet (`accept_local`). That for routers

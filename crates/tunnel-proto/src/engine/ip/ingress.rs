@@ -10,7 +10,7 @@ use masque::datagram;
 use masque::ip::PACKET_CONTEXT_ID;
 use packet::checksum::ChecksumState;
 use packet::icmp::{self, Unreachable};
-use packet::ip::{IpView, decrement_hop_limit, flow_key};
+use packet::ip::{IpView, claimed_bytes_and_protocol, decrement_hop_limit, flow_key};
 use packet::mss::clamp_mss;
 use packet::segmentation::Segmenter;
 use packet::vnet::{GsoType, OffloadError, VNET_HEADER_BYTES, VnetHeader};
@@ -55,45 +55,19 @@ impl<R: Role> Engine<R> {
         self.state.forward(now, id, parsed, packet, deliver);
         self.endpoint.mark_ready(connection);
     }
-}
 
-/// Packets that a super-packet of `length` bytes would become.
-fn packets_of(header: &VnetHeader, length: usize) -> u64 {
-    let packets = match header.gso {
-        GsoType::None => 1,
-        _ => length
-            .saturating_sub(usize::from(header.header_bytes))
-            .div_ceil(usize::from(header.gso_size.max(1)))
-            .clamp(1, limits::SUPER_PACKET_SEGMENTS_MAX),
-    };
-    packets as u64
-}
-
-impl<R: Role> Engine<R> {
     /// Gives up a packet or super-packet of the TUN of which only the start was read, and counts it as
     /// [`DropReason::QueueFull`]. Whether it is UDP.
     pub fn shed_packet(&mut self, header: &[u8; VNET_HEADER_BYTES], start: &[u8]) -> bool {
-        let field = |at: usize| {
-            start
-                .get(at..at + 2)
-                .map(|two| u16::from_be_bytes([two[0], two[1]]))
-        };
-        let version = start.first().map(|first| first >> 4);
-        let (length, protocol) = match version {
-            Some(4) => (field(2).map(usize::from), start.get(9)),
-            Some(6) => (field(4).map(|payload| 40 + usize::from(payload)), start.get(6)),
-            _ => (None, None),
-        };
-        let ingress = &mut self.state.ledger.ingress;
-        let (Ok(header), Some(length)) = (VnetHeader::decode(header), length) else {
-            ingress.accepted += 1;
-            ingress.drop(DropReason::Malformed, 1);
+        let state = &mut self.state;
+        let (Ok(header), Some((bytes, protocol))) =
+            (VnetHeader::decode(header), claimed_bytes_and_protocol(start))
+        else {
+            state.drop_malformed();
             return false;
         };
-        let count = packets_of(&header, length);
-        ingress.accepted += count;
-        ingress.drop(DropReason::QueueFull, count);
-        protocol == Some(&UDP)
+        state.drop_super_packet(&header, bytes, DropReason::QueueFull);
+        protocol == UDP
     }
 }
 
@@ -105,25 +79,36 @@ impl<R: Role> State<R> {
         packet: &[u8],
     ) -> Option<ParsedPacket> {
         let (Ok(header), Ok(view)) = (VnetHeader::decode(header), IpView::parse(packet)) else {
-            let ingress = &mut self.ledger.ingress;
-            ingress.accepted += 1;
-            ingress.drop(DropReason::Malformed, 1);
+            self.drop_malformed();
             return None;
         };
         let flow = flow_key(&view, packet).hash(self.ip.flow_seed);
         Some(ParsedPacket { header, view, flow })
     }
 
-    /// Counts a super-packet that is given up before it is cut, as so many packets as it would have become.
+    /// Counts bytes of the TUN that are no packet.
+    fn drop_malformed(&mut self) {
+        self.ledger.ingress.accepted += 1;
+        self.ledger.ingress.drop(DropReason::Malformed, 1);
+    }
+
+    /// Counts a super-packet of so many bytes that is given up before it is cut, as so many packets as it would have
+    /// become.
     pub(in crate::engine) fn drop_super_packet(
         &mut self,
         header: &VnetHeader,
-        packet: &[u8],
+        bytes: usize,
         reason: DropReason,
     ) {
-        let count = packets_of(header, packet.len());
-        self.ledger.ingress.accepted += count;
-        self.ledger.ingress.drop(reason, count);
+        let count = match header.gso {
+            GsoType::None => 1,
+            _ => bytes
+                .saturating_sub(usize::from(header.header_bytes))
+                .div_ceil(usize::from(header.gso_size.max(1)))
+                .clamp(1, limits::SUPER_PACKET_SEGMENTS_MAX),
+        };
+        self.ledger.ingress.accepted += count as u64;
+        self.ledger.ingress.drop(reason, count as u64);
     }
 
     /// Counts a packet of the TUN for which there is no session: one that is never carried, or one without a tunnel.
@@ -133,7 +118,7 @@ impl<R: Role> State<R> {
         } else {
             DropReason::NoTunnel
         };
-        self.drop_super_packet(&parsed.header, packet, reason);
+        self.drop_super_packet(&parsed.header, packet.len(), reason);
     }
 
     /// Makes an ICMP answer to a packet of the TUN and gives it to the TUN, where the rate allows it.
@@ -168,7 +153,7 @@ impl<R: Role> State<R> {
     ) {
         let ParsedPacket { header, view, flow } = parsed;
         if let Err(reason) = self.may_enter(id, view) {
-            self.drop_super_packet(header, packet, reason);
+            self.drop_super_packet(header, packet.len(), reason);
             let why = match reason {
                 DropReason::NoRoute => Unreachable::NoRoute,
                 DropReason::PolicyDenied if !is_confined(view.destination) => Unreachable::Prohibited,
@@ -180,7 +165,7 @@ impl<R: Role> State<R> {
         }
         // RFC 9484 section 7.2: encapsulation forwards, decapsulation does not.
         if !decrement_hop_limit(packet) {
-            self.drop_super_packet(header, packet, DropReason::HopLimit);
+            self.drop_super_packet(header, packet.len(), DropReason::HopLimit);
             return self.answer(now, packet, deliver, icmp::time_exceeded);
         }
         let flow = FlowId {
@@ -190,13 +175,13 @@ impl<R: Role> State<R> {
         match self.enqueue_packet(now, id, flow, header, view, packet) {
             Ok(()) => {}
             Err(Refusal::TooBig { mtu }) => {
-                self.drop_super_packet(header, packet, DropReason::PacketTooBig);
+                self.drop_super_packet(header, packet.len(), DropReason::PacketTooBig);
                 self.answer(now, packet, deliver, |packet, from| {
                     icmp::packet_too_big(packet, mtu, from)
                 });
             }
-            Err(Refusal::Malformed) => self.drop_super_packet(header, packet, DropReason::Malformed),
-            Err(Refusal::Closed) => self.drop_super_packet(header, packet, DropReason::SessionClosed),
+            Err(Refusal::Malformed) => self.drop_super_packet(header, packet.len(), DropReason::Malformed),
+            Err(Refusal::Closed) => self.drop_super_packet(header, packet.len(), DropReason::SessionClosed),
         }
     }
 

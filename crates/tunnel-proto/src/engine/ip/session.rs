@@ -59,6 +59,8 @@ pub struct IpSession {
     pub(crate) name_servers: Vec<IpAddr>,
     /// Client: something was assigned or advertised that the driver has not heard of.
     pub(crate) has_news: bool,
+    /// Client: the source and protocol that were found acceptable last.
+    pub(crate) accepted_last: Option<(IpAddr, u8)>,
     /// Server: the target that was found allowed last.
     pub(crate) allowed_last: Option<PacketTarget>,
 }
@@ -93,6 +95,7 @@ impl IpSession {
             pools: Vec::new(),
             name_servers: Vec::new(),
             has_news: false,
+            accepted_last: None,
             allowed_last: None,
         }
     }
@@ -111,13 +114,18 @@ impl IpSession {
         Some(all.take(limits::IP_ROUTES_MAX).collect())
     }
 
-    /// Client: of what the server assigned and advertised, only what `acceptance` takes is used.
-    pub(crate) fn accept_by(&mut self, acceptance: &Acceptance) {
+    /// Client: of what the server assigned, only what `acceptance` takes is used.
+    pub(crate) fn accept_addresses(&mut self, acceptance: &Acceptance) {
         let assigned = self.assigned.iter();
         let taken = assigned.filter(|assigned| acceptance.takes_address(assigned));
-        let taken = taken.take(limits::CLIENT_ADDRESSES_MAX).copied().collect();
-        self.addresses = self.addresses.is_some().then_some(taken);
+        self.addresses = Some(taken.take(limits::CLIENT_ADDRESSES_MAX).copied().collect());
+        self.accepted_last = None;
+    }
+
+    /// Client: packets come only from where the routes lead that `acceptance` takes.
+    pub(crate) fn accept_routes(&mut self, acceptance: &Acceptance) {
         self.sources = acceptance.sources(&self.advertised().unwrap_or_default());
+        self.accepted_last = None;
     }
 
     /// Whether the routes let packets to or from `address` pass.

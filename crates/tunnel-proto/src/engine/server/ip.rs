@@ -275,7 +275,8 @@ impl Engine<Server> {
         deliver: &mut impl Deliver,
     ) {
         let header = VnetHeader::decode(header).unwrap_or_default();
-        self.state.drop_super_packet(&header, packet, DropReason::NoRoute);
+        self.state
+            .drop_super_packet(&header, packet.len(), DropReason::NoRoute);
         self.state.answer(now, packet, deliver, |packet, from| {
             icmp::unreachable(packet, Unreachable::Address, from)
         });
@@ -285,7 +286,7 @@ impl Engine<Server> {
     pub fn drop_handed_over(&mut self, header: &[u8; VNET_HEADER_BYTES], packet: &[u8]) {
         let header = VnetHeader::decode(header).unwrap_or_default();
         self.state
-            .drop_super_packet(&header, packet, DropReason::QueueFull);
+            .drop_super_packet(&header, packet.len(), DropReason::QueueFull);
     }
 }
 

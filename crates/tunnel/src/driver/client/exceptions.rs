@@ -29,7 +29,12 @@ pub(super) struct Exceptions {
 impl Exceptions {
     /// # Errors
     /// The kernel does not say which networks are near.
-    pub(super) fn new(settings: &ClientTun, tun: u32, servers: &[(String, u16)]) -> Result<Self, HostError> {
+    pub(super) fn new(
+        settings: &ClientTun,
+        tun: u32,
+        servers: &[(String, u16)],
+        network: &mut Network,
+    ) -> Result<Self, HostError> {
         let named = servers.iter().filter_map(|(host, _)| host.parse().ok());
         let mut exceptions = Self {
             tun,
@@ -38,7 +43,7 @@ impl Exceptions {
             excluded: settings.exclude.iter().filter_map(host_prefix).collect(),
             near: settings.allow_lan.then(Vec::new),
         };
-        exceptions.follow_network()?;
+        exceptions.follow_network(network)?;
         Ok(exceptions)
     }
 
@@ -59,11 +64,11 @@ impl Exceptions {
     ///
     /// # Errors
     /// The kernel does not answer; the list stays as it was.
-    pub(super) fn follow_network(&mut self) -> Result<bool, HostError> {
+    pub(super) fn follow_network(&mut self, network: &mut Network) -> Result<bool, HostError> {
         let Some(near) = &mut self.near else {
             return Ok(false);
         };
-        let present = near_networks(&mut Network::open()?, self.tun)?;
+        let present = near_networks(network, self.tun)?;
         let is_new = *near != present;
         *near = present;
         Ok(is_new)

@@ -3,6 +3,7 @@
 mod attempts;
 mod connection;
 mod exceptions;
+mod ip_session;
 pub(super) mod listeners;
 mod local;
 mod local_networks;

@@ -185,7 +185,7 @@ impl Names {
                 Some(Notice::Names {
                     servers: servers.to_vec(),
                     is_offered: self.takes_offer,
-                    set_by: self.ways.iter().map(ToString::to_string).collect(),
+                    set_by: self.set_by(),
                     former,
                     is_again,
                 })
@@ -199,18 +199,26 @@ impl Names {
                      --dns ADDR names one behind it",
                     present.join(", ")
                 );
-                let is_news = self.error.as_ref() != Some(&text);
-                self.error = Some(text.clone());
-                is_news.then_some(Notice::Warning { text })
+                self.enter_error(text.clone()).then_some(Notice::Warning { text })
             }
         }
     }
 
     fn take_error(&mut self, error: String) -> Option<Notice> {
-        let is_news = self.error.as_ref() != Some(&error);
         let text = format!("{error}; names go on to those who were asked before, trying again");
+        self.enter_error(error).then_some(Notice::Warning { text })
+    }
+
+    /// Whether it is another one than was told last.
+    fn enter_error(&mut self, error: String) -> bool {
+        let is_news = self.error.as_ref() != Some(&error);
         self.error = Some(error);
-        is_news.then_some(Notice::Warning { text })
+        is_news
+    }
+
+    /// Who was given the servers, for people.
+    fn set_by(&self) -> Vec<String> {
+        self.ways.iter().map(ToString::to_string).collect()
     }
 
     /// The pause grows while something is wrong.
@@ -228,7 +236,7 @@ impl Names {
         (self.takes_offer || !self.servers.is_empty()).then(|| NamesSnapshot {
             servers: self.servers.clone(),
             is_offered: self.takes_offer,
-            set_by: self.ways.iter().map(ToString::to_string).collect(),
+            set_by: self.set_by(),
             error: self.error.clone(),
         })
     }

@@ -87,10 +87,7 @@ impl Shard<Client> {
             let client = &self.role;
             match &client.ip {
                 Some(host) => {
-                    if changes.made_by_us {
-                        host.restore_rules();
-                    }
-                    host.network_changed();
+                    host.network_changed(changes.made_by_us);
                     self.follow_uplink(now);
                 }
                 None => self.follow_routes(now),

@@ -106,13 +106,12 @@ pub(super) struct Names {
     warning: Option<String>,
     /// Whom the system named last, besides those that are excluded.
     servers: Vec<NameServerConfig>,
-    stamp: Stamp,
-    looked_at: Instant,
+    files: Files,
 }
 
 impl Names {
     pub(super) fn new(sources: NameSources, now: Instant) -> Self {
-        let stamp = stamp(&sources);
+        let files = Files::new(&sources, now);
         let mut servers = Vec::new();
         let (resolver, warning) = build(&sources, &mut servers);
         Self {
@@ -120,20 +119,14 @@ impl Names {
             servers,
             resolver,
             warning,
-            stamp,
-            looked_at: now,
+            files,
         }
     }
 
     /// None where the configuration is of no use.
     pub(super) fn resolver(&mut self, now: Instant) -> Option<Resolver<Sockets>> {
-        if now.saturating_duration_since(self.looked_at) >= limits::NAME_SOURCES_INTERVAL {
-            self.looked_at = now;
-            let stamp = stamp(&self.sources);
-            if stamp != self.stamp {
-                self.stamp = stamp;
-                (self.resolver, self.warning) = build(&self.sources, &mut self.servers);
-            }
+        if self.files.have_changed(&self.sources, now) {
+            (self.resolver, self.warning) = build(&self.sources, &mut self.servers);
         }
         self.resolver.clone()
     }
@@ -148,29 +141,22 @@ impl Names {
 pub(in crate::driver) struct SystemNameServers {
     sources: NameSources,
     servers: Vec<SocketAddr>,
-    stamp: Stamp,
-    looked_at: Instant,
+    files: Files,
 }
 
 impl SystemNameServers {
     pub(in crate::driver) fn new(sources: NameSources, now: Instant) -> Self {
         Self {
+            files: Files::new(&sources, now),
             servers: system_servers(&sources),
-            stamp: stamp(&sources),
             sources,
-            looked_at: now,
         }
     }
 
     /// In their order, without those that are excluded.
     pub(in crate::driver) fn servers(&mut self, now: Instant) -> Vec<SocketAddr> {
-        if now.saturating_duration_since(self.looked_at) >= limits::NAME_SOURCES_INTERVAL {
-            self.looked_at = now;
-            let stamp = stamp(&self.sources);
-            if stamp != self.stamp {
-                self.stamp = stamp;
-                self.servers = system_servers(&self.sources);
-            }
+        if self.files.have_changed(&self.sources, now) {
+            self.servers = system_servers(&self.sources);
         }
         self.servers.clone()
     }
@@ -184,6 +170,31 @@ fn system_servers(sources: &NameSources) -> Vec<SocketAddr> {
         .map(|server| SocketAddr::new(server, sources.port))
         .take(limits::SYSTEM_NAME_SERVERS_MAX)
         .collect()
+}
+
+/// The files as they were when they were last looked at.
+struct Files {
+    stamp: Stamp,
+    looked_at: Instant,
+}
+
+impl Files {
+    fn new(sources: &NameSources, now: Instant) -> Self {
+        Self {
+            stamp: stamp(sources),
+            looked_at: now,
+        }
+    }
+
+    /// Whether one of them has changed, as far as it is time to look again.
+    fn have_changed(&mut self, sources: &NameSources, now: Instant) -> bool {
+        if now.saturating_duration_since(self.looked_at) < limits::NAME_SOURCES_INTERVAL {
+            return false;
+        }
+        self.looked_at = now;
+        let present = stamp(sources);
+        std::mem::replace(&mut self.stamp, present) != present
+    }
 }
 
 /// Changes when one of the files does.

@@ -85,11 +85,10 @@ impl ServerHost {
             mut network,
             mut undo,
             ends,
-            mut notices,
         } = device;
         refuse_taken_pools(config, &mut network, index)?;
         give_addresses(config, &mut network, index)?;
-        notices.extend(forward(config, &mut undo)?);
+        let mut notices = forward(config, &mut undo)?;
         let nat = if config.nat {
             let pools: Vec<host::Prefix> = config.pools.iter().filter_map(host_prefix).collect();
             Some(undo.start_nat(index, &pools).map_err(|error| failure(&error))?)

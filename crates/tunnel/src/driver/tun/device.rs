@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use host::{GuardianProgram, HostError, Network, Undo, can_administer, recover};
+use host::{GuardianProgram, HostError, Network, Undo, can_administer};
 use packet_io::{TunDevice, TunOffloads, TunOpenError};
 
 use super::end::TunEnd;
-use crate::handle::{Failure, Notice};
+use crate::handle::Failure;
 
 /// A device that is down and has no address, and what its set-up needs.
 pub(in crate::driver) struct Device {
@@ -16,14 +16,11 @@ pub(in crate::driver) struct Device {
     pub(in crate::driver) undo: Undo,
     /// One for each shard.
     pub(in crate::driver) ends: Vec<TunEnd>,
-    /// What was found of processes that died, and mended.
-    pub(in crate::driver) notices: Vec<Notice>,
 }
 
 impl Device {
     /// Makes it, with one queue of `queue_packets` for each of `shards`; with `takes_own` the machine takes packets of
-    /// its own addresses from it. What earlier processes left in the host's
-    /// network is undone first.
+    /// its own addresses from it. Changes to the host's network are listed in `directory`.
     ///
     /// # Errors
     /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no
@@ -37,10 +34,6 @@ impl Device {
         directory: &Path,
     ) -> Result<Self, Failure> {
         can_administer().map_err(|error| Failure::Permission(error.to_string()))?;
-        let notices = recover(directory)
-            .into_iter()
-            .map(|text| Notice::Warning { text })
-            .collect();
         let offloads = if offloads {
             TunOffloads::default()
         } else {
@@ -65,7 +58,6 @@ impl Device {
             network,
             undo: Undo::new(directory, GuardianProgram::this_program()),
             ends,
-            notices,
         })
     }
 }

@@ -19,6 +19,7 @@ use super::role::Role;
 use super::{PollToken, Shard};
 use crate::handle::Failure;
 use crate::limits;
+use end::TunEnd;
 
 /// As the host writes it.
 pub(in crate::driver) fn host_prefix(prefix: &Prefix) -> Option<host::Prefix> {
@@ -65,13 +66,12 @@ impl<R: Role> Shard<R> {
     /// Where the device overflows, short packets find their way past a flood ([`shedding`]).
     fn shed(&mut self, now: Instant, buffer: &mut [u8]) {
         let start = &mut buffer[..VNET_HEADER_BYTES + limits::SHED_PACKET_BYTES];
+        let is_due = |tun: &mut TunEnd| tun.shedding.is_due(now);
+        if !self.delivery.tun.as_mut().is_some_and(is_due) {
+            return;
+        }
         for _ in 0..limits::SHED_READS_PER_TURN {
-            let Some(tun) = self.delivery.tun.as_mut() else {
-                return;
-            };
-            if !tun.shedding.is_due(now) {
-                return;
-            }
+            let Some(tun) = &mut self.delivery.tun else { return };
             match tun.queue.read_cut(start) {
                 Ok(Some(read)) if read.len < limits::SHED_PACKET_BYTES => {
                     R::send_packet(self, now, &read.header, read.packet_mut(start));

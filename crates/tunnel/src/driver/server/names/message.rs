@@ -4,8 +4,15 @@
 /// Bytes of the header.
 const HEADER_BYTES: usize = 12;
 
+/// Of the third byte: the message is an answer; of the next one: who answers asks others, too.
+const IS_ANSWER: u8 = 0x80;
+const RECURSION_AVAILABLE: u8 = 0x80;
+
 /// Bytes behind the name of a question: type and class.
 const TYPE_AND_CLASS_BYTES: usize = 4;
+
+/// The code of an answer that says that there is none.
+const SERVFAIL: u8 = 2;
 
 /// A question, as a client sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +25,6 @@ pub(super) struct Question {
 impl Question {
     /// `None` where it is anything but a standard query with one question.
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
-        const IS_ANSWER: u8 = 0x80;
         const OPCODE: u8 = 0x78;
         let header = message.get(..HEADER_BYTES)?;
         if header[2] & (IS_ANSWER | OPCODE) != 0 || header[4..6] != [0, 1] {
@@ -41,7 +47,7 @@ impl Question {
     /// without regard to case (RFC 4343).
     pub(super) fn answered(&self, number: [u8; 2], answer: &[u8]) -> Option<Vec<u8>> {
         let header = answer.get(..HEADER_BYTES)?;
-        let is_answer = header[..2] == number && header[2] & 0x80 != 0 && header[4..6] == [0, 1];
+        let is_answer = header[..2] == number && header[2] & IS_ANSWER != 0 && header[4..6] == [0, 1];
         let asked = &self.message[HEADER_BYTES..self.end];
         let repeated = answer.get(HEADER_BYTES..self.end)?;
         if !is_answer || !repeated.eq_ignore_ascii_case(asked) {
@@ -52,20 +58,22 @@ impl Question {
 
     /// That no name server could be asked: SERVFAIL.
     pub(super) fn failure(&self) -> Vec<u8> {
-        self.bare(0, 2)
+        self.bare(0, SERVFAIL)
     }
 
     /// That the answer is too long for a datagram, so that the client asks by TCP.
     pub(super) fn truncated(&self) -> Vec<u8> {
-        self.bare(2, 0)
+        const TRUNCATED: u8 = 0x02;
+        const NO_ERROR: u8 = 0;
+        self.bare(TRUNCATED, NO_ERROR)
     }
 
     /// An answer that repeats the question and has nothing else.
     fn bare(&self, flags: u8, code: u8) -> Vec<u8> {
+        const RECURSION_DESIRED: u8 = 0x01;
         let mut answer = self.message[..self.end].to_vec();
-        // An answer, to whom recursion was wanted or not, from one who offers it.
-        answer[2] = 0x80 | (answer[2] & 1) | flags;
-        answer[3] = 0x80 | code;
+        answer[2] = IS_ANSWER | (answer[2] & RECURSION_DESIRED) | flags;
+        answer[3] = RECURSION_AVAILABLE | code;
         answer[6..HEADER_BYTES].fill(0);
         answer
     }
@@ -73,7 +81,6 @@ impl Question {
 
 /// Whether a name server says that it could not or would not look: another one may.
 pub(super) fn is_refusal(answer: &[u8]) -> bool {
-    const SERVFAIL: u8 = 2;
     const REFUSED: u8 = 5;
     matches!(answer.get(3).map(|flags| flags & 0x0f), Some(SERVFAIL | REFUSED))
 }

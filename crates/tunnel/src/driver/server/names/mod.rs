@@ -31,9 +31,6 @@ use crate::snapshot::NameServerCounters;
 use guests::{Guest, Guests};
 use message::Question;
 
-/// Connections that wait for the thread to take them.
-const BACKLOG: u32 = 64;
-
 /// The thread. Dropping this ends it.
 pub(super) struct NameServer {
     shared: Arc<Shared>,
@@ -175,7 +172,7 @@ fn bind(runtime: &Runtime, device: &str, address: SocketAddr) -> io::Result<Sock
     tcp.set_reuseaddr(true)?;
     tcp.bind_device(Some(device.as_bytes()))?;
     tcp.bind(address)?;
-    let tcp = tcp.listen(BACKLOG)?;
+    let tcp = tcp.listen(limits::NAME_STREAMS_WAITING)?;
     Ok(Sockets { udp, tcp })
 }
 
