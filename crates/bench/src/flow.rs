@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use serde::Serialize;
-#[cfg(feature = "rivals")]
-use testbed::namespace::{Namespace, within};
+use testbed::place::Place;
 
 use crate::error::During;
 use crate::median::percentile;
@@ -79,29 +78,15 @@ impl FlowReport {
 ///
 /// # Errors
 /// When a socket cannot be made, no answer comes back, or no datagram arrives.
-#[cfg(feature = "rivals")]
 pub(crate) fn run(
-    [client, server]: [&Namespace; 2],
+    [client, server]: [&Place; 2],
     entrance: SocketAddr,
     target: SocketAddr,
     plan: &FlowPlan,
 ) -> Result<FlowReport, Error> {
-    let listener = within(server.name(), || bind(target))??;
-    let socket = within(client.name(), || connect(entrance))??;
+    let listener = server.inside(|| bind(target))??;
+    let socket = client.inside(|| connect(entrance))??;
     measure(&socket, &listener, entrance, plan)
-}
-
-/// A flow between `entrance` and a socket on `target` in the namespace of this thread.
-///
-/// # Errors
-/// When a socket cannot be made, no answer comes back, or no datagram arrives.
-pub(crate) fn run_here(
-    entrance: SocketAddr,
-    target: SocketAddr,
-    plan: &FlowPlan,
-) -> Result<FlowReport, Error> {
-    let listener = bind(target)?;
-    measure(&connect(entrance)?, &listener, entrance, plan)
 }
 
 fn bind(target: SocketAddr) -> Result<UdpSocket, Error> {

@@ -3,6 +3,9 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
+use crate::Error;
+use crate::namespace::within;
+
 /// Where a program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -23,6 +26,17 @@ impl Place {
                 command.args(["netns", "exec", name.as_str()]).arg(program);
                 command
             }
+        }
+    }
+
+    /// Runs `work` there and gives its result; sockets that it opens stay there wherever they are used.
+    ///
+    /// # Errors
+    /// When there is no such namespace or this process may not enter it.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        match self {
+            Self::Host => Ok(work()),
+            Self::Namespace(name) => within(name, work),
         }
     }
 

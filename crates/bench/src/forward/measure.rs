@@ -301,7 +301,7 @@ impl Rig {
                     Path::Relay => call.relay_entrance,
                     Path::Gramway => *tunnel,
                 };
-                scope.spawn(move || flow::run_here(entrance, call.target, plan))
+                scope.spawn(move || flow::run([&Place::Host; 2], entrance, call.target, plan))
             });
             let calls: Vec<_> = calls.collect();
             let mut flood = self.run_own(entrance, None, 1, false)?;

@@ -301,7 +301,8 @@ impl Rig {
     /// When the contestant does not run, or no datagram comes back.
     pub(super) fn flow(&self, contestant: Contestant, plan: &FlowPlan) -> Result<FlowReport, Error> {
         let entrance = self.forward(contestant)?.entrances[1];
-        flow::run(self.machines(), entrance, targets()[1], plan)
+        let [client, server] = self.machines().map(Namespace::place);
+        flow::run([&client, &server], entrance, targets()[1], plan)
     }
 
     fn counters(&self, contestant: Contestant, load: Load) -> Option<[Counters; 2]> {
