@@ -60,3 +60,18 @@ macro_rules! require_program {
         })+
     };
 }
+
+/// Ends the test, as skipped, where the Python packages of the interop tests are missing; else gives the interpreter.
+#[macro_export]
+macro_rules! require_python {
+    () => {
+        match $crate::program::interop_python() {
+            Some(python) => python,
+            None => {
+                let reason =
+                    "needs the Python packages of the interop tests; `cargo xtask setup` installs them";
+                return $crate::skip::skip($crate::test_name!(), reason);
+            }
+        }
+    };
+}

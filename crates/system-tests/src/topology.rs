@@ -17,6 +17,9 @@ pub const ROUTED_SERVER_V6: &str = "fd78::1";
 /// Address of the router on the server's side: what the server sees when the router translates.
 pub const ROUTER_OUTSIDE_V4: &str = "10.78.0.2";
 
+/// Networks that strangers come from: more than the server lets in at a time from one.
+const STRANGER_NETWORKS: u8 = 40;
+
 /// Two machines on one cable, `eth0` each.
 pub struct Pair {
     /// The client's machine, [`CLIENT_V4`] and [`CLIENT_V6`].
@@ -48,6 +51,24 @@ impl Pair {
         )
         .unwrap();
         Self { client, server }
+    }
+
+    /// Gives the client's machine the networks that strangers come from, and their addresses there.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    #[must_use]
+    pub fn add_stranger_networks(&self) -> Vec<String> {
+        let addresses = (0..STRANGER_NETWORKS).map(|number| format!("10.80.{number}.1"));
+        let addresses: Vec<_> = addresses.collect();
+        for address in &addresses {
+            let address = format!("{address}/32");
+            let arguments = ["address", "add", &address, "dev", "eth0"];
+            self.client.run("ip", arguments).unwrap();
+        }
+        let route = ["route", "add", "10.80.0.0/16", "via", CLIENT_V4];
+        self.server.run("ip", route).unwrap();
+        addresses
     }
 }
 

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::program::interop_python;
-use system_tests::skip::skip;
-use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4, Pair};
+use system_tests::topology::{PAIR_SERVER_V4, Pair};
 use system_tests::tunnel::{Client, Server};
-use system_tests::{require_program, require_root, test_name};
+use system_tests::{require_program, require_python, require_root};
 use testbed::directory::Directory;
 use testbed::iperf::{self, IperfResult, IperfRun, IperfServer};
 use testbed::process::Process;
@@ -45,9 +43,6 @@ const FORGOTTEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// For a stranger to end after its time.
 const END_GRACE: Duration = Duration::from_secs(60);
-
-/// Networks that the attacks come from.
-const NETWORKS: u8 = 40;
 
 /// Kinds of attacks, and how often a second each.
 const ATTACKS: [(&str, u32); 6] = [
@@ -84,16 +79,7 @@ fn address(text: &str) -> SocketAddr {
 
 /// Starts every kind of stranger, from networks behind the client's machine.
 fn start_strangers(pair: &Pair, python: &Path, seconds: u32) -> Vec<Process> {
-    let sources: Vec<String> = (0..NETWORKS).map(|number| format!("10.80.{number}.1")).collect();
-    for source in &sources {
-        let address = format!("{source}/32");
-        pair.client
-            .run("ip", ["address", "add", &address, "dev", "eth0"])
-            .unwrap();
-    }
-    pair.server
-        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4])
-        .unwrap();
+    let sources = pair.add_stranger_networks();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers.py");
     let start = |(kind, rate): &(&str, u32)| {
         // Strangers elsewhere would take no time of this machine's processors to make their packets.
@@ -138,12 +124,7 @@ fn honest_loads(pair: &Pair, seconds: u32) -> [IperfResult; 3] {
 fn an_honest_client_hardly_notices_all_attackers_at_once() {
     require_root!();
     require_program!("iperf3");
-    let Some(python) = interop_python() else {
-        return skip(
-            test_name!(),
-            "needs Python with aioquic; `cargo xtask setup` installs it",
-        );
-    };
+    let python = require_python!();
     let seconds = std::env::var(SECONDS_VARIABLE).map_or(SECONDS_DEFAULT, |text| text.parse().unwrap());
     let _load = load();
     let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());

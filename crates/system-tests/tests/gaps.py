@@ -23,6 +23,13 @@ STREAMS = [0, 4, 8, 12] + list(range(2, 34, 4))
 STREAM_WITH_OFFSET_AND_LENGTH = QuicFrameType.STREAM_BASE | 4 | 2
 
 
+def connection_to(target):
+    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE)
+    connection = QuicConnection(configuration=configuration)
+    connection.connect(target, now=time.monotonic())
+    return connection
+
+
 def send_all(connection, outside, target):
     for datagram, _ in connection.datagrams_to_send(now=time.monotonic()):
         outside.sendto(datagram, target)
@@ -73,6 +80,19 @@ def send_pieces(connection, outside, target, epoch, kind, push):
             outside.sendto(datagram, target)
 
 
+def attempt(number, outside, target):
+    """One connection. Whether its handshake was completed."""
+    connection = connection_to(target)
+    send_all(connection, outside, target)
+    if number % 2 == 0:
+        send_pieces(connection, outside, target, Epoch.INITIAL, QuicPacketType.INITIAL, push_crypto)
+        return False
+    is_complete = complete(connection, outside, target)
+    if is_complete:
+        send_pieces(connection, outside, target, Epoch.ONE_RTT, QuicPacketType.ONE_RTT, push_stream)
+    return is_complete
+
+
 def main():
     target, count, sources = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3]), sys.argv[4:]
     kept, completed = [], 0
@@ -80,15 +100,7 @@ def main():
         outside = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         outside.bind((sources[number % len(sources)], 0))
         kept.append(outside)
-        configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE)
-        connection = QuicConnection(configuration=configuration)
-        connection.connect(target, now=time.monotonic())
-        send_all(connection, outside, target)
-        if number % 2 == 0:
-            send_pieces(connection, outside, target, Epoch.INITIAL, QuicPacketType.INITIAL, push_crypto)
-        elif complete(connection, outside, target):
-            send_pieces(connection, outside, target, Epoch.ONE_RTT, QuicPacketType.ONE_RTT, push_stream)
-            completed += 1
+        completed += attempt(number, outside, target)
     print(completed, flush=True)
 
 

@@ -2,19 +2,15 @@
 
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::program::interop_python;
 use system_tests::service::Service;
-use system_tests::skip::skip;
 use system_tests::source::{Source, pattern};
-use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4, Pair};
+use system_tests::topology::{CLIENT_V4, PAIR_SERVER_V4};
 use system_tests::tunnel::Client;
-use system_tests::{require_root, test_name};
-use testbed::namespace::Namespace;
+use system_tests::{require_python, require_root};
 use testbed::process::Process;
 use testbed::wait::wait_until;
 
@@ -28,9 +24,6 @@ const GAPS: usize = 400;
 
 /// What they may cost the server, in bytes of resident memory.
 const GAPS_BYTES_MAX: u64 = 96 << 20;
-
-/// Networks that the attacks come from: more than the server lets in at a time from one.
-const NETWORKS: u8 = 40;
 
 /// For an attack to be made and sent, in Python.
 const ATTACK_LIMIT: Duration = Duration::from_secs(120);
@@ -84,62 +77,72 @@ fn twenty_thousand_garbage_datagrams_do_not_disturb_a_session() {
     scene.check();
 }
 
-/// Gives the client's machine the networks that an attack comes from.
-fn add_networks(pair: &Pair) {
-    for number in 0..NETWORKS {
-        let address = format!("10.80.{number}.1/32");
-        pair.client
-            .run("ip", ["address", "add", &address, "dev", "eth0"])
-            .unwrap();
-    }
-    pair.server
-        .run("ip", ["route", "add", "10.80.0.0/16", "via", CLIENT_V4])
-        .unwrap();
+/// A user with a session, and attempts of a script towards the server, from many networks behind the user's machine.
+struct Attacked {
+    attack: Process,
+    source: Source,
+    _echo: Service,
+    scene: Scene,
+    /// Of the server before, in bytes.
+    peak_before: u64,
 }
 
-/// Starts so many attempts of a script towards the server, from many networks behind the client's machine.
-fn attack(from: &Namespace, python: &Path, script: &str, count: usize) -> Process {
-    let mut command: Command = from.command(python);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script));
-    command.args([PAIR_SERVER_V4, "4433", &count.to_string()]);
-    command.args((0..NETWORKS).map(|number| format!("10.80.{number}.1")));
-    Process::start(command, script).unwrap()
+impl Attacked {
+    /// With so many attempts.
+    fn start(python: &Path, script: &str, count: usize) -> Self {
+        let mut scene = Scene::new(&[FORWARD]);
+        let echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
+        let networks = scene.pair.add_stranger_networks();
+        let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
+        source.ask(b"before", PROGRAM_LIMIT);
+        let peak_before = scene.server.process().usage().peak_bytes;
+        let mut command = scene.pair.client.command(python);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script));
+        command.args([PAIR_SERVER_V4, "4433", &count.to_string()]);
+        command.args(networks);
+        Self {
+            attack: Process::start(command, script).unwrap(),
+            source,
+            _echo: echo,
+            scene,
+            peak_before,
+        }
+    }
+
+    /// The user works on until the attempts have ended, and does `more` meanwhile. What the script printed last.
+    fn endure(&mut self, mut more: impl FnMut(&Scene)) -> String {
+        wait_until("the end of the attack", ATTACK_LIMIT, || {
+            let ended = self.attack.try_status();
+            self.source.ask(b"meanwhile", PROGRAM_LIMIT);
+            more(&self.scene);
+            ended.is_some_and(|status| {
+                assert!(status.success(), "{}", self.attack.stderr());
+                true
+            })
+        });
+        self.attack.stdout().trim().to_owned()
+    }
 }
 
 #[test]
 fn two_thousand_half_handshakes_keep_nobody_out() {
     require_root!();
-    let Some(python) = interop_python() else {
-        return skip(
-            test_name!(),
-            "needs Python with aioquic; `cargo xtask setup` installs it",
-        );
-    };
+    let python = require_python!();
     let _load = load();
-    let mut scene = Scene::new(&[FORWARD]);
-    let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
-    add_networks(&scene.pair);
-    let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
-    source.ask(b"before", PROGRAM_LIMIT);
-    let mut attack = attack(&scene.pair.client, &python, "half_handshakes.py", HALF_HANDSHAKES);
+    let mut attacked = Attacked::start(&python, "half_handshakes.py", HALF_HANDSHAKES);
     // Users that are there work on, and others come in: one after the other as long as it lasts, one afterwards.
-    let (place, link) = (scene.pair.client.place(), scene.server.link());
+    let (place, link) = (attacked.scene.pair.client.place(), attacked.scene.server.link());
     let mut newcomers = 0;
-    wait_until("the end of the half handshakes", ATTACK_LIMIT, || {
-        let ended = attack.try_status();
-        source.ask(b"meanwhile", PROGRAM_LIMIT);
+    let told = attacked.endure(|scene| {
         let forward = ["udp:7001=127.0.0.1:7000"];
         let (one, directory) = (["--connections", "1"], scene.directory.path());
         let mut newcomer = Client::start(&place, "newcomer", &link, &forward, &one, directory);
         Source::new(&scene.pair.client, "127.0.0.1:7001").ask(b"newcomer", PROGRAM_LIMIT);
         assert_eq!(newcomer.stop(), Some(0));
         newcomers += 1;
-        ended.is_some_and(|status| {
-            assert!(status.success(), "{}", attack.stderr());
-            true
-        })
     });
-    assert_eq!(attack.stdout().trim(), HALF_HANDSHAKES.to_string());
+    assert_eq!(told, HALF_HANDSHAKES.to_string());
+    let scene = &mut attacked.scene;
     let (client, server) = (scene.client.status(), scene.server.status());
     assert_eq!(client["reconnects"], 0, "{client}");
     let incoming = |name: &str| {
@@ -163,29 +166,11 @@ fn two_thousand_half_handshakes_keep_nobody_out() {
 #[test]
 fn pieces_behind_gaps_cost_the_server_little_memory_and_its_user_nothing() {
     require_root!();
-    let Some(python) = interop_python() else {
-        return skip(
-            test_name!(),
-            "needs Python with aioquic; `cargo xtask setup` installs it",
-        );
-    };
+    let python = require_python!();
     let _load = load();
-    let mut scene = Scene::new(&[FORWARD]);
-    let _echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
-    add_networks(&scene.pair);
-    let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
-    source.ask(b"before", PROGRAM_LIMIT);
-    let idle = scene.server.process().usage().peak_bytes;
-    let mut attack = attack(&scene.pair.client, &python, "gaps.py", GAPS);
-    wait_until("the end of the pieces behind gaps", ATTACK_LIMIT, || {
-        let ended = attack.try_status();
-        source.ask(b"meanwhile", PROGRAM_LIMIT);
-        ended.is_some_and(|status| {
-            assert!(status.success(), "{}", attack.stderr());
-            true
-        })
-    });
-    assert_eq!(attack.stdout().trim(), (GAPS / 2).to_string());
+    let mut attacked = Attacked::start(&python, "gaps.py", GAPS);
+    assert_eq!(attacked.endure(|_| ()), (GAPS / 2).to_string());
+    let (scene, idle) = (&mut attacked.scene, attacked.peak_before);
     let peak = scene.server.process().usage().peak_bytes;
     assert!(
         peak <= idle + GAPS_BYTES_MAX,

@@ -13,27 +13,15 @@ Prints the number of times.
 import os
 import select
 import socket
-import ssl
 import sys
 import time
 
 from aioquic.h3.connection import H3Connection
-from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicPacketType
-from aioquic.tls import Epoch
 
-from gaps import complete, push_crypto, push_stream, send_all, send_pieces
+from gaps import attempt, complete, connection_to, send_all
 
 KEPT = 256
 DATAGRAMS_AT_ONCE = 20
-
-
-def connection_to(target):
-    configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE)
-    connection = QuicConnection(configuration=configuration)
-    connection.connect(target, now=time.monotonic())
-    return connection
 
 
 def stalls(number, outside, target):
@@ -41,12 +29,7 @@ def stalls(number, outside, target):
 
 
 def gaps(number, outside, target):
-    connection = connection_to(target)
-    send_all(connection, outside, target)
-    if number % 2 == 0:
-        send_pieces(connection, outside, target, Epoch.INITIAL, QuicPacketType.INITIAL, push_crypto)
-    elif complete(connection, outside, target):
-        send_pieces(connection, outside, target, Epoch.ONE_RTT, QuicPacketType.ONE_RTT, push_stream)
+    attempt(number, outside, target)
 
 
 def completes(number, outside, target):

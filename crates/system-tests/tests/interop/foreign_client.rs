@@ -4,13 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use system_tests::program::gramway_binary;
+use system_tests::require_python;
 use system_tests::tunnel::Server;
 use testbed::directory::Directory;
 use testbed::place::Place;
 use testbed::port::free_address;
 use testbed::programs::run;
 
-use super::{require_python, result_of, start_python};
+use super::{result_of, start_python};
 
 /// Loopback addresses are closed; this one is opened for the targets, and 127.0.0.1 stays closed.
 const TARGET_HOST: &str = "127.0.0.2";

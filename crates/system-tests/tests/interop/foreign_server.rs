@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::PERMISSION;
+use system_tests::require_python;
 use system_tests::tunnel::Client;
 use testbed::directory::Directory;
 use testbed::place::Place;
@@ -15,7 +16,7 @@ use testbed::port::free_address;
 use testbed::process::{Process, Signal};
 use testbed::wait::{wait_for, wait_until};
 
-use super::{require_python, result_of, start_python};
+use super::{result_of, start_python};
 
 /// Within this a refused token ends the client.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(10);

@@ -15,21 +15,6 @@ use serde_json::Value;
 use testbed::place::Place;
 use testbed::process::Process;
 
-/// Ends the test, as skipped, where the Python packages are missing; else gives the interpreter.
-macro_rules! require_python {
-    () => {
-        match system_tests::program::interop_python() {
-            Some(python) => python,
-            None => {
-                let reason =
-                    "needs the Python packages of the interop tests; `cargo xtask setup` installs them";
-                return system_tests::skip::skip(system_tests::test_name!(), reason);
-            }
-        }
-    };
-}
-use require_python;
-
 /// Runs one of the programs under guard.
 fn start_python(python: &Path, program: &str, arguments: &[&str]) -> Process {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -99,9 +99,8 @@ fn an_address_of_the_clients_network_is_not_taken_and_nothing_is_forwarded_there
     require_program!("ping");
     let (machines, neighbour) = machines_with_neighbour();
     let directory = Directory::create_for_test().unwrap();
-    let place = machines.server.place();
     let options = [TUN, "--pool", LOCAL, "--pool", "fd09::/64"];
-    let server = Server::start(&place, "server", LISTEN, &options, directory.path());
+    let server = machines.serve_only(&options, &directory);
     let mut client = connect(&machines.first, "client", &server, &[], &directory);
     reaches(&machines.first, SERVER_V6);
     assert_eq!(addresses(&machines.first).len(), 1, "of IPv6 alone");

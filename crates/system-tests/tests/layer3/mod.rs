@@ -134,8 +134,12 @@ impl Machines {
     }
 
     fn serve(&self, options: &[&str], directory: &Directory) -> Server {
-        let options = [&POOLS[..], options].concat();
-        Server::start(&self.server.place(), "server", LISTEN, &options, directory.path())
+        self.serve_only(&[&POOLS[..], options].concat(), directory)
+    }
+
+    /// With these options alone.
+    fn serve_only(&self, options: &[&str], directory: &Directory) -> Server {
+        Server::start(&self.server.place(), "server", LISTEN, options, directory.path())
     }
 }
 

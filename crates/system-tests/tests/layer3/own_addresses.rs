@@ -57,13 +57,7 @@ fn a_client_reaches_no_service_of_the_server_itself_that_was_not_permitted() {
         .iter()
         .flat_map(|permit| ["--allow-target", permit.as_str()]);
     let options: Vec<&str> = pools.into_iter().chain(permits).collect();
-    let server = Server::start(
-        &machines.server.place(),
-        "server",
-        LISTEN,
-        &options,
-        directory.path(),
-    );
+    let server = machines.serve_only(&options, &directory);
     let _services = [7001, 7002].map(|port| Service::tcp_echo(&machines.server, &format!("[::]:{port}")));
     let _world = Service::tcp_echo(&machines.world, &format!("{WORLD_V4}:7001"));
 

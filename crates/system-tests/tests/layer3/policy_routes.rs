@@ -2,8 +2,9 @@
 //! own addresses stays outside.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 
+use system_tests::service::{Service, connect as connect_stream};
 use system_tests::{require_program, require_root};
 
 use super::*;
@@ -69,38 +70,12 @@ fn add_particular_routes(machine: &Namespace) {
     }
 }
 
-/// A TCP connection on which the other end sends back what comes.
-struct Session(TcpStream);
-
-impl Session {
-    fn open(machine: &Namespace) -> Self {
-        let address: SocketAddr = SERVICE.parse().unwrap();
-        let stream = machine.inside(|| TcpStream::connect_timeout(&address, PROGRAM_LIMIT).unwrap());
-        stream.set_read_timeout(Some(PROGRAM_LIMIT)).unwrap();
-        Self(stream)
-    }
-
-    fn echoes(&mut self) {
-        self.0.write_all(b"hello").unwrap();
-        let mut answer = [0; 5];
-        self.0.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"hello");
-    }
-}
-
-/// Sends back what comes, on the server's machine.
-fn start_service(machines: &Machines) {
-    let listener = machines.server.inside(|| TcpListener::bind(SERVICE).unwrap());
-    // It ends with the test program.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            std::thread::spawn(move || {
-                let mut reader = stream.try_clone().unwrap();
-                let _ = std::io::copy(&mut reader, &mut stream);
-            });
-        }
-    });
+/// Whether the other end sends back what comes on this connection.
+fn assert_echoes(stream: &mut TcpStream) {
+    stream.write_all(b"hello").unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hello");
 }
 
 #[test]
@@ -134,13 +109,7 @@ fn an_address_family_without_a_lease_is_unreachable_and_not_in_clear() {
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     count_leaks(&machines);
     let options = ["--tun=tun0", "--pool", "10.9.0.0/24", "--nat"];
-    let server = Server::start(
-        &machines.server.place(),
-        "server",
-        LISTEN,
-        &options,
-        directory.path(),
-    );
+    let server = machines.serve_only(&options, &directory);
     let mut client = connect(&machines.first, "client", &server, &EVERYTHING, &directory);
     client
         .process()
@@ -202,13 +171,13 @@ fn sessions_with_the_server_go_on_outside_the_tunnel() {
     require_root!();
     require_program!("ping", "nft");
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
-    start_service(&machines);
-    let mut earlier = Session::open(&machines.first);
+    let _service = Service::tcp_echo(&machines.server, SERVICE);
+    let mut earlier = connect_stream(&machines.first, SERVICE);
     let server = machines.serve(&["--nat"], &directory);
     let client = connect(&machines.first, "client", &server, &EVERYTHING, &directory);
     reaches(&machines.first, WORLD_V4);
-    earlier.echoes();
-    Session::open(&machines.first).echoes();
+    assert_echoes(&mut earlier);
+    assert_echoes(&mut connect_stream(&machines.first, SERVICE));
     // Another client of the same machine, which knows nothing of the tunnel.
     let forward = format!("tcp:7000={SERVER_V4}:9");
     let place = machines.first.place();

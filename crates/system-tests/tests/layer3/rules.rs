@@ -79,8 +79,7 @@ fn routes_of_a_version_without_an_address_are_not_installed() {
         "--advertise",
         "fd88::/64",
     ];
-    let place = machines.server.place();
-    let server = Server::start(&place, "server", LISTEN, &options, directory.path());
+    let server = machines.serve_only(&options, &directory);
     let mut client = connect(&machines.first, "client", &server, &[], &directory);
     let version = |version| {
         machines
@@ -147,8 +146,7 @@ fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
     require_root!();
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
     let options = [TUN, "--pool", "10.9.0.0/30"];
-    let place = machines.server.place();
-    let mut server = Server::start(&place, "server", LISTEN, &options, directory.path());
+    let mut server = machines.serve_only(&options, &directory);
     let mut first = connect(&machines.first, "first", &server, &[], &directory);
     let place = machines.second.place();
     let mut second =
@@ -173,7 +171,7 @@ fn a_pool_that_is_exhausted_is_told_and_its_next_free_address_is_given() {
 fn a_server_without_a_tun_ends_a_client_that_wants_nothing_else_with_one_sentence() {
     require_root!();
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
-    let server = Server::start(&machines.server.place(), "server", LISTEN, &[], directory.path());
+    let server = machines.serve_only(&[], &directory);
     let place = machines.first.place();
     let mut client =
         Client::start_unconnected(&place, "client", &server.link(), &[], &[TUN], directory.path());

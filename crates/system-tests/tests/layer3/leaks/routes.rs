@@ -17,8 +17,7 @@ fn is_far(flow: &Flow) -> bool {
 /// A server that leases addresses of IPv4 alone.
 fn serve_v4(watched: &Watched) -> Server {
     let options = [TUN, "--nat", "--pool", "10.9.0.0/24"];
-    let place = watched.machines.server.place();
-    Server::start(&place, "server", LISTEN, &options, watched.directory.path())
+    watched.machines.serve_only(&options, &watched.directory)
 }
 
 #[test]
