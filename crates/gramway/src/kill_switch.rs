@@ -49,12 +49,9 @@ pub(crate) fn as_text(standing: &Standing) -> String {
         Some(process) => format!("of the client with process ID {process}"),
         None => "of a client that has ended; `gramway release` removes it".to_owned(),
     };
-    let mut lines = grouped(&standing.lets_out).into_iter();
     let mut text = format!("kill switch {whose}\n");
-    for (name, line) in std::iter::once("lets out")
-        .chain(std::iter::repeat(""))
-        .zip(&mut lines)
-    {
+    let names = std::iter::once("lets out").chain(std::iter::repeat(""));
+    for (name, line) in names.zip(grouped(&standing.lets_out)) {
         writeln!(text, "  {name:<14}{line}").expect("writing to a String does not fail");
     }
     text

@@ -2,9 +2,9 @@
 //! are written.
 //!
 //! Default: `/var/lib/gramway` for root, else `$XDG_STATE_HOME/gramway`, else `~/.local/state/gramway`. It is made with
-//! mode 0700, its files with 0600, each written atomically (to a temporary file, then renamed). Both are this
-//! user's or root's. Reading a directory
-//! never changes it; a directory of a newer version is refused unchanged. Server and clients may share one.
+//! mode 0700, its files with 0600, each written atomically (to a temporary file, then renamed). Both are this user's or
+//! root's. Reading a directory never changes it; a directory of a newer version is refused unchanged. Server and
+//! clients may share one.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};

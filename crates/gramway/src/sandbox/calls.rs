@@ -7,14 +7,18 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use rustix::io::Errno;
+use rustix::net::AddressFamily;
 use seccompiler::{TargetArch, apply_filter_all_threads, compile_from_json};
 use serde_json::{Value, json};
 
-/// Linux's number of the error.
-const ENOSYS: u32 = 38;
-
-/// Local, IPv4, IPv6 and netlink sockets (`AF_*`).
-const SOCKET_FAMILIES: [u32; 4] = [1, 2, 10, 16];
+/// Sockets that may be made.
+const SOCKET_FAMILIES: [AddressFamily; 4] = [
+    AddressFamily::UNIX,
+    AddressFamily::INET,
+    AddressFamily::INET6,
+    AddressFamily::NETLINK,
+];
 
 /// The flags of `clone` that make namespaces (`CLONE_NEW*`). `clone3` is not on the list: its flags are in memory.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
@@ -71,14 +75,13 @@ fn filter(runs_programs: bool) -> Value {
     let condition =
         |operator: Value, value: u64| json!([{"index": 0, "type": "qword", "op": operator, "val": value}]);
     let sockets = SOCKET_FAMILIES
-        .iter()
-        .map(|&family| json!({ "syscall": "socket", "args": condition(json!("eq"), family.into()) }));
+        .map(|family| json!({ "syscall": "socket", "args": condition(json!("eq"), family.as_raw().into()) }));
     let threads =
         json!({ "syscall": "clone", "args": condition(json!({ "masked_eq": NAMESPACE_FLAGS }), 0) });
     let rules: Vec<_> = plain.chain(sockets).chain([threads]).collect();
     json!({
         "process": {
-            "mismatch_action": { "errno": ENOSYS },
+            "mismatch_action": { "errno": Errno::NOSYS.raw_os_error() },
             "match_action": "allow",
             "filter": rules,
         }

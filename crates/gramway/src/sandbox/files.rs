@@ -55,7 +55,10 @@ pub(super) fn confine(needs: &Needs, made: Option<&PathBuf>) -> Result<bool, Rul
     let write = AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
     let mut rules: Vec<(Vec<PathBuf>, BitFlags<AccessFs>)> = vec![
         (paths(&READ), read),
-        (name_server_files(), read),
+        (
+            name_server_files(),
+            if needs.sets_names { read | write } else { read },
+        ),
         (paths(&DEVICES), read | AccessFs::WriteFile),
         (vec![needs.state.path().to_owned()], read | write),
     ];
@@ -72,7 +75,6 @@ pub(super) fn confine(needs: &Needs, made: Option<&PathBuf>) -> Result<bool, Rul
     }
     if needs.sets_names {
         rules.push((paths(&NAMES), read | write));
-        rules.push((name_server_files(), read | write));
     }
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
