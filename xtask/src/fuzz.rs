@@ -99,21 +99,21 @@ fn names(manifest: &str) -> Result<Vec<String>> {
 }
 
 /// Fails where there is no nightly toolchain.
-pub(crate) fn require_nightly(repository: &Repository) -> Result<()> {
+fn require_nightly(repository: &Repository) -> Result<()> {
     let has_nightly = nightly(repository, "rustc")
         .arg("--version")
         .output()
         .is_ok_and(|output| output.status.success());
     if !has_nightly {
         bail!(
-            "this needs a nightly toolchain; install it with `rustup toolchain install nightly --profile minimal`"
+            "fuzzing needs a nightly toolchain; install it with `rustup toolchain install nightly --profile minimal`"
         );
     }
     Ok(())
 }
 
 /// A program on the nightly toolchain, although this task was started by the pinned one.
-pub(crate) fn nightly(repository: &Repository, program: &str) -> Command {
+fn nightly(repository: &Repository, program: &str) -> Command {
     let mut command = repository.command("rustup");
     command.args(["run", "nightly", program]);
     for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
