@@ -2,6 +2,10 @@
 //!
 //! quinn-proto calls a [`Controller`] for what is sent, acknowledged and lost. [`Model`] is the one of the profiles
 //! `throughput` and `latency`, [`FixedWindow`] that of `fixed`. Both say through the [`Gate`] what may be sent.
+//!
+//! Beside the model's phases, `delivery` samples the delivery rate, `round_trip` knows the base and the queue, `loss` which
+//! loss is random, `sharing` who else uses the path, `bandwidth` and `tuning` the bounds; `sustained` leaves out rates that
+//! last no longer than late acknowledgements, and `local_queue` knows the queues of local paths.
 
 mod bandwidth;
 mod delivery;
