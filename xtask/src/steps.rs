@@ -6,6 +6,7 @@
 //! release build; the benchmarks' program comes with the unit tests, because its package has integration tests, for
 //! which cargo builds it. Environment variables tell the system tests where both are.
 
+use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -22,6 +23,10 @@ const PROGRAM_VARIABLE: &str = "GRAMWAY_TEST_PROGRAM";
 const BENCH_VARIABLE: &str = "GRAMWAY_TEST_BENCH";
 /// Tells the system tests where skips are recorded.
 const SKIP_LOG_VARIABLE: &str = "GRAMWAY_SKIP_LOG";
+/// Tells the tests how many of them run at a time.
+const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
+/// System tests mostly wait, for timeouts of protocols and for programs: so many run at a time on each core.
+const SYSTEM_TESTS_PER_CORE: usize = 2;
 /// Tells the system tests where the Python of the interop tests is.
 const PYTHON_VARIABLE: &str = "GRAMWAY_TEST_PYTHON";
 
@@ -70,6 +75,10 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         let program = repository.target().join("release/gramway");
         describe_system_tests(repository, &program, &mut system_tests)?;
         system_tests.env(SKIP_LOG_VARIABLE, &log);
+        if std::env::var_os(THREADS_VARIABLE).is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+            system_tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
+        }
         run.command("system tests", system_tests)?;
         run.step("skips", || skips::report(repository, &log, strict))?;
     }
