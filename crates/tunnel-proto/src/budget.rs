@@ -36,21 +36,35 @@ impl Budget {
 
     /// Takes one place; false where there is none left for this shard.
     pub fn take(&mut self) -> bool {
-        let is_there = self.taken < self.guaranteed
+        self.take_many(1)
+    }
+
+    /// Takes so many places, or none; false where there are fewer left for this shard.
+    pub fn take_many(&mut self, count: usize) -> bool {
+        let own = count.min(self.guaranteed.saturating_sub(self.taken));
+        let is_there = own == count
             || self
                 .shared
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(count - own)
+                })
                 .is_ok();
-        self.taken += usize::from(is_there);
+        self.taken += if is_there { count } else { 0 };
         is_there
     }
 
     /// Gives one place back that was taken.
     pub fn give_back(&mut self) {
-        if self.taken > self.guaranteed {
-            self.shared.fetch_add(1, Ordering::Relaxed);
+        self.give_many_back(1);
+    }
+
+    /// Gives so many places back that were taken.
+    pub fn give_many_back(&mut self, count: usize) {
+        let beyond = self.taken.saturating_sub(self.guaranteed).min(count);
+        if beyond > 0 {
+            self.shared.fetch_add(beyond, Ordering::Relaxed);
         }
-        self.taken -= 1;
+        self.taken -= count;
     }
 }
 
@@ -68,6 +82,19 @@ mod tests {
         assert_eq!(fill(&mut budget), 101);
         budget.give_back();
         assert_eq!(fill(&mut budget), 1);
+    }
+
+    #[test]
+    fn many_places_are_taken_together_or_not_at_all_across_what_is_guaranteed_and_what_is_shared() {
+        let mut budgets = Budget::divided(100, 2);
+        assert!(budgets[0].take_many(20) && budgets[0].take_many(40));
+        assert!(!budgets[1].take_many(41));
+        assert!(budgets[1].take_many(40) && !budgets[1].take() && !budgets[0].take());
+        budgets[0].give_many_back(50);
+        assert!(!budgets[1].take_many(36));
+        assert!(budgets[1].take_many(35));
+        budgets[1].give_many_back(75);
+        assert_eq!(fill(&mut budgets[0]), 65);
     }
 
     #[test]
