@@ -15,6 +15,19 @@ pub struct Grant {
     pub obtained: usize,
 }
 
+impl Grant {
+    /// Asks for a receive buffer of this size in bytes, 0 meaning the present one.
+    pub(crate) fn of_receive_buffer(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
+        let socket = socket.as_fd();
+        // The forced form needs CAP_NET_ADMIN; the plain one is cut to the sysctl's limit by the kernel.
+        if wanted > 0 && sockopt::set_socket_recv_buffer_size_force(socket, wanted).is_err() {
+            sockopt::set_socket_recv_buffer_size(socket, wanted)?;
+        }
+        let obtained = sockopt::socket_recv_buffer_size(socket)? / 2;
+        Ok(Self { wanted, obtained })
+    }
+}
+
 /// Buffers of one socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferGrants {
@@ -28,18 +41,12 @@ impl BufferGrants {
     /// Asks for the given sizes in bytes, 0 meaning the system's default.
     pub(crate) fn apply(socket: impl AsFd, receive: usize, send: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
-        // The forced form needs CAP_NET_ADMIN; the plain one is cut to the sysctl's limit by the kernel.
-        if receive > 0 && sockopt::set_socket_recv_buffer_size_force(socket, receive).is_err() {
-            sockopt::set_socket_recv_buffer_size(socket, receive)?;
-        }
+        // As for the receive buffer.
         if send > 0 && sockopt::set_socket_send_buffer_size_force(socket, send).is_err() {
             sockopt::set_socket_send_buffer_size(socket, send)?;
         }
         Ok(Self {
-            receive: Grant {
-                wanted: receive,
-                obtained: sockopt::socket_recv_buffer_size(socket)? / 2,
-            },
+            receive: Grant::of_receive_buffer(socket, receive)?,
             send: Grant {
                 wanted: send,
                 obtained: sockopt::socket_send_buffer_size(socket)? / 2,

@@ -9,7 +9,7 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::batch::{ReceiveBatch, newer_drops};
-use crate::buffers::BufferGrants;
+use crate::buffers::{BufferGrants, Grant};
 use crate::capabilities::{Capabilities, Offloads};
 use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
 use crate::interface::InterfaceName;
@@ -185,6 +185,15 @@ impl UdpSocket {
     #[must_use]
     pub fn grants(&self) -> BufferGrants {
         self.grants
+    }
+
+    /// Asks for another receive buffer, in bytes; what was obtained is in [`UdpSocket::grants`].
+    ///
+    /// # Errors
+    /// None in practice; the kernel's otherwise.
+    pub fn set_receive_buffer(&mut self, bytes: usize) -> io::Result<()> {
+        self.grants.receive = Grant::of_receive_buffer(&self.socket, bytes)?;
+        Ok(())
     }
 
     /// One sentence if a buffer is smaller than requested, with the command that allows more.

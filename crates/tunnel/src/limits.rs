@@ -11,12 +11,29 @@ pub const HANDOVER_MESSAGES_MAX: usize = 1_024;
 /// What waits for one shard from the others, in bytes: as much as waits for a peer.
 pub const HANDOVER_BYTES_MAX: usize = tunnel_proto::limits::QUEUE_BYTES_MAX;
 
-/// Receive buffer asked for on UDP sockets, in bytes: what arrives at 2.5 Gbit/s while the thread waits 10 ms for a
-/// core, about doubled for the kernel's bookkeeping per datagram.
+/// Receive buffer asked for on UDP sockets, at a server's sockets towards targets as they need it, in bytes: what
+/// arrives at 2.5 Gbit/s while the thread waits 10 ms for a core, about doubled for the kernel's bookkeeping per
+/// datagram.
 pub const SOCKET_RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// Send buffer asked for on UDP sockets, in bytes: several full trains.
 pub const SOCKET_SEND_BUFFER_BYTES: usize = 4 << 20;
+
+/// A receive that brings this part of what the buffer of a socket towards a target holds has it grow.
+pub const UPSTREAM_BUFFER_BUSY_PART: usize = 4;
+
+/// How much larger it then is: three steps from the kernel's default of 208 KiB to 8 MiB.
+pub const UPSTREAM_BUFFER_GROWTH: usize = 8;
+
+/// What all buffers of such sockets that grew may hold is this part of the memory from which the kernel holds UDP back
+/// (`net.ipv4.udp_mem`): the rest is for sockets with the default, the outer sockets, and other programs.
+pub const UPSTREAM_BUFFERS_PRESSURE_PART: usize = 2;
+
+/// The same in bytes where the kernel does not tell, as in a network namespace: that of a machine with 1 GiB.
+pub const UPSTREAM_BUFFERS_BYTES_UNKNOWN: usize = 64 << 20;
+
+/// Bytes of a page of memory, at least.
+pub const PAGE_BYTES_MIN: usize = 4 << 10;
 
 /// Flushes of at most [`quic::limits::OUTBOX_TRAINS`] trains in one turn.
 pub const FLUSHES_PER_TURN: usize = 4;

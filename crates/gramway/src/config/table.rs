@@ -314,7 +314,10 @@ pub(super) static SETTINGS: &[Setting] = &[
         settings.common.receive_buffer_bytes = values::buffer(&value)?;
         Ok(())
     })
-    .about("Receive buffer to request for each UDP socket, in bytes, 65536 to 1073741824"),
+    .about(
+        "Receive buffer to request for each UDP socket, at a server's sockets to targets only when they carry much, in bytes, \
+         65536 to 1073741824",
+    ),
     setting("send_buffer_bytes", Kind::Integer, Reader::Both, default("4194304"), |settings, value| {
         settings.common.send_buffer_bytes = values::buffer(&value)?;
         Ok(())

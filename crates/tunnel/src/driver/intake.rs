@@ -108,7 +108,8 @@ impl Shard<Server> {
             return;
         };
         // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
-        if let Ok(count) = upstream.socket.receive(&mut self.inner_batch) {
+        let buffers = &mut self.role.upstream_buffers;
+        if let Ok(count) = upstream.receive(&mut self.inner_batch, buffers) {
             self.take_in(now, id, 0..count);
         }
     }

@@ -9,6 +9,7 @@ mod takeovers;
 mod targets;
 mod tun;
 mod upstream;
+mod upstream_buffers;
 mod visitors;
 mod whereabouts;
 
@@ -27,6 +28,7 @@ use own_addresses::OwnAddressList;
 use targets::Opening;
 use tun::ServerHost;
 use upstream::Upstream;
+use upstream_buffers::UpstreamBuffers;
 
 /// What a server's shard keeps besides.
 pub(super) struct Server {
@@ -40,6 +42,7 @@ pub(super) struct Server {
     /// UDP targets that have another address, and when it is to be seen whether the present one has answered; in that
     /// order.
     upstreams_due: VecDeque<(Instant, RequestId)>,
+    pub(super) upstream_buffers: UpstreamBuffers,
     /// The TUN device; `None` where there is none.
     ip: Option<ServerHost>,
     /// That the pools are exhausted.
@@ -49,7 +52,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn new(rules: TargetRules, now: Instant) -> Self {
+    fn new(rules: TargetRules, upstream_buffers: UpstreamBuffers, now: Instant) -> Self {
         Self {
             rules,
             own_addresses: OwnAddressList::new(now),
@@ -57,6 +60,7 @@ impl Server {
             resolutions: 0,
             attempts_due: VecDeque::new(),
             upstreams_due: VecDeque::new(),
+            upstream_buffers,
             ip: None,
             exhaustion_told: FewAtATime::new(1),
             turned_away_told: FewAtATime::new(REFUSALS_TOLD_AT_A_TIME),

@@ -12,7 +12,7 @@ use crate::driver::role::Role;
 use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
 use crate::handle::Visitor;
-use crate::snapshot::{IoCounters, ShardSnapshot, Snapshot};
+use crate::snapshot::{ShardSnapshot, Snapshot};
 
 impl Role for Server {
     type Proto = tunnel_proto::Server;
@@ -106,8 +106,8 @@ impl Role for Server {
     fn close_inner(shard: &mut Shard<Self>, _: RequestId, inner: ServerInner) {
         match inner {
             ServerInner::Opening(opening) => opening.close(&shard.io.poller),
-            ServerInner::Upstream(mut upstream) => {
-                shard.io.inner_io_past += IoCounters::of_socket(&mut upstream.socket).closed();
+            ServerInner::Upstream(upstream) => {
+                shard.io.inner_io_past += upstream.close(&mut shard.role.upstream_buffers);
             }
         }
     }

@@ -7,6 +7,7 @@ use tunnel_proto::{Engine, SoleOwner, TargetRules};
 
 use super::Server;
 use super::tun::{ServerHost, service};
+use super::upstream_buffers::UpstreamBuffers;
 use crate::carrier::Carriers;
 use crate::config::ServerConfig;
 use crate::driver::outer;
@@ -22,8 +23,9 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     let now = Instant::now();
     let count = config.common.shards();
     let owner = SoleOwner::new(config.tokens.clone());
+    let buffers = UpstreamBuffers::of_shards(count, config.common.receive_buffer_bytes);
     let mut parts = Vec::with_capacity(count);
-    for index in 0..count {
+    for (index, buffers) in buffers.into_iter().enumerate() {
         let shard = quic_shard(index, count);
         let parameters = endpoint_parameters(&config.common, config.reset_key, shard)?;
         let server = ServerParameters {
@@ -38,7 +40,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         if let Some(tun) = config.tun.as_ref().filter(|tun| !tun.client_to_client) {
             rules = rules.without_clients(&tun.pools);
         }
-        parts.push((engine, Server::new(rules, now)));
+        parts.push((engine, Server::new(rules, buffers, now)));
     }
     let key = quic::SteerKey::derive(&config.reset_key);
     let options = outer::options(&config.common);

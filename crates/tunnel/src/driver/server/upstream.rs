@@ -9,9 +9,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use packet_io::{DatagramSocket, Interest, UdpSocket};
+use packet_io::{DatagramSocket, Interest, ReceiveBatch, UdpSocket};
 use tunnel_proto::RequestId;
 
+use super::upstream_buffers::{Load, UpstreamBuffer, UpstreamBuffers};
 use super::{Server, ServerInner};
 use crate::driver::{Inner, PollToken, Shard, outer};
 use crate::limits;
@@ -20,12 +21,34 @@ use crate::snapshot::IoCounters;
 /// The socket of a session.
 pub(in crate::driver) struct Upstream {
     pub(in crate::driver) socket: UdpSocket,
+    buffer: UpstreamBuffer,
     /// Addresses of the target that were not tried.
     rest: std::vec::IntoIter<SocketAddr>,
     /// When it is to be seen whether somebody has answered.
     next_due: Option<Instant>,
     /// It was asked before that was last looked at.
     was_asked: bool,
+}
+
+impl Upstream {
+    /// One batch of the target's answers; how many messages.
+    pub(in crate::driver) fn receive(
+        &mut self,
+        batch: &mut ReceiveBatch,
+        buffers: &mut UpstreamBuffers,
+    ) -> io::Result<usize> {
+        let slots = batch.capacity();
+        let receive = |socket: &mut UdpSocket| socket.receive(batch);
+        let (count, load) = Load::of_receive(&mut self.socket, slots, receive)?;
+        buffers.adapt(&mut self.socket, &mut self.buffer, load);
+        Ok(count)
+    }
+
+    /// The session is over.
+    pub(super) fn close(mut self, buffers: &mut UpstreamBuffers) -> IoCounters {
+        buffers.release(&self.buffer);
+        IoCounters::of_socket(&mut self.socket).closed()
+    }
 }
 
 impl Shard<Server> {
@@ -38,6 +61,7 @@ impl Shard<Server> {
         };
         let next_due = self.judge_later(now, id, &rest);
         let upstream = Upstream {
+            buffer: UpstreamBuffer::of(&socket),
             socket,
             rest,
             next_due,
@@ -51,6 +75,7 @@ impl Shard<Server> {
     fn upstream_socket(&mut self, id: RequestId, address: SocketAddr) -> io::Result<UdpSocket> {
         let options = packet_io::SocketOptions {
             receive_ecn: false,
+            receive_buffer_bytes: 0,
             ..outer::options(&self.io.common)
         };
         let socket = UdpSocket::connect(None, address, &options)?;
@@ -96,6 +121,8 @@ impl Shard<Server> {
             if let Some(Some(Inner::Role(ServerInner::Upstream(upstream)))) = self.inner.get_mut(id.index()) {
                 if let Some(next) = next {
                     upstream.was_asked = false;
+                    self.role.upstream_buffers.release(&upstream.buffer);
+                    upstream.buffer = UpstreamBuffer::of(&next);
                     let mut silent = std::mem::replace(&mut upstream.socket, next);
                     self.io.inner_io_past += IoCounters::of_socket(&mut silent).closed();
                 }
