@@ -145,6 +145,9 @@ pub const NAME_COPIES_MAX: usize = 8;
 /// Leases that a server keeps, of clients that are there and of those that were: 100 bytes each.
 pub const LEASES_MAX: usize = 16_384;
 
+/// Who has this part of all leases gets none that clients of another user with fewer may come back to.
+pub const LEASES_USER_PART: usize = 2;
+
 /// Routes of a server that a client puts into its routing table.
 pub const IP_ROUTES_MAX: usize = 1_024;
 

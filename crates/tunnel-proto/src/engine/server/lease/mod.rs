@@ -2,13 +2,14 @@
 //!
 //! A lease belongs to a client's name and has one address of each version for which there is a pool. While the client
 //! has a session the lease is held; afterwards it is kept for the client's return, and given to somebody else only when
-//! no address is left that nobody ever had: the one that was free for longest. The first address of every pool is the
-//! server's own. Time enters only as order, so that nothing here depends on clocks.
+//! no address is left that nobody ever had: of the user who has most, the one that was free for longest. The first
+//! address of every pool is the server's own. Time enters only as order, so that nothing here depends on clocks.
 
 mod pool;
 mod runs;
 mod stored;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -177,7 +178,7 @@ impl Leases {
                 break lease;
             }
             self.return_addresses(lease);
-            self.forget_longest_free()?;
+            self.make_room_for(client.user())?;
         };
         let entry = Entry {
             lease,
@@ -254,8 +255,16 @@ impl Leases {
         Some(entry)
     }
 
-    fn forget_longest_free(&mut self) -> Result<(), NoLease> {
-        let (_, client) = self.free.pop_first().ok_or(NoLease::Exhausted)?;
+    /// Forgets a lease that nobody holds, for a new client of `user`: of the user who has most of them, the one that was
+    /// free for longest. Who has its part gets none of a user who has no more.
+    fn make_room_for(&mut self, user: UserId) -> Result<(), NoLease> {
+        let own = self.of_user(user);
+        let has_its_part = own * limits::LEASES_USER_PART >= self.entries.len();
+        let may_give = |other: UserId| other == user || !has_its_part || self.of_user(other) > own;
+        let free = self.free.iter().filter(|(_, client)| may_give(client.user()));
+        let given = free.max_by_key(|(freed, client)| (self.of_user(client.user()), Reverse(*freed)));
+        let (freed, client) = *given.ok_or(NoLease::Exhausted)?;
+        self.free.remove(&(freed, client));
         self.forget(client)
     }
 

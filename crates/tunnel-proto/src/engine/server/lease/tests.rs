@@ -158,6 +158,39 @@ fn a_user_keeps_no_more_leases_than_it_may_and_takes_none_of_others() {
 }
 
 #[test]
+fn a_full_pool_takes_from_the_user_who_has_most_and_gives_nobody_more_than_its_part_of_others() {
+    // Thirteen for clients.
+    let mut leases = leases(&["10.9.0.0/28"]);
+    for number in 1..=4 {
+        leases.acquire(guest(number)).unwrap();
+        leases.release(guest(number));
+    }
+    for number in 1..=9 {
+        leases.acquire(client(number)).unwrap();
+    }
+    // The owner has most, and every one of its clients is there: those of the guest stay its own.
+    assert_eq!(leases.acquire(client(10)), Err(NoLease::Exhausted));
+    // One that is gone makes room for the owner's own, and for the guest's, whose own have been free for longer.
+    leases.release(client(5));
+    assert!(leases.acquire(client(10)).is_ok());
+    for gone in [6, 7] {
+        leases.release(client(gone));
+    }
+    assert!(leases.acquire(guest(5)).is_ok());
+    assert!(!leases.entries.contains_key(&client(6)) && leases.entries.contains_key(&client(7)));
+    assert_eq!(leases.of_user(UserId([7; 16])), 5);
+    // Then the owner has no free one: the guest's own go.
+    for number in 6..=7 {
+        assert!(leases.acquire(guest(number)).is_ok());
+    }
+    assert!(!leases.entries.contains_key(&client(7)) && !leases.entries.contains_key(&guest(1)));
+    assert_eq!(
+        (leases.of_user(UserId::OWNER), leases.of_user(UserId([7; 16]))),
+        (7, 6)
+    );
+}
+
+#[test]
 fn churn_never_gives_one_address_to_two_clients() {
     let mut leases = leases(&["10.9.0.0/27", "10.9.1.0/28"]);
     let mut held: BTreeMap<u8, Lease> = BTreeMap::new();
