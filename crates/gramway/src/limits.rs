@@ -30,6 +30,9 @@ pub(crate) const SOCKET_BUFFER_BYTES: RangeInclusive<i64> = 65_536..=1_073_741_8
 /// Idle expiry of UDP sessions, in seconds, up to a day.
 pub(crate) const UDP_IDLE_SECONDS: RangeInclusive<i64> = 1..=86_400;
 
+/// Idle expiry of TCP connections, in seconds, up to a week.
+pub(crate) const TCP_IDLE_SECONDS: RangeInclusive<i64> = 1..=604_800;
+
 /// Latency of repair, in milliseconds: what the protocol has (specs/repair.md, REPAIR-1).
 pub(crate) const REPAIR_MILLISECONDS: RangeInclusive<u64> = 1..=500;
 

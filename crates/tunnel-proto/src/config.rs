@@ -49,6 +49,8 @@ pub enum TunRoutes {
 pub struct EngineConfig {
     /// A UDP session without traffic for so long is closed (RFC 9298 section 3.1 recommends at least two minutes).
     pub udp_idle_timeout: Duration,
+    /// Server: a TCP connection that moves nothing for so long is reset (RFC 5382 REQ-5 recommends at least 2 h 4 min).
+    pub tcp_idle_timeout: Duration,
     /// What happens to payloads beyond one DATAGRAM frame.
     pub oversize: Oversize,
     /// Which datagram a full queue gives up.
@@ -62,6 +64,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             udp_idle_timeout: crate::limits::UDP_IDLE_TIMEOUT,
+            tcp_idle_timeout: crate::limits::TCP_IDLE_TIMEOUT,
             oversize: Oversize::default(),
             queue_policy: QueuePolicy::default(),
             repair: None,

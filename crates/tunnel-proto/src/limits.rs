@@ -5,6 +5,10 @@ use std::time::Duration;
 /// A UDP session without traffic is closed after this; RFC 9298 section 3.1 says at least two minutes.
 pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// A TCP connection of a server's that moves nothing is closed after this: as long as a NAT keeps it at least (RFC 5382,
+/// REQ-5). Its target answers keep-alive probes, else it ends sooner.
+pub const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs((2 * 60 + 4) * 60);
+
 /// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
 pub const QUEUE_BYTES_MAX: usize = 2 << 20;
 

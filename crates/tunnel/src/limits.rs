@@ -107,10 +107,6 @@ pub const TCP_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Probes without an answer that end the connection.
 pub const TCP_KEEP_ALIVE_PROBES: u32 = 4;
 
-/// How long a TCP connection to a target that answers probes may move nothing: as long as a NAT keeps it at least (RFC
-/// 5382, REQ-5).
-pub const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs((2 * 60 + 4) * 60);
-
 /// How long an address of a target may stay silent before the next one is tried beside it (RFC 8305 section 5,
 /// Connection Attempt Delay).
 pub const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);

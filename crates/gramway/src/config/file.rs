@@ -126,6 +126,10 @@ mod tests {
             settings.common.engine.udp_idle_timeout,
             common.engine.udp_idle_timeout
         );
+        assert_eq!(
+            settings.common.engine.tcp_idle_timeout,
+            common.engine.tcp_idle_timeout
+        );
     }
 
     #[test]

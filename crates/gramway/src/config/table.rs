@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::error::SettingError;
 use super::setting::{Apply, DefaultValue, Flag, Kind, Reader, Setting};
 use super::values;
-use crate::limits::{CONNECTIONS, UDP_PAYLOAD_BYTES};
+use crate::limits::{CONNECTIONS, TCP_IDLE_SECONDS, UDP_IDLE_SECONDS, UDP_PAYLOAD_BYTES};
 
 const fn setting(
     key: &'static str,
@@ -324,10 +324,15 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .about("Send buffer to request for each UDP socket, in bytes, 65536 to 1073741824"),
     setting("udp_idle_timeout_s", Kind::Integer, Reader::Both, default("120"), |settings, value| {
-        settings.common.engine.udp_idle_timeout = values::seconds(&value)?;
+        settings.common.engine.udp_idle_timeout = values::seconds_in(&value, UDP_IDLE_SECONDS)?;
         Ok(())
     })
     .about("Close a UDP session after this many seconds without traffic, 1 to 86400"),
+    setting("tcp_idle_timeout_s", Kind::Integer, Reader::Server, default("7440"), |settings, value| {
+        settings.common.engine.tcp_idle_timeout = values::seconds_in(&value, TCP_IDLE_SECONDS)?;
+        Ok(())
+    })
+    .about("Reset a TCP connection to a target after this many seconds without traffic, 1 to 604800"),
     setting("oversize", Kind::Text, Reader::Both, default("\"split\""), |settings, value| {
         settings.common.engine.oversize = values::oversize(&value.text()?)?;
         Ok(())

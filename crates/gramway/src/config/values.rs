@@ -11,9 +11,7 @@ use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 use super::error::SettingError;
 use super::setting::Kind;
 use crate::addresses;
-use crate::limits::{
-    FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES, UDP_IDLE_SECONDS,
-};
+use crate::limits::{FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES};
 
 /// A value before its key gives it a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,9 +167,9 @@ pub(super) fn buffer(value: &Value) -> Result<usize, SettingError> {
     Ok(usize::try_from(bytes).expect("the range starts above zero and ends below 2^31"))
 }
 
-/// The idle time of UDP sessions.
-pub(super) fn seconds(value: &Value) -> Result<Duration, SettingError> {
-    let seconds = value.integer_in(UDP_IDLE_SECONDS, "seconds")?;
+/// A time in seconds; the range begins above zero.
+pub(super) fn seconds_in(value: &Value, range: RangeInclusive<i64>) -> Result<Duration, SettingError> {
+    let seconds = value.integer_in(range, "seconds")?;
     Ok(Duration::from_secs(
         u64::try_from(seconds).expect("the range starts above zero"),
     ))

@@ -219,3 +219,31 @@ fn hundreds_of_connections_run_at_once() {
         assert_complete(&mut world, session, 10_000 + index as u64, 20_000);
     }
 }
+
+#[test]
+fn a_connection_that_moves_nothing_for_the_idle_timeout_is_reset_and_one_that_moves_is_not() {
+    let mut setup = Setup::default();
+    setup.server.tcp_idle_timeout = 60 * SECOND;
+    let mut world = World::connected(setup);
+    let idle = world.open_tcp(ENDLESS_SLOWLY, ENDLESS_SLOWLY);
+    let busy = world.open_tcp(ENDLESS_SLOWLY, ENDLESS_SLOWLY);
+    world.run(SECOND);
+    let move_one = |world: &mut World, seconds: u32| {
+        for _ in 0..seconds / 10 {
+            world.run(10 * SECOND);
+            let (now, server) = (world.now(), world.server());
+            let id = server.request_of(busy).expect("it is open");
+            server.engine.tcp_moved(now, id);
+        }
+    };
+    move_one(&mut world, 50);
+    assert!(world.server().request_of(idle).is_some());
+    move_one(&mut world, 20);
+    for end in [world.server, world.client] {
+        assert_eq!(world.tunnel(end).endings(), [&Ending::Reset]);
+        assert_eq!(world.tunnel(end).request_of(idle), None);
+        assert!(world.tunnel(end).request_of(busy).is_some());
+    }
+    world.run(70 * SECOND);
+    assert_eq!(world.server().request_of(busy), None);
+}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use packet_io::Interest;
@@ -45,26 +45,8 @@ pub(super) struct Relay {
     write_closed: bool,
     /// The interest that the poller knows.
     pub(super) interest: Interest,
-    idleness: Idleness,
-}
-
-/// Since when a connection has moved nothing, as far as it was looked at.
-#[derive(Default)]
-struct Idleness {
-    /// It has moved bytes since the last look.
+    /// Bytes have moved since somebody asked.
     has_moved: bool,
-    since: Option<Instant>,
-}
-
-impl Idleness {
-    /// Whether nothing was moved for `limit`.
-    fn is_over(&mut self, now: Instant, limit: Duration) -> bool {
-        if std::mem::take(&mut self.has_moved) {
-            self.since = None;
-        }
-        let since = *self.since.get_or_insert(now);
-        now.saturating_duration_since(since) >= limit
-    }
 }
 
 impl Relay {
@@ -83,13 +65,13 @@ impl Relay {
             read_closed: false,
             write_closed: false,
             interest,
-            idleness: Idleness::default(),
+            has_moved: false,
         }
     }
 
-    /// Whether no byte has moved for [`limits::TCP_IDLE_TIMEOUT`]; asked every now and then.
-    pub(super) fn is_idle(&mut self, now: Instant) -> bool {
-        self.idleness.is_over(now, limits::TCP_IDLE_TIMEOUT)
+    /// Whether bytes have moved since this was last asked.
+    pub(super) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
     }
 
     /// Before all else: what the program is told by us, and what it has sent for the target already.
@@ -186,7 +168,7 @@ impl Relay {
             match self.write_some() {
                 Ok(written) => {
                     moved += written;
-                    self.idleness.has_moved = true;
+                    self.has_moved = true;
                     let own = written.min(self.own_bytes);
                     self.own_bytes -= own;
                     counters.bytes_out += (written - own) as u64;
@@ -253,7 +235,7 @@ impl Relay {
                 }
                 Ok(read) => {
                     moved += read;
-                    self.idleness.has_moved = true;
+                    self.has_moved = true;
                     counters.bytes_in += read as u64;
                     // Unacknowledged bytes are kept: a short read must not keep a long buffer.
                     let content = if read * 2 < buffer.capacity() {
@@ -289,17 +271,6 @@ pub(super) fn reset_on_close(stream: &TcpStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_connection_is_idle_when_nothing_has_moved_for_the_limit_since_it_was_seen_to() {
-        let (start, limit) = (Instant::now(), Duration::from_secs(60));
-        let at = |second| start + Duration::from_secs(second);
-        let mut idleness = Idleness::default();
-        assert!(!idleness.is_over(at(100), limit) && !idleness.is_over(at(159), limit));
-        idleness.has_moved = true;
-        assert!(!idleness.is_over(at(160), limit) && !idleness.is_over(at(219), limit));
-        assert!(idleness.is_over(at(220), limit));
-    }
 
     #[test]
     fn a_silent_target_is_probed() {

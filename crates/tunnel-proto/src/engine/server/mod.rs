@@ -8,6 +8,7 @@ mod questions;
 mod requests;
 mod role;
 mod services;
+mod tcp;
 mod wrong_tokens;
 
 use std::collections::{BTreeMap, HashMap};

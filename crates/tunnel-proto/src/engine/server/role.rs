@@ -119,8 +119,9 @@ impl Side for Server {
         engine.count_bytes(now, connection, counters);
     }
 
-    /// Closes connections that have shown too many wrong tokens.
+    /// Closes connections that have shown too many wrong tokens, and ends TCP connections that are idle.
     fn sweep(engine: &mut Engine<Self>, now: Instant) {
+        engine.end_idle_tcp(now);
         for peer in engine.state.peers.iter().flatten() {
             if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
                 engine

@@ -212,19 +212,14 @@ impl Shard<Server> {
         self.step_relay(id);
     }
 
-    /// Ends TCP connections that have moved nothing for long: their clients hold places that others want.
-    fn end_idle_connections(&mut self, now: Instant) {
-        let mut idle = Vec::new();
+    /// Tells the engine which TCP connections have moved bytes.
+    fn tell_moved(&mut self, now: Instant) {
         for (index, inner) in self.inner.iter_mut().enumerate() {
             if let Some(Inner::Tcp(relay)) = inner
-                && relay.is_idle(now)
+                && relay.take_moved()
             {
-                idle.push(RequestId::from_index(index));
+                self.engine.tcp_moved(now, RequestId::from_index(index));
             }
-        }
-        for id in idle {
-            self.close_inner(id, true);
-            self.engine.end(id, End::Failed);
         }
     }
 
@@ -257,7 +252,7 @@ impl Shard<Server> {
             return;
         }
         server.next_sweep = now + tunnel_proto::limits::SWEEP_INTERVAL;
-        self.end_idle_connections(now);
+        self.tell_moved(now);
         let overdue: Vec<usize> = self
             .inner
             .iter()
