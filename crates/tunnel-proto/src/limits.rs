@@ -9,6 +9,10 @@ pub const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// REQ-5). Its target answers keep-alive probes, else it ends sooner.
 pub const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs((2 * 60 + 4) * 60);
 
+/// Where all places for TCP connections are taken, the user who has most gives those up for its own new ones that have been
+/// idle for so long: connections that people use move something sooner.
+pub const TCP_YIELD_IDLE: Duration = Duration::from_secs(5 * 60);
+
 /// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
 pub const QUEUE_BYTES_MAX: usize = 2 << 20;
 

@@ -69,7 +69,7 @@ pub const TCP_WRITE_BYTES: usize = 256 << 10;
 /// Pieces of one vectored write to a TCP socket.
 pub const TCP_WRITE_PIECES: usize = 256;
 
-/// TCP connections of one client, and of one server.
+/// TCP connections of one client, and of one server, where the user who has most gives up some for those of others.
 pub const TCP_CONNECTIONS_MAX: usize = 4_096;
 
 /// Descriptors of one shard that belong to no request: a client's listeners, and connections that have no target yet.

@@ -1,5 +1,5 @@
-//! UDP sessions by user and by how long they have been idle, so that the one to evict is found without a look at all of
-//! them: the idlest of the user who has most.
+//! UDP sessions, or TCP connections, by user and by how long they have been idle, so that the one to evict is found without
+//! a look at all of them: the idlest of the user who has most. Sessions stand for both here.
 //!
 //! A datagram does not move its session: a session is listed under a moment at which it was active, and listed anew
 //! when it comes to the front and was active since. So each move is paid for by a datagram, and a datagram pays for one
@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
@@ -43,15 +43,37 @@ impl Idleness {
 
     /// Of the sessions of the user who has most, the one that was active longest ago; `None` where there is none.
     pub(super) fn idlest(&mut self, requests: &mut Slab<Request>) -> Option<RequestId> {
-        let mut orders = self.by_user.values_mut();
-        let first = orders.next()?;
+        let (user, _) = self.user_with_most()?;
+        self.idlest_of(user, requests)
+    }
+
+    /// Which session gives its place to one of `user`, which is listed already: the idlest of the user who has most. Where
+    /// that is `user` itself, only one that has been idle for `rest`.
+    pub(super) fn yielding(
+        &mut self,
+        now: Instant,
+        user: Option<UserId>,
+        rest: Duration,
+        requests: &mut Slab<Request>,
+    ) -> Option<RequestId> {
+        let own = self.by_user.get(&user).map_or(0, BTreeSet::len);
+        let (most, count) = self.user_with_most()?;
+        if count > own {
+            return self.idlest_of(most, requests);
+        }
+        let idlest = self.idlest_of(user, requests)?;
+        (now.saturating_duration_since(requests[idlest.0].last_active) >= rest).then_some(idlest)
+    }
+
+    /// The user who has most, and how many; of several, the one with the idlest as listed.
+    fn user_with_most(&self) -> Option<(Option<UserId>, usize)> {
         let rank = |order: &BTreeSet<_>| (order.len(), Reverse(order.first().copied()));
-        let order = orders.fold(
-            first,
-            |most, other| {
-                if rank(other) > rank(most) { other } else { most }
-            },
-        );
+        let most = self.by_user.iter().max_by_key(|(_, order)| rank(order));
+        most.map(|(user, order)| (*user, order.len()))
+    }
+
+    fn idlest_of(&mut self, user: Option<UserId>, requests: &mut Slab<Request>) -> Option<RequestId> {
+        let order = self.by_user.get_mut(&user)?;
         loop {
             let (listed, id) = *order.first()?;
             let request = requests.get_mut(id.0).expect("a session is listed until it ends");
@@ -67,8 +89,6 @@ impl Idleness {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::engine::life::Life;
     use crate::engine::request::Kind;

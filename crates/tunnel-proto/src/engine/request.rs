@@ -116,7 +116,7 @@ pub struct Request {
     /// Server: whose it is.
     pub(crate) user: Option<UserId>,
     pub(crate) last_active: Instant,
-    /// A UDP session: where [`super::idleness::Idleness`] has it.
+    /// A UDP session, or a server's TCP connection: where [`super::idleness::Idleness`] has it.
     pub(crate) listed: Option<Instant>,
 }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use masque::{HeaderList, datagram, request, response};
 use quic::{CloseReason, Direction, StreamId, limits as quic_limits};
 use tunnel_proto::{
-    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Grant, ProxyError, Rights,
-    Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
+    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Ending, Grant, ProxyError,
+    Rights, Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
 };
 
 use crate::services;
-use crate::support::{DELAY, SECOND, Script, Setup, Way, World, stranger, user};
+use crate::support::{DELAY, End, SECOND, Script, Setup, Way, World, stranger, user};
 
 const ALICE: UserId = UserId([0xa1; 16]);
 const BOB: UserId = UserId([0xb0; 16]);
@@ -236,6 +236,55 @@ fn a_tcp_connection_waits_for_the_answer_and_then_opens() {
     world.run(SECOND);
     assert_eq!(world.foreign(foreign).status(stream), Some(200));
     assert_eq!(snapshot(&mut world, BOB).sessions_total, 1);
+}
+
+/// A client opens a TCP connection whose target listens.
+fn open_tcp(world: &mut World, client: std::net::SocketAddr) -> u32 {
+    world.client = client;
+    let session = world.open_tcp(Script::listening(), Script::listening());
+    world.run(SECOND);
+    session
+}
+
+#[test]
+fn where_tcp_places_run_out_the_user_who_has_most_gives_its_idlest_and_keeps_nobody_out() {
+    let (mut world, questions) = world(UserLimits::default());
+    let [alice, bob] = [user(), bobs_token()].map(|token| world.add_client(&token));
+    world.run(SECOND);
+    questions.answer(&mut world);
+    world.run(SECOND);
+    world.server().data.tcp_places = Some(4);
+    let refused = |world: &mut World, client| {
+        let endings = world.client_at(client).endings();
+        let error = Some(ProxyError::ConnectionLimitReached);
+        let expected = Ending::Refused { status: 503, error };
+        endings.iter().filter(|ending| ***ending == expected).count()
+    };
+    let is_open = |world: &mut World, session| world.server().request_of(session).is_some();
+    let alices = [0; 4].map(|_| open_tcp(&mut world, alice));
+    assert_eq!(alices.map(|session| is_open(&mut world, session)), [true; 4]);
+    // She has most, and moved something in all of them lately: her next one is refused.
+    open_tcp(&mut world, alice);
+    assert_eq!(refused(&mut world, alice), 1);
+    let bobs = [0; 2].map(|_| open_tcp(&mut world, bob));
+    assert_eq!(bobs.map(|session| is_open(&mut world, session)), [true; 2]);
+    assert_eq!(
+        alices.map(|session| is_open(&mut world, session)),
+        [false, false, true, true]
+    );
+    // Nobody has more than the other: neither takes from the other.
+    for (client, count) in [(bob, 1), (alice, 2)] {
+        open_tcp(&mut world, client);
+        assert_eq!(refused(&mut world, client), count);
+    }
+    world.run(limits::TCP_YIELD_IDLE);
+    let third = open_tcp(&mut world, bob);
+    assert_eq!(
+        [bobs[0], bobs[1], third, alices[2], alices[3]].map(|session| is_open(&mut world, session)),
+        [false, true, true, true, true]
+    );
+    assert_eq!(snapshot(&mut world, ALICE).sessions, 2);
+    assert_eq!(snapshot(&mut world, BOB).sessions, 2);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use masque::ServerShard;
 use super::{Engine, RequestId, ServiceProvider};
 use crate::access::Authorizer;
 use crate::config::EngineConfig;
+use crate::engine::idleness::Idleness;
 use authorization::Access;
 use ip_service::IpService;
 use lease::ClientIdentity;
@@ -43,6 +44,8 @@ pub struct Server {
     ip_by_client: HashMap<ClientIdentity, Vec<RequestId>>,
     /// Numbers clients without a name.
     nameless: u64,
+    /// TCP connections, those that the driver opens included.
+    tcp: Idleness,
 }
 
 impl Engine<Server> {
@@ -59,6 +62,7 @@ impl Engine<Server> {
             ip_by_address: HashMap::new(),
             ip_by_client: HashMap::new(),
             nameless: 0,
+            tcp: Idleness::default(),
         };
         Self::new(endpoint, server, config)
     }

@@ -139,8 +139,9 @@ impl Engine<Server> {
         };
         request.life = Life::Opening(stream);
         request.last_active = now;
-        if protocol == Protocol::Udp {
-            self.state.session_opened(id);
+        match protocol {
+            Protocol::Udp => self.state.session_opened(id),
+            Protocol::Tcp => self.state.role.tcp.add(id, request),
         }
         self.state.actions.push_back(Action::Role(ServerAction::Open {
             request: id,

@@ -145,6 +145,9 @@ impl Side for Server {
         if let (true, Some(stream)) = (std::mem::take(&mut request.is_counted), request.stream()) {
             state.role.access.session_ended(stream.connection);
         }
+        if let Kind::Tcp(_) = request.kind {
+            return state.role.tcp.remove(id, request);
+        }
         let Kind::Ip(session) = &mut request.kind else {
             return;
         };

@@ -1,4 +1,5 @@
-//! How long a server keeps TCP connections that move nothing: the driver moves the bytes, and says so every now and then.
+//! How long a server keeps TCP connections that move nothing, and which one gives its place to another: the driver moves the
+//! bytes, says so every now and then, and knows how many places there are.
 
 use std::time::Instant;
 
@@ -8,13 +9,33 @@ use super::Server;
 use crate::engine::life::{Cause, Life};
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::{Engine, State};
+use crate::limits;
 
 impl Engine<Server> {
     /// Bytes of this TCP connection have moved since the driver last said so, within about
-    /// [`SWEEP_INTERVAL`](crate::limits::SWEEP_INTERVAL).
+    /// [`SWEEP_INTERVAL`](limits::SWEEP_INTERVAL).
     pub fn tcp_moved(&mut self, now: Instant, id: RequestId) {
         if let Some(request) = self.state.requests.get_mut(id.0) {
             request.last_active = now;
+        }
+    }
+
+    /// The driver has no place for this request to open a TCP connection: the one that gives up its own, which the driver
+    /// has to end ([`Engine::end`]); `None` where the request has to be refused.
+    ///
+    /// The user who has most gives its idlest, so that nobody is kept out by others. Where that is who asks, only what is
+    /// idle for [`TCP_YIELD_IDLE`](limits::TCP_YIELD_IDLE) goes.
+    pub fn yielding_tcp(&mut self, now: Instant, asks: RequestId) -> Option<RequestId> {
+        let State { role, requests, .. } = &mut self.state;
+        let user = requests.get(asks.0)?.user;
+        loop {
+            let id = role.tcp.yielding(now, user, limits::TCP_YIELD_IDLE, requests)?;
+            let request = &mut requests[id.0];
+            if !matches!(request.life, Life::Closing(_)) {
+                return Some(id);
+            }
+            // The driver is done with it: it has no place.
+            role.tcp.remove(id, request);
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct ServerData {
     opening: Vec<(Instant, RequestId, u32)>,
     /// What the targets of TCP forwards do.
     pub(crate) scripts: BTreeMap<u32, Script>,
+    /// Places for TCP connections; `None`: no bound.
+    pub(crate) tcp_places: Option<usize>,
     /// Addresses for IP sessions.
     pub(crate) leases: Option<Leases>,
 }
@@ -130,6 +132,19 @@ impl Tunnel<Server> {
         }
     }
 
+    fn take_tcp_place(&mut self, now: Instant, id: RequestId) -> bool {
+        let ends = self.ends.values();
+        let open = ends.filter(|end| matches!(end, Inner::Tcp(_))).count();
+        if self.data.tcp_places.is_none_or(|places| open < places) {
+            return true;
+        }
+        let yielding = self.engine.yielding_tcp(now, id);
+        yielding.is_some_and(|id| {
+            self.engine.end(id, End::Failed);
+            self.ends.remove(&id).is_some()
+        })
+    }
+
     fn open_target(&mut self, now: Instant, id: RequestId, protocol: Protocol, target: &Target) {
         // Targets are named KIND-SESSION; hostile peers name what they like.
         let named = target.host().split_once('-');
@@ -142,6 +157,10 @@ impl Tunnel<Server> {
             (Protocol::Udp, "echo" | "sink") => {
                 let echoes = kind == "echo";
                 self.ends.insert(id, Inner::Udp { session, echoes });
+            }
+            (Protocol::Tcp, "tcp") if !self.take_tcp_place(now, id) => {
+                let error = ProxyError::ConnectionLimitReached;
+                return self.engine.end(id, End::Refused(error));
             }
             (Protocol::Tcp, "tcp") if self.data.scripts.contains_key(&session) => {
                 let end = TcpEnd::new(session, Way::Down, self.data.scripts[&session], true);

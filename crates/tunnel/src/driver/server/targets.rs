@@ -49,7 +49,7 @@ impl Shard<Server> {
         protocol: Protocol,
         target: &Target,
     ) {
-        if protocol == Protocol::Tcp && !self.io.tcp_opened() {
+        if protocol == Protocol::Tcp && !self.take_tcp_place(now, id) {
             self.io.tcp.failed += 1;
             return self
                 .engine
@@ -79,6 +79,24 @@ impl Shard<Server> {
                 .resolver
                 .ask(purpose(id, resolution), target.host(), target.port());
         }
+    }
+
+    /// A TCP connection takes its place, or that of another; false where it gets none.
+    fn take_tcp_place(&mut self, now: Instant, id: RequestId) -> bool {
+        if self.io.tcp_opened() {
+            return true;
+        }
+        let Some(yielding) = self.engine.yielding_tcp(now, id) else {
+            return false;
+        };
+        match self.inner.get(yielding.index()) {
+            Some(Some(Inner::Tcp(_))) => {
+                self.close_inner(yielding, true);
+                self.engine.end(yielding, End::Failed);
+            }
+            _ => self.give_up(yielding, ProxyError::ConnectionLimitReached),
+        }
+        self.io.tcp_opened()
     }
 
     pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: Answer) {
