@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         reset_key: state.reset_key,
         token_key: state.token_key,
         allowed_targets: settings.allow_target.clone(),
+        public: settings.public.iter().map(|(host, _)| host.clone()).collect(),
         tun,
         common: settings.common.clone(),
     })?;

@@ -71,6 +71,9 @@ pub struct ServerConfig {
     pub token_key: [u8; 64],
     /// Targets that are refused by default and allowed here.
     pub allowed_targets: Vec<AllowedTarget>,
+    /// Host names and addresses by which clients reach the server. They lead to it, also where a NAT before it has
+    /// them, and so are closed like its own addresses.
+    pub public: Vec<String>,
     /// The TUN device for clients' IP packets; `None`: none.
     pub tun: Option<ServerTun>,
     /// Shared settings.

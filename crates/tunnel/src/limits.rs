@@ -237,6 +237,12 @@ pub const OWN_ADDRESSES_AGE: Duration = Duration::from_secs(10);
 /// Until the kernel is asked for them again after it did not answer; all targets are closed meanwhile.
 pub const OWN_ADDRESSES_RETRY: Duration = Duration::from_secs(1);
 
+/// Names and addresses of a server that the target rules know: as many as a link names.
+pub const PUBLIC_HOSTS_MAX: usize = 16;
+
+/// How often their addresses are looked up: a name that moves, or could not be resolved at the start, is known soon.
+pub const PUBLIC_NAMES_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Between two questions for the NAT64 translators of a server's network.
 pub const NAT64_DISCOVERY_INTERVAL: Duration = Duration::from_secs(600);
 

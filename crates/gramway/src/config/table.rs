@@ -75,7 +75,10 @@ pub(super) static SETTINGS: &[Setting] = &[
         Ok(())
     })
     .flag(Flag::Value("HOST[:PORT]"))
-    .about("Host that the link names, with a port if it is not the listening port"),
+    .about(
+        "Host that the link names, with a port if it is not the listening port. Its addresses are closed to users like the \
+         server's own",
+    ),
     setting("allow_target", Kind::List, Reader::Server, unset(
         "none",
         "[\"127.0.0.1/32:53\"]",

@@ -116,3 +116,42 @@ fn a_client_reaches_no_service_of_the_server_itself_that_was_not_permitted() {
     assert_conserved(&client.status());
     assert_conserved(&server.status());
 }
+
+/// The server's address is translated one to one, as clouds do, also for what comes from the server itself.
+#[test]
+fn nobody_reaches_the_server_by_the_address_that_a_nat_before_it_has() {
+    require_root!();
+    require_program!("nft");
+    let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
+    let public = "192.0.9.1";
+    let rules = format!(
+        "table ip cloud {{
+            chain to {{ type nat hook prerouting priority dstnat; ip daddr {public} dnat to 198.51.100.1; }}
+            chain from {{ type nat hook postrouting priority srcnat; ct status dnat masquerade; }}
+        }}"
+    );
+    machines.router.run("nft", [rules.as_str()]).unwrap();
+    let server = machines.serve_only(&["--public", public], &directory);
+    let _service = Service::tcp_echo(&machines.server, "[::]:7001");
+    let _world = Service::tcp_echo(&machines.world, &format!("{WORLD_V4}:7001"));
+    let forwards = [
+        format!("tcp:8001={public}:7001"),
+        format!("tcp:8002={WORLD_V4}:7001"),
+    ];
+    let _client = Client::start(
+        &machines.first.place(),
+        "client",
+        &server.link(),
+        &forwards.each_ref().map(String::as_str),
+        &[],
+        directory.path(),
+    );
+    wait_until("the world is reached", PATH_LIMIT, || {
+        has_echo(&machines.first, "127.0.0.1:8002")
+    });
+    assert!(
+        has_echo(&machines.server, &format!("{public}:7001")),
+        "it leads back"
+    );
+    assert!(!has_echo(&machines.first, "127.0.0.1:8001"));
+}

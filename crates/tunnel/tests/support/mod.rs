@@ -32,6 +32,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
         reset_key: [1; 64],
         token_key: [2; 64],
         allowed_targets: vec!["127.0.0.0/8".parse().unwrap()],
+        public: Vec::new(),
         tun: None,
         common: common(),
     };

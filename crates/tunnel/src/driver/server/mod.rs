@@ -52,10 +52,15 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn new(rules: TargetRules, upstream_buffers: UpstreamBuffers, now: Instant) -> Self {
+    fn new(
+        rules: TargetRules,
+        own_addresses: OwnAddressList,
+        upstream_buffers: UpstreamBuffers,
+        now: Instant,
+    ) -> Self {
         Self {
             rules,
-            own_addresses: OwnAddressList::new(now),
+            own_addresses,
             next_sweep: now,
             resolutions: 0,
             attempts_due: VecDeque::new(),

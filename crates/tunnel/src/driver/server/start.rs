@@ -6,6 +6,7 @@ use quic::ServerParameters;
 use tunnel_proto::{Engine, SoleOwner, TargetRules};
 
 use super::Server;
+use super::own_addresses::OwnAddressList;
 use super::tun::{ServerHost, service};
 use super::upstream_buffers::UpstreamBuffers;
 use crate::carrier::Carriers;
@@ -40,7 +41,10 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         if let Some(tun) = config.tun.as_ref().filter(|tun| !tun.client_to_client) {
             rules = rules.without_clients(&tun.pools);
         }
-        parts.push((engine, Server::new(rules, buffers, now)));
+        parts.push((
+            engine,
+            Server::new(rules, OwnAddressList::new(now, &config.public), buffers, now),
+        ));
     }
     let key = quic::SteerKey::derive(&config.reset_key);
     let options = outer::options(&config.common);

@@ -8,7 +8,7 @@ use packet_io::{Interest, Poller};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
-use super::own_addresses::NAT64_PURPOSE;
+use super::own_addresses::OWN_PURPOSES;
 use super::{Server, ServerInner};
 use crate::driver::relay::keep_alive;
 use crate::driver::resolver::{Answer, Unresolved};
@@ -100,8 +100,8 @@ impl Shard<Server> {
     }
 
     pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: Answer) {
-        if answer.purpose == NAT64_PURPOSE {
-            return self.nat64_discovered(now, answer);
+        if answer.purpose >= OWN_PURPOSES {
+            return self.own_name_resolved(now, answer);
         }
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
@@ -271,6 +271,7 @@ impl Shard<Server> {
         }
         server.next_sweep = now + tunnel_proto::limits::SWEEP_INTERVAL;
         self.tell_moved(now);
+        self.ask_own_names(now);
         let overdue: Vec<usize> = self
             .inner
             .iter()
