@@ -12,7 +12,15 @@ use super::{Finding, manifest};
 const RULE: &str = "pure";
 
 /// The crates that are pure.
-pub(crate) const PURE_CRATES: [&str; 6] = ["packet", "quic", "masque", "repair", "tunnel-proto", "sim"];
+pub(crate) const PURE_CRATES: [&str; 7] = [
+    "packet",
+    "reality",
+    "quic",
+    "masque",
+    "repair",
+    "tunnel-proto",
+    "sim",
+];
 
 /// Crates that do I/O or stand above the pure ones.
 const IO_CRATES: [&str; 21] = [

@@ -80,7 +80,9 @@ fn is_specification(path: &str) -> bool {
 fn defined(line: &str) -> Option<Number<'_>> {
     let (number, _) = line.strip_prefix("- **")?.split_once("**")?;
     let (prefix, digits) = number.split_once('-')?;
-    let is_prefix = !prefix.is_empty() && prefix.chars().all(|character| character.is_ascii_uppercase());
+    let is_letter = |character: char| character.is_ascii_uppercase() || character.is_ascii_digit();
+    let is_prefix =
+        prefix.starts_with(|first: char| first.is_ascii_uppercase()) && prefix.chars().all(is_letter);
     Some((prefix, digits.parse().ok()?)).filter(|_| is_prefix)
 }
 
@@ -143,6 +145,19 @@ mod tests {
             lines(&[module, ("crates/a/src/b/checks.rs", "/// CUT-1 to CUT-3.\n")]),
             []
         );
+    }
+
+    #[test]
+    fn a_prefix_may_end_with_a_version() {
+        let files = |rust| {
+            [
+                ("specs/cut.md", "- **CUT2-1** One.\n"),
+                ("crates/a/tests/a.rs", rust),
+            ]
+        };
+        assert!(check(&Tree::of(&files("/// CUT2-1."))).is_empty());
+        assert_eq!(check(&Tree::of(&files("/// CUT2-1 to CUT2-2."))).len(), 1);
+        assert_eq!(check(&Tree::of(&files("// nothing"))).len(), 1);
     }
 
     #[test]
