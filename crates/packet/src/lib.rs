@@ -1,5 +1,5 @@
-//! Pure building blocks of the packet path: ECN codepoints, QUIC varints, trains of equal-sized datagrams; IP headers,
-//! checksums, ICMP errors, and the kernel's super-packets taken apart and put together.
+//! Pure building blocks of the packet path: ECN codepoints, QUIC varints, paths and customers' prefixes, trains of
+//! equal-sized datagrams; IP headers, checksums, ICMP errors, and the kernel's super-packets taken apart and put together.
 //!
 //! This crate does no I/O, reads no clock and holds no lock. All lengths in a packet are checked before use: hostile
 //! input is an error, never a panic.
@@ -16,6 +16,8 @@ pub mod icmp;
 pub mod ip;
 pub mod limits;
 pub mod mss;
+mod path;
+mod prefix;
 pub mod segmentation;
 mod segments;
 #[cfg(test)]
@@ -27,6 +29,8 @@ pub mod vnet;
 mod wire;
 
 pub use ecn::Ecn;
+pub use path::Path;
+pub use prefix::{PrefixBudget, customer_prefix};
 pub use segments::{Segments, segments};
 pub use train::{Refused, Train, TrainLimits};
 

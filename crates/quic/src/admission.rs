@@ -11,8 +11,10 @@
 mod lately;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use packet::customer_prefix as prefix;
 
 use crate::event::{ConnectionKey, IncomingKey};
 use crate::limits;
@@ -203,15 +205,6 @@ fn fullest<'a>(groups: impl Iterator<Item = &'a Group>) -> Option<&'a Group> {
             std::cmp::Reverse(group.places.first().copied()),
         )
     })
-}
-
-/// The network that one customer usually holds, by its first address: /24 of IPv4, also where mapped, /56 of IPv6.
-#[must_use]
-pub fn prefix(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & !0xff)),
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 72 << 72)),
-    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use packet::Ecn;
 use serde::Serialize;
 
 use crate::connection_id::{Shard, SteerKey, destination_id};
-use crate::endpoint::Path;
 use crate::limits;
+use packet::Path;
 
 /// What a received datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,13 +8,13 @@ mod streams;
 mod timers;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
-use packet::Ecn;
+use packet::{Ecn, Path};
 use quinn_proto::{EndpointConfig, VarInt};
 
 use crate::admission::Admission;
@@ -34,15 +34,6 @@ use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
 use crate::{limits, tls, translate, transport};
 
 use incoming::Undecided;
-
-/// Where a received message came from and went to.
-#[derive(Clone, Copy, Debug)]
-pub struct Path {
-    /// The sender.
-    pub remote: SocketAddr,
-    /// Our address, where the socket is bound to a wildcard.
-    pub local: Option<IpAddr>,
-}
 
 /// Takes what arrives while a batch is handled.
 pub trait Receiver {

@@ -31,7 +31,6 @@ mod translate;
 mod transmit;
 mod transport;
 
-pub use admission::prefix as customer_prefix;
 pub use classifier::{Arrived, ByShard, Class, Classified, Classifier, Run};
 pub use config::{
     AcceptParameters, Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
@@ -39,9 +38,10 @@ pub use config::{
 pub use congestion::{PathEstimate, Phase};
 pub use connection_id::{STEER_ROUNDS, STEER_TAG, Shard, SteerKey, shard_of};
 pub use counters::{ConnectionReport, Counters, IncomingCounters};
-pub use endpoint::{Endpoint, Path, Receiver, Timer};
+pub use endpoint::{Endpoint, Receiver, Timer};
 pub use error::{AcceptError, CloseReason, ConfigurationError, ConnectError, StreamError};
 pub use event::{ConnectionKey, Event, Incoming, IncomingKey};
+pub use packet::{Path, customer_prefix};
 pub use stream::{Direction, Read, StreamId};
 pub use tls::{ServerIdentity, public_key_pin, sealing_probe};
 pub use transmit::{DatagramSource, Outbox, OutgoingTrain};

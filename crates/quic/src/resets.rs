@@ -1,60 +1,35 @@
 //! How many stateless resets leave (RFC 9000 section 10.3): bounded per prefix, so that one network cannot use up what all
 //! clients of a restarted server need, and altogether. Each shard of a process has its part of the bounds.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::admission::prefix;
+use packet::PrefixBudget;
+
 use crate::limits;
 
 /// What left in the present second.
 #[derive(Debug)]
-pub(crate) struct ResetBudget {
-    since: Option<Instant>,
-    sent: u32,
-    /// Has no more entries than resets were sent.
-    by_prefix: BTreeMap<IpAddr, u32>,
-    all_max: u32,
-    prefix_max: u32,
-}
+pub(crate) struct ResetBudget(PrefixBudget);
 
 impl ResetBudget {
     /// Of one of so many shards.
     pub(crate) fn new(shards: u8) -> Self {
         let shards = u32::from(shards);
-        Self {
-            since: None,
-            sent: 0,
-            by_prefix: BTreeMap::new(),
-            all_max: limits::RESETS_PER_SECOND / shards,
-            prefix_max: (limits::RESETS_PER_PREFIX_PER_SECOND / shards).max(1),
-        }
+        let prefix_max = (limits::RESETS_PER_PREFIX_PER_SECOND / shards).max(1);
+        Self(PrefixBudget::new(limits::RESETS_PER_SECOND / shards, prefix_max))
     }
 
     /// Whether one more may leave; it is counted then.
     pub(crate) fn take(&mut self, now: Instant, remote: IpAddr) -> bool {
-        let is_over = |since: Instant| now.duration_since(since) >= Duration::from_secs(1);
-        if self.since.is_none_or(is_over) {
-            self.since = Some(now);
-            self.sent = 0;
-            self.by_prefix.clear();
-        }
-        if self.sent >= self.all_max {
-            return false;
-        }
-        let of_prefix = self.by_prefix.entry(prefix(remote)).or_default();
-        if *of_prefix >= self.prefix_max {
-            return false;
-        }
-        *of_prefix += 1;
-        self.sent += 1;
-        true
+        self.0.take(now, remote)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Virtual time, and strangers that are numbers.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 use super::*;
 
