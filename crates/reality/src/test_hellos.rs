@@ -32,13 +32,26 @@ pub(crate) fn extensions(shares: &[(u16, Vec<u8>)]) -> Vec<(u16, Vec<u8>)> {
         .flat_map(|(group, key)| [&group.to_be_bytes()[..], &vector(key)].concat())
         .collect();
     vec![
-        (57, Numbers::new(2).bytes(70)),
+        (57, transport_parameters()),
         (0, vector(&[&[0][..], &vector(b"cover.example")].concat())),
         (43, vec![2, 3, 4]),
         (16, vector(b"\x02h3\x08http/1.1")),
         (10, vector(&[0x11, 0xec, 0, 0x1d])),
         (51, vector(&keys)),
     ]
+}
+
+/// Source connection ID of the Initials of these hellos.
+pub(crate) const SOURCE_ID: [u8; 5] = [0xc1, 0xc2, 0xc3, 0xc4, 0xc5];
+
+fn transport_parameters() -> Vec<u8> {
+    [
+        &[0x04, 4, 0x80, 0xf0, 0, 0, 0x40, 0x75, 3, 1, 2, 3][..],
+        &[0x0f, SOURCE_ID.len() as u8],
+        &SOURCE_ID,
+        &[0x03, 2, 0x45, 0xc0],
+    ]
+    .concat()
 }
 
 /// A hello with these extensions and a random of zeros.
