@@ -5,6 +5,7 @@
 //! - [`long_header`], [`initial`], [`frames`], [`hello_assembly`]: from a datagram to the hello in it.
 //! - [`authenticator`]: the 32 bytes of a random that only the server recognises, and the keys that follow.
 //! - [`guard`], [`handshakes`]: what may reach QUIC of a handshake that was taken over.
+//! - [`replay`]: which hellos were accepted before.
 //!
 //! The crate reads no clock and opens no socket; seeds and times are parameters. What it reads is hostile: memory and
 //! work are bounded by [`limits`], and nothing makes it panic.
@@ -20,6 +21,7 @@ pub mod initial;
 mod kdf;
 pub mod limits;
 pub mod long_header;
+pub mod replay;
 #[cfg(test)]
 mod test_hellos;
 #[cfg(test)]

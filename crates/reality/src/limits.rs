@@ -33,3 +33,16 @@ pub const HANDSHAKES_MAX: usize = 1_024;
 /// How long Initials of a handshake are filtered: longer than QUIC reads any, which it does until the handshake is
 /// complete or given up.
 pub const HANDSHAKE_GUARD_TIME: Duration = Duration::from_secs(10);
+
+/// How far a client's clock may be off (QR1-9).
+pub const CLOCK_WINDOW: Duration = Duration::from_secs(120);
+
+/// The same where a server's owner allows more, at most (QR1-9).
+pub const CLOCK_WINDOW_MAX: Duration = Duration::from_secs(600);
+
+/// Tags of accepted hellos that are remembered (QR1-10): 27 a second over four windows of ten minutes, or 136 over four
+/// of two; some 3 MB.
+pub const REPLAY_TAGS_MAX: usize = 65_536;
+
+/// Length of the file of a replay window, in bytes: all tags, and as many that were appended since it was written.
+pub const REPLAY_FILE_BYTES_MAX: usize = 2 * REPLAY_TAGS_MAX * 24 + 64;
