@@ -1,5 +1,6 @@
-//! Pure building blocks of the packet path: ECN codepoints, QUIC varints, paths and customers' prefixes, trains of
-//! equal-sized datagrams; IP headers, checksums, ICMP errors, and the kernel's super-packets taken apart and put together.
+//! Pure building blocks of the packet path: ECN codepoints, QUIC varints, paths and customers' prefixes, trains
+//! of equal-sized datagrams; IP headers, checksums, ICMP errors, and the kernel's super-packets taken apart and put
+//! together.
 //!
 //! This crate does no I/O, reads no clock and holds no lock. All lengths in a packet are checked before use: hostile
 //! input is an error, never a panic.

@@ -6,6 +6,7 @@
 //! - [`authenticator`]: the 32 bytes of a random that only the server recognises, and the keys that follow.
 //! - [`guard`], [`handshakes`]: what may reach QUIC of a handshake that was taken over.
 //! - [`replay`]: which hellos were accepted before.
+//! - [`door`]: a shard's decisions about datagrams that belong to no connection.
 //!
 //! The crate reads no clock and opens no socket; seeds and times are parameters. What it reads is hostile: memory and
 //! work are bounded by [`limits`], and nothing makes it panic.
@@ -13,6 +14,7 @@
 pub mod authenticator;
 pub mod client_hello;
 pub mod credentials;
+pub mod door;
 pub mod frames;
 pub mod guard;
 pub mod handshakes;

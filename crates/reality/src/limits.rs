@@ -46,3 +46,54 @@ pub const REPLAY_TAGS_MAX: usize = 65_536;
 
 /// Length of the file of a replay window, in bytes: all tags, and as many that were appended since it was written.
 pub const REPLAY_FILE_BYTES_MAX: usize = 2 * REPLAY_TAGS_MAX * 24 + 64;
+
+/// Strangers' flows to the cover, in all shards (QR1-25); each has a socket and some 300 bytes here.
+pub const FLOWS_MAX: usize = 4_096;
+
+/// A flow ends after so long a silence while its client has sent nothing but its first flight (QR1-25).
+pub const FLOW_IDLE_TIME_AT_FIRST: Duration = Duration::from_secs(15);
+
+/// The same of a client that was heard after an answer (QR1-25): longer than QUIC servers keep idle connections.
+pub const FLOW_IDLE_TIME: Duration = Duration::from_secs(180);
+
+/// Flows that begin in a second, in all shards: each costs a socket. What comes beyond it is dropped.
+pub const NEW_FLOWS_PER_SECOND: u32 = 1_000;
+
+/// The same from one prefix (IPv4 /24, IPv6 /56): a large household that opens a browser.
+pub const NEW_FLOWS_PER_PREFIX_PER_SECOND: u32 = 64;
+
+/// Hellos that are begun to be read in a second, in all shards (QR1-12): 0.1 ms each, two keys tried.
+pub const HELLOS_PER_SECOND: u32 = 500;
+
+/// The same from one prefix (QR1-12).
+pub const HELLOS_PER_PREFIX_PER_SECOND: u32 = 32;
+
+/// How long datagrams of an incomplete hello wait (QR1-13): packets of one flight are closer together.
+pub const HELLO_HOLD_TIME: Duration = Duration::from_millis(5);
+
+/// How long an incomplete hello is read on after that (QR1-13): until a client repeats what was lost.
+pub const HELLO_READING_TIME: Duration = Duration::from_secs(1);
+
+/// How long the replay window and its file may take; beyond that the connection is the cover's.
+pub const RECORD_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// How long a cover's answer to a hello is waited for at most (QR1-29): a cover that takes longer is far away.
+pub const COVER_DELAY_MAX: Duration = Duration::from_millis(400);
+
+/// Bytes of datagrams that wait, in all shards: more than the hellos of [`HELLO_READING_TIME`] in two datagrams each.
+pub const HELD_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of one of them: an Ethernet frame's worth, with jumbo frames.
+pub const HELD_DATAGRAM_BYTES_MAX: usize = 9_000;
+
+/// Datagrams of one client that wait for its take-over.
+pub const FLOW_DATAGRAMS_HELD_MAX: usize = 16;
+
+/// Datagrams of the cover that wait meanwhile: what it sends to an address that is not proved.
+pub const FLOW_ANSWERS_HELD_MAX: usize = 16;
+
+/// How much more is sent to an address that is not proved than came from it (QR1-24; RFC 9000 section 8.1).
+pub const AMPLIFICATION_MAX: u64 = 3;
+
+const _: () = assert!(HELD_BYTES_MAX >= HELLOS_PER_SECOND as usize * 2 * 1_500);
+const _: () = assert!(FLOW_DATAGRAMS_HELD_MAX > HELLO_INITIALS_MAX);
