@@ -15,12 +15,15 @@ mod limits;
 mod link;
 
 pub mod capsules;
+pub mod client_hello;
 pub mod coalesce;
 pub mod control_messages;
 pub mod engine;
 pub mod http3_connection;
 pub mod http3_message;
 pub mod icmp_quote;
+pub mod initial;
+pub mod initial_frames;
 pub mod input;
 pub mod ip_packet;
 pub mod link_text;
@@ -75,5 +78,8 @@ targets!(
     undo_list,
     name_message,
     link_text,
+    client_hello,
+    initial_frames,
+    initial,
     engine
 );
