@@ -62,7 +62,7 @@ pub const NEW_FLOWS_PER_SECOND: u32 = 1_000;
 /// The same from one prefix (IPv4 /24, IPv6 /56): a large household that opens a browser.
 pub const NEW_FLOWS_PER_PREFIX_PER_SECOND: u32 = 64;
 
-/// Hellos that are begun to be read in a second, in all shards (QR1-12): 0.1 ms each, two keys tried.
+/// Hellos that are begun to be read in a second, in all shards (QR1-12): each costs some 0.2 ms.
 pub const HELLOS_PER_SECOND: u32 = 500;
 
 /// The same from one prefix (QR1-12).
