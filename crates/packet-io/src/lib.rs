@@ -69,7 +69,8 @@ pub use faulty::{FaultCounts, Faults, FaultySocket};
 pub use interface::InterfaceName;
 pub use limits::{
     GSO_BACKOFF, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEQPACKET_BATCH_MAX,
-    SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES,
+    SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_FLOOD_UNITS_MAX, TUN_QUEUES_MAX, TUN_READ_BYTES_MAX,
+    VNET_HEADER_BYTES,
 };
 pub use listener::{join_tcp_group, listen_tcp_group};
 pub use network::{network_cookie, set_strict_listing};
@@ -77,4 +78,6 @@ pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu, set_mark};
-pub use tun::{TunDevice, TunError, TunOffloads, TunOpenError, TunOverflow, TunQueue, TunRead, TunStats};
+pub use tun::{
+    TunDevice, TunError, TunFloodLimit, TunOffloads, TunOpenError, TunOverflow, TunQueue, TunRead, TunStats,
+};

@@ -64,6 +64,10 @@ pub(crate) const LENT_LOOKS: usize = 16;
 /// Most events that one wait returns; the rest comes with the next one.
 pub(crate) const EVENTS_MAX: usize = 256;
 
+/// What UDP super-packets that wait in one queue of a TUN device may amount to, in units of 4 KiB: 2 MiB, what a shard
+/// carries in some 5 ms, and half of 1,024 places, however small they are.
+pub const TUN_FLOOD_UNITS_MAX: u32 = 512;
+
 /// How many places a reordered datagram falls back at most, in a faulty socket.
 pub(crate) const REORDER_SPAN: u64 = 3;
 

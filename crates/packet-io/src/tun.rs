@@ -9,6 +9,7 @@
 //! The device has several queues, one for each thread that uses it. The kernel puts a flow's packets on the queue where
 //! it last saw packets of that flow written. Everything vanishes with the last descriptor, also after a crash.
 
+mod flood_limit;
 mod overflow;
 
 use std::fs::OpenOptions;
@@ -23,7 +24,10 @@ use crate::interface::InterfaceName;
 use crate::limits::{TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES};
 use crate::sys::tun as sys;
 
+pub use flood_limit::TunFloodLimit;
 pub use overflow::TunOverflow;
+
+use flood_limit::QueueLimit;
 
 const DEVICE: &str = "/dev/net/tun";
 
@@ -227,6 +231,22 @@ impl TunDevice {
         }
         Ok(device)
     }
+
+    /// Has the kernel limit the UDP super-packets that wait in each queue. To be called before any queue is detached.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn limit_floods(&mut self, limit: &TunFloodLimit) -> io::Result<()> {
+        let Some(first) = self.queues.first() else {
+            return Ok(());
+        };
+        sys::set_filter(first.file.as_fd(), limit.program())?;
+        let readers = limit.readers(self.queues.len());
+        for (queue, reader) in self.queues.iter_mut().zip(readers) {
+            queue.limit = Some(reader);
+        }
+        Ok(())
+    }
 }
 
 fn open_driver() -> Result<OwnedFd, TunOpenError> {
@@ -292,6 +312,7 @@ impl TunRead {
 pub struct TunQueue {
     file: OwnedFd,
     attached: bool,
+    limit: Option<QueueLimit>,
     stats: TunStats,
 }
 
@@ -300,6 +321,7 @@ impl TunQueue {
         Self {
             file,
             attached: true,
+            limit: None,
             stats: TunStats::default(),
         }
     }
@@ -332,7 +354,13 @@ impl TunQueue {
     pub fn read_cut(&mut self, buffer: &mut [u8]) -> Result<Option<TunRead>, TunError> {
         let read = match rustix::io::read(&self.file, &mut *buffer) {
             Ok(read) => read,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(rustix::io::Errno::AGAIN) => {
+                if let Some(limit) = &self.limit {
+                    limit.is_empty();
+                }
+                return Ok(None);
+            }
+            Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(self.failed(error.into(), false)),
         };
         let (Some(len), Some(header)) = (read.checked_sub(VNET_HEADER_BYTES), buffer.first_chunk()) else {
@@ -345,6 +373,9 @@ impl TunQueue {
             self.stats.plain_reads += 1;
         } else {
             self.stats.super_reads += 1;
+            if let Some(limit) = &self.limit {
+                limit.has_read(header[GSO_TYPE], &buffer[VNET_HEADER_BYTES..read]);
+            }
         }
         Ok(Some(TunRead { header, len }))
     }
@@ -401,8 +432,7 @@ impl TunQueue {
     /// The kernel's refusal.
     pub fn detach(&mut self) -> io::Result<()> {
         if self.attached {
-            sys::set_queue(self.file.as_fd(), libc::IFF_DETACH_QUEUE)?;
-            self.attached = false;
+            self.switch(false)?;
         }
         Ok(())
     }
@@ -413,9 +443,23 @@ impl TunQueue {
     /// The kernel's refusal.
     pub fn attach(&mut self) -> io::Result<()> {
         if !self.attached {
-            sys::set_queue(self.file.as_fd(), libc::IFF_ATTACH_QUEUE)?;
-            self.attached = true;
+            self.switch(true)?;
         }
+        Ok(())
+    }
+
+    fn switch(&mut self, attach: bool) -> io::Result<()> {
+        let flag = if attach {
+            libc::IFF_ATTACH_QUEUE
+        } else {
+            libc::IFF_DETACH_QUEUE
+        };
+        let change = || sys::set_queue(self.file.as_fd(), flag);
+        match &self.limit {
+            Some(limit) => limit.moves(attach, change)?,
+            None => change()?,
+        }
+        self.attached = attach;
         Ok(())
     }
 

@@ -8,10 +8,12 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, address, in_namespace, options, pattern, receive, without_privileges};
+use common::{
+    DEADLINE, address, in_namespace, in_namespace_of_root, options, pattern, receive, without_privileges,
+};
 use packet_io::{
-    DatagramSocket, Interest, Outgoing, Poller, TUN_READ_BYTES_MAX, TunDevice, TunError, TunOffloads,
-    TunOpenError, TunOverflow, TunQueue, TunRead, UdpSocket, VNET_HEADER_BYTES,
+    DatagramSocket, Interest, Outgoing, Poller, TUN_FLOOD_UNITS_MAX, TUN_READ_BYTES_MAX, TunDevice, TunError,
+    TunFloodLimit, TunOffloads, TunOpenError, TunOverflow, TunQueue, TunRead, UdpSocket, VNET_HEADER_BYTES,
 };
 
 const PLAIN: [u8; VNET_HEADER_BYTES] = [0; VNET_HEADER_BYTES];
@@ -337,5 +339,125 @@ fn what_nobody_read_in_time_is_counted_and_a_short_buffer_gets_the_start_of_a_pa
         socket.send_to(b"hello", "10.77.0.2:9").unwrap();
         let error = device.queues[0].read_cut(&mut short[..length]).unwrap_err();
         assert!(matches!(error, TunError::Other(_)), "{length} bytes: {error}");
+    }
+}
+
+/// The device with the limit; `None`, and told, where this kernel or its administrator lets nobody load programs.
+fn limited_device(queues: usize) -> Option<TunDevice> {
+    let mut device = device(queues, TunOffloads::default());
+    match TunFloodLimit::load() {
+        Ok(limit) => device.limit_floods(&limit).unwrap(),
+        // What the verifier refuses is PermissionDenied as well, but EACCES.
+        Err(error)
+            if [libc::EPERM, libc::ENOSYS]
+                .map(Some)
+                .contains(&error.raw_os_error()) =>
+        {
+            println!("not tested: no program can be loaded: {error}");
+            return None;
+        }
+        Err(error) => panic!("the program is not loaded: {error}"),
+    }
+    assert!(device.offloads.uso, "a kernel that loads the program has them");
+    Some(device)
+}
+
+/// Super-packets of [`send_super_packets`] that may wait: each begins three units.
+const LIMIT: u32 = TUN_FLOOD_UNITS_MAX.div_ceil(3);
+
+/// Sends so many super-packets of ten datagrams, 10,028 bytes, and one short packet behind them.
+fn send_super_packets(count: u32) {
+    let socket = UdpSocket::bind(address("10.77.0.1:0"), &options()).unwrap();
+    let payload = pattern(10_000, 0);
+    let mut socket = socket;
+    for _ in 0..count {
+        let to = address("10.77.0.2:9");
+        socket.send(&[Outgoing::to(to, &payload, 1_000)]).unwrap();
+    }
+    socket
+        .send(&[Outgoing::to(address("10.77.0.2:9"), b"short", 0)])
+        .unwrap();
+}
+
+/// Reads everything that waits: how many super-packets, and how many others.
+fn read_all(queue: &mut TunQueue) -> (u32, u32) {
+    let mut buffer = vec![0; TUN_READ_BYTES_MAX];
+    let (mut long, mut short) = (0, 0);
+    while let Some(read) = queue.read(&mut buffer).unwrap() {
+        if read.header[1] == GSO_UDP {
+            long += 1;
+        } else {
+            short += 1;
+        }
+    }
+    (long, short)
+}
+
+#[test]
+fn of_udp_super_packets_no_more_than_the_limit_wait_and_all_others_pass() {
+    let name = "of_udp_super_packets_no_more_than_the_limit_wait_and_all_others_pass";
+    if !in_namespace_of_root(name, "true") {
+        return;
+    }
+    let Some(mut device) = limited_device(1) else {
+        return;
+    };
+    ip("link set tunnel txqueuelen 1024");
+    let queue = &mut device.queues[0];
+    for _ in 0..3 {
+        send_super_packets(3 * LIMIT);
+        send_super_packets(1);
+        assert_eq!(read_all(queue), (LIMIT, 2));
+    }
+    send_super_packets(LIMIT);
+    // Each that is read makes room for another.
+    let mut buffer = vec![0; TUN_READ_BYTES_MAX];
+    for _ in 0..7 {
+        assert_eq!(queue.read(&mut buffer).unwrap().unwrap().header[1], GSO_UDP);
+    }
+    send_super_packets(100);
+    assert_eq!(read_all(queue), (LIMIT, 2));
+    // Those that a full queue drops behind the program are forgotten once it is empty.
+    ip("link set tunnel txqueuelen 10");
+    send_super_packets(20);
+    assert_eq!(read_all(queue), (10, 0));
+    ip("link set tunnel txqueuelen 1024");
+    send_super_packets(2 * LIMIT);
+    assert_eq!(read_all(queue), (LIMIT, 1));
+}
+
+#[test]
+fn the_limit_of_each_queue_stays_its_own_when_queues_leave_and_come_back() {
+    let name = "the_limit_of_each_queue_stays_its_own_when_queues_leave_and_come_back";
+    if !in_namespace_of_root(name, "true") {
+        return;
+    }
+    let Some(mut device) = limited_device(3) else {
+        return;
+    };
+    ip("link set tunnel txqueuelen 1024");
+    let flood = |device: &mut TunDevice| {
+        // Enough flows that the kernel gives each queue several times its limit.
+        for _ in 0..64 {
+            send_super_packets(LIMIT / 8);
+        }
+        let queues = device.queues.iter_mut();
+        let attached = queues.filter(|queue| queue.is_attached());
+        attached.map(|queue| read_all(queue).0).collect::<Vec<_>>()
+    };
+    assert_eq!(flood(&mut device), [LIMIT; 3]);
+    // The kernel gives the last queue the index of one that leaves.
+    device.queues[0].detach().unwrap();
+    for _ in 0..2 {
+        assert_eq!(flood(&mut device), [LIMIT; 2]);
+    }
+    device.queues[0].attach().unwrap();
+    device.queues[1].detach().unwrap();
+    for _ in 0..2 {
+        assert_eq!(flood(&mut device), [LIMIT; 2]);
+    }
+    device.queues[1].attach().unwrap();
+    for _ in 0..2 {
+        assert_eq!(flood(&mut device), [LIMIT; 3]);
     }
 }

@@ -4,6 +4,7 @@
 //! Linux's; the files beside this module call Linux through `rustix`.
 
 pub(crate) mod addr;
+pub(crate) mod bpf;
 pub(crate) mod cmsg;
 pub(crate) mod epoll;
 pub(crate) mod mmsg;

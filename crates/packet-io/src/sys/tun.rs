@@ -3,6 +3,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+/// `linux/if_tun.h`; Linux 4.16.
+const TUNSETFILTEREBPF: libc::Ioctl = libc::_IOR::<libc::c_int>(b'T' as u32, 225);
+
 /// Attaches the open file `tun` to the interface `name`, or to a new one, with `flags`; returns the name that the
 /// interface has got. A `%d` in the name is replaced by the first free number.
 pub(crate) fn attach(tun: BorrowedFd<'_>, name: &str, flags: libc::c_int) -> io::Result<String> {
@@ -48,6 +51,15 @@ pub(crate) fn set_queue(tun: BorrowedFd<'_>, flag: libc::c_int) -> io::Result<()
     // SAFETY: the descriptor is open for the borrow's life; TUNSETQUEUE reads one `ifreq`, which `request` is and
     // which outlives the call.
     let code = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETQUEUE, &raw const request) };
+    check(code)
+}
+
+/// Has the kernel run a socket filter for each packet that it is about to queue: 0 drops it.
+pub(crate) fn set_filter(tun: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let program = program.as_raw_fd();
+    // SAFETY: both descriptors are open for their borrows' lives; TUNSETFILTEREBPF reads one `int`, which outlives the
+    // call.
+    let code = unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETFILTEREBPF, &raw const program) };
     check(code)
 }
 

@@ -20,6 +20,15 @@ const SETUP_FAILED: i32 = 77;
 /// Runs the test `name` again in a network and a mount namespace of its own, after the shell commands `setup`; true in
 /// the run inside, which does the work. Where that is not possible it says so.
 pub fn in_namespace(name: &str, setup: &str) -> bool {
+    run_in_namespace(name, setup, &["--map-root-user", "--net", "--mount"])
+}
+
+/// The same with the privileges of who runs the test, which a user's own namespace does not have.
+pub fn in_namespace_of_root(name: &str, setup: &str) -> bool {
+    run_in_namespace(name, setup, &["--net", "--mount"])
+}
+
+fn run_in_namespace(name: &str, setup: &str, namespaces: &[&str]) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -27,7 +36,8 @@ pub fn in_namespace(name: &str, setup: &str) -> bool {
         "{{ ip link set lo up && {setup}; }} || exit {SETUP_FAILED}; exec \"$0\" --exact {name} --nocapture"
     );
     let status = Command::new("unshare")
-        .args(["--map-root-user", "--net", "--mount", "sh", "-c", &script])
+        .args(namespaces)
+        .args(["sh", "-c", &script])
         .arg(std::env::current_exe().unwrap())
         .env(INSIDE, "1")
         .status();
@@ -35,7 +45,8 @@ pub fn in_namespace(name: &str, setup: &str) -> bool {
         Ok(Some(0)) => {}
         // 1 is `unshare` itself; a test that fails ends with 101.
         Ok(Some(1 | SETUP_FAILED)) | Err(_) => {
-            eprintln!("{name}: not run, `unshare --map-root-user --net --mount` with `{setup}` fails here");
+            let namespaces = namespaces.join(" ");
+            eprintln!("{name}: not run, `unshare {namespaces}` with `{setup}` fails here");
         }
         other => panic!("{name} failed in its namespace: {other:?}"),
     }
