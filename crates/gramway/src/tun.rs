@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::{FlockOperation, flock};
-use tunnel::config::{ClientTun, OfferedDns, ServerTun};
+use tunnel::config::{ClientTun, OfferedDns, ServerTun, TunFloodLimit};
 use tunnel_proto::{ClientId, Prefix, TunRoutes};
 
 use crate::exit::Problem;
 use crate::limits::CLIENT_NAMES_MAX;
+use crate::output;
 use crate::state::StateDirectory;
 
 /// The word for a name that the system chooses.
@@ -93,6 +94,7 @@ impl TunSettings {
             routes: self.advertise.clone(),
             dns: self.offered_dns(),
             offloads: self.offloads,
+            flood_limit: flood_limit(),
             leases_file: directory.file(LEASES_FILE),
             host_directory: host::runtime_directory(directory.path()),
         }))
@@ -135,10 +137,23 @@ impl TunSettings {
             dns: if self.no_dns { Vec::new() } else { self.dns.clone() },
             takes_offered_dns: !self.no_dns,
             offloads: self.offloads,
+            flood_limit: flood_limit(),
             host_directory: host::runtime_directory(directory.path()),
         };
         Ok(Some((settings, lock)))
     }
+}
+
+/// To be loaded before the sandbox takes the privilege; without it the tunnel works, and says so.
+fn flood_limit() -> Option<TunFloodLimit> {
+    let limit = TunFloodLimit::load();
+    if let Err(error) = &limit {
+        output::event(&format!(
+            "note: a UDP flood into the TUN device may push out packets of other flows, because the kernel takes no \
+             filter program of ours ({error}); with the capability CAP_BPF it does"
+        ));
+    }
+    limit.ok()
 }
 
 /// One pool of each version. The IPv6 one is a unique local network whose global ID is as good as random (RFC 4193

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
 use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Negotiation, Prefix, Protocol, Token, TunRoutes};
 
@@ -97,6 +98,8 @@ pub struct ServerTun {
     pub dns: OfferedDns,
     /// Exchange super-packets with the kernel where it has them.
     pub offloads: bool,
+    /// Keeps a flood of super-packets from filling the device, for this device alone; `None`: nothing does.
+    pub flood_limit: Option<TunFloodLimit>,
     /// The file that keeps leases over restarts.
     pub leases_file: PathBuf,
     /// Directory of what is to be undone in the host's network. What dead processes have left there is undone by now
@@ -138,6 +141,8 @@ pub struct ClientTun {
     pub takes_offered_dns: bool,
     /// Exchange super-packets with the kernel where it has them.
     pub offloads: bool,
+    /// Keeps a flood of super-packets from filling the device, for this device alone; `None`: nothing does.
+    pub flood_limit: Option<TunFloodLimit>,
     /// Directory of what is to be undone in the host's network. What dead processes have left there is undone by now
     /// ([`host::recover`]).
     pub host_directory: PathBuf,

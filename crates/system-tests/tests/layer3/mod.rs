@@ -2,6 +2,7 @@
 
 mod comebacks;
 mod dns;
+mod floods;
 mod host;
 mod hostile_server;
 mod leaks;

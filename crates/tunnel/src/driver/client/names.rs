@@ -293,6 +293,7 @@ mod tests {
             dns: servers(dns),
             takes_offered_dns,
             offloads: true,
+            flood_limit: None,
             host_directory: "/nonexistent".into(),
         };
         Names::new("tun0", &settings)

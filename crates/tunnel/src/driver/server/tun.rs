@@ -75,7 +75,7 @@ impl ServerHost {
             config.name.as_deref(),
             shards,
             config.offloads,
-            limits::TUN_QUEUE_PACKETS,
+            config.flood_limit.as_ref(),
             true,
             &config.host_directory,
         )?;

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use host::{GuardianProgram, HostError, Network, Undo, can_administer};
-use packet_io::{TunDevice, TunOffloads, TunOpenError};
+use packet_io::{TunDevice, TunFloodLimit, TunOffloads, TunOpenError};
 
 use super::end::TunEnd;
 use crate::handle::Failure;
+use crate::limits;
 
 /// A device that is down and has no address, and what its set-up needs.
 pub(in crate::driver) struct Device {
@@ -19,8 +20,8 @@ pub(in crate::driver) struct Device {
 }
 
 impl Device {
-    /// Makes it, with one queue of `queue_packets` for each of `shards`; with `takes_own` the machine takes packets of
-    /// its own addresses from it. Changes to the host's network are listed in `directory`.
+    /// Makes it, with one queue for each of `shards`; with `takes_own` the machine takes packets of its own addresses
+    /// from it. Changes to the host's network are listed in `directory`.
     ///
     /// # Errors
     /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no
@@ -29,7 +30,7 @@ impl Device {
         name: Option<&str>,
         shards: usize,
         offloads: bool,
-        queue_packets: u32,
+        flood_limit: Option<&TunFloodLimit>,
         takes_own: bool,
         directory: &Path,
     ) -> Result<Self, Failure> {
@@ -39,7 +40,7 @@ impl Device {
         } else {
             TunOffloads::NONE
         };
-        let device = TunDevice::open(name, shards, offloads).map_err(|error| match error {
+        let mut device = TunDevice::open(name, shards, offloads).map_err(|error| match error {
             TunOpenError::NotPermitted => Failure::Permission(error.to_string()),
             TunOpenError::BadParameter(_) => Failure::Configuration(error.to_string()),
             _ => Failure::Unavailable(error.to_string()),
@@ -49,7 +50,11 @@ impl Device {
             .prepare_tun(&device.name, takes_own)
             .map_err(|error| failure(&error))?;
         // Without it the queue is as long as the kernel makes it.
-        let _ = network.set_queue_length(device.index, queue_packets);
+        let _ = network.set_queue_length(device.index, limits::TUN_QUEUE_PACKETS);
+        if let Some(limit) = flood_limit {
+            // Without it a flood fills the queue.
+            let _ = device.limit_floods(limit);
+        }
         let end = |queue| TunEnd::new(queue, &device.name);
         let ends = device.queues.into_iter().map(end).collect();
         Ok(Self {

@@ -19,7 +19,6 @@ use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::retry::Retry;
 use crate::driver::tun::setup::TunSetup;
 use crate::handle::{Failure, Notice};
-use crate::limits;
 
 impl SharedHost {
     /// Makes the device; it is down until the server gives it an address. With a default route everything is
@@ -37,7 +36,7 @@ impl SharedHost {
             settings.name.as_deref(),
             shards,
             settings.offloads,
-            limits::TUN_QUEUE_PACKETS,
+            settings.flood_limit.as_ref(),
             false,
             &settings.host_directory,
         )?;
