@@ -5,6 +5,7 @@
 //! that a change of the machine's speed affects all; the run with the median rate represents its contestant. The wire is
 //! a cable (veth, MTU 1,500) or the emulator, a link with delay, loss and rate.
 
+mod calls;
 mod cases;
 mod contestant;
 mod measure;
@@ -195,8 +196,9 @@ fn measure_case(
         .map(|(contestant, runs)| (*contestant, rates(runs)))
         .collect();
     let merit = |run: &Measurement| {
-        run.pings
-            .map_or(run.receiver_bits_per_second, |[_, beside]| beside.p99_ms)
+        let ping = run.pings.map(|[_, beside]| beside.p99_ms);
+        ping.or(run.worst_call.map(|call| call.p99_ms))
+            .unwrap_or(run.receiver_bits_per_second)
     };
     let median = |(contestant, runs): (Contestant, Vec<Measurement>)| {
         let merits: Vec<f64> = runs.iter().map(merit).collect();

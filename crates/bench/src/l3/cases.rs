@@ -34,7 +34,7 @@ const HOME_LINE: LinkSettings = LinkSettings {
 /// differed by half.
 const LONG_WAY_SECONDS_MIN: u32 = 30;
 
-/// Shortest run beside pings, in seconds: 99th percentiles of fewer than 500 say little.
+/// Shortest run beside pings or calls, in seconds: 99th percentiles of fewer than 500 say little.
 const PING_SECONDS_MIN: u32 = 5;
 
 /// The default of Linux: a loss halves it, nearly, and it fills queues.
@@ -74,6 +74,13 @@ pub(super) enum Load {
         /// Bits per second; none is as fast as possible.
         offered: Option<u64>,
     },
+    /// Calls beside one flow of ours that is as fast as possible, in super-packets.
+    Calls {
+        /// Bytes per datagram of the flood.
+        payload_bytes: u32,
+        /// All from the server.
+        reverse: bool,
+    },
     /// Pings on the idle path, then beside one TCP connection with the usual congestion control.
     Ping,
 }
@@ -88,7 +95,7 @@ impl Case {
     /// How long a run takes, when this is what the user wants.
     pub(super) fn seconds(&self, wanted: u32) -> u32 {
         match (self.load, self.link) {
-            (Load::Ping, _) => wanted.max(PING_SECONDS_MIN),
+            (Load::Ping | Load::Calls { .. }, _) => wanted.max(PING_SECONDS_MIN),
             (_, Some(_)) => wanted.max(LONG_WAY_SECONDS_MIN),
             (_, None) => wanted.max(1),
         }
@@ -106,6 +113,10 @@ pub(super) fn all() -> Vec<Case> {
         payload_bytes: DATAGRAM_BYTES,
         offered,
     };
+    let calls = |reverse| Load::Calls {
+        payload_bytes: DATAGRAM_BYTES as u32,
+        reverse,
+    };
     let case = |name, load, link| Case { name, load, link };
     vec![
         case("tcp-up-1", tcp(CUBIC, 1, false), None),
@@ -115,6 +126,8 @@ pub(super) fn all() -> Vec<Case> {
         case("tcp-up-1-bbr", tcp(BBR, 1, false), None),
         case("udp-1150-1G", udp(Some(OFFERED)), None),
         case("udp-1150-max", udp(None), None),
+        case("calls-beside-max-up", calls(false), None),
+        case("calls-beside-max-down", calls(true), None),
         case("wan-up", tcp(CUBIC, 1, false), Some(LONG_WAY)),
         case("wan-down", tcp(CUBIC, 1, true), Some(LONG_WAY)),
         case("wan-up-bbr", tcp(BBR, 1, false), Some(LONG_WAY)),

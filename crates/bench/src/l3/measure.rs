@@ -7,11 +7,13 @@ use serde::Serialize;
 use testbed::iperf::{self, IperfMode, IperfResult, IperfRun, IperfServer};
 use testbed::usage;
 
+use super::calls;
 use super::cases::{CUBIC, Case, Load};
 use super::contestant::{Contestant, Installed, Running};
 use super::ping::{self, PingReport};
 use crate::counters::Counters;
 use crate::emulator::EmulatorReport;
+use crate::flow::FlowReport;
 use crate::network::Network;
 use crate::{Error, Programs};
 
@@ -44,6 +46,8 @@ pub(super) struct Measurement {
     pub(super) peak_bytes: [u64; 2],
     /// Pings before and beside the load.
     pub(super) pings: Option<[PingReport; 2]>,
+    /// Of several calls beside the load, the least delivered and the longest times.
+    pub(super) worst_call: Option<FlowReport>,
     /// What gramway's client and server counted during the run.
     pub(super) counters: Option<[Counters; 2]>,
 }
@@ -101,7 +105,7 @@ impl Rig {
         let client = &self.network.client;
         let idle = match self.load {
             Load::Ping => Some(ping::measure(client, tunnel.address, self.seconds)?),
-            Load::Tcp { .. } | Load::Udp { .. } => None,
+            Load::Tcp { .. } | Load::Udp { .. } | Load::Calls { .. } => None,
         };
         tunnel.reset_peaks();
         let (usage, counters, busy) = (
@@ -109,16 +113,7 @@ impl Rig {
             tunnel.counters(&self.programs),
             usage::machine_busy_seconds(),
         );
-        let address = SocketAddr::from((tunnel.address, PORT));
-        let _server = IperfServer::start(&self.network.server.place(), address)?;
-        let run = self.iperf_run(address);
-        let (result, beside) = match self.load {
-            Load::Tcp { .. } | Load::Udp { .. } => (iperf::run(&client.place(), &run)?, None),
-            Load::Ping => {
-                let (result, ping) = self.ping_beside(&run, tunnel.address)?;
-                (result, Some(ping))
-            }
-        };
+        let (result, beside, worst_call) = self.load(tunnel.address)?;
         let gigabytes = (result.received_bytes / 1e9).max(1e-9);
         let after = tunnel.usage();
         let cpu = |end: usize| (after[end].cpu_seconds - usage[end].cpu_seconds) / gigabytes;
@@ -137,6 +132,7 @@ impl Rig {
             machine_cpu_per_gigabyte: (usage::machine_busy_seconds() - busy) / gigabytes,
             peak_bytes: after.map(|end| end.peak_bytes),
             pings: idle.zip(beside).map(|(idle, beside)| [idle, beside]),
+            worst_call,
             counters: counters
                 .zip(tunnel.counters(&self.programs))
                 .map(|(before, after)| since(before, after)),
@@ -152,13 +148,26 @@ impl Rig {
         self.network.finish()
     }
 
-    /// What iperf3 is to do. TCP's buffers grow by themselves; UDP's have to be asked for.
-    fn iperf_run(&self, address: SocketAddr) -> IperfRun {
+    /// The load towards the server's `address`, with what was measured beside it. TCP's buffers grow by themselves;
+    /// UDP's have to be asked for.
+    fn load(
+        &self,
+        address: Ipv4Addr,
+    ) -> Result<(IperfResult, Option<PingReport>, Option<FlowReport>), Error> {
+        let (network, server) = (&self.network, SocketAddr::from((address, PORT)));
         let tcp = IperfRun {
             congestion: Some(CUBIC),
-            ..IperfRun::tcp(address, self.seconds)
+            ..IperfRun::tcp(server, self.seconds)
         };
-        match self.load {
+        let run = match self.load {
+            Load::Calls {
+                payload_bytes,
+                reverse,
+            } => {
+                let sizes = [payload_bytes, self.seconds];
+                let (flood, worst) = calls::measure(&self.programs, network, address, reverse, sizes)?;
+                return Ok((flood, None, Some(worst)));
+            }
             Load::Tcp {
                 congestion,
                 streams,
@@ -174,13 +183,19 @@ impl Rig {
                 offered,
             } => IperfRun {
                 large_buffers: true,
-                ..IperfRun::udp(address, self.seconds, payload_bytes, offered)
+                ..IperfRun::udp(server, self.seconds, payload_bytes, offered)
             },
             Load::Ping => IperfRun {
                 seconds: self.seconds + FILL_SECONDS + 1,
                 ..tcp
             },
+        };
+        let _server = IperfServer::start(&network.server.place(), server)?;
+        if self.load == Load::Ping {
+            let (result, ping) = self.ping_beside(&run, address)?;
+            return Ok((result, Some(ping), None));
         }
+        Ok((iperf::run(&network.client.place(), &run)?, None, None))
     }
 
     fn ping_beside(&self, load: &IperfRun, address: Ipv4Addr) -> Result<(IperfResult, PingReport), Error> {

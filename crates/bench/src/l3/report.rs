@@ -73,10 +73,10 @@ impl Report {
 
     /// The lines of one case.
     pub(super) fn lines(&self, row: &Row) -> Vec<String> {
-        let mut lines = if matches!(row.case.load, Load::Ping) {
-            self.pings(row)
-        } else {
-            vec![self.rates(row)]
+        let mut lines = match row.case.load {
+            Load::Ping => self.pings(row),
+            Load::Calls { .. } => self.calls(row),
+            Load::Tcp { .. } | Load::Udp { .. } => vec![self.rates(row)],
         };
         lines.extend(drops(row));
         lines.extend(
@@ -106,7 +106,7 @@ impl Report {
         };
         let losses = match row.case.load {
             Load::Udp { .. } => each(&self.contestants, &|run| percent(run.loss)).join(" "),
-            Load::Tcp { .. } | Load::Ping => String::new(),
+            Load::Tcp { .. } | Load::Ping | Load::Calls { .. } => String::new(),
         };
         let cpu = each(self.tunnels(), &|run| {
             format!("{:.2}", run.tunnel_cpu_per_gigabyte.iter().sum::<f64>())
@@ -142,6 +142,24 @@ impl Report {
                 beside.p99_ms - idle.p99_ms,
                 idle.lost + beside.lost,
                 idle.sent + beside.sent,
+            ))
+        };
+        let mut lines = vec![format!("{}:", row.case.name)];
+        lines.extend(self.contestants.iter().filter_map(line));
+        lines
+    }
+
+    fn calls(&self, row: &Row) -> Vec<String> {
+        let line = |contestant: &Contestant| {
+            let run = row.results.get(contestant)?;
+            let call = run.worst_call?;
+            Some(format!(
+                "    {:<12}  worst of four: {} % arrived, p50/p99 ms {:.1}/{:.1}, beside a flood of which {} Gbit/s arrived",
+                contestant.name(),
+                percent(1.0 - call.loss),
+                call.p50_ms,
+                call.p99_ms,
+                gigabits(run.receiver_bits_per_second),
             ))
         };
         let mut lines = vec![format!("{}:", row.case.name)];
