@@ -8,7 +8,17 @@ use serde_json::Value;
 /// # Panics
 /// When the law is broken, or a counter is missing.
 pub fn assert_conserved(status: &Value) {
-    for name in ["ingress", "egress"] {
+    let imbalance = imbalance(status);
+    assert!(imbalance.is_none(), "{}", imbalance.unwrap_or_default());
+}
+
+/// The first direction where the law is broken, with its counters.
+///
+/// # Panics
+/// When a counter is missing.
+#[must_use]
+pub fn imbalance(status: &Value) -> Option<String> {
+    ["ingress", "egress"].into_iter().find_map(|name| {
         let direction = &status[name];
         let count = |counter: &str| {
             direction[counter]
@@ -18,8 +28,9 @@ pub fn assert_conserved(status: &Value) {
         let came = count("accepted") + count("split") + count("parity_sent") + count("repaired");
         let sent = count("sent") + count("joined") + count("parity_received");
         let went = sent + dropped(direction) + count("waiting");
-        assert_eq!(came, went, "{name} of the {}: {direction}", status["role"]);
-    }
+        let told = || format!("{came} ≠ {went}: {name} of the {}: {direction}", status["role"]);
+        (came != went).then(told)
+    })
 }
 
 /// Datagrams that one direction dropped, for whatever reason.
