@@ -1,5 +1,7 @@
 //! The networks that tests stand on: two machines on one cable, or two machines with a router between.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use testbed::namespace::{End, Namespace, join};
 
 /// Address of the client's machine in both networks.
@@ -58,15 +60,39 @@ impl Pair {
     /// # Panics
     /// When `ip` fails.
     #[must_use]
-    pub fn add_stranger_networks(&self) -> Vec<String> {
-        let addresses = (0..STRANGER_NETWORKS).map(|number| format!("10.80.{number}.1"));
-        let addresses: Vec<_> = addresses.collect();
+    pub fn add_stranger_networks(&self) -> Vec<IpAddr> {
+        self.add_networks(80, STRANGER_NETWORKS)
+    }
+
+    /// Gives the client's machine an address in each of so many networks behind it, `10.SECOND.0.0/24` and on.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    #[must_use]
+    pub fn add_networks(&self, second: u8, count: u8) -> Vec<IpAddr> {
+        let addresses = (0..count).map(|network| Ipv4Addr::new(10, second, network, 1));
+        self.add_behind_client(second, addresses)
+    }
+
+    /// Gives it so many addresses in one network behind it, `10.SECOND.0.0/24`.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    #[must_use]
+    pub fn add_addresses(&self, second: u8, count: u8) -> Vec<IpAddr> {
+        let addresses = (1..=count).map(|host| Ipv4Addr::new(10, second, 0, host));
+        self.add_behind_client(second, addresses)
+    }
+
+    fn add_behind_client(&self, second: u8, addresses: impl Iterator<Item = Ipv4Addr>) -> Vec<IpAddr> {
+        let addresses: Vec<IpAddr> = addresses.map(IpAddr::V4).collect();
         for address in &addresses {
             let address = format!("{address}/32");
             let arguments = ["address", "add", &address, "dev", "eth0"];
             self.client.run("ip", arguments).unwrap();
         }
-        let route = ["route", "add", "10.80.0.0/16", "via", CLIENT_V4];
+        let network = format!("10.{second}.0.0/16");
+        let route = ["route", "add", &network, "via", CLIENT_V4];
         self.server.run("ip", route).unwrap();
         addresses
     }

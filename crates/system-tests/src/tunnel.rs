@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::Value;
 
 use crate::limits::PROGRAM_LIMIT;
@@ -286,6 +287,19 @@ impl TunnelEnd {
             .position(|process| process["pid"] == self.process.id())?;
         Some(processes.swap_remove(own))
     }
+}
+
+/// The SHA-256 of the server's public key that a link names.
+///
+/// # Panics
+/// When the link has none.
+#[must_use]
+pub fn pin_of(link: &str) -> [u8; 32] {
+    let rest = link.split_once("pin=sha256-").map(|(_, rest)| rest);
+    let pin = rest.and_then(|rest| rest.split(['&', '#']).next());
+    let pin = pin.and_then(|pin| BASE64URL_NOPAD.decode(pin.as_bytes()).ok());
+    pin.and_then(|pin| pin.try_into().ok())
+        .expect("a link names a pin")
 }
 
 /// Writes a file that nobody else may read.

@@ -99,7 +99,7 @@ impl Attacked {
         let mut command = scene.pair.client.command(python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script));
         command.args([PAIR_SERVER_V4, "4433", &count.to_string()]);
-        command.args(networks);
+        command.args(networks.iter().map(ToString::to_string));
         Self {
             attack: Process::start(command, script).unwrap(),
             source,

@@ -1,8 +1,10 @@
 //! Strangers beside honest clients: here all kinds of them at once, by a foreign QUIC stack, beside the traffic of an
 //! honest client: UDP and TCP through forwards, and UDP in IP packets. `cargo xtask hostile` runs it for as long as it is
-//! told.
+//! told, and the test of [`lockout`].
 
+mod lockout;
 mod report;
+mod strangers;
 
 use std::net::SocketAddr;
 use std::path::Path;
