@@ -1,9 +1,10 @@
 //! Strangers beside honest clients: here all kinds of them at once, by a foreign QUIC stack, beside the traffic of an
 //! honest client: UDP and TCP through forwards, and UDP in IP packets. `cargo xtask hostile` runs it for as long as it is
-//! told, and the test of [`lockout`].
+//! told, and the tests of [`lockout`] and [`speed`].
 
 mod lockout;
 mod report;
+mod speed;
 mod strangers;
 
 use std::net::SocketAddr;
