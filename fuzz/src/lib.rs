@@ -3,20 +3,39 @@
 //!
 //! A target does more than not to panic: each compares what it got with a second way to the same result.
 
-// The program has no library: what reads its link is compiled here, too.
-#[allow(dead_code, reason = "the program uses the rest")]
+// The program has no library: what reads its link and its settings is compiled here, too.
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/addresses.rs"]
+mod addresses;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/config/mod.rs"]
+mod config;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/endpoint.rs"]
 mod endpoint;
-#[allow(dead_code, reason = "the program uses the rest")]
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/exit.rs"]
+mod exit;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/forward.rs"]
+mod forward;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/limits.rs"]
 mod limits;
-#[allow(dead_code, reason = "the program uses the rest")]
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/link.rs"]
 mod link;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/state.rs"]
+mod state;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/tun.rs"]
+mod tun;
 
 pub mod capsules;
 pub mod client_hello;
 pub mod coalesce;
+pub mod config_file;
 pub mod control_messages;
 pub mod engine;
 pub mod http3_connection;
@@ -27,6 +46,7 @@ pub mod initial_frames;
 pub mod input;
 pub mod ip_packet;
 pub mod link_text;
+pub mod name_lookup;
 pub mod name_message;
 pub mod netlink;
 pub mod packets;
@@ -81,5 +101,7 @@ targets!(
     client_hello,
     initial_frames,
     initial,
+    config_file,
+    name_lookup,
     engine
 );

@@ -10,6 +10,7 @@ pub mod snapshot;
 /// Parsers of bytes from outside, for fuzzing; not a stable interface.
 #[doc(hidden)]
 pub mod fuzzing {
+    pub use crate::driver::fuzz_look_up as look_up;
     pub use crate::driver::fuzz_name_message as name_message;
 }
 

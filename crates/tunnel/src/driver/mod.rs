@@ -44,6 +44,7 @@ use role::Role;
 use sources::Sources;
 
 pub use client::start::start_client;
+pub use resolver::fuzz as fuzz_look_up;
 pub use server::fuzz_name_message;
 pub use server::start::start_server;
 

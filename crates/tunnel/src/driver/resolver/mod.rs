@@ -10,12 +10,13 @@ mod sources;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hickory_resolver::Resolver as Lookups;
 use hickory_resolver::net::NetError;
+use hickory_resolver::{ConnectionProvider, Resolver as Lookups};
 use packet_io::Waker;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as channel};
 
@@ -168,12 +169,34 @@ async fn answer(resolver: Option<Lookups<Sockets>>, mut question: Question, time
         question.found = Err(Unresolved::Absent);
         return;
     };
-    let lookup = resolver.lookup_ip(question.host.as_str());
-    question.found = match tokio::time::timeout(time_max, lookup).await {
-        Ok(Ok(lookup)) => addresses(lookup.iter().collect(), question.port, &way),
+    question.found = look_up(&resolver, &question.host, question.port, time_max, &way).await;
+}
+
+async fn look_up<P: ConnectionProvider>(
+    resolver: &Lookups<P>,
+    host: &str,
+    port: u16,
+    time_max: Duration,
+    way: &Way,
+) -> Result<Vec<SocketAddr>, Unresolved> {
+    match tokio::time::timeout(time_max, resolver.lookup_ip(host)).await {
+        Ok(Ok(lookup)) => addresses(lookup.iter().collect(), port, way),
         Err(_) | Ok(Err(NetError::Timeout)) => Err(Unresolved::Late),
         Ok(Err(_)) => Err(Unresolved::Absent),
-    };
+    }
+}
+
+/// A name's addresses by the text of a resolv.conf(5), over a network of the caller's, where there are some; for fuzzing.
+pub async fn fuzz<P: ConnectionProvider>(
+    network: P,
+    resolv_conf: &[u8],
+    host: &str,
+    port: u16,
+) -> Option<Vec<SocketAddr>> {
+    let (config, options, _) = sources::described(Path::new("resolv.conf"), resolv_conf, None);
+    let resolver = sources::bounded(config, options, limits::NAME_SERVER_PORT, network).ok()?;
+    let found = look_up(&resolver, host, port, limits::RESOLUTION_TIME_MAX, &Way::Routes).await;
+    found.ok()
 }
 
 fn addresses(found: Vec<IpAddr>, port: u16, way: &Way) -> Result<Vec<SocketAddr>, Unresolved> {

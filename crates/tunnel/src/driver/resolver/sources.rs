@@ -15,7 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 use hickory_resolver::config::{
     LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
 };
-use hickory_resolver::{Hosts, Resolver, system_conf};
+use hickory_resolver::net::NetError;
+use hickory_resolver::{ConnectionProvider, Hosts, Resolver, system_conf};
 
 use super::sockets::{Sockets, Way};
 use crate::limits;
@@ -213,7 +214,7 @@ fn build(
     sources: &NameSources,
     servers: &mut Vec<NameServerConfig>,
 ) -> (Option<Resolver<Sockets>>, Option<String>) {
-    let (mut config, mut options, warning) = configuration(&sources.resolv_conf);
+    let (mut config, options, warning) = configuration(&sources.resolv_conf);
     if sources.is_beside_tunnel() {
         look_behind_resolved(sources, &mut config.name_servers);
         let all = config.name_servers.iter();
@@ -229,22 +230,8 @@ fn build(
             config.name_servers.clone_from(servers);
         }
     }
-    for server in &mut config.name_servers {
-        for connection in &mut server.connections {
-            connection.port = sources.port;
-        }
-    }
-    options.timeout = options.timeout.min(limits::RESOLUTION_TRY_TIME);
-    options.attempts = limits::RESOLUTION_RETRIES as usize;
-    // One server at a time: more of them multiply the sockets of every name.
-    options.num_concurrent_reqs = 1;
-    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    options.cache_size = limits::NAMES_CACHED_MAX;
-    options.negative_max_ttl = Some(limits::NAME_ABSENT_TIME_MAX);
-    options.use_hosts_file = ResolveHosts::Never;
-    let mut builder = Resolver::builder_with_config(config, Sockets::new(sources.way.clone()));
-    *builder.options_mut() = options;
-    let mut resolver = match builder.build() {
+    let network = Sockets::new(sources.way.clone());
+    let mut resolver = match bounded(config, options, sources.port, network) {
         Ok(resolver) => resolver,
         Err(error) => {
             let text = format!(
@@ -263,6 +250,31 @@ fn build(
     (Some(resolver), warning)
 }
 
+/// A resolver of that configuration within our bounds; name servers listen on `port`.
+pub(super) fn bounded<P: ConnectionProvider>(
+    mut config: ResolverConfig,
+    mut options: ResolverOpts,
+    port: u16,
+    network: P,
+) -> Result<Resolver<P>, NetError> {
+    for server in &mut config.name_servers {
+        for connection in &mut server.connections {
+            connection.port = port;
+        }
+    }
+    options.timeout = options.timeout.min(limits::RESOLUTION_TRY_TIME);
+    options.attempts = limits::RESOLUTION_RETRIES as usize;
+    // One server at a time: more of them multiply the sockets of every name.
+    options.num_concurrent_reqs = 1;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.cache_size = limits::NAMES_CACHED_MAX;
+    options.negative_max_ttl = Some(limits::NAME_ABSENT_TIME_MAX);
+    options.use_hosts_file = ResolveHosts::Never;
+    let mut builder = Resolver::builder_with_config(config, network);
+    *builder.options_mut() = options;
+    builder.build()
+}
+
 /// In the place of systemd-resolved stand those that it asks.
 fn look_behind_resolved(sources: &NameSources, servers: &mut Vec<NameServerConfig>) {
     if servers.iter().all(|server| server.ip.is_loopback())
@@ -275,16 +287,24 @@ fn look_behind_resolved(sources: &NameSources, servers: &mut Vec<NameServerConfi
 
 /// What the file says, and what is wrong with it.
 fn configuration(path: &Path) -> (ResolverConfig, ResolverOpts, Option<String>) {
-    let (text, unreadable) = match std::fs::read(path) {
-        Ok(text) => (text, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
-    };
-    let error = match system_conf::parse_resolv_conf(&text) {
+    match std::fs::read(path) {
+        Ok(text) => described(path, &text, None),
+        Err(error) => described(path, &[], Some(error.to_string())),
+    }
+}
+
+/// The same of the file's text, which is empty where the file is `unreadable`.
+pub(super) fn described(
+    path: &Path,
+    text: &[u8],
+    unreadable: Option<String>,
+) -> (ResolverConfig, ResolverOpts, Option<String>) {
+    let error = match system_conf::parse_resolv_conf(text) {
         Ok((config, options)) => return (config, options, None),
         Err(error) => unreadable.unwrap_or_else(|| error.to_string()),
     };
     let path = path.display();
-    if let Ok((config, options)) = system_conf::parse_resolv_conf(name_server_lines(&text)) {
+    if let Ok((config, options)) = system_conf::parse_resolv_conf(name_server_lines(text)) {
         let warning = format!("only the name servers of {path} are used, because of another line: {error}");
         return (config, options, Some(warning));
     }
