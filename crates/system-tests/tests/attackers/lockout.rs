@@ -1,5 +1,6 @@
-//! Somebody new comes while masses of strangers shake hands, at the rates of `crates/quic/tests/lockout.rs`, which shows
-//! the same on virtual time: here with the whole program, sockets, and a processor that the strangers use up, too.
+//! Somebody new comes while masses of strangers shake hands, at the rates of `crates/quic/tests/lockout.rs`, which
+//! shows the same on virtual time: here with the whole program, sockets, and a processor that the strangers use up,
+//! too.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

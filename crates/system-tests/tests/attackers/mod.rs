@@ -1,6 +1,6 @@
 //! Strangers beside honest clients: here all kinds of them at once, by a foreign QUIC stack, beside the traffic of an
-//! honest client: UDP and TCP through forwards, and UDP in IP packets. `cargo xtask hostile` runs it for as long as it is
-//! told, and the tests of [`lockout`] and [`speed`].
+//! honest client: UDP and TCP through forwards, and UDP in IP packets. `cargo xtask hostile` runs it for as long as it
+//! is told, and the tests of [`lockout`] and [`speed`].
 
 mod lockout;
 mod report;
@@ -40,8 +40,8 @@ const TCP_PART_MIN: f64 = 0.9;
 
 const UDP_BYTES: usize = 1_150;
 
-/// Of the honest datagrams, beyond those that are lost without strangers: what a machine at the end of its processors loses
-/// by itself, before and after in the same run, says nothing about strangers.
+/// Of the honest datagrams, beyond those that are lost without strangers: what a machine at the end of its processors
+/// loses by itself, before and after in the same run, says nothing about strangers.
 const LOSS_MAX: f64 = 0.01;
 
 /// How long it runs without strangers, before them and after them.
@@ -50,8 +50,8 @@ const CALM_SECONDS: u32 = 5;
 /// What all strangers together may cost the server, in bytes of resident memory.
 const STRANGERS_BYTES_MAX: u64 = 96 << 20;
 
-/// What the server's memory may grow by from the first half of the attack to the second, in bytes: one of the allocator's
-/// arenas more for each of two shards.
+/// What the server's memory may grow by from the first half of the attack to the second, in bytes: one of the
+/// allocator's arenas more for each of two shards.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
 /// After which nothing of a stranger is left: the time for its token, and closing.

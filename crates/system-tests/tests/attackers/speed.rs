@@ -15,7 +15,8 @@ use super::strangers::{Attack, Kind, Strangers};
 use super::{FORGOTTEN_LIMIT, STRANGERS_BYTES_MAX};
 use crate::scene::{LISTEN, Scene, load};
 
-/// Strangers at once: each has ten seconds for its token, so a hundred come a second, and somewhat more where some fail.
+/// Strangers at once: each has ten seconds for its token, so a hundred come a second, and somewhat more where some
+/// fail.
 const STRANGERS: u32 = 1_000;
 const STRANGERS_PER_SECOND: u32 = 110;
 const THREADS: usize = 8;

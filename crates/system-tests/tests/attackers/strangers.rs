@@ -1,7 +1,7 @@
 //! Strangers in masses, by our own QUIC: a script completes tens of handshakes a second, and an attack takes thousands.
 //!
-//! An attempt has a socket and an endpoint of its own, and what it does is done when it returns: threads make one attempt
-//! after the other, all together as many a second as they are told, or as many as the machine makes.
+//! An attempt has a socket and an endpoint of its own, and what it does is done when it returns: threads make one
+//! attempt after the other, all together as many a second as they are told, or as many as the machine makes.
 
 use std::collections::VecDeque;
 use std::io;

@@ -186,7 +186,8 @@ async fn look_up<P: ConnectionProvider>(
     }
 }
 
-/// A name's addresses by the text of a resolv.conf(5), over a network of the caller's, where there are some; for fuzzing.
+/// A name's addresses by the text of a resolv.conf(5), over a network of the caller's, where there are some; for
+/// fuzzing.
 pub async fn fuzz<P: ConnectionProvider>(
     network: P,
     resolv_conf: &[u8],
