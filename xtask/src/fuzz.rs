@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::repository::{Repository, run_to_success};
-use crate::setup;
+use crate::{nightly, setup};
 
 /// The engine's driver and the version that this repository is fuzzed with.
 const ENGINE: (&str, &str) = ("cargo-fuzz", "0.13.2");
@@ -32,11 +32,11 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
             targets.join(", ")
         );
     }
-    require_nightly(repository)?;
+    nightly::require(repository)?;
     setup::install_cargo_tool(repository, ENGINE.0, ENGINE.1)?;
     let build = repository.target().join("fuzz");
     let build = build.to_string_lossy();
-    run_to_success(nightly(repository, "cargo").args([
+    run_to_success(nightly::command(repository, "cargo").args([
         "run",
         "--quiet",
         "--manifest-path",
@@ -52,7 +52,7 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
     for target in &chosen {
         println!("==> {target}");
         let directory = |name: &str| repository.root().join("fuzz").join(name).join(target);
-        let mut run = nightly(repository, &engine.to_string_lossy());
+        let mut run = nightly::command(repository, &engine.to_string_lossy());
         run.args(["run", "--fuzz-dir", "fuzz", "--target-dir", &build]);
         run.args(["--features", "engine", target]);
         // What it finds goes to the first directory; not every target has committed inputs.
@@ -96,30 +96,6 @@ fn names(manifest: &str) -> Result<Vec<String>> {
         .filter_map(|program| program.get("name")?.as_str())
         .map(str::to_owned)
         .collect())
-}
-
-/// Fails where there is no nightly toolchain.
-fn require_nightly(repository: &Repository) -> Result<()> {
-    let has_nightly = nightly(repository, "rustc")
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !has_nightly {
-        bail!(
-            "fuzzing needs a nightly toolchain; install it with `rustup toolchain install nightly --profile minimal`"
-        );
-    }
-    Ok(())
-}
-
-/// A program on the nightly toolchain, although this task was started by the pinned one.
-fn nightly(repository: &Repository, program: &str) -> Command {
-    let mut command = repository.command("rustup");
-    command.args(["run", "nightly", program]);
-    for variable in ["CARGO", "RUSTUP_TOOLCHAIN", "RUSTC", "RUSTDOC"] {
-        command.env_remove(variable);
-    }
-    command
 }
 
 #[cfg(test)]

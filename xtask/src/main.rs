@@ -1,10 +1,12 @@
 //! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`,
-//! `cargo xtask fuzz`, `cargo xtask hostile`, `cargo xtask dist`, `cargo xtask arm64`.
+//! `cargo xtask fuzz`, `cargo xtask asan`, `cargo xtask hostile`, `cargo xtask dist`, `cargo xtask arm64`.
 
 mod arm64;
+mod asan;
 mod dist;
 mod fuzz;
 mod hostile;
+mod nightly;
 mod packages;
 mod repository;
 mod setup;
@@ -54,6 +56,8 @@ enum Task {
         /// One target, by the name of its program in fuzz/; without it all run, one after the other.
         target: Option<String>,
     },
+    /// Run the unsafe code and the program under AddressSanitizer; needs a nightly toolchain, and root for the program.
+    Asan,
     /// Attack a server in every way at once beside an honest client's 500 Mbit/s; needs root.
     Hostile {
         /// How long.
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Task::Sweep { seeds } => sweep::run(&repository, seeds),
         Task::Dist => dist::run(&repository),
         Task::Arm64 => arm64::run(&repository),
+        Task::Asan => asan::run(&repository),
         Task::Hostile { seconds } => hostile::run(&repository, seconds),
         Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });

@@ -12,6 +12,12 @@ pub const UNAVAILABLE: i32 = 69;
 /// The same: refused, by the system or by the server.
 pub const PERMISSION: i32 = 77;
 
+/// Whether the program's memory is judged: not where `cargo xtask asan` has built it with what costs memory.
+#[must_use]
+pub fn memory_is_judged() -> bool {
+    std::env::var_os("GRAMWAY_TEST_SANITIZED").is_none()
+}
+
 static GRAMWAY: OnceLock<PathBuf> = OnceLock::new();
 static BENCH: OnceLock<PathBuf> = OnceLock::new();
 
