@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use quic::{STEER_TAG, SteerKey, shard_of};
+use quic::{STEER_MARK, SteerKey, shard_of};
 
 use crate::input::Input;
 
@@ -19,21 +19,14 @@ pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let shards = input.byte().max(1);
     let place = usize::from(input.byte());
-    let clear = [
-        input.byte(),
-        STEER_TAG,
-        0xb5,
-        0xc4,
-        input.byte(),
-        input.byte(),
-        0,
-        1,
-    ];
+    let [_, mark @ ..] = STEER_MARK.to_be_bytes();
+    let (shard, count) = (input.byte(), [input.byte(), input.byte(), 0, 1]);
+    let clear = [shard, mark[0], mark[1], mark[2], count[0], count[1], 0, 1];
     let mut datagram = input.0.to_vec();
     if let Some(room) = datagram.get_mut(place..place + 8).filter(|_| place > 0) {
         room.copy_from_slice(&enciphered(u64::from_be_bytes(clear)).to_be_bytes());
     }
-    let program = packet_io::fuzzing::steering_instructions(KEY.round_keys(), STEER_TAG, shards);
+    let program = packet_io::fuzzing::steering_instructions(KEY.round_keys(), STEER_MARK, shards);
     let expected = shard_of(&KEY, &datagram).filter(|shard| *shard < shards);
     assert_eq!(
         interpret(&program, &datagram),

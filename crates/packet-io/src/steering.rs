@@ -2,12 +2,12 @@
 //!
 //! The sockets of a group share one port ([`UdpSocket::bind_group`]). For each received message the kernel runs a
 //! small program of ours over the UDP payload. It deciphers the destination connection ID of the first packet
-//! (Speck64/128, one 8-byte block), and where the clear text has our tag and an existing shard, its answer is that
+//! (Speck64/128, one 8-byte block), and where the clear text has our mark and an existing shard, its answer is that
 //! shard's socket; a client may change its address and stays where it was. Any other answer makes the kernel choose by
 //! the addresses and ports, as it would without us. Classic BPF needs no privileges and about 200 ns.
 //!
 //! A message that the kernel coalesced from several datagrams goes where its first one belongs. Who makes the IDs
-//! decides on key, tag and layout of the clear text: shard, tag, then six bytes that do not matter here.
+//! decides on key, mark and layout of the clear text: a byte for the shard, three for the mark, four that do not matter here.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -30,7 +30,7 @@ const X: u32 = 0;
 const Y: u32 = 1;
 
 /// Lets the kernel spread what arrives at the group of `socket` over its `shards` sockets, in the order in which they
-/// were bound, by connection IDs made with `round_keys` (in the order of enciphering) and `tag`. To be called again
+/// were bound, by connection IDs made with `round_keys` (in the order of enciphering) and `mark` (24 bits). To be called again
 /// where sockets join or leave.
 ///
 /// # Errors
@@ -38,18 +38,18 @@ const Y: u32 = 1;
 pub fn attach(
     socket: &UdpSocket,
     round_keys: &[u32; STEERING_ROUNDS],
-    tag: u8,
+    mark: u32,
     shards: u8,
 ) -> io::Result<()> {
-    options::attach_reuseport_program(socket.as_fd(), &program(round_keys, tag, shards))
+    options::attach_reuseport_program(socket.as_fd(), &program(round_keys, mark, shards))
         .map_err(|error| io::Error::new(error.kind(), format!("cannot steer by connection ID: {error}")))
 }
 
 /// The program's instructions: code, jumps where true and where false, operand.
 #[doc(hidden)]
 #[must_use]
-pub fn instructions(round_keys: &[u32; STEERING_ROUNDS], tag: u8, shards: u8) -> Vec<(u16, u8, u8, u32)> {
-    let program = program(round_keys, tag, shards).into_iter();
+pub fn instructions(round_keys: &[u32; STEERING_ROUNDS], mark: u32, shards: u8) -> Vec<(u16, u8, u8, u32)> {
+    let program = program(round_keys, mark, shards).into_iter();
     program
         .map(|step| (step.code, step.jt, step.jf, step.k))
         .collect()
@@ -105,7 +105,7 @@ const TO_INDEX: libc::sock_filter = statement(libc::BPF_MISC | libc::BPF_TAX, 0)
 const TO_ACCUMULATOR: libc::sock_filter = statement(libc::BPF_MISC | libc::BPF_TXA, 0);
 
 /// The program. Loads of words are big-endian, as the IDs are.
-fn program(round_keys: &[u32; STEERING_ROUNDS], tag: u8, shards: u8) -> Vec<libc::sock_filter> {
+fn program(round_keys: &[u32; STEERING_ROUNDS], mark: u32, shards: u8) -> Vec<libc::sock_filter> {
     let (equal, at_least, any_bit) = (
         libc::BPF_JMP | libc::BPF_JEQ,
         libc::BPF_JMP | libc::BPF_JGE,
@@ -165,9 +165,8 @@ fn program(round_keys: &[u32; STEERING_ROUNDS], tag: u8, shards: u8) -> Vec<libc
     }
     program.extend([
         TO_ACCUMULATOR,
-        compute(libc::BPF_RSH, 16),
-        compute(libc::BPF_AND, 0xff),
-        jump(equal, u32::from(tag), 1, 0),
+        compute(libc::BPF_AND, 0xff_ffff),
+        jump(equal, mark, 1, 0),
         answer(NO_SOCKET),
         TO_ACCUMULATOR,
         compute(libc::BPF_RSH, 24),

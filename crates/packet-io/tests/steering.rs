@@ -10,17 +10,14 @@ use common::{address, options, receive, receive_once, without_offloads, without_
 use packet_io::steering::{self, STEERING_ROUNDS};
 use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, UdpSocket};
 
-const TAG: u8 = 0x6d;
+const MARK: u32 = 0x6d_b5c4;
 const SHARDS: usize = 4;
 
-/// IDs of shards 0 and 1 whose other bits are [`REST`], as the QUIC crate makes them with the key of [`Cipher::new`].
+/// IDs of shards 0 and 1 with the count 1, as the QUIC crate makes them with the key of [`Cipher::new`].
 const VECTORS: [[u8; 8]; 2] = [
     [0x1a, 0x0b, 0x1b, 0x2f, 0x6f, 0xe6, 0x94, 0x5d],
     [0xfc, 0xf2, 0x9b, 0xa7, 0x5b, 0x96, 0xf6, 0x51],
 ];
-
-/// The QUIC crate's check and the first count.
-const REST: u64 = 0xb5c4_0000_0001;
 
 /// Speck64/128, as in its paper.
 struct Cipher([u32; STEERING_ROUNDS]);
@@ -41,9 +38,8 @@ impl Cipher {
         }))
     }
 
-    fn id(&self, shard: u8, tag: u8, rest: u64) -> [u8; 8] {
-        let clear = u64::from(shard) << 56 | u64::from(tag) << 48 | rest & 0xffff_ffff_ffff;
-        let words = ((clear >> 32) as u32, clear as u32);
+    fn id(&self, shard: u8, mark: u32, count: u32) -> [u8; 8] {
+        let words = (u32::from(shard) << 24 | mark, count);
         let (x, y) = self.0.iter().fold(words, |(x, y), key| round(x, y, *key));
         (u64::from(x) << 32 | u64::from(y)).to_be_bytes()
     }
@@ -67,7 +63,7 @@ fn group(at: &str) -> (Vec<UdpSocket>, Cipher) {
         UdpSocket::bind_group(address(at), SHARDS, &options()).unwrap(),
         Cipher::new(),
     );
-    steering::attach(&sockets[0], &cipher.0, TAG, SHARDS as u8).unwrap();
+    steering::attach(&sockets[0], &cipher.0, MARK, SHARDS as u8).unwrap();
     (sockets, cipher)
 }
 
@@ -90,8 +86,8 @@ fn place_of(group: &mut [UdpSocket], from: &mut UdpSocket, payload: &[u8]) -> us
 #[test]
 fn the_ids_of_the_quic_crate_are_understood() {
     let cipher = Cipher::new();
-    assert_eq!(cipher.id(0, TAG, REST), VECTORS[0]);
-    assert_eq!(cipher.id(1, TAG, REST), VECTORS[1]);
+    assert_eq!(cipher.id(0, MARK, 1), VECTORS[0]);
+    assert_eq!(cipher.id(1, MARK, 1), VECTORS[1]);
 }
 
 #[test]
@@ -108,9 +104,9 @@ fn every_id_of_ours_reaches_the_socket_of_its_shard_without_privileges() {
             let mut to = address(to);
             to.set_port(port);
             let mut from = UdpSocket::connect(None, to, &without_offloads()).unwrap();
-            for number in 0..500_u64 {
+            for number in 0..500_u32 {
                 let shard = number as usize % SHARDS;
-                let id = cipher.id(shard as u8, TAG, number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let id = cipher.id(shard as u8, MARK, number.wrapping_mul(0x9e37_79b9));
                 assert_eq!(place_of(&mut group, &mut from, &short_header(id)), shard);
                 assert_eq!(place_of(&mut group, &mut from, &long_header(&id)), shard);
             }
@@ -123,7 +119,7 @@ fn a_client_at_a_new_address_keeps_its_shard() {
     let (mut group, cipher) = group("127.0.0.1:0");
     for number in 0..50 {
         let mut from = sender(&group);
-        let id = cipher.id(2, TAG, number);
+        let id = cipher.id(2, MARK, number);
         assert_eq!(place_of(&mut group, &mut from, &short_header(id)), 2);
     }
 }
@@ -134,13 +130,13 @@ fn foreign_ids_follow_addresses_and_ports() {
     let mut places = BTreeSet::new();
     for number in 0..40 {
         let mut from = sender(&group);
-        let own = cipher.id(3, TAG, number);
+        let own = cipher.id(3, MARK, number);
         let payloads = [
-            short_header(cipher.id(3, TAG ^ 1, number)),
-            long_header(&cipher.id(1, TAG ^ 0x80, number)),
+            short_header(cipher.id(3, MARK ^ 1, number)),
+            long_header(&cipher.id(1, MARK ^ 0x80_0000, number)),
             // A shard that does not exist any more.
-            short_header(cipher.id(SHARDS as u8, TAG, number)),
-            short_header(cipher.id(255, TAG, number)),
+            short_header(cipher.id(SHARDS as u8, MARK, number)),
+            short_header(cipher.id(255, MARK, number)),
             // IDs of other lengths.
             long_header(&[own, own].concat()),
             long_header(&own[..7]),
@@ -165,9 +161,9 @@ fn a_coalesced_message_goes_where_its_first_datagram_belongs() {
     let (mut group, cipher) = group("127.0.0.1:0");
     let mut from = UdpSocket::connect(None, group[0].local_addr().unwrap(), &options()).unwrap();
     let train = [
-        short_header(cipher.id(1, TAG, 1)),
-        short_header(cipher.id(2, TAG, 2)),
-        short_header(cipher.id(1, TAG, 3)),
+        short_header(cipher.id(1, MARK, 1)),
+        short_header(cipher.id(2, MARK, 2)),
+        short_header(cipher.id(1, MARK, 3)),
     ]
     .concat();
     assert_eq!(
@@ -183,7 +179,7 @@ fn a_coalesced_message_goes_where_its_first_datagram_belongs() {
 #[test]
 fn a_socket_that_shares_no_port_cannot_be_steered() {
     let alone = UdpSocket::bind(address("127.0.0.1:0"), &options()).unwrap();
-    let error = steering::attach(&alone, &Cipher::new().0, TAG, 1).unwrap_err();
+    let error = steering::attach(&alone, &Cipher::new().0, MARK, 1).unwrap_err();
     assert!(error.to_string().starts_with("cannot steer"), "{error}");
     let mut group = UdpSocket::bind_group(address("127.0.0.1:0"), 1, &options()).unwrap();
     assert_eq!(group.len(), 1);

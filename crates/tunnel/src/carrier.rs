@@ -13,7 +13,7 @@ use std::time::Instant;
 use packet_io::{
     DatagramSocket, InterfaceName, Outgoing, ReceiveBatch, SendOutcome, SocketOptions, UdpSocket, steering,
 };
-use quic::{STEER_TAG, SteerKey};
+use quic::{STEER_MARK, SteerKey};
 
 use crate::snapshot::IoCounters;
 
@@ -119,7 +119,7 @@ impl Carriers for Udp {
         let sockets = bind_group(listen, count, options)?;
         if count > 1 {
             let shards = u8::try_from(count).map_err(|_| io::ErrorKind::InvalidInput)?;
-            steering::attach(&sockets[0], key.round_keys(), STEER_TAG, shards)?;
+            steering::attach(&sockets[0], key.round_keys(), STEER_MARK, shards)?;
         }
         Ok(sockets
             .into_iter()
