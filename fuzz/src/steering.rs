@@ -5,18 +5,27 @@
 
 use std::sync::LazyLock;
 
-use quic::{STEER_MARK, SteerKey, shard_of};
+use packet_io::steering::ConnectionIds;
+use quic::{IdLength, STEER_MARK, SteerKey, shard_of};
 
 use crate::input::Input;
 
 /// The answer by which the kernel chooses itself.
 const NO_SOCKET: u32 = u32::MAX;
 
-static KEY: LazyLock<SteerKey> = LazyLock::new(|| SteerKey::derive(&[7; 64]));
+/// By the length of IDs, from 8 bytes on.
+static KEYS: LazyLock<Vec<SteerKey>> = LazyLock::new(|| {
+    let lengths = (8..=20).filter_map(IdLength::new);
+    lengths
+        .map(|length| SteerKey::derive(&[7; 64], length))
+        .collect()
+});
 
-/// Shards, 0 for a datagram as it is and else where to put an ID of ours; shard and rest of that ID; a datagram.
+/// Length of IDs; shards; 0 for a datagram as it is and else where to put an ID of ours; shard and rest of that ID; a
+/// datagram.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
+    let key = &KEYS[usize::from(input.byte()) % KEYS.len()];
     let shards = input.byte().max(1);
     let place = usize::from(input.byte());
     let [_, mark @ ..] = STEER_MARK.to_be_bytes();
@@ -24,21 +33,26 @@ pub fn run(data: &[u8]) {
     let clear = [shard, mark[0], mark[1], mark[2], count[0], count[1], 0, 1];
     let mut datagram = input.0.to_vec();
     if let Some(room) = datagram.get_mut(place..place + 8).filter(|_| place > 0) {
-        room.copy_from_slice(&enciphered(u64::from_be_bytes(clear)).to_be_bytes());
+        room.copy_from_slice(&enciphered(key, u64::from_be_bytes(clear)).to_be_bytes());
     }
-    let program = packet_io::fuzzing::steering_instructions(KEY.round_keys(), STEER_MARK, shards);
-    let expected = shard_of(&KEY, &datagram).filter(|shard| *shard < shards);
+    let ids = ConnectionIds {
+        round_keys: key.round_keys(),
+        mark: STEER_MARK,
+        bytes: key.id_length().bytes() as u8,
+    };
+    let program = packet_io::fuzzing::steering_instructions(ids, shards);
+    let expected = shard_of(key, &datagram).filter(|shard| *shard < shards);
     assert_eq!(
         interpret(&program, &datagram),
         expected.map_or(NO_SOCKET, u32::from)
     );
 }
 
-/// Speck64/128 with the keys of [`KEY`].
-fn enciphered(block: u64) -> u64 {
+/// Speck64/128 with the round keys of `key`.
+fn enciphered(key: &SteerKey, block: u64) -> u64 {
     let words = ((block >> 32) as u32, block as u32);
-    let (x, y) = KEY.round_keys().iter().fold(words, |(x, y), key| {
-        let x = x.rotate_right(8).wrapping_add(y) ^ key;
+    let (x, y) = key.round_keys().iter().fold(words, |(x, y), round_key| {
+        let x = x.rotate_right(8).wrapping_add(y) ^ round_key;
         (x, y.rotate_left(3) ^ x)
     });
     u64::from(x) << 32 | u64::from(y)
@@ -96,15 +110,18 @@ fn interpret(program: &[(u16, u8, u8, u32)], packet: &[u8]) -> u32 {
 pub fn seeds() -> Vec<Vec<u8>> {
     let short = [&[0x40][..], &[0; 40]].concat();
     let long = |length: u8| [&[0xc0, 0, 0, 0, 1, length][..], &[0; 40]].concat();
-    let with = |head: [u8; 5], datagram: &[u8]| [&head[..], datagram].concat();
+    let with = |head: [u8; 6], datagram: &[u8]| [&head[..], datagram].concat();
     vec![
-        with([4, 1, 2, 3, 4], &short),
-        with([4, 1, 9, 3, 4], &short),
-        with([4, 6, 3, 0, 0], &long(8)),
-        with([4, 6, 3, 0, 0], &long(9)),
-        with([4, 6, 3, 0, 0], &long(0)),
-        with([1, 0, 0, 0, 0], &short[..13]),
-        with([255, 1, 254, 0, 0], &short),
-        with([4, 0, 0, 0, 0], &[]),
+        with([0, 4, 1, 2, 3, 4], &short),
+        with([0, 4, 1, 9, 3, 4], &short),
+        with([0, 4, 6, 3, 0, 0], &long(8)),
+        with([0, 4, 6, 3, 0, 0], &long(9)),
+        with([12, 4, 6, 3, 0, 0], &long(20)),
+        with([12, 4, 1, 3, 0, 0], &short),
+        with([12, 4, 1, 3, 0, 0], &short[..25]),
+        with([0, 4, 6, 3, 0, 0], &long(0)),
+        with([0, 1, 0, 0, 0, 0], &short[..13]),
+        with([0, 255, 1, 254, 0, 0], &short),
+        with([0, 4, 0, 0, 0, 0], &[]),
     ]
 }

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{address, options, receive, receive_once, without_offloads, without_privileges};
-use packet_io::steering::{self, STEERING_ROUNDS};
+use packet_io::steering::{self, ConnectionIds, STEERING_ROUNDS};
 use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, UdpSocket};
 
 const MARK: u32 = 0x6d_b5c4;
@@ -38,6 +38,15 @@ impl Cipher {
         }))
     }
 
+    /// How IDs of so many bytes are made.
+    fn ids(&self, bytes: u8) -> ConnectionIds<'_> {
+        ConnectionIds {
+            round_keys: &self.0,
+            mark: MARK,
+            bytes,
+        }
+    }
+
     fn id(&self, shard: u8, mark: u32, count: u32) -> [u8; 8] {
         let words = (u32::from(shard) << 24 | mark, count);
         let (x, y) = self.0.iter().fold(words, |(x, y), key| round(x, y, *key));
@@ -45,9 +54,9 @@ impl Cipher {
     }
 }
 
-fn short_header(id: [u8; 8]) -> Vec<u8> {
+fn short_header(id: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x40; 100];
-    packet[1..9].copy_from_slice(&id);
+    packet[1..=id.len()].copy_from_slice(id);
     packet
 }
 
@@ -63,7 +72,7 @@ fn group(at: &str) -> (Vec<UdpSocket>, Cipher) {
         UdpSocket::bind_group(address(at), SHARDS, &options()).unwrap(),
         Cipher::new(),
     );
-    steering::attach(&sockets[0], &cipher.0, MARK, SHARDS as u8).unwrap();
+    steering::attach(&sockets[0], cipher.ids(8), SHARDS as u8).unwrap();
     (sockets, cipher)
 }
 
@@ -107,11 +116,30 @@ fn every_id_of_ours_reaches_the_socket_of_its_shard_without_privileges() {
             for number in 0..500_u32 {
                 let shard = number as usize % SHARDS;
                 let id = cipher.id(shard as u8, MARK, number.wrapping_mul(0x9e37_79b9));
-                assert_eq!(place_of(&mut group, &mut from, &short_header(id)), shard);
+                assert_eq!(place_of(&mut group, &mut from, &short_header(&id)), shard);
                 assert_eq!(place_of(&mut group, &mut from, &long_header(&id)), shard);
             }
         }
     });
+}
+
+/// QR1-27.
+#[test]
+fn ids_of_the_longest_length_are_steered_by_their_block() {
+    let (mut group, cipher) = group("127.0.0.1:0");
+    steering::attach(&group[0], cipher.ids(20), SHARDS as u8).unwrap();
+    let mut strangers = BTreeSet::new();
+    for number in 0..100 {
+        let mut from = sender(&group);
+        let shard = number as usize % SHARDS;
+        let block = cipher.id(shard as u8, MARK, number);
+        let id = [&block[..], &[number as u8; 12]].concat();
+        assert_eq!(place_of(&mut group, &mut from, &short_header(&id)), shard);
+        assert_eq!(place_of(&mut group, &mut from, &long_header(&id)), shard);
+        strangers.insert((shard, place_of(&mut group, &mut from, &long_header(&block))));
+        strangers.insert((shard, place_of(&mut group, &mut from, &short_header(&id)[..25])));
+    }
+    assert!(strangers.len() > SHARDS, "by addresses: {strangers:?}");
 }
 
 #[test]
@@ -120,7 +148,7 @@ fn a_client_at_a_new_address_keeps_its_shard() {
     for number in 0..50 {
         let mut from = sender(&group);
         let id = cipher.id(2, MARK, number);
-        assert_eq!(place_of(&mut group, &mut from, &short_header(id)), 2);
+        assert_eq!(place_of(&mut group, &mut from, &short_header(&id)), 2);
     }
 }
 
@@ -132,17 +160,17 @@ fn foreign_ids_follow_addresses_and_ports() {
         let mut from = sender(&group);
         let own = cipher.id(3, MARK, number);
         let payloads = [
-            short_header(cipher.id(3, MARK ^ 1, number)),
+            short_header(&cipher.id(3, MARK ^ 1, number)),
             long_header(&cipher.id(1, MARK ^ 0x80_0000, number)),
             // A shard that does not exist any more.
-            short_header(cipher.id(SHARDS as u8, MARK, number)),
-            short_header(cipher.id(255, MARK, number)),
+            short_header(&cipher.id(SHARDS as u8, MARK, number)),
+            short_header(&cipher.id(255, MARK, number)),
             // IDs of other lengths.
             long_header(&[own, own].concat()),
             long_header(&own[..7]),
             long_header(&[]),
             // Too short for QUIC.
-            short_header(own)[..13].to_vec(),
+            short_header(&own)[..13].to_vec(),
             vec![0x40],
             Vec::new(),
         ];
@@ -161,9 +189,9 @@ fn a_coalesced_message_goes_where_its_first_datagram_belongs() {
     let (mut group, cipher) = group("127.0.0.1:0");
     let mut from = UdpSocket::connect(None, group[0].local_addr().unwrap(), &options()).unwrap();
     let train = [
-        short_header(cipher.id(1, MARK, 1)),
-        short_header(cipher.id(2, MARK, 2)),
-        short_header(cipher.id(1, MARK, 3)),
+        short_header(&cipher.id(1, MARK, 1)),
+        short_header(&cipher.id(2, MARK, 2)),
+        short_header(&cipher.id(1, MARK, 3)),
     ]
     .concat();
     assert_eq!(
@@ -179,7 +207,7 @@ fn a_coalesced_message_goes_where_its_first_datagram_belongs() {
 #[test]
 fn a_socket_that_shares_no_port_cannot_be_steered() {
     let alone = UdpSocket::bind(address("127.0.0.1:0"), &options()).unwrap();
-    let error = steering::attach(&alone, &Cipher::new().0, MARK, 1).unwrap_err();
+    let error = steering::attach(&alone, Cipher::new().ids(8), 1).unwrap_err();
     assert!(error.to_string().starts_with("cannot steer"), "{error}");
     let mut group = UdpSocket::bind_group(address("127.0.0.1:0"), 1, &options()).unwrap();
     assert_eq!(group.len(), 1);

@@ -12,7 +12,7 @@ use std::time::Instant;
 use packet::Ecn;
 use serde::Serialize;
 
-use crate::connection_id::{Shard, SteerKey, destination_id};
+use crate::connection_id::{Block, Shard, SteerKey, destination_block};
 use crate::limits;
 use packet::Path;
 
@@ -148,13 +148,13 @@ impl AddAssign for Classified {
 pub struct ByShard(Option<Sorter>);
 
 impl ByShard {
-    /// For one shard of those that share `reset_key` ([`crate::EndpointParameters::reset_key`]).
+    /// For one shard of those that share `key`.
     #[must_use]
-    pub fn new(reset_key: &[u8; 64], shard: Shard) -> Self {
+    pub fn new(key: SteerKey, shard: Shard) -> Self {
         Self((shard.count > 1).then(|| Sorter {
-            key: SteerKey::derive(reset_key),
+            key,
             shard,
-            last: ([0; limits::CONNECTION_ID_BYTES], Class::Ours),
+            last: (Block::default(), Class::Ours),
         }))
     }
 }
@@ -182,13 +182,13 @@ struct Sorter {
     key: SteerKey,
     shard: Shard,
     /// The last ID, and what it says: a train has one, which is deciphered once.
-    last: ([u8; limits::CONNECTION_ID_BYTES], Class),
+    last: (Block, Class),
 }
 
 impl Sorter {
     /// QUIC would answer another shard's segment with a stateless reset, which the peer would believe.
     fn class(&mut self, segment: &[u8]) -> Class {
-        let Some(id) = destination_id(segment) else {
+        let Some(id) = destination_block(segment, self.key.id_length()) else {
             return Class::Ours;
         };
         if id != self.last.0 {
@@ -203,13 +203,17 @@ impl Sorter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::connection_id::Generator;
+    use quinn_proto::ConnectionIdGenerator;
 
-    const RESET_KEY: [u8; 64] = [3; 64];
+    use super::*;
+    use crate::connection_id::{Generator, IdLength};
+
+    fn key() -> SteerKey {
+        SteerKey::derive(&[3; 64], IdLength::default())
+    }
 
     fn segment(shard: u8) -> Vec<u8> {
-        let id = Generator::new(SteerKey::derive(&RESET_KEY), shard, &[1; 32]).next_id();
+        let id = Generator::new(key(), shard, &[1; 32]).generate_cid();
         let mut packet = vec![0x40];
         packet.extend_from_slice(&id);
         packet.resize(40, 0);
@@ -250,7 +254,7 @@ mod tests {
 
     #[test]
     fn only_segments_of_other_living_shards_are_sorted_out() {
-        let mut classifier = ByShard::new(&RESET_KEY, Shard { index: 1, count: 3 });
+        let mut classifier = ByShard::new(key(), Shard { index: 1, count: 3 });
         let (other, ours) = (Class::OtherShard, Class::Ours);
         for _ in 0..2 {
             assert_eq!(runs(&mut classifier, &[segment(0)]), [run(other(0), 1)]);
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_into_runs_of_one_class() {
-        let mut classifier = ByShard::new(&RESET_KEY, Shard { index: 1, count: 3 });
+        let mut classifier = ByShard::new(key(), Shard { index: 1, count: 3 });
         let message = [0, 0, 1, 3, 2, 0].map(segment);
         let found = runs(&mut classifier, &message);
         let (other, ours) = (Class::OtherShard, Class::Ours);
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_only_shard_looks_at_nothing() {
-        let mut classifier = ByShard::new(&RESET_KEY, Shard::SOLE);
+        let mut classifier = ByShard::new(key(), Shard::SOLE);
         let message = [segment(0), segment(3), stranger()];
         assert_eq!(runs(&mut classifier, &message), [Run::all(Class::Ours)]);
     }

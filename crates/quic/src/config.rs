@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::connection_id::Shard;
+use crate::connection_id::{IdLength, Shard};
 use crate::limits;
 use crate::tls::ServerIdentity;
 
@@ -43,6 +43,8 @@ pub struct EndpointParameters {
     /// Key of stateless resets (RFC 9000 section 10.3.2), the same over restarts of a server and in all its shards. The
     /// key of connection IDs is derived from it.
     pub reset_key: [u8; 64],
+    /// Length of connection IDs that the endpoint issues.
+    pub id_length: IdLength,
     /// Which shard the endpoint is; every connection ID that it issues names it.
     pub shard: Shard,
     /// Seed of connection IDs and packet-number gaps; from the operating system outside tests.

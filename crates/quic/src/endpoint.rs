@@ -24,7 +24,7 @@ use crate::config::{
 };
 use crate::congestion::Gate;
 use crate::connection::Connection;
-use crate::connection_id::{Generator, SteerKey};
+use crate::connection_id::{Generator, IdLength, SteerKey};
 use crate::counters::{ConnectionReport, Counters, IncomingCounters};
 use crate::error::{CloseReason, ConfigurationError, ConnectError};
 use crate::event::{ConnectionKey, Event, IncomingKey};
@@ -74,6 +74,7 @@ pub struct Endpoint {
     profile: Profile,
     aead: Aead,
     udp_payload_max: u16,
+    id_length: IdLength,
     classifier: Box<dyn Classifier>,
     classified: Classified,
     connections: Vec<Option<Box<Connection>>>,
@@ -118,7 +119,8 @@ impl Endpoint {
             shard.index < shard.count,
             "a shard is one of those that there are"
         );
-        let id_key = SteerKey::derive(&parameters.reset_key);
+        let id_key = SteerKey::derive(&parameters.reset_key, parameters.id_length);
+        let classifier = Box::new(ByShard::new(id_key.clone(), shard));
         let mut endpoint =
             EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
         endpoint
@@ -139,7 +141,8 @@ impl Endpoint {
             profile: parameters.profile,
             aead: parameters.aead,
             udp_payload_max,
-            classifier: Box::new(ByShard::new(&parameters.reset_key, shard)),
+            id_length: parameters.id_length,
+            classifier,
             classified: Classified::default(),
             connections: Vec::new(),
             open: 0,

@@ -36,7 +36,7 @@ pub use config::{
     AcceptParameters, Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
 };
 pub use congestion::{PathEstimate, Phase};
-pub use connection_id::{STEER_MARK, STEER_ROUNDS, Shard, SteerKey, shard_of};
+pub use connection_id::{IdLength, STEER_MARK, STEER_ROUNDS, Shard, SteerKey, shard_of};
 pub use counters::{ConnectionReport, Counters, IncomingCounters};
 pub use endpoint::{Endpoint, Receiver, Timer};
 pub use error::{AcceptError, CloseReason, ConfigurationError, ConnectError, StreamError};

@@ -8,8 +8,11 @@ pub const UDP_PAYLOAD_MIN: u16 = 1_200;
 /// Largest UDP payload that we ever send or take, in bytes: what one IPv4 packet holds.
 pub const UDP_PAYLOAD_MAX: u16 = packet::UDP_PAYLOAD_MAX as u16;
 
-/// Bytes of our connection IDs: uniform and long enough that collisions do not happen.
+/// Bytes of our connection IDs where nothing else is asked for: uniform and long enough that collisions do not happen.
 pub const CONNECTION_ID_BYTES: usize = 8;
+
+/// Bytes of a connection ID at most (RFC 9000 section 17.2).
+pub const CONNECTION_ID_BYTES_MAX: usize = 20;
 
 /// A handshake that is not complete after this is given up: three times what one with two lost packets takes at 300 ms.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(3);

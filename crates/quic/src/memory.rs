@@ -9,12 +9,13 @@
 //! Whose a packet is, only QUIC knows, after it was handed over. But a connection ID that once led to a connection never
 //! leads to another one: [`TrustedIds`] remembers those of connections with a token, whose packets are not copied.
 
-use crate::limits::{self, CONNECTION_ID_BYTES};
+use crate::connection_id::Block;
+use crate::limits;
 
 /// Connection IDs of peers that are no strangers; a later one may take the place of an earlier one.
 pub(crate) struct TrustedIds {
-    /// By the end of the ID, which is uniform; empty until the first is known.
-    places: Vec<[u8; CONNECTION_ID_BYTES]>,
+    /// By the end of the block that an ID begins with, which is uniform; empty until the first is known.
+    places: Vec<Block>,
 }
 
 impl TrustedIds {
@@ -22,18 +23,17 @@ impl TrustedIds {
         Self { places: Vec::new() }
     }
 
-    pub(crate) fn has(&self, id: [u8; CONNECTION_ID_BYTES]) -> bool {
+    pub(crate) fn has(&self, id: Block) -> bool {
         self.places.get(place(id)) == Some(&id)
     }
 
-    pub(crate) fn remember(&mut self, id: [u8; CONNECTION_ID_BYTES]) {
-        self.places
-            .resize(limits::TRUSTED_IDS_MAX, [0; CONNECTION_ID_BYTES]);
+    pub(crate) fn remember(&mut self, id: Block) {
+        self.places.resize(limits::TRUSTED_IDS_MAX, Block::default());
         self.places[place(id)] = id;
     }
 }
 
-fn place(id: [u8; CONNECTION_ID_BYTES]) -> usize {
+fn place(id: Block) -> usize {
     usize::from(u16::from_be_bytes([id[6], id[7]])) % limits::TRUSTED_IDS_MAX
 }
 

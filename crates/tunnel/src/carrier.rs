@@ -119,7 +119,12 @@ impl Carriers for Udp {
         let sockets = bind_group(listen, count, options)?;
         if count > 1 {
             let shards = u8::try_from(count).map_err(|_| io::ErrorKind::InvalidInput)?;
-            steering::attach(&sockets[0], key.round_keys(), STEER_MARK, shards)?;
+            let ids = steering::ConnectionIds {
+                round_keys: key.round_keys(),
+                mark: STEER_MARK,
+                bytes: key.id_length().bytes() as u8,
+            };
+            steering::attach(&sockets[0], ids, shards)?;
         }
         Ok(sockets
             .into_iter()

@@ -67,6 +67,7 @@ impl Ours {
             profile: Profile::Throughput,
             aead: quic::Aead::default(),
             reset_key: [seed; 64],
+            id_length: quic::IdLength::default(),
             shard: quic::Shard::SOLE,
             seed: [seed; 32],
         };

@@ -67,6 +67,7 @@ fn parameters(number: u32) -> EndpointParameters {
         profile: Profile::default(),
         aead: quic::Aead::default(),
         reset_key: [7; 64],
+        id_length: quic::IdLength::default(),
         shard: quic::Shard::SOLE,
         seed,
     }

@@ -9,9 +9,8 @@ use quinn_proto::{ConnectionEvent, DatagramEvent, EcnCodepoint};
 
 use super::{Endpoint, Path, Receiver};
 use crate::classifier::{Arrived, Class};
-use crate::connection_id::destination_id;
+use crate::connection_id::{Block, destination_block};
 use crate::event::ConnectionKey;
-use crate::limits::CONNECTION_ID_BYTES;
 use crate::transmit::Outbox;
 use crate::{initial, translate};
 
@@ -116,7 +115,7 @@ impl Endpoint {
             let mut segment = data.split_to(message.segment_size.min(data.len()));
             let length = segment.len();
             let is_long_header = initial::is_long_header(&segment);
-            let id = destination_id(&segment);
+            let id = destination_block(&segment, self.id_length);
             // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
             let taken = if is_long_header || self.must_copy(id) {
                 BytesMut::from(&segment[..])
@@ -155,7 +154,7 @@ impl Endpoint {
     }
 
     /// Whether a packet with this connection ID is copied, so that what QUIC keeps of it pins no more than itself.
-    fn must_copy(&self, id: Option<[u8; CONNECTION_ID_BYTES]>) -> bool {
+    fn must_copy(&self, id: Option<Block>) -> bool {
         self.standing_readers > 0 || self.copies_received || !id.is_some_and(|id| self.trusted_ids.has(id))
     }
 
@@ -165,7 +164,7 @@ impl Endpoint {
         now: Instant,
         index: usize,
         event: ConnectionEvent,
-        id: Option<[u8; CONNECTION_ID_BYTES]>,
+        id: Option<Block>,
         length: usize,
     ) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use packet::Ecn;
-use quic::{Arrived, Class, Classifier, ConnectionKey, Path, Run, Shard, SteerKey, shard_of};
+use quic::{Arrived, Class, Classifier, ConnectionKey, IdLength, Path, Run, Shard, SteerKey, shard_of};
 
 use crate::support::{Pair, Setup, Side, client_endpoint, server_endpoint};
 
@@ -24,7 +24,7 @@ struct Cover {
 impl Cover {
     fn new() -> Self {
         Self {
-            key: SteerKey::derive(&RESET_KEY),
+            key: SteerKey::derive(&RESET_KEY, IdLength::default()),
             visitors: BTreeSet::new(),
         }
     }

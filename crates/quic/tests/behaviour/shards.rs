@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use packet::Ecn;
-use quic::{Path, Shard, SteerKey, shard_of};
+use quic::{IdLength, Path, Shard, SteerKey, shard_of};
 
 use crate::support::{Pair, Setup, Side, server_endpoint};
 
@@ -41,7 +41,10 @@ fn path(pair: &Pair) -> Path {
 #[test]
 fn a_segment_of_another_shard_is_handed_over_and_never_answered() {
     let (pair, mut sibling, packet) = two_shards();
-    assert_eq!(shard_of(&SteerKey::derive(&RESET_KEY), &packet), Some(1));
+    assert_eq!(
+        shard_of(&SteerKey::derive(&RESET_KEY, IdLength::default()), &packet),
+        Some(1)
+    );
     let foreign = BytesMut::from(&packet.repeat(3)[..]);
     sibling.receive(pair.now, path(&pair), Ecn::Ect0, foreign, packet.len());
     assert_eq!(sibling.endpoint.classified().other_shard, 3);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    Aead, ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Path, Profile, ServerParameters,
-    Shard, public_key_pin,
+    Aead, ClientParameters, ConnectionKey, Endpoint, EndpointParameters, IdLength, Path, Profile,
+    ServerParameters, Shard, public_key_pin,
 };
 
 pub(crate) use link::{Direction, Link, Random};
@@ -53,6 +53,8 @@ pub(crate) struct Setup {
     pub(crate) server_payload_max: Option<u16>,
     /// What both interfaces carry, in bytes of UDP payload.
     pub(crate) ceiling: u16,
+    pub(crate) client_ids: IdLength,
+    pub(crate) server_ids: IdLength,
     pub(crate) server_shard: Shard,
     pub(crate) seed: u64,
 }
@@ -65,6 +67,8 @@ impl Default for Setup {
             client_payload_max: None,
             server_payload_max: None,
             ceiling: 1_452,
+            client_ids: IdLength::default(),
+            server_ids: IdLength::default(),
             server_shard: Shard::SOLE,
             seed: 1,
         }
@@ -270,6 +274,7 @@ pub(crate) fn client_endpoint(setup: &Setup, seed: u8) -> Endpoint {
         profile: setup.profile,
         aead: Aead::default(),
         reset_key: [seed; 64],
+        id_length: setup.client_ids,
         shard: Shard::SOLE,
         seed: [seed; 32],
     };
@@ -282,6 +287,7 @@ pub(crate) fn server_endpoint(setup: &Setup, identity: &Identity, reset_key: [u8
         profile: setup.profile,
         aead: Aead::default(),
         reset_key,
+        id_length: setup.server_ids,
         shard: setup.server_shard,
         seed: [2; 32],
     };

@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use quic::{
     Aead, ClientParameters, ConnectionKey, DatagramSource, Direction, Endpoint, EndpointParameters, Event,
-    Outbox, Path, Profile, Receiver, Shard, StreamId,
+    IdLength, Outbox, Path, Profile, Receiver, Shard, StreamId,
 };
 use testbed::namespace::Namespace;
 
@@ -187,6 +187,7 @@ impl Stranger {
             profile: Profile::Throughput,
             aead: Aead::default(),
             reset_key: [0; 64],
+            id_length: IdLength::default(),
             shard: Shard::SOLE,
             seed,
         };

@@ -32,6 +32,7 @@ pub(super) fn endpoint_parameters(
         profile: common.profile,
         aead: aead::fastest(),
         reset_key,
+        id_length: quic::IdLength::default(),
         shard,
         seed,
     })

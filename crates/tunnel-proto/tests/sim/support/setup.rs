@@ -308,6 +308,7 @@ fn endpoint(seed: u64, reset_key: [u8; 64], serves: Option<quic::Shard>) -> Endp
         profile: Profile::default(),
         aead: quic::Aead::default(),
         reset_key,
+        id_length: quic::IdLength::default(),
         shard: serves.unwrap_or(quic::Shard::SOLE),
         seed: [seed as u8; 32],
     };

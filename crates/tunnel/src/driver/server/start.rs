@@ -46,7 +46,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
             Server::new(rules, OwnAddressList::new(now, &config.public), buffers, now),
         ));
     }
-    let key = quic::SteerKey::derive(&config.reset_key);
+    let key = quic::SteerKey::derive(&config.reset_key, quic::IdLength::default());
     let options = outer::options(&config.common);
     let carriers = carriers
         .listen(config.listen, count, &key, &options)
