@@ -108,6 +108,8 @@ pub struct Classified {
     pub other_shard: u64,
     /// Given to [`crate::Receiver::given_away`].
     pub given_away: u64,
+    /// Of [`Self::ours`], given there afterwards, because QUIC knew nothing of them ([`crate::EndpointParameters::is_covered`]).
+    pub returned: u64,
     /// Dropped, by reason; beyond [`limits::CLASSIFIER_REASONS_MAX`] reasons under `other`.
     pub dropped: BTreeMap<&'static str, u64>,
 }
@@ -137,6 +139,7 @@ impl AddAssign for Classified {
         self.ours += other.ours;
         self.other_shard += other.other_shard;
         self.given_away += other.given_away;
+        self.returned += other.returned;
         for (reason, segments) in other.dropped {
             *self.dropped.entry(reason).or_default() += segments;
         }
@@ -203,8 +206,6 @@ impl Sorter {
 
 #[cfg(test)]
 mod tests {
-    use quinn_proto::ConnectionIdGenerator;
-
     use super::*;
     use crate::connection_id::{Generator, IdLength};
 
@@ -213,7 +214,7 @@ mod tests {
     }
 
     fn segment(shard: u8) -> Vec<u8> {
-        let id = Generator::new(key(), shard, &[1; 32]).generate_cid();
+        let id = Generator::new(key(), shard, &[1; 32]).next_id();
         let mut packet = vec![0x40];
         packet.extend_from_slice(&id);
         packet.resize(40, 0);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::connection_id::{IdLength, Shard};
+use crate::front_door::FrontDoorClient;
 use crate::limits;
 use crate::tls::ServerIdentity;
 
@@ -45,6 +46,9 @@ pub struct EndpointParameters {
     pub reset_key: [u8; 64],
     /// Length of connection IDs that the endpoint issues.
     pub id_length: IdLength,
+    /// Nothing leaves but packets of connections, and none that ends a handshake; what belongs to no connection goes to
+    /// [`crate::Receiver::given_away`]. A server behind a cover, and its clients.
+    pub is_covered: bool,
     /// Which shard the endpoint is; every connection ID that it issues names it.
     pub shard: Shard,
     /// Seed of connection IDs and packet-number gaps; from the operating system outside tests.
@@ -68,7 +72,7 @@ pub struct AcceptParameters {
     pub profile: Option<Profile>,
     /// What the peer may do.
     pub limits: ConnectionLimits,
-    /// Certificate and key; `None`: the endpoint's.
+    /// Certificate and key; `None`: the endpoint's, which a covered endpoint never shows.
     pub identity: Option<ServerIdentity>,
 }
 
@@ -112,10 +116,12 @@ impl ConnectionLimits {
 }
 
 /// How a client knows its server.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientParameters {
-    /// SHA-256 of the server's SubjectPublicKeyInfo.
-    pub pin: [u8; 32],
+#[derive(Clone, Debug)]
+pub enum ClientParameters {
+    /// By SHA-256 of the server's SubjectPublicKeyInfo.
+    Pin([u8; 32]),
+    /// By what the server proves behind its front door. The endpoint must have no connection IDs ([`IdLength::NONE`]).
+    FrontDoor(FrontDoorClient),
 }
 
 impl Profile {

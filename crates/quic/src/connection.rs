@@ -1,13 +1,14 @@
 //! One connection: its state around the core, the datagrams that the core holds, and the connection's report.
 
+mod peer;
 mod sending;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 use sending::Turn;
+
+pub(crate) use peer::Peer;
 
 use crate::admission::Place;
 use crate::cap::Cap;
@@ -48,7 +49,11 @@ pub(crate) struct Connection {
     pub(crate) ready: bool,
     /// The deadline as it stands in the endpoint's timer set.
     pub(crate) timer: Option<Instant>,
-    wrong_pin: Option<Arc<AtomicBool>>,
+    pub(crate) peer: Peer,
+    /// The handshake is complete.
+    pub(crate) is_established: bool,
+    /// The endpoint is covered.
+    is_covered: bool,
     /// Streams whose reader does not take what has come.
     pub(crate) standing_readers: usize,
     /// Bytes that the peer may send beyond what was read.
@@ -65,7 +70,8 @@ impl Connection {
         key: ConnectionKey,
         profile: Profile,
         gate: Gate,
-        wrong_pin: Option<Arc<AtomicBool>>,
+        peer: Peer,
+        is_covered: bool,
     ) -> Self {
         Self {
             proto,
@@ -88,7 +94,9 @@ impl Connection {
             unsettled: false,
             ready: false,
             timer: None,
-            wrong_pin,
+            peer,
+            is_established: false,
+            is_covered,
             standing_readers: 0,
             receive_window: 0,
             datagrams_handed: 0,
@@ -99,15 +107,18 @@ impl Connection {
     }
 
     pub(crate) fn close_reason(&self, error: &ConnectionError) -> CloseReason {
-        let wrong_pin = self
-            .wrong_pin
-            .as_ref()
-            .is_some_and(|flag| flag.load(Ordering::Relaxed));
-        if wrong_pin {
-            CloseReason::WrongPin
-        } else {
-            translate::close_reason(error)
-        }
+        let refused = self.peer.refusal();
+        refused.unwrap_or_else(|| translate::close_reason(error))
+    }
+
+    /// Whether a client may use it for its tunnel, or a server for the client.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        !self.closed && !self.peer.is_genuine_site()
+    }
+
+    /// Whether nothing leaves any more: an end before the handshake's is told to nobody behind a front door (QR1-21, QR1-22).
+    pub(crate) fn is_mute(&self) -> bool {
+        self.is_covered && !self.is_established && self.proto.side().is_server() && self.proto.is_closed()
     }
 
     /// Whether its peer has shown no valid token to us; a client asks its server for none.

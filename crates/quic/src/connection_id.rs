@@ -207,12 +207,16 @@ impl Generator {
             count: u64::from_be_bytes(start),
         }
     }
+
+    pub(crate) fn next_id(&mut self) -> ConnectionId {
+        self.count = self.count.wrapping_add(1);
+        self.key.id(self.prefix | self.count & COUNT_MASK)
+    }
 }
 
 impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
-        self.count = self.count.wrapping_add(1);
-        self.key.id(self.prefix | self.count & COUNT_MASK)
+        self.next_id()
     }
 
     /// Only IDs that we could have issued get a stateless reset; of shards that a restart did away with, too.

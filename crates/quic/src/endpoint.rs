@@ -1,5 +1,6 @@
 //! The endpoint of one shard: its connections, from the first packet or [`Endpoint::connect`] to their end.
 
+mod connecting;
 mod events;
 mod incoming;
 mod receiving;
@@ -19,19 +20,17 @@ use quinn_proto::{EndpointConfig, VarInt};
 
 use crate::admission::Admission;
 use crate::classifier::{ByShard, Classified, Classifier};
-use crate::config::{
-    Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
-};
+use crate::config::{Aead, ConnectionLimits, EndpointParameters, Profile, ServerParameters};
 use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::connection_id::{Generator, IdLength, SteerKey};
 use crate::counters::{ConnectionReport, Counters, IncomingCounters};
-use crate::error::{CloseReason, ConfigurationError, ConnectError};
+use crate::error::{CloseReason, ConfigurationError};
 use crate::event::{ConnectionKey, Event, IncomingKey};
 use crate::memory::TrustedIds;
 use crate::resets::ResetBudget;
 use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
-use crate::{limits, tls, translate, transport};
+use crate::{limits, tls, transport};
 
 use incoming::Undecided;
 
@@ -75,6 +74,7 @@ pub struct Endpoint {
     aead: Aead,
     udp_payload_max: u16,
     id_length: IdLength,
+    is_covered: bool,
     classifier: Box<dyn Classifier>,
     classified: Classified,
     connections: Vec<Option<Box<Connection>>>,
@@ -142,6 +142,7 @@ impl Endpoint {
             aead: parameters.aead,
             udp_payload_max,
             id_length: parameters.id_length,
+            is_covered: parameters.is_covered,
             classifier,
             classified: Classified::default(),
             connections: Vec::new(),
@@ -169,33 +170,6 @@ impl Endpoint {
     pub fn with_classifier(mut self, classifier: Box<dyn Classifier>) -> Self {
         self.classifier = classifier;
         self
-    }
-
-    /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
-    ///
-    /// # Errors
-    /// [`ConnectError`] where the name or the address cannot be used, or no connection ID is left.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        remote: SocketAddr,
-        server_name: &str,
-        parameters: &ClientParameters,
-        udp_payload_ceiling: u16,
-    ) -> Result<ConnectionKey, ConnectError> {
-        let (tls, wrong_pin) = tls::client(self.aead, parameters.pin);
-        let mut client = quinn_proto::ClientConfig::new(tls);
-        let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
-        let gate = Gate::default();
-        client.transport_config(transport::settings(self.profile, ceiling, None, &gate));
-        let (handle, proto) = self
-            .proto
-            .connect(now, client, remote, server_name)
-            .map_err(translate::connect_error)?;
-        let key = ConnectionKey(handle.0);
-        let connection = Connection::new(proto, key, self.profile, gate, Some(wrong_pin));
-        self.insert(key, connection);
-        Ok(key)
     }
 
     fn insert(&mut self, key: ConnectionKey, connection: Connection) {
@@ -370,6 +344,7 @@ fn server_config(
     config
         .transport_config(transport::settings(
             parameters.profile,
+            limits::UDP_PAYLOAD_MIN,
             udp_payload_max,
             Some(&ConnectionLimits::default()),
             &Gate::default(),

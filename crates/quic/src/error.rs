@@ -11,6 +11,9 @@ pub enum ConfigurationError {
     /// The certificate cannot be read.
     #[error("the certificate is not a readable X.509 certificate: {0}")]
     Unreadable(String),
+    /// A server cannot look like this cover.
+    #[error("the cover cannot be matched: {0}")]
+    Cover(String),
 }
 
 /// Why a connection cannot be begun.
@@ -19,6 +22,12 @@ pub enum ConnectError {
     /// The name is neither a host name nor an address.
     #[error("invalid server name: {0}")]
     ServerName(String),
+    /// The link's keys of the front door, or this machine, give no hello.
+    #[error("cannot begin at the server's front door: {0}")]
+    FrontDoor(String),
+    /// Without connection IDs there can be one connection to each address.
+    #[error("there is a connection to {0} already")]
+    AlreadyConnected(SocketAddr),
     /// Nothing can be sent there, e.g. to port 0.
     #[error("invalid remote address: {0}")]
     RemoteAddress(SocketAddr),
@@ -36,6 +45,9 @@ pub enum AcceptError {
         crate::limits::UNDECIDED_TIME_MAX
     )]
     Gone,
+    /// The endpoint is covered, and the identity for another one's client, or for nobody's.
+    #[error("behind a front door a connection is accepted with the identity that was made for its client")]
+    Unrecognised,
     /// Its first packet is damaged, or asks for what this server does not offer; the peer is told where QUIC says so.
     #[error("the new connection's first packet cannot be used: {0}")]
     FirstPacket(CloseReason),
@@ -61,6 +73,9 @@ pub enum CloseReason {
     /// The server's public key is not the one that the link names.
     #[error("the server is not the one that the link names (its public key does not match the pin)")]
     WrongPin,
+    /// Behind the front door stands neither the server that the link names nor a site with a valid certificate.
+    #[error("the server is not the one that the link names, and its certificate is not valid for the name")]
+    WrongServer,
     /// The peer's QUIC or TLS found an error and closed the connection (CONNECTION_CLOSE of type 0x1c, RFC 9000 section
     /// 19.19).
     #[error("aborted by peer: {description}")]

@@ -68,6 +68,13 @@ pub enum Event {
         /// Which.
         connection: ConnectionKey,
     },
+    /// The handshake is complete, and the server is not that of the link: it is the genuine site behind whose face that one
+    /// hides (QR1-19). No stream and no datagram leaves on this connection. The caller lets it rest for a while, as a
+    /// browser does, and closes it.
+    Redirected {
+        /// Which.
+        connection: ConnectionKey,
+    },
     /// The connection has ended; its key may be used again for another one.
     Closed {
         /// Which.

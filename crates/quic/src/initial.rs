@@ -10,6 +10,11 @@ pub(crate) fn is_long_header(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & LONG_HEADER != 0)
 }
 
+/// Whether a datagram begins with an Initial packet of version 1 (RFC 9000 section 17.2.2).
+pub(crate) fn is_initial(datagram: &[u8]) -> bool {
+    matches!(datagram, [first, 0, 0, 0, 1, ..] if first & 0xf0 == 0xc0)
+}
+
 /// The destination connection ID of a long header (RFC 8999 section 5.1).
 pub(crate) fn destination_id(datagram: &[u8]) -> Option<&[u8]> {
     let rest = datagram.get(5..)?;
@@ -42,7 +47,7 @@ mod tests {
         packet.extend_from_slice(&[0x11; 8]);
         packet.extend_from_slice(&[3, 0x22, 0x22, 0x22, 0x40, 5]);
         packet.extend_from_slice(b"token rest");
-        assert!(is_long_header(&packet));
+        assert!(is_long_header(&packet) && is_initial(&packet));
         assert_eq!(token(&packet), Some(&b"token"[..]));
         assert_eq!(destination_id(&packet), Some(&[0x11; 8][..]));
         assert_eq!(destination_id(&packet[..13]), None);
@@ -57,5 +62,8 @@ mod tests {
     fn a_short_header_and_an_empty_datagram_are_no_handshake() {
         assert!(!is_long_header(&[0x43; 40]));
         assert!(!is_long_header(&[]));
+        assert!(!is_initial(&[0x43; 40]) && !is_initial(&[]));
+        assert!(!is_initial(&[0xe0, 0, 0, 0, 1]), "a Handshake packet");
+        assert!(!is_initial(&[0xc0, 0, 0, 0, 2]), "of another version");
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Smallest UDP payload that every QUIC path carries, in bytes (RFC 9000 section 14).
 pub const UDP_PAYLOAD_MIN: u16 = 1_200;
 
+/// UDP payload of a browser's first packets over IPv4 and IPv6, in bytes; of its Initial packets, too.
+pub const BROWSER_PAYLOADS: [u16; 2] = [1_250, 1_230];
+
 /// Largest UDP payload that we ever send or take, in bytes: what one IPv4 packet holds.
 pub const UDP_PAYLOAD_MAX: u16 = packet::UDP_PAYLOAD_MAX as u16;
 
@@ -164,6 +167,12 @@ pub const CONNECTIONS_MAX: usize = 16_384;
 
 /// Initial packets of one connection that wait while it is being accepted, in bytes.
 pub const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
+
+/// Age at which a server behind a cover makes a new key for its certificates.
+pub const CERTIFICATE_KEY_TIME: Duration = Duration::from_secs(60 * 60);
+
+/// Bytes of a Certificate message that a server behind a cover sends at most: several times what a browser meets.
+pub const CERTIFICATE_MESSAGE_BYTES_MAX: usize = 32 << 10;
 
 /// Reasons under which a classifier's drops are counted: more than anybody reads.
 pub const CLASSIFIER_REASONS_MAX: usize = 32;

@@ -27,6 +27,13 @@ impl TrustedIds {
         self.places.get(place(id)) == Some(&id)
     }
 
+    /// `id` leads to no connection any more.
+    pub(crate) fn forget(&mut self, id: Block) {
+        if let Some(known) = self.places.get_mut(place(id)).filter(|known| **known == id) {
+            *known = Block::default();
+        }
+    }
+
     pub(crate) fn remember(&mut self, id: Block) {
         self.places.resize(limits::TRUSTED_IDS_MAX, Block::default());
         self.places[place(id)] = id;
@@ -80,6 +87,10 @@ mod tests {
         assert!(ids.has(one) && !ids.has(same_place) && !ids.has(other));
         ids.remember(same_place);
         assert!(!ids.has(one) && ids.has(same_place));
+        ids.forget(one);
+        assert!(ids.has(same_place));
+        ids.forget(same_place);
+        assert!(!ids.has(same_place));
     }
 
     #[test]

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_lc_rs::digest;
+use quinn_proto::crypto;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use reality::authenticator::ChannelKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider, ring as ring_provider,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::quic::{Keys, Version};
+use rustls::quic::{Suite, Version};
 use rustls::{CertificateError, CipherSuite, DigitallySignedStruct, SignatureScheme};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use subtle::ConstantTimeEq;
@@ -19,7 +21,7 @@ use crate::config::Aead;
 use crate::error::ConfigurationError;
 
 /// Application protocol of HTTP/3 (RFC 9114 section 3.1).
-const ALPN: &[u8] = b"h3";
+pub(crate) const ALPN: &[u8] = b"h3";
 
 /// Payload of a sealing probe, in bytes: a packet on an ordinary path.
 const PROBE_BYTES: usize = 1_200;
@@ -28,9 +30,7 @@ const PROBE_BYTES: usize = 1_200;
 ///
 /// The caller, who has a clock, decides by it which library to use.
 pub fn sealing_probe(aead: Aead) -> impl FnMut() {
-    let suite = aes_128_gcm(aead);
-    let algorithm = suite.quic.expect("both providers have QUIC keys for AES-128-GCM");
-    let keys = Keys::initial(Version::V1, suite, algorithm, &[0; 8], rustls::Side::Client);
+    let keys = initial_suite(aead).keys(&[0; 8], rustls::Side::Client, Version::V1);
     let mut payload = vec![0; PROBE_BYTES];
     let mut packet_number = 0;
     move || {
@@ -43,7 +43,7 @@ pub fn sealing_probe(aead: Aead) -> impl FnMut() {
     }
 }
 
-fn suites(aead: Aead) -> &'static [SupportedCipherSuite] {
+pub(crate) fn suites(aead: Aead) -> &'static [SupportedCipherSuite] {
     match aead {
         Aead::AwsLc => provider::ALL_CIPHER_SUITES,
         Aead::Ring => ring_provider::ALL_CIPHER_SUITES,
@@ -56,7 +56,15 @@ fn aes_128_gcm(aead: Aead) -> &'static Tls13CipherSuite {
     suite.expect("TLS 1.3 obliges every provider to have AES-128-GCM")
 }
 
-fn crypto_provider(aead: Aead) -> Arc<CryptoProvider> {
+/// The suite of Initial packets (RFC 9001 section 5.2).
+pub(crate) fn initial_suite(aead: Aead) -> Suite {
+    let suite = aes_128_gcm(aead);
+    let quic = suite.quic.expect("both providers have QUIC keys for AES-128-GCM");
+    Suite { suite, quic }
+}
+
+/// AES-128-GCM first, and no suite of TLS 1.2.
+pub(crate) fn crypto_provider(aead: Aead) -> CryptoProvider {
     let mut provider = provider::default_provider();
     provider.cipher_suites = suites(aead).to_vec();
     provider.cipher_suites.retain(|suite| suite.tls13().is_some());
@@ -65,7 +73,7 @@ fn crypto_provider(aead: Aead) -> Arc<CryptoProvider> {
     provider
         .cipher_suites
         .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(provider)
+    provider
 }
 
 /// SHA-256 of the SubjectPublicKeyInfo of a certificate: what a link calls its pin.
@@ -82,7 +90,11 @@ pub fn public_key_pin(certificate: &[u8]) -> Result<[u8; 32], ConfigurationError
 
 /// A certificate and its key, ready for handshakes; a clone shares them.
 #[derive(Clone)]
-pub struct ServerIdentity(pub(crate) Arc<QuicServerConfig>);
+pub struct ServerIdentity {
+    pub(crate) crypto: Arc<dyn crypto::ServerConfig>,
+    /// Of the one client that it is for, behind a front door.
+    pub(crate) keys: Option<ChannelKeys>,
+}
 
 impl ServerIdentity {
     /// Takes a certificate chain (DER, leaf first) and the leaf's private key (PKCS#8 DER).
@@ -94,7 +106,8 @@ impl ServerIdentity {
         certificate_chain: Vec<Vec<u8>>,
         private_key: Vec<u8>,
     ) -> Result<Self, ConfigurationError> {
-        server(aead, certificate_chain, private_key).map(Self)
+        let crypto = server(aead, certificate_chain, private_key)?;
+        Ok(Self { crypto, keys: None })
     }
 }
 
@@ -113,24 +126,30 @@ pub(crate) fn server(
     let refused = |error: rustls::Error| ConfigurationError::Certificate(error.to_string());
     let chain = certificate_chain.into_iter().map(CertificateDer::from).collect();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(private_key));
-    let mut config = rustls::ServerConfig::builder_with_provider(crypto_provider(aead))
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(crypto_provider(aead)))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused)?
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(refused)?;
+    let config = QuicServerConfig::try_from(without_resumption(config))
+        .expect("the provider has AES-128-GCM for Initial packets");
+    Ok(Arc::new(config))
+}
+
+/// The settings of every server besides its keys.
+pub(crate) fn without_resumption(mut config: rustls::ServerConfig) -> rustls::ServerConfig {
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A replayed CONNECT would reach the target twice, and tickets are memory before authentication.
     config.max_early_data_size = 0;
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
-    let config =
-        QuicServerConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
-    Ok(Arc::new(config))
+    config.cert_compressors = Vec::new();
+    config
 }
 
 /// The client's TLS settings, and a flag that says whether a certificate did not match the pin.
-pub(crate) fn client(aead: Aead, pin: [u8; 32]) -> (Arc<QuicClientConfig>, Arc<AtomicBool>) {
+pub(crate) fn client(aead: Aead, pin: [u8; 32]) -> (quinn_proto::ClientConfig, Arc<AtomicBool>) {
     let provider = crypto_provider(aead);
     let mismatch = Arc::new(AtomicBool::new(false));
     let verifier = PinVerifier {
@@ -138,7 +157,7 @@ pub(crate) fn client(aead: Aead, pin: [u8; 32]) -> (Arc<QuicClientConfig>, Arc<A
         mismatch: Arc::clone(&mismatch),
         algorithms: provider.signature_verification_algorithms,
     };
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3 suites")
         .dangerous()
@@ -149,7 +168,7 @@ pub(crate) fn client(aead: Aead, pin: [u8; 32]) -> (Arc<QuicClientConfig>, Arc<A
     config.resumption = rustls::client::Resumption::disabled();
     let config =
         QuicClientConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
-    (Arc::new(config), mismatch)
+    (quinn_proto::ClientConfig::new(Arc::new(config)), mismatch)
 }
 
 /// Accepts exactly the certificates whose public key has the pinned hash; names and dates say nothing here.

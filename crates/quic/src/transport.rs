@@ -10,14 +10,17 @@ use crate::limits;
 
 /// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes, and whose congestion controller
 /// shares `gate` with it; no other connection may have the same settings. `stranger` says what a client may do before it is
-/// authenticated; `None`: the peer is a server that we chose.
+/// authenticated; `None`: the peer is a server that we chose. Datagrams have `udp_payload_start` bytes at first, and Initial
+/// packets are padded to it.
 pub(crate) fn settings(
     profile: Profile,
+    udp_payload_start: u16,
     udp_payload_ceiling: u16,
     stranger: Option<&ConnectionLimits>,
     gate: &Gate,
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
+    let start = udp_payload_start.clamp(limits::UDP_PAYLOAD_MIN, ceiling);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
     mtu_discovery
         .upper_bound(ceiling)
@@ -42,8 +45,9 @@ pub(crate) fn settings(
         .keep_alive_interval(stranger.is_none().then_some(limits::KEEP_ALIVE_INTERVAL))
         .packet_threshold(limits::PACKET_THRESHOLD)
         .time_threshold(limits::TIME_THRESHOLD)
-        .initial_mtu(limits::UDP_PAYLOAD_MIN)
-        .mtu_discovery_config((ceiling > limits::UDP_PAYLOAD_MIN).then_some(mtu_discovery))
+        .initial_mtu(start)
+        .min_mtu(start)
+        .mtu_discovery_config((ceiling > start).then_some(mtu_discovery))
         .ack_frequency_config(Some(ack_frequency(profile)))
         .crypto_buffer_size(limits::CRYPTO_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(limits::DATAGRAM_RECEIVE_BYTES))

@@ -92,9 +92,7 @@ impl World {
                 Side::new(client_endpoint(setup, seed), address, setup.ceiling),
             )
         });
-        let parameters = ClientParameters {
-            pin: self.identity.pin,
-        };
+        let parameters = ClientParameters::Pin(self.identity.pin);
         let ceiling = setup.ceiling;
         let endpoint = &mut side.endpoint;
         endpoint

@@ -68,6 +68,7 @@ impl Ours {
             aead: quic::Aead::default(),
             reset_key: [seed; 64],
             id_length: quic::IdLength::default(),
+            is_covered: false,
             shard: quic::Shard::SOLE,
             seed: [seed; 32],
         };
@@ -80,7 +81,7 @@ impl Ours {
         let server = Endpoint::new(&parameters(2), Some(server)).map_err(|error| failed(&error))?;
         let mut client = Endpoint::new(&parameters(1), None).map_err(|error| failed(&error))?;
         let pin = quic::public_key_pin(&identity.certificate).map_err(|error| failed(&error))?;
-        let pinned = ClientParameters { pin };
+        let pinned = ClientParameters::Pin(pin);
         let connection = client
             .connect(
                 Instant::now(),

@@ -68,6 +68,7 @@ fn parameters(number: u32) -> EndpointParameters {
         aead: quic::Aead::default(),
         reset_key: [7; 64],
         id_length: quic::IdLength::default(),
+        is_covered: false,
         shard: quic::Shard::SOLE,
         seed,
     }

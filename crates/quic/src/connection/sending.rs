@@ -111,7 +111,7 @@ impl Connection {
     ) -> Progress {
         let segments = segments_per_train(self.proto.current_mtu());
         if self.holds_no_datagram() {
-            let waiting = !self.closed && source.waits(self.key);
+            let waiting = self.is_tunnel() && source.waits(self.key);
             if self.turn.load == Load::Streams {
                 let share = if waiting { self.turn.packets } else { segments };
                 match self.write_train(now, share.min(segments), outbox) {
@@ -205,6 +205,9 @@ impl Connection {
     /// Has the core write at most `segments` packets as one train, as far as cap, window and pacer let them go, and
     /// charges these for it.
     fn write_train(&mut self, now: Instant, segments: usize, outbox: &mut Outbox) -> Written {
+        if self.is_mute() {
+            return Written::Nothing;
+        }
         let mtu = self.proto.current_mtu();
         let segments = match self.cap.as_ref().map(|cap| cap.packets(now, mtu)) {
             Some(Ok(packets)) => segments.min(packets),

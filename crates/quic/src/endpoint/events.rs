@@ -40,7 +40,12 @@ impl Endpoint {
                 | quinn_proto::Event::DatagramsUnblocked => {}
                 quinn_proto::Event::Connected => {
                     connection.deadline = connection.token_deadline;
-                    self.events.push_back(Event::Connected { connection: key });
+                    connection.is_established = true;
+                    let is_redirected = connection.peer.is_genuine_site();
+                    self.events.push_back(match is_redirected {
+                        true => Event::Redirected { connection: key },
+                        false => Event::Connected { connection: key },
+                    });
                 }
                 quinn_proto::Event::ConnectionLost { reason } => {
                     connection.closed = true;

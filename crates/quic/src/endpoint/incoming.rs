@@ -18,7 +18,7 @@ use super::{Endpoint, Receiver};
 use crate::admission::{Place, Stranger, Verdict};
 use crate::config::AcceptParameters;
 use crate::congestion::Gate;
-use crate::connection::Connection;
+use crate::connection::{Connection, Peer};
 use crate::counters::IncomingCounters;
 use crate::error::AcceptError;
 use crate::event::{ConnectionKey, Event, Incoming, IncomingKey};
@@ -135,6 +135,14 @@ impl Endpoint {
         incoming: IncomingKey,
         parameters: &AcceptParameters,
     ) -> Result<ConnectionKey, AcceptError> {
+        let keys = parameters
+            .identity
+            .as_ref()
+            .and_then(|identity| identity.keys.clone());
+        if self.is_covered && keys.is_none() {
+            self.ignore(now, incoming);
+            return Err(AcceptError::Unrecognised);
+        }
         let (Some(entry), Some(server)) = (self.undecided.take(incoming), &self.server) else {
             return Err(AcceptError::Gone);
         };
@@ -143,9 +151,15 @@ impl Endpoint {
         let may = parameters.limits.bounded();
         let gate = Gate::default();
         let mut server = server.clone();
-        server.transport_config(transport::settings(profile, ceiling, Some(&may), &gate));
+        server.transport_config(transport::settings(
+            profile,
+            limits::UDP_PAYLOAD_MIN,
+            ceiling,
+            Some(&may),
+            &gate,
+        ));
         if let Some(identity) = &parameters.identity {
-            let crypto = Arc::clone(&identity.0);
+            let crypto = Arc::clone(&identity.crypto);
             server.crypto = crypto;
         }
         let mut answer = Vec::new();
@@ -157,14 +171,16 @@ impl Endpoint {
             Err(refused) => {
                 self.incoming.damaged += 1;
                 self.admission.end(place);
-                self.answer(refused.response, answer);
+                if !self.is_covered {
+                    self.answer(refused.response, answer);
+                }
                 return Err(AcceptError::FirstPacket(translate::close_reason(&refused.cause)));
             }
         };
         // The credit that the peer has from its transport parameters is not renewed by reading.
         proto.set_receive_window(VarInt::from_u32(0));
         let key = ConnectionKey(handle.0);
-        let mut connection = Connection::new(proto, key, profile, gate, None);
+        let mut connection = Connection::new(proto, key, profile, gate, Peer::Client(keys), self.is_covered);
         self.admission.accepted(place, key);
         connection.place = Some(place);
         connection.deadline = Some(now + may.authentication_deadline.min(limits::HANDSHAKE_TIME_MAX));
@@ -177,10 +193,11 @@ impl Endpoint {
     }
 
     /// Asks a new connection's peer to prove its address (RFC 9000 section 8.1.2); it is offered again, validated, when its
-    /// answer comes. `false`, with nothing changed, where the address is proved or the connection waits no longer.
+    /// answer comes. `false`, with nothing changed, where the address is proved, the connection waits no longer, or the
+    /// endpoint is covered.
     pub fn retry(&mut self, now: Instant, incoming: IncomingKey) -> bool {
         let may_retry = |entry: &Entry| entry.core.may_retry();
-        if !self.undecided.entries.get(&incoming).is_some_and(may_retry) {
+        if self.is_covered || !self.undecided.entries.get(&incoming).is_some_and(may_retry) {
             return false;
         }
         let Some(entry) = self.undecided.turn_down(now, incoming) else {
@@ -195,8 +212,11 @@ impl Endpoint {
     }
 
     /// Tells a new connection's peer that it is not wanted (CONNECTION_REFUSED, RFC 9000 section 20.1); one that waits no
-    /// longer is left alone.
+    /// longer is left alone. A covered endpoint tells nobody.
     pub fn refuse(&mut self, now: Instant, incoming: IncomingKey) {
+        if self.is_covered {
+            return self.ignore(now, incoming);
+        }
         if let Some(entry) = self.undecided.turn_down(now, incoming) {
             self.incoming.refused += 1;
             self.admission.end(entry.place);
@@ -240,7 +260,8 @@ impl Endpoint {
             self.incoming.turned_down += 1;
             return self.proto.ignore(core);
         }
-        let is_validated = core.remote_address_validated() || !core.may_retry();
+        // Behind a front door the hello has shown more than a Retry would, and a Retry would show us.
+        let is_validated = core.remote_address_validated() || !core.may_retry() || self.is_covered;
         let connections = self.open + self.undecided.entries.len();
         match self.admission.judge(now, remote.ip(), is_validated, connections) {
             Verdict::Accept if self.undecided.has_room(datagram.len()) => {

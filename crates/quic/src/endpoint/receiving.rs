@@ -9,7 +9,7 @@ use quinn_proto::{ConnectionEvent, DatagramEvent, EcnCodepoint};
 
 use super::{Endpoint, Path, Receiver};
 use crate::classifier::{Arrived, Class};
-use crate::connection_id::{Block, destination_block};
+use crate::connection_id::{Block, IdLength, destination_block};
 use crate::event::ConnectionKey;
 use crate::transmit::Outbox;
 use crate::{initial, translate};
@@ -108,54 +108,101 @@ impl Endpoint {
         receiver: &mut impl Receiver,
         outbox: &mut Outbox,
     ) {
-        let Message { now, path, .. } = message;
-        let codepoint = EcnCodepoint::from_bits(message.ecn.bits());
         let mut touched = None;
         while !data.is_empty() {
-            let mut segment = data.split_to(message.segment_size.min(data.len()));
-            let length = segment.len();
-            let is_long_header = initial::is_long_header(&segment);
-            let id = destination_block(&segment, self.id_length);
-            // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
-            let taken = if is_long_header || self.must_copy(id) {
-                BytesMut::from(&segment[..])
-            } else {
-                std::mem::take(&mut segment)
-            };
-            let mut response = outbox.buffer();
-            let event = self
-                .proto
-                .handle(now, path.remote, path.local, codepoint, taken, &mut response);
-            match event {
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    outbox.return_buffer(response);
-                    if touched != Some(handle.0) {
-                        self.drain_datagrams(touched, receiver);
-                        touched = Some(handle.0);
-                    }
-                    self.take_packet(now, handle.0, event, id, length);
-                }
-                Some(DatagramEvent::NewConnection(incoming)) => {
-                    outbox.return_buffer(response);
-                    self.admit(now, incoming, &segment, receiver, outbox);
-                }
-                Some(DatagramEvent::Response(transmit)) => {
-                    let is_reset = self.server.is_none() || !is_long_header;
-                    if outbox.is_full() || is_reset && !self.resets.take(now, path.remote.ip()) {
-                        outbox.return_buffer(response);
-                    } else {
-                        outbox.push(translate::train(&transmit, false, response));
-                    }
-                }
-                None => outbox.return_buffer(response),
-            }
+            let segment = data.split_to(message.segment_size.min(data.len()));
+            self.take_segment(message, segment, &mut touched, receiver, outbox);
         }
         self.drain_datagrams(touched, receiver);
     }
 
+    /// QUIC reads one segment; `touched` is the connection whose datagrams were not yet given to `receiver`.
+    fn take_segment(
+        &mut self,
+        message: Message,
+        mut segment: BytesMut,
+        touched: &mut Option<usize>,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let Message { now, path, .. } = message;
+        let codepoint = EcnCodepoint::from_bits(message.ecn.bits());
+        let length = segment.len();
+        let is_long_header = initial::is_long_header(&segment);
+        let id = destination_block(&segment, self.id_length);
+        // Unread stream data and handshakes that wait pin the whole receive buffer that they arrived in.
+        let taken = if is_long_header || self.must_copy(id) {
+            BytesMut::from(&segment[..])
+        } else {
+            std::mem::take(&mut segment)
+        };
+        let mut response = outbox.buffer();
+        let event = self
+            .proto
+            .handle(now, path.remote, path.local, codepoint, taken, &mut response);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                outbox.return_buffer(response);
+                if *touched != Some(handle.0) {
+                    self.drain_datagrams(*touched, receiver);
+                    *touched = Some(handle.0);
+                }
+                self.take_packet(now, handle.0, event, id, length);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                outbox.return_buffer(response);
+                self.admit(now, incoming, &segment, receiver, outbox);
+            }
+            Some(DatagramEvent::Response(_)) if self.is_covered => {
+                outbox.return_buffer(response);
+                self.give_back(message, segment, id, receiver);
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                let is_reset = self.server.is_none() || !is_long_header;
+                if outbox.is_full() || is_reset && !self.resets.take(now, path.remote.ip()) {
+                    outbox.return_buffer(response);
+                } else {
+                    outbox.push(translate::train(&transmit, false, response));
+                }
+            }
+            None => {
+                outbox.return_buffer(response);
+                // An Initial may wait in the core for the decision on its connection.
+                if self.is_covered && !initial::is_initial(&segment) {
+                    self.give_back(message, segment, id, receiver);
+                }
+            }
+        }
+    }
+
+    /// QUIC knows nothing of a segment that the classifier let through, e.g. because its connection has ended: it is the
+    /// caller's again. One whose connection ID was a user's until now was not copied, and is lost.
+    fn give_back(
+        &mut self,
+        message: Message,
+        segment: BytesMut,
+        id: Option<Block>,
+        receiver: &mut impl Receiver,
+    ) {
+        if let Some(id) = id {
+            self.trusted_ids.forget(id);
+        }
+        if segment.is_empty() {
+            return;
+        }
+        self.classified.returned += 1;
+        let size = segment.len();
+        receiver.given_away(message.path, message.ecn, segment, size);
+    }
+
     /// Whether a packet with this connection ID is copied, so that what QUIC keeps of it pins no more than itself.
     fn must_copy(&self, id: Option<Block>) -> bool {
-        self.standing_readers > 0 || self.copies_received || !id.is_some_and(|id| self.trusted_ids.has(id))
+        self.standing_readers > 0 || self.copies_received || self.is_unknown(id)
+    }
+
+    /// Whether an ID, or none, may lead to a stranger. Where we have no IDs, we began all connections.
+    fn is_unknown(&self, id: Option<Block>) -> bool {
+        self.id_length != IdLength::NONE && !id.is_some_and(|id| self.trusted_ids.has(id))
     }
 
     /// The packet of a connection. A stranger that keeps as much as it may is heard no more until its token was judged.

@@ -72,9 +72,16 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        let mut farewell = Vec::new();
-        let transmit = connection.proto.poll_transmit(now, 1, &mut farewell);
-        self.answer(transmit, farewell);
+        if !connection.is_mute() {
+            let mut farewell = Vec::new();
+            let transmit = connection.proto.poll_transmit(now, 1, &mut farewell);
+            self.answer(transmit, farewell);
+        }
+        self.drain(index);
+    }
+
+    /// Forgets a connection that has ended, and does not wait for late packets.
+    pub(super) fn drain(&mut self, index: usize) {
         self.proto
             .handle_event(ConnectionHandle(index), EndpointEvent::drained());
         self.remove(index);

@@ -13,7 +13,8 @@ impl Endpoint {
     /// Opens a stream; `None` while the peer allows no more ([`crate::Event::StreamsAvailable`] follows).
     pub fn open_stream(&mut self, connection: ConnectionKey, direction: Direction) -> Option<StreamId> {
         let direction = translate::core_direction(direction);
-        let stream = self.live(connection)?.proto.streams().open(direction)?;
+        let entry = self.live(connection).filter(|entry| entry.is_tunnel())?;
+        let stream = entry.proto.streams().open(direction)?;
         Some(translate::stream(stream))
     }
 

@@ -109,9 +109,7 @@ fn a_visitors_datagrams_are_given_away_as_they_came_and_never_answered() {
     let (mut pair, friend) = covered();
     let mut visitor = visitor(&pair);
     let (server, now) = (pair.server.address, pair.now);
-    let parameters = quic::ClientParameters {
-        pin: pair.identity.pin,
-    };
+    let parameters = quic::ClientParameters::Pin(pair.identity.pin);
     visitor
         .endpoint
         .connect(now, server, "localhost", &parameters, 1_452)

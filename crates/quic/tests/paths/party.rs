@@ -116,7 +116,7 @@ impl Gramway {
         let mut server = Side::new(server_endpoint, address(index as u8 * 2 + 2), setup.ceiling);
         client.keeps_sent = false;
         server.keeps_sent = false;
-        let parameters = quic::ClientParameters { pin: identity.pin };
+        let parameters = quic::ClientParameters::Pin(identity.pin);
         client
             .endpoint
             .connect(start, server.address, "localhost", &parameters, setup.ceiling)

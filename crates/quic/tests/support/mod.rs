@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    Aead, ClientParameters, ConnectionKey, Endpoint, EndpointParameters, IdLength, Path, Profile,
-    ServerParameters, Shard, public_key_pin,
+    Aead, ClientParameters, ConnectError, ConnectionKey, Endpoint, EndpointParameters, IdLength, Path,
+    Profile, ServerParameters, Shard, public_key_pin,
 };
 
 pub(crate) use link::{Direction, Link, Random};
@@ -53,6 +53,8 @@ pub(crate) struct Setup {
     pub(crate) server_payload_max: Option<u16>,
     /// What both interfaces carry, in bytes of UDP payload.
     pub(crate) ceiling: u16,
+    /// Both endpoints are covered.
+    pub(crate) is_covered: bool,
     pub(crate) client_ids: IdLength,
     pub(crate) server_ids: IdLength,
     pub(crate) server_shard: Shard,
@@ -67,6 +69,7 @@ impl Default for Setup {
             client_payload_max: None,
             server_payload_max: None,
             ceiling: 1_452,
+            is_covered: false,
             client_ids: IdLength::default(),
             server_ids: IdLength::default(),
             server_shard: Shard::SOLE,
@@ -142,13 +145,17 @@ impl Pair {
     }
 
     pub(crate) fn connect_with_pin(&mut self, pin: [u8; 32]) -> ConnectionKey {
-        let parameters = ClientParameters { pin };
-        let ceiling = self.setup.ceiling;
-        let remote = self.server.address;
+        self.connect_with(&ClientParameters::Pin(pin)).unwrap()
+    }
+
+    pub(crate) fn connect_with(
+        &mut self,
+        parameters: &ClientParameters,
+    ) -> Result<ConnectionKey, ConnectError> {
+        let (remote, ceiling) = (self.server.address, self.setup.ceiling);
         self.client
             .endpoint
-            .connect(self.now, remote, "localhost", &parameters, ceiling)
-            .unwrap()
+            .connect(self.now, remote, "localhost", parameters, ceiling)
     }
 
     /// Replaces the client by a new one at `address`; the old one says nothing any more.
@@ -275,6 +282,7 @@ pub(crate) fn client_endpoint(setup: &Setup, seed: u8) -> Endpoint {
         aead: Aead::default(),
         reset_key: [seed; 64],
         id_length: setup.client_ids,
+        is_covered: setup.is_covered,
         shard: Shard::SOLE,
         seed: [seed; 32],
     };
@@ -288,6 +296,7 @@ pub(crate) fn server_endpoint(setup: &Setup, identity: &Identity, reset_key: [u8
         aead: Aead::default(),
         reset_key,
         id_length: setup.server_ids,
+        is_covered: setup.is_covered,
         shard: setup.server_shard,
         seed: [2; 32],
     };

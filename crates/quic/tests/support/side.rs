@@ -149,6 +149,7 @@ pub(crate) struct Side {
     /// Streams are read as data comes.
     pub(crate) reads: bool,
     pub(crate) connected: Vec<ConnectionKey>,
+    pub(crate) redirected: Vec<ConnectionKey>,
     pub(crate) closed: Vec<(Instant, CloseReason)>,
     pub(crate) opened: Vec<StreamId>,
     pub(crate) finished: Vec<(Instant, StreamId)>,
@@ -190,6 +191,7 @@ impl Side {
             expired: Vec::new(),
             reads: true,
             connected: Vec::new(),
+            redirected: Vec::new(),
             closed: Vec::new(),
             opened: Vec::new(),
             finished: Vec::new(),
@@ -267,6 +269,7 @@ impl Side {
                         self.endpoint.authenticate(now, connection);
                     }
                 }
+                Event::Redirected { connection } => self.redirected.push(connection),
                 Event::Closed { reason, .. } => self.closed.push((now, reason)),
                 Event::DatagramsDropped { count, .. } => self.datagrams_dropped += count,
                 Event::StreamOpened { connection, stream } => {

@@ -188,11 +188,12 @@ impl Stranger {
             aead: Aead::default(),
             reset_key: [0; 64],
             id_length: IdLength::default(),
+            is_covered: false,
             shard: Shard::SOLE,
             seed,
         };
         let mut endpoint = Endpoint::new(&parameters, None).map_err(io::Error::other)?;
-        let pin = ClientParameters { pin: attack.pin };
+        let pin = ClientParameters::Pin(attack.pin);
         let connection = endpoint
             .connect(Instant::now(), attack.server, "localhost", &pin, PAYLOAD_MAX)
             .map_err(io::Error::other)?;

@@ -209,6 +209,10 @@ impl<R: Role> Engine<R> {
             Event::Incoming(new) => drop(self.endpoint.accept(now, new.key, &AcceptParameters::default())),
             Event::IncomingExpired { .. } => {}
             Event::Connected { connection } => self.connected(now, connection),
+            Event::Redirected { connection } => {
+                let code = masque_code(masque::Code::NoError);
+                self.endpoint.close(now, connection, code, b"");
+            }
             Event::Closed {
                 connection,
                 reason,

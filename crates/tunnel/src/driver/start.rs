@@ -33,6 +33,7 @@ pub(super) fn endpoint_parameters(
         aead: aead::fastest(),
         reset_key,
         id_length: quic::IdLength::default(),
+        is_covered: false,
         shard,
         seed,
     })

@@ -57,7 +57,7 @@ impl Engine<Client> {
         pin: [u8; 32],
         udp_payload_ceiling: u16,
     ) -> Result<(), ConnectError> {
-        let parameters = ClientParameters { pin };
+        let parameters = ClientParameters::Pin(pin);
         let connection = self
             .endpoint
             .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;

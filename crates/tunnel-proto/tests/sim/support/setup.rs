@@ -202,7 +202,7 @@ impl World {
     pub(crate) fn add_foreign_client(&mut self) -> SocketAddr {
         let address = self.next_address();
         let mut endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], None);
-        let parameters = ClientParameters { pin: identity().pin };
+        let parameters = ClientParameters::Pin(identity().pin);
         let connection = endpoint
             .connect(
                 self.network.now(),
@@ -309,6 +309,7 @@ fn endpoint(seed: u64, reset_key: [u8; 64], serves: Option<quic::Shard>) -> Endp
         aead: quic::Aead::default(),
         reset_key,
         id_length: quic::IdLength::default(),
+        is_covered: false,
         shard: serves.unwrap_or(quic::Shard::SOLE),
         seed: [seed as u8; 32],
     };

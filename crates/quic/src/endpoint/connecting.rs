@@ -1,0 +1,99 @@
+//! Connections that we begin, and what both ends of one can prove to each other when it stands.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::Endpoint;
+use crate::config::ClientParameters;
+use crate::congestion::Gate;
+use crate::connection::{Connection, Peer};
+use crate::connection_id::IdLength;
+use crate::error::ConnectError;
+use crate::event::ConnectionKey;
+use crate::{front_door, limits, tls, translate, transport};
+
+impl Endpoint {
+    /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
+    ///
+    /// # Errors
+    /// [`ConnectError`] where the name, the address or the front door cannot be used, or no connection ID is left.
+    ///
+    /// # Panics
+    /// Where an endpoint with connection IDs is to enter by a front door.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        server_name: &str,
+        parameters: &ClientParameters,
+        udp_payload_ceiling: u16,
+    ) -> Result<ConnectionKey, ConnectError> {
+        if self.id_length == IdLength::NONE {
+            self.give_up_closed(remote)?;
+        }
+        let (mut client, start, peer) = match parameters {
+            ClientParameters::Pin(pin) => {
+                let (config, wrong_pin) = tls::client(self.aead, *pin);
+                (config, limits::UDP_PAYLOAD_MIN, Peer::Pinned(wrong_pin))
+            }
+            ClientParameters::FrontDoor(door) => {
+                assert!(
+                    self.id_length == IdLength::NONE,
+                    "browsers have no connection IDs"
+                );
+                let begun = front_door::begin(self.aead, server_name, door)?;
+                let start = limits::BROWSER_PAYLOADS[usize::from(remote.is_ipv6())];
+                (begun.config, start, Peer::FrontDoor(begun.outcome))
+            }
+        };
+        let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
+        let gate = Gate::default();
+        client.transport_config(transport::settings(self.profile, start, ceiling, None, &gate));
+        let (handle, proto) = self
+            .proto
+            .connect(now, client, remote, server_name)
+            .map_err(translate::connect_error)?;
+        let key = ConnectionKey(handle.0);
+        let connection = Connection::new(proto, key, self.profile, gate, peer, self.is_covered);
+        self.insert(key, connection);
+        Ok(key)
+    }
+
+    /// Without connection IDs, late packets of a connection that has ended here would be taken for the next one's, and its
+    /// removal would take the next one's way from quinn-proto's table.
+    fn give_up_closed(&mut self, remote: SocketAddr) -> Result<(), ConnectError> {
+        let same: Vec<usize> = (0..self.connections.len())
+            .filter(|index| {
+                let connection = self.connections[*index].as_ref();
+                connection.is_some_and(|connection| connection.proto.remote_address() == remote)
+            })
+            .collect();
+        if same
+            .iter()
+            .any(|index| self.live(ConnectionKey(*index)).is_some())
+        {
+            return Err(ConnectError::AlreadyConnected(remote));
+        }
+        for index in same {
+            self.drain(index);
+        }
+        Ok(())
+    }
+
+    /// TLS's exporter of a connection whose handshake is complete (RFC 8446 section 7.5); `None` before and after.
+    pub fn exporter(&mut self, connection: ConnectionKey, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
+        let entry = self.live(connection)?;
+        let mut output = [0; 32];
+        let session = entry.proto.crypto_session();
+        session.export_keying_material(&mut output, label, context).ok()?;
+        Some(output)
+    }
+
+    /// What proves to the other end of a connection through a front door that nobody stands between (QR1-17); `None` on
+    /// other connections, and as [`Endpoint::exporter`].
+    pub fn channel_binding(&mut self, connection: ConnectionKey) -> Option<[u8; 32]> {
+        let keys = self.live(connection)?.peer.channel_keys()?.clone();
+        let exporter = self.exporter(connection, front_door::EXPORTER_LABEL, keys.transcript())?;
+        Some(keys.channel_binding(&exporter))
+    }
+}
