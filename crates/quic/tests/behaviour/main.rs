@@ -8,6 +8,7 @@ mod basics;
 mod classifier;
 mod fairness;
 mod foreign;
+mod front_door;
 mod hostile;
 mod incoming;
 mod keys;

@@ -1,0 +1,8 @@
+//! A client, a server behind a front door, and the cover, on virtual time and a link in memory: whom the client finds, and
+//! what strangers and watchers see.
+
+mod meeting;
+mod silence;
+mod sizes;
+mod wire;
+mod world;
