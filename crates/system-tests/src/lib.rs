@@ -8,8 +8,10 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 pub mod conservation;
+pub mod go;
 pub mod limits;
 pub mod program;
+pub mod python;
 pub mod service;
 pub mod skip;
 pub mod source;

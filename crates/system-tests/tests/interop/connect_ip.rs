@@ -11,7 +11,7 @@ use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::gramway_binary;
 use system_tests::topology::{PAIR_SERVER_V4, Pair};
 use system_tests::tunnel::{Client, Server};
-use system_tests::{require_program, require_root};
+use system_tests::{require_go, require_program, require_root};
 use testbed::directory::Directory;
 use testbed::iperf::{self, IperfRun, IperfServer};
 use testbed::namespace::Namespace;
@@ -19,7 +19,6 @@ use testbed::process::{Process, Signal};
 use testbed::programs::run;
 use testbed::wait::{wait_for, wait_until};
 
-use super::go::require_go;
 use super::result_of;
 
 /// The proxy's address in the tunnel, and its network.

@@ -4,14 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use system_tests::program::gramway_binary;
-use system_tests::require_python;
 use system_tests::tunnel::Server;
+use system_tests::{python, require_python};
 use testbed::directory::Directory;
 use testbed::place::Place;
 use testbed::port::free_address;
 use testbed::programs::run;
 
-use super::{result_of, start_python};
+use super::result_of;
 
 /// Loopback addresses are closed; this one is opened for the targets, and 127.0.0.1 stays closed.
 const TARGET_HOST: &str = "127.0.0.2";
@@ -47,7 +47,7 @@ fn run_checks(python: &std::path::Path, program: &str) -> (serde_json::Value, se
         "--target-host",
         TARGET_HOST,
     ];
-    let mut process = start_python(python, program, &arguments);
+    let mut process = python::start(python, &Place::Host, program, arguments);
     process.wait(CHECKS_LIMIT).unwrap();
     (result_of(&process), server.status())
 }

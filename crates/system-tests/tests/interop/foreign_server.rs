@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::PERMISSION;
-use system_tests::require_python;
 use system_tests::tunnel::Client;
+use system_tests::{python, require_python};
 use testbed::directory::Directory;
 use testbed::place::Place;
 use testbed::port::free_address;
 use testbed::process::{Process, Signal};
 use testbed::wait::{wait_for, wait_until};
 
-use super::{result_of, start_python};
+use super::result_of;
 
 /// Within this a refused token ends the client.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ struct ForeignServer {
 
 impl ForeignServer {
     fn start(python: &Path, arguments: &[&str]) -> Self {
-        let mut process = start_python(python, "server.py", arguments);
+        let mut process = python::start(python, &Place::Host, "server.py", arguments);
         let line = process.wait_for_line("\"link\"", PROGRAM_LIMIT).unwrap();
         let greeting: Value = serde_json::from_str(&line).unwrap();
         let link = greeting["link"].as_str().unwrap().to_owned();

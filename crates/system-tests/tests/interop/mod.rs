@@ -7,25 +7,9 @@
 mod connect_ip;
 mod foreign_client;
 mod foreign_server;
-pub(crate) mod go;
-
-use std::path::Path;
 
 use serde_json::Value;
-use testbed::place::Place;
 use testbed::process::Process;
-
-/// Runs one of the programs under guard.
-fn start_python(python: &Path, program: &str, arguments: &[&str]) -> Process {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("interop")
-        .join(program);
-    let mut command = Place::Host.command(python);
-    command.arg(script).args(arguments);
-    // The source tree stays as it is.
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
-    Process::start(command, program).unwrap()
-}
 
 /// The last line that the program printed; nothing in it has failed.
 fn result_of(process: &Process) -> Value {

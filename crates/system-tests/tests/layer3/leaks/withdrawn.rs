@@ -1,10 +1,9 @@
 //! A server that takes the addresses away and gives them back: a foreign one, because ours never does.
 
-use system_tests::{require_program, require_root};
+use system_tests::{require_go, require_program, require_root};
 use testbed::process::Signal;
 
 use super::*;
-use crate::interop::go::require_go;
 
 /// The proxy's address in the tunnel, and the client's.
 const PROXY: &str = "10.99.0.1";

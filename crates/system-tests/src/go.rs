@@ -1,4 +1,4 @@
-//! The foreign CONNECT-IP programs: built from `interop-go/`, whose modules are pinned in `go.mod` and `go.sum`.
+//! The foreign programs in Go: built from `interop-go/`, whose modules are pinned in `go.mod` and `go.sum`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,18 +10,24 @@ use testbed::programs::run;
 const GO_VERSION_MIN: (u32, u32) = (1, 26);
 
 /// Ends the test, as skipped, where Go is missing or too old; else gives the directory of the programs.
+#[macro_export]
 macro_rules! require_go {
     () => {
-        match crate::interop::go::programs() {
+        match $crate::go::programs() {
             Ok(directory) => directory,
-            Err(reason) => return system_tests::skip::skip(system_tests::test_name!(), &reason),
+            Err(reason) => return $crate::skip::skip($crate::test_name!(), &reason),
         }
     };
 }
-pub(crate) use require_go;
 
 /// Where `client` and `server` are; built once in each run, which costs little when nothing has changed.
-pub(crate) fn programs() -> Result<PathBuf, String> {
+///
+/// # Errors
+/// Why they cannot be built here.
+///
+/// # Panics
+/// When their sources do not compile.
+pub fn programs() -> Result<PathBuf, String> {
     static PROGRAMS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     PROGRAMS.get_or_init(build).clone()
 }
@@ -64,9 +70,14 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
     Some((1, minor.parse().ok()?))
 }
 
-#[test]
-fn a_version_of_go_is_read_from_its_text() {
-    assert_eq!(version_of("go version go1.26.8 linux/amd64"), Some((1, 26)));
-    assert_eq!(version_of("go version go1.9rc1 linux/amd64"), Some((1, 9)));
-    assert!(version_of("no go here") < Some(GO_VERSION_MIN));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_of_go_is_read_from_its_text() {
+        assert_eq!(version_of("go version go1.26.8 linux/amd64"), Some((1, 26)));
+        assert_eq!(version_of("go version go1.9rc1 linux/amd64"), Some((1, 9)));
+        assert!(version_of("no go here") < Some(GO_VERSION_MIN));
+    }
 }
