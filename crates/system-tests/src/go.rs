@@ -20,7 +20,7 @@ macro_rules! require_go {
     };
 }
 
-/// Where `client` and `server` are; built once in each run, which costs little when nothing has changed.
+/// Where `client`, `cover` and `server` are; built once in each run, which costs little when nothing has changed.
 ///
 /// # Errors
 /// Why they cannot be built here.
@@ -47,7 +47,7 @@ fn build() -> Result<PathBuf, String> {
     run(go()
         .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
         .arg(&directory)
-        .args(["./client", "./server"]))
+        .args(["./client", "./cover", "./server"]))
     .unwrap();
     Ok(directory)
 }

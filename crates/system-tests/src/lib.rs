@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 pub mod conservation;
+pub mod cover;
 pub mod go;
 pub mod limits;
 pub mod program;
