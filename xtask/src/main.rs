@@ -1,5 +1,6 @@
 //! Repository tasks: `cargo xtask setup`, `cargo xtask test`, `cargo xtask tidy`, `cargo xtask sweep`,
-//! `cargo xtask fuzz`, `cargo xtask asan`, `cargo xtask hostile`, `cargo xtask dist`, `cargo xtask arm64`.
+//! `cargo xtask fuzz`, `cargo xtask asan`, `cargo xtask hostile`, `cargo xtask probe`, `cargo xtask dist`, `cargo xtask
+//! arm64`.
 
 mod arm64;
 mod asan;
@@ -8,6 +9,7 @@ mod fuzz;
 mod hostile;
 mod nightly;
 mod packages;
+mod probe;
 mod repository;
 mod setup;
 mod skips;
@@ -64,6 +66,8 @@ enum Task {
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
         seconds: u32,
     },
+    /// Compare a server with the cover that it stands in front of: the same probes to both; fails where answers differ.
+    Probe(probe::Arguments),
     /// Build the program as one static file for x86-64, into target/dist; as root also try it.
     Dist,
     /// Build for Linux on arm64 with Debian's compiler; start the program and run unit tests under emulation.
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Task::Arm64 => arm64::run(&repository),
         Task::Asan => asan::run(&repository),
         Task::Hostile { seconds } => hostile::run(&repository, seconds),
+        Task::Probe(arguments) => probe::run(&repository, &arguments),
         Task::Fuzz { seconds, target } => fuzz::run(&repository, seconds, target.as_deref()),
     });
     match result {

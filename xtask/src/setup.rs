@@ -42,7 +42,7 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
 }
 
 /// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
-fn install_python_packages(repository: &Repository) -> Result<()> {
+pub(crate) fn install_python_packages(repository: &Repository) -> Result<()> {
     let requirements = repository.python_requirements();
     let wanted = std::fs::read_to_string(&requirements)
         .with_context(|| format!("{} cannot be read", requirements.display()))?;
