@@ -169,7 +169,7 @@ impl std::fmt::Debug for InitialKeys {
 }
 
 /// The number that is nearest to the next one and ends with these bits (RFC 9000 appendix A.3).
-fn full_number(largest: Option<u64>, truncated: u64, bits: u32) -> u64 {
+pub(crate) fn full_number(largest: Option<u64>, truncated: u64, bits: u32) -> u64 {
     let expected = largest.map_or(0, |largest| largest + 1);
     let window = 1_u64 << bits;
     let candidate = expected & !(window - 1) | truncated;

@@ -7,6 +7,7 @@
 //! - [`guard`], [`handshakes`]: what may reach QUIC of a handshake that was taken over.
 //! - [`replay`]: which hellos were accepted before.
 //! - [`door`]: a shard's decisions about datagrams that belong to no connection.
+//! - [`examination`]: what a cover is like, and whether it can be one.
 //!
 //! The crate reads no clock and opens no socket; seeds and times are parameters. What it reads is hostile: memory and
 //! work are bounded by [`limits`], and nothing makes it panic.
@@ -15,6 +16,7 @@ pub mod authenticator;
 pub mod client_hello;
 pub mod credentials;
 pub mod door;
+pub mod examination;
 pub mod frames;
 pub mod guard;
 pub mod handshakes;

@@ -1,5 +1,6 @@
 //! Every bound of the front door, with its unit and its reason.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Bytes of a ClientHello message at most (QR1-6): a browser's with a post-quantum share has 1.8 KB.
@@ -97,3 +98,44 @@ pub const AMPLIFICATION_MAX: u64 = 3;
 
 const _: () = assert!(HELD_BYTES_MAX >= HELLOS_PER_SECOND as usize * 2 * 1_500);
 const _: () = assert!(FLOW_DATAGRAMS_HELD_MAX > HELLO_INITIALS_MAX);
+
+/// Bytes of each CRYPTO stream that a cover may send while it is examined: several times what long certificate chains
+/// take.
+pub const FLIGHT_BYTES_MAX: u64 = 64 << 10;
+
+/// Pieces of such a stream that wait for others.
+pub const FLIGHT_PIECES_MAX: usize = 64;
+
+/// Packets of one level, and datagrams in all, that are looked at in one visit to a cover.
+pub const FLIGHT_PACKETS_MAX: usize = 128;
+
+/// Versions that a cover may list.
+pub const VERSIONS_MAX: usize = 64;
+
+/// How long a visit to a cover may take.
+pub const VISIT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A hello that gets no answer is repeated after so long, then after twice that time: RFC 9002 section 6.2.2 has three
+/// times a round trip of a third of a second.
+pub const HELLO_REPEAT: Duration = Duration::from_secs(1);
+
+/// How often a hello is repeated.
+pub const HELLO_REPEATS_MAX: u32 = 2;
+
+/// Where a cover sends nothing for so long in the middle of its flight, it may wait for acknowledgements.
+pub const FLIGHT_QUIET: Duration = Duration::from_millis(150);
+
+/// What a cover sends of its own accord behind its handshake comes within this time, and before its timers fire.
+pub const FLIGHT_SETTLED: Duration = Duration::from_millis(50);
+
+/// Bytes of the connection IDs of a server with a cover: what finds the shard takes eight.
+pub const COVER_ID_BYTES: RangeInclusive<usize> = 8..=CONNECTION_ID_BYTES_MAX;
+
+/// A cover that is further away delays strangers by more than a network of its own would.
+pub const COVER_ROUND_TRIP_FAR: Duration = Duration::from_millis(40);
+
+/// Bytes of a Certificate message below which one of ours may not fit: a certificate with the proof has about so many.
+pub const COVER_CERTIFICATE_BYTES_SMALL: usize = 512;
+
+// A visit lasts until its last hello had its time.
+const _: () = assert!(HELLO_REPEAT.as_secs() * ((2 << HELLO_REPEATS_MAX) - 1) < VISIT_TIME_MAX.as_secs());
