@@ -3,6 +3,7 @@
 pub mod carrier;
 pub mod config;
 mod driver;
+pub mod examination;
 pub mod handle;
 pub mod limits;
 pub mod snapshot;

@@ -313,3 +313,12 @@ const _: () = assert!(
             / SHARDS_MAX
             / tunnel_proto::limits::AUTHORIZATIONS_PREFIX_PART
 );
+
+/// Visits to a site that is to be a cover, as a client with X25519MLKEM768 makes them: enough for a median.
+pub(crate) const COVER_VISITS: usize = 3;
+
+/// Questions for the versions of such a site, for the round trip to it.
+pub(crate) const COVER_VERSION_PROBES: usize = 5;
+
+/// How long an answer to one of them is waited for: several times round the world.
+pub(crate) const COVER_PROBE_TIME: Duration = Duration::from_secs(1);

@@ -45,6 +45,7 @@ use sources::Sources;
 
 pub use client::start::start_client;
 pub use resolver::fuzz as fuzz_look_up;
+pub(crate) use resolver::resolve_once;
 pub use server::fuzz_name_message;
 pub use server::start::start_server;
 

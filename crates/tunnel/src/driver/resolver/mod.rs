@@ -74,7 +74,7 @@ pub(super) struct Answer {
 
 /// Why there is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unresolved {
+pub(crate) enum Unresolved {
     /// The name has none, or the name servers cannot say.
     Absent,
     /// No name server answered in time.
@@ -198,6 +198,18 @@ pub async fn fuzz<P: ConnectionProvider>(
     let resolver = sources::bounded(config, options, limits::NAME_SERVER_PORT, network).ok()?;
     let found = look_up(&resolver, host, port, limits::RESOLUTION_TIME_MAX, &Way::Routes).await;
     found.ok()
+}
+
+/// The addresses of one name, for a program that has no shard: it waits for the answer. What is wrong with the sources
+/// is not told.
+pub(crate) fn resolve_once(host: &str, port: u16) -> Result<Vec<SocketAddr>, Unresolved> {
+    let sources = NameSources::default();
+    let (time_max, way) = (sources.time_max, sources.way.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|_| Unresolved::Unasked)?.block_on(async {
+        let resolver = Names::new(sources, Instant::now()).resolver(Instant::now());
+        look_up(&resolver.ok_or(Unresolved::Absent)?, host, port, time_max, &way).await
+    })
 }
 
 fn addresses(found: Vec<IpAddr>, port: u16, way: &Way) -> Result<Vec<SocketAddr>, Unresolved> {
