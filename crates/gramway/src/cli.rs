@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Demo,
     /// Print the server's link on standard output
     Link(LinkArguments),
+    /// Examine a web site that is to be a server's cover
+    Check(CheckArguments),
     /// Show the counters of the running servers and clients
     Status(StatusArguments),
     /// Give the network back that a killed client, or one with --kill-switch, keeps closed; needs root
@@ -110,6 +112,23 @@ pub(crate) struct LinkArguments {
     pub(crate) masque: bool,
     #[command(flatten)]
     pub(crate) flags: Flags<config::Link>,
+}
+
+/// `gramway check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArguments {
+    /// The web site, by HTTP/3; port 443 unless given
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) cover: String,
+    /// The name that it has a certificate for; needed where the cover is an address [default: HOST]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cover_name: Option<String>,
+    /// PEM file with certificates that are trusted beside those that browsers trust
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cover_roots: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `gramway status`.

@@ -54,6 +54,12 @@ pub(crate) const SECRET_CHARACTERS_MIN: usize = 32;
 /// Bytes of a config file: far beyond one with every key.
 pub(crate) const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes of a file with certificates to trust: room for all that browsers trust.
+pub(crate) const ROOTS_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Port of a web site.
+pub(crate) const HTTPS_PORT: u16 = 443;
+
 /// Bytes of a file in the state directory: a certificate chain is the largest.
 pub(crate) const STATE_FILE_BYTES_MAX: u64 = 1 << 16;
 

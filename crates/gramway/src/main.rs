@@ -4,6 +4,7 @@
 mod addresses;
 mod admin;
 mod bench_command;
+mod check;
 mod cli;
 mod config;
 mod connect;
@@ -70,6 +71,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Connect(arguments) => connect::run(arguments),
         cli::Command::Demo => bench_command::demo(),
         cli::Command::Link(arguments) => print_link::run(&arguments),
+        cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),

@@ -7,14 +7,15 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 
 from aioquic.asyncio import QuicConnectionProtocol, serve
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import HeadersReceived
+from aioquic.quic import connection
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
-from aioquic.quic.packet import QuicPreferredAddress, QuicTransportParameters
+from aioquic.quic.packet import QuicPreferredAddress
 
 PAGE = b"<!doctype html><title>Harbour news</title><p>" + b"Ships come and ships go. " * 80
 RESPONSE = [(b":status", b"200"), (b"content-type", b"text/html"), (b"content-length", str(len(PAGE)).encode())]
@@ -40,16 +41,13 @@ class Visitor(QuicConnectionProtocol):
 
 def announce_preferred_address():
     """aioquic reads the transport parameter of RFC 9000 section 9.6 and never sends it; from here on it does."""
-    serialize = QuicConnection._serialize_transport_parameters
+    push = connection.push_quic_transport_parameters
 
-    def with_preferred_address(connection):
-        identifier = connection._host_cids[0]
-        QuicTransportParameters.preferred_address = QuicPreferredAddress(
-            ELSEWHERE, None, bytes(len(identifier.cid)), bytes(16)
-        )
-        return serialize(connection)
+    def push_with_preferred_address(buffer, parameters):
+        parameters.preferred_address = QuicPreferredAddress(ELSEWHERE, None, os.urandom(8), os.urandom(16))
+        push(buffer, parameters)
 
-    QuicConnection._serialize_transport_parameters = with_preferred_address
+    connection.push_quic_transport_parameters = push_with_preferred_address
 
 
 async def main(arguments):

@@ -16,9 +16,8 @@ use testbed::directory::Directory;
 use testbed::place::Place;
 use testbed::port::free_address;
 
+use super::NAME;
 use crate::scene::load;
-
-const NAME: &str = "cover.test";
 
 /// For all probes and their further runs.
 const PROBES_LIMIT: Duration = Duration::from_secs(240);
