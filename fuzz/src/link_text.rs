@@ -31,8 +31,13 @@ pub fn run(data: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let token = "A".repeat(43);
     let good = format!("gramway://{token}@example.org:443,[2001:db8::1]:4433?pin=sha256-{token}#a%20name");
+    let cover = good.replace("pin=sha256-", "!cover=").replace('#', "&!name=www.example.org#");
     let all = [
         good.clone(),
+        cover.clone(),
+        cover.replace("www.", "%77ww."),
+        cover.replace("www.example.org", "192.0.2.1"),
+        cover.replace("!cover", "pin=x&cover"),
         good.replace("?pin", "?later=1&!must=2&pin"),
         good.replace("%20", "%zz"),
         good.replace(":443,", ","),

@@ -15,7 +15,7 @@ use crate::cli::ConnectArguments;
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
 use crate::limits::{FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
-use crate::link::Link;
+use crate::link::{Link, Proof};
 use crate::run::Detail;
 use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
@@ -28,6 +28,11 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     take_link_from_tun(&mut arguments);
     let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
     let link = find_link(&arguments, &settings)?;
+    let Proof::Pin(pin) = link.proof else {
+        return Err(Problem::unavailable(
+            "the server has a cover, which this version does not reach",
+        ));
+    };
     if settings.forward.is_empty() && settings.tun.name.is_none() {
         return Err(Problem::usage(
             "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, or --tun",
@@ -47,7 +52,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             .into_iter()
             .map(|endpoint| (endpoint.host, endpoint.port))
             .collect(),
-        pin: link.pin,
+        pin,
         token: link.token,
         forwards: settings.forward.clone(),
         proxies: Vec::new(),

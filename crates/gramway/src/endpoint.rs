@@ -116,6 +116,13 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, EndpointError> {
     }
 }
 
+/// A host as a client names it in its hello: in lower case, without a final dot (RFC 6066 section 3); `None` where it is
+/// an address.
+pub(crate) fn shown_name(host: &str) -> Option<String> {
+    let is_address = host.parse::<IpAddr>().is_ok();
+    (!is_address).then(|| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase())
+}
+
 /// Checks the characters and lengths of a name (RFC 1123 section 2.1, and the underscore that practice allows);
 /// it is resolved later. Addresses get their canonical spelling.
 fn canonical_host(host: &str) -> Result<String, EndpointError> {

@@ -1,7 +1,9 @@
-//! The link that the owner of a server shares: `gramway://TOKEN@HOST:PORT[,HOST:PORT…]?pin=sha256-…[#name]`.
+//! The link that the owner of a server shares: `gramway://TOKEN@HOST:PORT[,HOST:PORT…]?pin=sha256-…[#name]`, or with
+//! `?!cover=…&!name=HOST` in place of the pin.
 //!
 //! It contains what a client needs to connect, and no local settings. The pin is the SHA-256 of the server's
-//! SubjectPublicKeyInfo in base64url. Names and parameter values are percent-encoded (RFC 3986 section 2.1). Unknown
+//! SubjectPublicKeyInfo in base64url. A server with a cover is known by its X25519 key, in base64url, and asked for the
+//! name of the cover (specs/qr1.md, QR1-1). Names and parameter values are percent-encoded (RFC 3986 section 2.1). Unknown
 //! parameters are ignored, but one whose name starts with `!` must be understood, so an unknown one of these is
 //! refused. Errors name a position and never repeat text of the part that holds the token.
 
@@ -11,7 +13,7 @@ use std::fmt;
 use data_encoding::BASE64URL_NOPAD;
 use tunnel_proto::Token;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{self, Endpoint};
 use crate::limits::{LINK_BYTES_MAX, LINK_ENDPOINTS_MAX, LINK_NAME_CHARACTERS_MAX, SECRET_CHARACTERS_MIN};
 
 const SCHEME: &str = "gramway://";
@@ -23,9 +25,35 @@ pub(crate) struct Link {
     pub(crate) token: Token,
     /// At least one, in order of preference.
     pub(crate) endpoints: Vec<Endpoint>,
-    pub(crate) pin: [u8; 32],
+    pub(crate) proof: Proof,
     /// What the owner calls the server; may be empty.
     pub(crate) name: String,
+}
+
+/// What a client knows the server by.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// SHA-256 of its SubjectPublicKeyInfo.
+    Pin([u8; 32]),
+    /// It has a cover.
+    Cover {
+        /// The public half of its X25519 key, which is secret as well.
+        key: [u8; 32],
+        /// The name to ask for.
+        name: String,
+    },
+}
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pin(pin) => f.debug_tuple("Pin").field(pin).finish(),
+            Self::Cover { name, .. } => f
+                .debug_struct("Cover")
+                .field("name", name)
+                .finish_non_exhaustive(),
+        }
+    }
 }
 
 /// Whether a text is a link, or the beginning of one: it is a secret wherever it stands.
@@ -117,21 +145,13 @@ impl Link {
         let (rest, fragment) = split_at_mark(text, '#');
         let (authority, query) = split_at_mark(rest, '?');
         let (token, endpoints) = parse_authority(SCHEME.len(), authority)?;
-        let pin = match query {
-            Some(start) => parse_query(start, &rest[start..])?,
-            None => None,
-        };
-        let Some(pin) = pin else {
-            return broken(
-                rest.len(),
-                "the server's pin is missing (?pin=sha256-…); the link may have been cut",
-            );
-        };
+        let query_start = query.unwrap_or(rest.len());
+        let proof = Parameters::parse(query_start, &rest[query_start..])?.proof(rest.len())?;
         let name = fragment.map_or(Ok(String::new()), |start| parse_name(start, &text[start..]))?;
         Ok(Self {
             token,
             endpoints,
-            pin,
+            proof,
             name,
         })
     }
@@ -139,12 +159,17 @@ impl Link {
     /// The text form. It holds the token: secret; never log.
     pub(crate) fn reveal(&self) -> String {
         let endpoints: Vec<_> = self.endpoints.iter().map(ToString::to_string).collect();
-        let mut text = format!(
-            "{SCHEME}{}@{}?pin={PIN_PREFIX}{}",
-            self.token.reveal(),
-            endpoints.join(","),
-            BASE64URL_NOPAD.encode(&self.pin)
-        );
+        let proof = match &self.proof {
+            Proof::Pin(pin) => format!("pin={PIN_PREFIX}{}", BASE64URL_NOPAD.encode(pin)),
+            Proof::Cover { key, name } => {
+                format!(
+                    "!cover={}&!name={}",
+                    BASE64URL_NOPAD.encode(key),
+                    percent_encode(name)
+                )
+            }
+        };
+        let mut text = format!("{SCHEME}{}@{}?{proof}", self.token.reveal(), endpoints.join(","));
         if !self.name.is_empty() {
             text.push('#');
             text.push_str(&percent_encode(&self.name));
@@ -191,26 +216,98 @@ fn parse_authority(start: usize, text: &str) -> Result<(Token, Vec<Endpoint>), L
     Ok((token, endpoints))
 }
 
-fn parse_query(start: usize, query: &str) -> Result<Option<[u8; 32]>, LinkError> {
-    let mut pin = None;
-    let mut offset = start;
-    for parameter in query.split('&') {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let value_offset = offset + name.len() + 1;
-        match (name.strip_prefix('!'), name.strip_prefix('!').unwrap_or(name)) {
-            (_, "pin") if pin.is_some() => return broken(offset, "the pin is given twice"),
-            (_, "pin") => pin = Some(parse_pin(value_offset, value)?),
-            (Some(_), _) => {
-                return broken(
-                    offset,
-                    "it asks for something that this version does not know; update gramway",
-                );
+/// What the parameters say, each with where it begins.
+#[derive(Default)]
+struct Parameters {
+    pin: Option<(usize, [u8; 32])>,
+    cover: Option<(usize, [u8; 32])>,
+    /// The name to ask for.
+    shown: Option<(usize, String)>,
+}
+
+impl Parameters {
+    fn parse(start: usize, query: &str) -> Result<Self, LinkError> {
+        let mut found = Self::default();
+        let mut offset = start;
+        for parameter in query.split('&') {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let value_offset = offset + name.len() + 1;
+            match (name.strip_prefix('!'), name.strip_prefix('!').unwrap_or(name)) {
+                (_, "pin") if found.pin.is_some() => return broken(offset, "the pin is given twice"),
+                (_, "cover") if found.cover.is_some() => {
+                    return broken(offset, "the key behind the cover is given twice");
+                }
+                (_, "name") if found.shown.is_some() => {
+                    return broken(offset, "the name to show is given twice");
+                }
+                (_, "pin") => found.pin = Some((offset, parse_pin(value_offset, value)?)),
+                (_, "cover") => found.cover = Some((offset, parse_cover(value_offset, value)?)),
+                (_, "name") => found.shown = Some((offset, parse_shown(value_offset, value)?)),
+                (Some(_), _) => {
+                    return broken(
+                        offset,
+                        "it asks for something that this version does not know; update gramway",
+                    );
+                }
+                (None, _) => {}
             }
-            (None, _) => {}
+            offset += parameter.len() + 1;
         }
-        offset += parameter.len() + 1;
+        Ok(found)
     }
-    Ok(pin)
+
+    /// What proves the server; `end` is where the parameters end.
+    fn proof(self, end: usize) -> Result<Proof, LinkError> {
+        match (self.pin, self.cover, self.shown) {
+            (Some(_), Some((offset, _)), _) => broken(
+                offset,
+                "it has a pin and a key behind a cover, and a server has one of them",
+            ),
+            (None, Some((_, key)), Some((_, name))) => Ok(Proof::Cover { key, name }),
+            (None, Some(_), None) => broken(
+                end,
+                "the name to show is missing (&!name=HOST); the link may have been cut",
+            ),
+            (_, None, Some((offset, _))) => broken(
+                offset,
+                "a name to show stands without the key behind the cover (?!cover=…); the link may have been cut",
+            ),
+            (Some((_, pin)), None, None) => Ok(Proof::Pin(pin)),
+            (None, None, None) => broken(
+                end,
+                "the server's pin is missing (?pin=sha256-…); the link may have been cut",
+            ),
+        }
+    }
+}
+
+fn parse_cover(offset: usize, value: &str) -> Result<[u8; 32], LinkError> {
+    let value = percent_decode(offset, value)?;
+    let bytes = BASE64URL_NOPAD.decode(value.as_bytes()).ok();
+    match bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) {
+        Some(key) => Ok(key),
+        None => broken(
+            offset,
+            "the key behind the cover is not 43 characters of base64url; the link may have been cut",
+        ),
+    }
+}
+
+fn parse_shown(offset: usize, value: &str) -> Result<String, LinkError> {
+    let value = percent_decode(offset, value)?;
+    match endpoint::parse_optional_port(&value) {
+        Ok((host, None)) => endpoint::shown_name(&host).map_or_else(
+            || {
+                broken(
+                    offset,
+                    "the name to show is an address; it is the host name of a web site",
+                )
+            },
+            Ok,
+        ),
+        Ok((_, Some(_))) => broken(offset, "the name to show has a port; it is a host name"),
+        Err(error) => broken(offset, format!("the name to show: {error}")),
+    }
 }
 
 fn parse_pin(offset: usize, value: &str) -> Result<[u8; 32], LinkError> {
@@ -292,8 +389,18 @@ mod tests {
                 host: "example.org".to_owned(),
                 port: 443,
             }],
-            pin: [3; 32],
+            proof: Proof::Pin([3; 32]),
             name: String::new(),
+        }
+    }
+
+    fn with_cover() -> Link {
+        Link {
+            proof: Proof::Cover {
+                key: [7; 32],
+                name: "www.example.net".to_owned(),
+            },
+            ..example()
         }
     }
 
@@ -319,6 +426,70 @@ mod tests {
             "{text}"
         );
         assert_eq!(Link::parse(&format!(" {text}\n")).unwrap(), link);
+    }
+
+    #[test]
+    fn a_link_to_a_server_with_a_cover_has_its_key_and_the_name_to_show() {
+        let link = with_cover();
+        let text = link.reveal();
+        let key = BASE64URL_NOPAD.encode(&[7; 32]);
+        assert!(
+            text.ends_with(&format!("@example.org:443?!cover={key}&!name=www.example.net")),
+            "{text}"
+        );
+        assert_eq!(Link::parse(&text).unwrap(), link);
+        assert!(!format!("{link:?}").contains("7, 7"));
+        assert_eq!(Link::parse(&text.replace('!', "")).unwrap(), link);
+    }
+
+    #[test]
+    fn broken_links_to_a_server_with_a_cover_name_the_position_and_the_cure() {
+        let good = with_cover().reveal();
+        let (cover, name) = (good.find("!cover").unwrap() + 1, good.find("!name").unwrap() + 1);
+        let value = |of: usize, parameter: &str| of + parameter.len();
+        for (text, position, part) in [
+            (
+                good.replace("&!name=www.example.net", ""),
+                name - 1,
+                "name to show is missing",
+            ),
+            (
+                good.replace("!cover", "future"),
+                name,
+                "without the key behind the cover",
+            ),
+            (
+                good[..cover + 30].to_owned(),
+                value(cover, "!cover="),
+                "43 characters",
+            ),
+            (format!("{good}&!cover=x"), good.len() + 2, "given twice"),
+            (format!("{good}&!name=x"), good.len() + 2, "given twice"),
+            (
+                good.replace("?!", &format!("?pin=sha256-{}&!", "A".repeat(43))),
+                cover + 4 + 7 + 43 + 1,
+                "a server has one of them",
+            ),
+            (
+                good.replace("www.example.net", ""),
+                value(name, "!name="),
+                "host is missing",
+            ),
+            (
+                good.replace("www.example.net", "192.0.2.1"),
+                value(name, "!name="),
+                "is an address",
+            ),
+            (
+                good.replace("www.example.net", "a:443"),
+                value(name, "!name="),
+                "has a port",
+            ),
+        ] {
+            let error = error_of(&text);
+            assert!(error.what.contains(part), "{error}");
+            assert_eq!(error.position, position, "{error}");
+        }
     }
 
     #[test]
@@ -429,12 +600,15 @@ mod tests {
         fn every_link_survives_its_text_form(
             token: [u8; 32], pin: [u8; 32], name in "[^\\p{C}\\p{Zl}\\p{Zp}]{0,64}",
             hosts in prop::collection::vec(("[a-z][a-z0-9-]{0,20}(\\.[a-z]{1,9}){0,3}", 1u16..), 1..5),
-            v6: u128,
+            v6: u128, shown in "[a-z][a-z0-9-]{0,20}(\\.[a-z]{1,9}){0,3}",
         ) {
             let mut endpoints: Vec<_> = hosts.into_iter().map(|(host, port)| Endpoint { host, port }).collect();
             endpoints.push(Endpoint { host: std::net::Ipv6Addr::from(v6).to_string(), port: 1 });
-            let link = Link { token: Token::from_bytes(token), endpoints, pin, name };
-            prop_assert_eq!(Link::parse(&link.reveal()), Ok(link));
+            for proof in [Proof::Pin(pin), Proof::Cover { key: pin, name: shown.clone() }] {
+                let (endpoints, name) = (endpoints.clone(), name.clone());
+                let link = Link { token: Token::from_bytes(token), endpoints, proof, name };
+                prop_assert_eq!(Link::parse(&link.reveal()), Ok(link));
+            }
         }
 
         #[test]

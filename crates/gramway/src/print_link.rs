@@ -2,7 +2,7 @@
 
 use crate::cli::LinkArguments;
 use crate::exit::Problem;
-use crate::link::Link;
+use crate::link::{Link, Proof};
 use crate::server_state::ServerState;
 use crate::{addresses, output, qr, startup};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
     let link = Link {
         token: state.token,
         endpoints,
-        pin: state.identity.pin(),
+        proof: Proof::Pin(state.identity.pin()),
         name: String::new(),
     };
     if arguments.masque {
@@ -69,7 +69,7 @@ mod tests {
         let link = Link {
             token: token.clone(),
             endpoints,
-            pin: [0; 32],
+            proof: Proof::Pin([0; 32]),
             name: String::new(),
         };
         let text = masque_text(&link, "-----BEGIN CERTIFICATE-----\n");

@@ -14,7 +14,7 @@ use crate::admin::{AdminSocket, SERVER_SOCKET, answer};
 use crate::cli::UpArguments;
 use crate::exit::Problem;
 use crate::limits::LISTENING_LIMIT;
-use crate::link::Link;
+use crate::link::{Link, Proof};
 use crate::run::Detail;
 use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::ServerState;
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         let link = Link {
             token: state.token.clone(),
             endpoints,
-            pin: state.identity.pin(),
+            proof: Proof::Pin(state.identity.pin()),
             name: String::new(),
         };
         print_link::show_with_code(&link)?;
