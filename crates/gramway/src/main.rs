@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod config;
 mod connect;
+mod cover;
 mod endpoint;
 mod exit;
 mod forward;

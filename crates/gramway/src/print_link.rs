@@ -19,12 +19,17 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
         endpoints = addresses::announced(listen, &settings.public);
     }
     let link = Link {
+        proof: state.last_proof()?,
         token: state.token,
         endpoints,
-        proof: Proof::Pin(state.identity.pin()),
         name: String::new(),
     };
     if arguments.masque {
+        if let Proof::Cover { .. } = link.proof {
+            return Err(Problem::configuration(
+                "the server has a cover, which is all that foreign MASQUE clients reach; start it without --cover for them",
+            ));
+        }
         output::data(&masque_text(&link, state.identity.certificate_pem()))
     } else if arguments.qr {
         show_with_code(&link)

@@ -1,9 +1,11 @@
 //! What a server keeps in its state directory: key, certificate, the owner's token, the keys of resets and of address
-//! validation, and the endpoints that its link names.
+//! validation, and the endpoints that its link names; with a cover, what `cover.rs` says.
 //!
 //! [`ServerState::open`] reads existing files and creates the rest in memory; [`ServerState::commit`] writes the rest
 //! once the server runs, so a failed start leaves the disk unchanged. An existing file is never overwritten, except the
 //! list of endpoints. An advisory lock on the directory prevents a second server.
+
+mod cover;
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +16,9 @@ use tunnel_proto::Token;
 use crate::endpoint::Endpoint;
 use crate::exit::Problem;
 use crate::identity::Identity;
+use crate::link::Proof;
 use crate::state::StateDirectory;
+pub(crate) use cover::CoverKeys;
 
 const KEY_FILE: &str = "server.key";
 const CERTIFICATE_FILE: &str = "server.crt";
@@ -133,10 +137,13 @@ impl ServerState {
         })
     }
 
+    fn is_made(&self, file: &str) -> bool {
+        self.missing.iter().any(|(name, _)| *name == file)
+    }
+
     /// What to tell where a server that has run before makes a new token.
-    pub(crate) fn replaced_token(&self) -> Option<String> {
-        let is_made = |file: &str| self.missing.iter().any(|(name, _)| *name == file);
-        (is_made(TOKEN_FILE) && !is_made(KEY_FILE)).then(|| {
+    fn replaced_token(&self) -> Option<String> {
+        (self.is_made(TOKEN_FILE) && !self.is_made(KEY_FILE)).then(|| {
             format!(
                 "{} was missing: a new token was made, and links that were given out before no longer work",
                 self.directory.file(TOKEN_FILE).display()
@@ -144,8 +151,15 @@ impl ServerState {
         })
     }
 
-    /// Writes what was made in memory, and the endpoints of the link.
-    pub(crate) fn commit(&mut self, endpoints: &[Endpoint]) -> Result<(), Problem> {
+    /// Writes what was made in memory, the endpoints of the link, and by what clients know the server. What to tell where
+    /// links that were given out before do not say so.
+    pub(crate) fn commit(
+        &mut self,
+        endpoints: &[Endpoint],
+        proof: &Proof,
+    ) -> Result<Option<String>, Problem> {
+        let replaced = self.replaced_token();
+        let is_first_run = self.is_made(KEY_FILE);
         if self.lock.is_none() {
             let created = self.directory.create()?;
             lock_directory(&self.directory, &created)?;
@@ -173,7 +187,8 @@ impl ServerState {
         if self.directory.read(ENDPOINTS_FILE)?.as_deref() != Some(lines.as_bytes()) {
             self.directory.write(ENDPOINTS_FILE, lines.as_bytes())?;
         }
-        Ok(())
+        let changed = self.keep_proof(proof, is_first_run)?.map(str::to_owned);
+        Ok(replaced.or(changed))
     }
 
     /// The endpoints that the last start announced; empty where none did.
@@ -224,12 +239,17 @@ mod tests {
         ]
     }
 
+    fn commit(state: &mut ServerState) -> Result<Option<String>, Problem> {
+        let proof = Proof::Pin(state.identity.pin());
+        state.commit(&endpoints(), &proof)
+    }
+
     #[test]
     fn nothing_is_written_before_the_commit_and_everything_after_it() {
         let (_guard, directory) = state_directory();
         let mut state = ServerState::open(&directory, &["example.org".to_owned()]).unwrap();
         assert!(!directory.path().exists());
-        state.commit(&endpoints()).unwrap();
+        commit(&mut state).unwrap();
         let files = listing(directory.path());
         let names: Vec<_> = files.keys().map(String::as_str).collect();
         assert_eq!(
@@ -254,12 +274,12 @@ mod tests {
     fn a_second_start_reads_the_same_secrets_and_writes_nothing() {
         let (_guard, directory) = state_directory();
         let mut first = ServerState::open(&directory, &[]).unwrap();
-        first.commit(&endpoints()).unwrap();
+        commit(&mut first).unwrap();
         let before = listing(directory.path());
         let (token, pin, reset_key) = (first.token.clone(), first.identity.pin(), first.reset_key);
         drop(first);
         let mut second = ServerState::open(&directory, &["other.example".to_owned()]).unwrap();
-        second.commit(&endpoints()).unwrap();
+        commit(&mut second).unwrap();
         assert_eq!(second.token, token);
         assert_eq!(second.identity.pin(), pin);
         assert_eq!(second.reset_key, reset_key);
@@ -274,16 +294,15 @@ mod tests {
         let (_guard, directory) = state_directory();
         let mut first = ServerState::open(&directory, &[]).unwrap();
         let mut raced = ServerState::open(&directory, &[]).unwrap();
-        first.commit(&endpoints()).unwrap();
+        commit(&mut first).unwrap();
         let before = listing(directory.path());
         let problem = ServerState::open(&directory, &[]).map(|_| ()).unwrap_err();
         assert_eq!(problem.code() as u8, 69);
         assert!(problem.to_string().contains("another server uses"), "{problem}");
-        assert_eq!(raced.commit(&endpoints()).unwrap_err().code() as u8, 69);
+        assert_eq!(commit(&mut raced).unwrap_err().code() as u8, 69);
         drop(first);
         assert!(
-            raced
-                .commit(&endpoints())
+            commit(&mut raced)
                 .unwrap_err()
                 .to_string()
                 .contains("just written")
@@ -295,12 +314,12 @@ mod tests {
     fn a_missing_certificate_is_made_again_for_the_same_key() {
         let (_guard, directory) = state_directory();
         let mut first = ServerState::open(&directory, &[]).unwrap();
-        first.commit(&endpoints()).unwrap();
+        commit(&mut first).unwrap();
         let pin = first.identity.pin();
         drop(first);
         std::fs::remove_file(directory.file(CERTIFICATE_FILE)).unwrap();
         let mut second = ServerState::open(&directory, &[]).unwrap();
-        second.commit(&endpoints()).unwrap();
+        commit(&mut second).unwrap();
         assert_eq!(ServerState::existing(&directory).unwrap().identity.pin(), pin);
     }
 
@@ -314,10 +333,7 @@ mod tests {
             ("token.key", ""),
         ] {
             let (_guard, directory) = state_directory();
-            ServerState::open(&directory, &[])
-                .unwrap()
-                .commit(&endpoints())
-                .unwrap();
+            commit(&mut ServerState::open(&directory, &[]).unwrap()).unwrap();
             directory.write(name, text.as_bytes()).unwrap();
             let before = listing(directory.path());
             let problem = ServerState::open(&directory, &[]).map(|_| ()).unwrap_err();

@@ -160,6 +160,17 @@ impl StateDirectory {
         Ok(Some(bytes))
     }
 
+    /// Removes a file, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
+        let path = self.file(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Problem::file("remove", &path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn open(&self, name: &str) -> Result<Option<(File, Vec<u8>)>, Problem> {
         let path = self.file(name);
         let mut file = match File::open(&path) {

@@ -28,7 +28,19 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .into_iter()
         .map(|endpoint| endpoint.host)
         .collect();
+    let cover = settings.cover.for_server()?;
     let mut state = ServerState::open(&directory, &hosts)?;
+    let (cover, proof) = match cover {
+        Some(cover) => {
+            let keys = state.cover_keys()?;
+            let proof = state.proof_behind(cover.name.clone(), &keys)?;
+            (
+                Some(cover.with(&settings.cover, &keys, state.replays_file())),
+                proof,
+            )
+        }
+        None => (None, Proof::Pin(state.identity.pin())),
+    };
 
     startup::undo_leftovers(&directory);
     kill_switch::warn_of_one_left();
@@ -44,6 +56,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         token_key: state.token_key,
         allowed_targets: settings.allow_target.clone(),
         public: settings.public.iter().map(|(host, _)| host.clone()).collect(),
+        cover,
         tun,
         common: settings.common.clone(),
     })?;
@@ -57,9 +70,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
-    let replaced = state.replaced_token();
-    state.commit(&endpoints)?;
-    if let Some(warning) = replaced {
+    if let Some(warning) = state.commit(&endpoints, &proof)? {
         output::event(&format!("warning: {warning}"));
     }
     let answer = answer(controller, sandbox.report());
@@ -72,7 +83,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         let link = Link {
             token: state.token.clone(),
             endpoints,
-            proof: Proof::Pin(state.identity.pin()),
+            proof,
             name: String::new(),
         };
         print_link::show_with_code(&link)?;

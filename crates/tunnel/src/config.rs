@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
@@ -75,10 +76,32 @@ pub struct ServerConfig {
     /// Host names and addresses by which clients reach the server. They lead to it, also where a NAT before it has
     /// them, and so are closed like its own addresses.
     pub public: Vec<String>,
+    /// What the server looks like to strangers; `None`: what it is.
+    pub cover: Option<Cover>,
     /// The TUN device for clients' IP packets; `None`: none.
     pub tun: Option<ServerTun>,
     /// Shared settings.
     pub common: CommonConfig,
+}
+
+/// The web site that a server looks like to everybody without its link (specs/qr1.md); it holds secrets, so it has no
+/// `Debug`.
+#[derive(Clone)]
+pub struct Cover {
+    /// Host name or address of the web site.
+    pub host: String,
+    /// Its port, for UDP and TCP.
+    pub port: u16,
+    /// The name that clients ask for.
+    pub name: String,
+    /// TCP connections go on to it as well.
+    pub tcp: bool,
+    /// How far a client's clock may be off, at most 600 s.
+    pub window: Duration,
+    /// X25519 private keys, the present one first, at most two.
+    pub keys: Vec<[u8; 32]>,
+    /// The file that keeps what was accepted over restarts.
+    pub replays_file: PathBuf,
 }
 
 /// A server's TUN device, and what clients reach through it.

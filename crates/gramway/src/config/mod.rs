@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use tunnel::config::{CommonConfig, Forward};
 use tunnel_proto::AllowedTarget;
 
+use crate::cover::CoverSettings;
 use crate::exit::Problem;
 use crate::tun::TunSettings;
 pub(crate) use file::template;
@@ -40,6 +41,7 @@ pub(crate) struct Settings {
     /// Host, and port where it is another than the listener's.
     pub(crate) public: Vec<(String, Option<u16>)>,
     pub(crate) allow_target: Vec<AllowedTarget>,
+    pub(crate) cover: CoverSettings,
     pub(crate) forward: Vec<Forward>,
     pub(crate) link_file: Option<PathBuf>,
     pub(crate) exit_on_failure: bool,

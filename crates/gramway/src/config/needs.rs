@@ -1,5 +1,5 @@
-//! Settings that do nothing without another one, a TUN or a default route: a command that was given one alone would
-//! silently leave out what was asked for, which for `default_route` means traffic in clear.
+//! Settings that do nothing without another one, a TUN, a default route or a cover: a command that was given one alone
+//! would silently leave out what was asked for, which for `default_route` means traffic in clear.
 
 use tunnel_proto::Prefix;
 
@@ -7,10 +7,9 @@ use super::Settings;
 use super::flags::{CommandWithSettings, Flags};
 use super::names;
 use crate::exit::Problem;
-use crate::tun::TunSettings;
 
 /// The key, and whether it asks for anything.
-type Dependent = (&'static str, fn(&TunSettings) -> bool);
+type Dependent = (&'static str, fn(&Settings) -> bool);
 
 /// What is missing, and how it is given.
 struct Need {
@@ -31,34 +30,47 @@ const DEFAULT_ROUTE: Need = Need {
     key: "default_route = true",
 };
 
+const COVER: Need = Need {
+    what: "a cover",
+    flag: "--cover HOST",
+    key: "cover = \"HOST\"",
+};
+
 const TUN_ONLY: &[Dependent] = &[
-    ("pool", |tun| !tun.pools.is_empty()),
-    ("nat", |tun| tun.nat),
-    ("advertise", |tun| names_any(tun.advertise.as_deref())),
-    ("client_to_client", |tun| tun.client_to_client),
-    ("default_route", |tun| tun.default_route),
-    ("route", |tun| names_any(tun.routes.as_deref())),
-    ("dns", |tun| !tun.dns.is_empty()),
+    ("pool", |settings| !settings.tun.pools.is_empty()),
+    ("nat", |settings| settings.tun.nat),
+    ("advertise", |settings| {
+        names_any(settings.tun.advertise.as_deref())
+    }),
+    ("client_to_client", |settings| settings.tun.client_to_client),
+    ("default_route", |settings| settings.tun.default_route),
+    ("route", |settings| names_any(settings.tun.routes.as_deref())),
+    ("dns", |settings| !settings.tun.dns.is_empty()),
 ];
 
 const DEFAULT_ROUTE_ONLY: &[Dependent] = &[
-    ("allow_lan", |tun| tun.allow_lan),
-    ("exclude", |tun| !tun.exclude.is_empty()),
-    ("kill_switch", |tun| tun.kill_switch),
+    ("allow_lan", |settings| settings.tun.allow_lan),
+    ("exclude", |settings| !settings.tun.exclude.is_empty()),
+    ("kill_switch", |settings| settings.tun.kill_switch),
 ];
+
+const COVER_ONLY: &[Dependent] = &[("cover_name", |settings| settings.cover.name.is_some())];
 
 fn names_any(networks: Option<&[Prefix]>) -> bool {
     networks.is_some_and(|networks| !networks.is_empty())
 }
 
 impl Settings {
-    /// Refuses a setting of this command that needs a TUN or a default route where there is none.
+    /// Refuses a setting of this command that needs a TUN, a default route or a cover where there is none.
     pub(crate) fn check_needs<C: CommandWithSettings>(&self, flags: &Flags<C>) -> Result<(), Problem> {
         if !self.tun.default_route {
             self.refuse(DEFAULT_ROUTE_ONLY, &DEFAULT_ROUTE, flags)?;
         }
         if self.tun.name.is_none() {
             self.refuse(TUN_ONLY, &TUN, flags)?;
+        }
+        if self.cover.place.is_none() {
+            self.refuse(COVER_ONLY, &COVER, flags)?;
         }
         Ok(())
     }
@@ -71,7 +83,7 @@ impl Settings {
     ) -> Result<(), Problem> {
         for (key, asks) in dependents {
             let setting = names::find(key).expect("the keys above are settings");
-            if !C::reads(setting.reader) || !asks(&self.tun) {
+            if !C::reads(setting.reader) || !asks(self) {
                 continue;
             }
             let Need {
@@ -174,6 +186,20 @@ mod tests {
         );
         assert_eq!(
             code(check::<Connect>("exclude = []\nallow_lan = false\n", &["--tun"])),
+            None
+        );
+    }
+
+    #[test]
+    fn a_name_to_show_is_refused_without_a_cover() {
+        let problem = check::<Up>("", &["--cover-name", "example.org"]).unwrap_err();
+        assert_eq!(problem.code() as u8, 64);
+        assert!(problem.to_string().contains("add --cover HOST"), "{problem}");
+        let with = ["--cover", "192.0.2.1", "--cover-name", "example.org"];
+        assert!(check::<Up>("", &with).is_ok());
+        assert_eq!(code(check::<Up>("cover_name = \"example.org\"\n", &[])), Some(78));
+        assert_eq!(
+            code(check::<Connect>("cover_name = \"example.org\"\n", &[])),
             None
         );
     }

@@ -11,7 +11,9 @@ use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 use super::error::SettingError;
 use super::setting::Kind;
 use crate::addresses;
-use crate::limits::{FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES};
+use crate::limits::{
+    COVER_WINDOW_SECONDS, FIXED_RATE_MAX, FIXED_RATE_MIN, REPAIR_MILLISECONDS, SOCKET_BUFFER_BYTES,
+};
 
 /// A value before its key gives it a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +177,21 @@ pub(super) fn seconds_in(value: &Value, range: RangeInclusive<i64>) -> Result<Du
     ))
 }
 
+/// How far a client's clock may be off.
+pub(super) fn cover_window(value: &Value) -> Result<Duration, SettingError> {
+    let seconds = value.integer_in(COVER_WINDOW_SECONDS, "seconds")?;
+    Ok(Duration::from_secs(seconds.unsigned_abs()))
+}
+
+/// The name to show: a host name without a port.
+pub(super) fn shown_name(text: &str) -> Result<String, SettingError> {
+    match crate::endpoint::parse_optional_port(text)? {
+        (_, Some(_)) => Err(SettingError::text(text, "not a name: it has a port")),
+        (host, None) => crate::endpoint::shown_name(&host)
+            .ok_or_else(|| SettingError::text(text, "not a name, but an address")),
+    }
+}
+
 /// A latency in milliseconds, such as `40ms`, or `off`.
 pub(super) fn repair(text: &str) -> Result<Option<Duration>, SettingError> {
     if text == "off" {
@@ -233,6 +250,21 @@ mod tests {
             "1µ",
         ] {
             assert!(bit_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_name_to_show_is_a_name_and_nothing_else() {
+        assert_eq!(shown_name("WWW.Example.org."), Ok("www.example.org".to_owned()));
+        for text in [
+            "example.org:443",
+            "192.0.2.1",
+            "::1",
+            "[::1]",
+            "",
+            "https://example.org",
+        ] {
+            assert!(shown_name(text).is_err(), "{text}");
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
         token_key: [2; 64],
         allowed_targets: vec!["127.0.0.0/8".parse().unwrap()],
         public: Vec::new(),
+        cover: None,
         tun: None,
         common: common(),
     };
