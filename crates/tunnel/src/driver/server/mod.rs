@@ -1,5 +1,6 @@
 //! What only a server's shard does: targets of requests, its end of the TUN device.
 
+mod guests;
 mod lease_file;
 mod names;
 mod own_addresses;

@@ -6,7 +6,6 @@
 //! question has a socket of its own, so that its port and its number are as hard to guess as the kernel makes them.
 
 mod exchange;
-mod guests;
 mod message;
 mod streams;
 
@@ -23,12 +22,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tunnel_proto::{Prefix, own_address};
 
+use super::guests::{Guest, Guests};
 use crate::config::{OfferedDns, ServerTun};
 use crate::driver::resolver::{NameSources, SystemNameServers};
 use crate::handle::{Failure, Notice};
 use crate::limits;
 use crate::snapshot::NameServerCounters;
-use guests::{Guest, Guests};
 use message::Question;
 
 /// The thread. Dropping this ends it.

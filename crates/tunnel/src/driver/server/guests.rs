@@ -1,4 +1,4 @@
-//! How many of a thing each client has, and all together: both are bounded.
+//! How many of a thing each client or network has, and all together: both are bounded.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
