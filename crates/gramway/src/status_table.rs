@@ -108,6 +108,12 @@ fn render_process(process: &Value) -> String {
     }
     row("outer socket", block.socket("/outer_io"));
     row("inner sockets", block.socket("/inner_io"));
+    if process["cover"].is_object() {
+        row("cover", block.cover());
+    }
+    if process.pointer("/cover/tcp").is_some_and(Value::is_object) {
+        row("cover TCP", block.cover_tcp());
+    }
     if process["tun"].is_object() {
         row("TUN", block.tun());
     }
@@ -399,23 +405,53 @@ impl Block<'_> {
         )
     }
 
-    fn names(&self) -> String {
-        let texts = |pointer: &str| {
-            let listed = self.0.pointer(pointer).and_then(Value::as_array);
-            let texts: Vec<_> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
-            texts.join(", ")
+    /// The texts of the list at this place.
+    fn texts(&self, pointer: &str) -> String {
+        let listed = self.0.pointer(pointer).and_then(Value::as_array);
+        let texts: Vec<_> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
+        texts.join(", ")
+    }
+
+    fn cover(&self) -> String {
+        let place = match self.texts("/cover/addresses") {
+            nowhere if nowhere.is_empty() => String::new(),
+            addresses => format!(" at {addresses}"),
         };
+        let trouble = self.0.pointer("/cover/trouble").and_then(Value::as_str);
+        format!(
+            "{} port {}{place}, shown as {}{}",
+            self.text("/cover/host"),
+            self.number("/cover/port"),
+            self.text("/cover/name"),
+            trouble.map_or(String::new(), |trouble| format!("; not found: {trouble}")),
+        )
+    }
+
+    fn cover_tcp(&self) -> String {
+        format!(
+            "{} open, {} in all; {} to it, {} from it{}{}{}",
+            self.count("/cover/tcp/open"),
+            self.count("/cover/tcp/total"),
+            self.bytes("/cover/tcp/bytes_to_cover"),
+            self.bytes("/cover/tcp/bytes_from_cover"),
+            self.unless_zero("{} did not reach it", "/cover/tcp/failed"),
+            self.unless_zero("{} reset", "/cover/tcp/reset"),
+            self.unless_zero("{} over the limit", "/cover/tcp/over_limit"),
+        )
+    }
+
+    fn names(&self) -> String {
         let error = self.0.pointer("/tun/names/error").and_then(Value::as_str);
         let error = error
             .map(|error| format!(" (retrying: {error})"))
             .unwrap_or_default();
-        let set_by = match texts("/tun/names/set_by") {
+        let set_by = match self.texts("/tun/names/set_by") {
             nobody if nobody.is_empty() => ", not set".to_owned(),
             set_by => format!(", set in {set_by}"),
         };
         let is_offered = self.0.pointer("/tun/names/is_offered") == Some(&Value::Bool(true));
         let by_server = if is_offered { " of the server" } else { "" };
-        format!("{}{by_server}{set_by}{error}", texts("/tun/names/servers"))
+        format!("{}{by_server}{set_by}{error}", self.texts("/tun/names/servers"))
     }
 
     fn name_server(&self) -> String {
@@ -460,12 +496,61 @@ impl Block<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tunnel::snapshot::{ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot, TunSnapshot};
+    use tunnel::snapshot::{
+        CoverSnapshot, CoverTcpCounters, ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot, TunSnapshot,
+    };
     use tunnel_proto::{
         AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot,
     };
 
     use super::*;
+
+    #[test]
+    fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {
+        let mut snapshot = Snapshot {
+            role: "server".into(),
+            ..Snapshot::default()
+        };
+        let mut text = |cover: CoverSnapshot| {
+            snapshot.cover = Some(cover);
+            render(&[serde_json::to_value(&snapshot).unwrap()])
+        };
+        let cover = CoverSnapshot {
+            host: "www.example.org".to_owned(),
+            port: 443,
+            name: "www.example.org".to_owned(),
+            addresses: vec![
+                "203.0.113.1:443".parse().unwrap(),
+                "[2001:db8::1]:443".parse().unwrap(),
+            ],
+            trouble: None,
+            tcp: Some(CoverTcpCounters {
+                open: 2,
+                total: 1_500,
+                over_limit: 3,
+                bytes_to_cover: 5_000,
+                ..CoverTcpCounters::default()
+            }),
+        };
+        let found = text(cover.clone());
+        for part in [
+            "  cover         www.example.org port 443 at 203.0.113.1:443, [2001:db8::1]:443, shown as www.example.org\n",
+            "  cover TCP     2 open, 1,500 in all; 5.0 kB to it, 0 B from it, 3 over the limit\n",
+        ] {
+            assert!(found.contains(part), "{found}");
+        }
+        let lost = text(CoverSnapshot {
+            addresses: Vec::new(),
+            trouble: Some("its name has no address".to_owned()),
+            tcp: None,
+            ..cover
+        });
+        assert!(
+            lost.contains("port 443, shown as www.example.org; not found: its name has no address\n"),
+            "{lost}"
+        );
+        assert!(!lost.contains("cover TCP"));
+    }
 
     #[test]
     fn every_counter_that_people_ask_for_is_shown() {

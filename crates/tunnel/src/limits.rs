@@ -217,10 +217,40 @@ pub const NAMES_RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest wait: somebody else means to have other ones, and has been told of.
 pub const NAMES_RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// The discard port: nothing is sent to it where the kernel is asked for a route.
+pub const ANY_PORT: u16 = 9;
+
+/// How long a cover's addresses are used before its name is resolved again.
+pub const COVER_RESOLUTION_INTERVAL: Duration = Duration::from_secs(300);
+
+/// How long after a failure that is tried again; then twice as long each time, up to [`COVER_RESOLUTION_INTERVAL`].
+pub const COVER_RESOLUTION_RETRY: Duration = Duration::from_secs(5);
+
+/// TCP connections of strangers that go on to a cover, each with two descriptors.
+pub const COVER_STREAMS_MAX: usize = 1_024;
+
+/// Those of one network: several browsers behind one address, with six connections each.
+pub const COVER_STREAMS_PER_PREFIX: usize = 64;
+
+/// TCP connections that wait until they are accepted.
+pub const COVER_STREAMS_WAITING: i32 = 1_024;
+
+/// Bytes that wait in one direction of such a connection, besides those in the kernel.
+pub const COVER_STREAM_BUFFER_BYTES: usize = 16 << 10;
+
+/// How long each address of a cover has to accept a TCP connection.
+pub const COVER_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long such a connection may move nothing: web servers close theirs before.
+pub const COVER_STREAM_IDLE: Duration = Duration::from_secs(600);
+
 /// Notices that wait for the program to read them; more are left out.
 pub const NOTICES_MAX: usize = 256;
 
 const _: () = assert!(tunnel_proto::limits::STREAM_READ_BYTES <= TCP_WRITE_BYTES);
+// Memory of the cover's connections: 32 MiB.
+const _: () = assert!(2 * COVER_STREAMS_MAX * COVER_STREAM_BUFFER_BYTES <= 32 << 20);
+const _: () = assert!(COVER_STREAMS_PER_PREFIX * 4 <= COVER_STREAMS_MAX);
 const _: () = assert!(INNER_TRAIN_SEGMENTS <= packet::TRAIN_SEGMENTS_MAX);
 const _: () = assert!(
     RESOLUTION_TRY_TIME.as_millis() * (RESOLUTION_RETRIES as u128 + 1) <= RESOLUTION_TIME_MAX.as_millis()

@@ -1,5 +1,6 @@
 //! The counters of a process at one moment, as `gramway status` shows them: sums over its shards, and what each has.
 
+mod cover;
 mod tun;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 use serde::Serialize;
 use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
 
+pub use cover::{CoverSnapshot, CoverTcpCounters};
 pub use tun::{NameServerCounters, NamesSnapshot, TunCounters, TunSnapshot};
 
 /// All counters of a running server or client.
@@ -59,6 +61,8 @@ pub struct Snapshot {
     pub reconnects: u64,
     /// The TUN device, where there is one.
     pub tun: Option<TunSnapshot>,
+    /// Server: its cover, where it has one.
+    pub cover: Option<CoverSnapshot>,
     /// The living connections.
     pub peers: Vec<PeerSnapshot>,
     /// What each shard has of all this: how flows and packets are distributed.
@@ -253,6 +257,7 @@ impl Snapshot {
                 (Some(one), Some(other)) => Some(one.with(other)),
                 (one, other) => one.or(other),
             };
+            sum.cover = sum.cover.or(part.cover);
             sum.peers.extend(part.peers);
             sum.shards.extend(part.shards);
             sum

@@ -16,9 +16,6 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::limits;
 
-/// Nothing is sent to it: the kernel is asked for a route.
-const ANY_PORT: u16 = 9;
-
 /// How packets that are not to go through a tunnel of ours leave this machine.
 #[derive(Clone, Default)]
 pub(in crate::driver) enum Way {
@@ -68,7 +65,7 @@ fn has_route(address: IpAddr) -> bool {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     std::net::UdpSocket::bind((unspecified, 0))
-        .is_ok_and(|socket| socket.connect((address, ANY_PORT)).is_ok())
+        .is_ok_and(|socket| socket.connect((address, limits::ANY_PORT)).is_ok())
 }
 
 /// Makes the sockets that name servers are asked by.

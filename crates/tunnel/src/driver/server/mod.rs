@@ -1,5 +1,6 @@
 //! What only a server's shard does: targets of requests, its end of the TUN device.
 
+mod cover;
 mod guests;
 mod lease_file;
 mod names;
@@ -25,6 +26,7 @@ use tunnel_proto::limits::REFUSALS_TOLD_AT_A_TIME;
 use tunnel_proto::{FewAtATime, RequestId, TargetRules};
 
 use super::neighbours::Cost;
+use cover::ShardCover;
 use own_addresses::OwnAddressList;
 use targets::Opening;
 use tun::ServerHost;
@@ -46,6 +48,8 @@ pub(super) struct Server {
     pub(super) upstream_buffers: UpstreamBuffers,
     /// The TUN device; `None` where there is none.
     ip: Option<ServerHost>,
+    /// What it looks like to strangers; `None`: what it is.
+    cover: Option<ShardCover>,
     /// That the pools are exhausted.
     exhaustion_told: FewAtATime,
     turned_away_told: FewAtATime,
@@ -68,6 +72,7 @@ impl Server {
             upstreams_due: VecDeque::new(),
             upstream_buffers,
             ip: None,
+            cover: None,
             exhaustion_told: FewAtATime::new(1),
             turned_away_told: FewAtATime::new(REFUSALS_TOLD_AT_A_TIME),
             next_ip_turn: now,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{AttemptId, Ending, Protocol, RequestId, ServerAction};
 
+use super::cover::ShardCover;
 use super::{Server, ServerInner, ServerMessage};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
@@ -164,6 +165,7 @@ impl Role for Server {
         if let Some(host) = &shard.role.ip {
             host.count_leases(&mut snapshot.users);
         }
+        snapshot.cover = shard.role.cover.as_ref().and_then(ShardCover::snapshot);
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();
             (tun.leases, tun.leases_kept) = host.leases();

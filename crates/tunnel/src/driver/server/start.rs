@@ -7,6 +7,7 @@ use tunnel_proto::{Engine, SoleOwner, TargetRules};
 
 use super::Server;
 use super::own_addresses::OwnAddressList;
+use super::cover::{ShardCover, SharedCover};
 use super::tun::{ServerHost, service};
 use super::upstream_buffers::UpstreamBuffers;
 use crate::carrier::Carriers;
@@ -64,6 +65,10 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         Some(tun) => Some(ServerHost::start(tun, count, now)?),
         None => None,
     };
+    let cover = match &config.cover {
+        Some(cover) => Some(SharedCover::start(cover, local)?),
+        None => None,
+    };
     let mut group = assemble(parts, &config.common, NameSources::default(), now)?;
     for (shard, carrier) in group.shards.iter_mut().zip(carriers) {
         shard.use_carrier(carrier).map_err(|error| unavailable(&error))?;
@@ -79,6 +84,12 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
             let service = service(settings, rules).with_name_servers(host.offered_dns());
             shard.engine.serve_ip(service, seed);
             shard.role.ip = Some(host.clone());
+        }
+    }
+    if let Some((cover, notices)) = cover {
+        notices.into_iter().for_each(|notice| group.notify(notice));
+        for (index, shard) in group.shards.iter_mut().enumerate() {
+            shard.role.cover = Some(ShardCover::new(&cover, index == 0, now));
         }
     }
     if let Some(text) = warning {

@@ -8,6 +8,7 @@ use packet_io::{Interest, Poller};
 use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
 use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
 
+use super::cover::COVER_PURPOSE;
 use super::own_addresses::OWN_PURPOSES;
 use super::{Server, ServerInner};
 use crate::driver::relay::keep_alive;
@@ -102,6 +103,9 @@ impl Shard<Server> {
     pub(in crate::driver) fn target_resolved(&mut self, now: Instant, answer: Answer) {
         if answer.purpose >= OWN_PURPOSES {
             return self.own_name_resolved(now, answer);
+        }
+        if answer.purpose == COVER_PURPOSE {
+            return self.cover_resolved(now, answer);
         }
         let id = RequestId::from_index((answer.purpose >> PURPOSE_SHIFT) as usize);
         let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) else {
@@ -270,6 +274,7 @@ impl Shard<Server> {
             return;
         }
         server.next_sweep = now + tunnel_proto::limits::SWEEP_INTERVAL;
+        self.refresh_cover(now);
         self.tell_moved(now);
         self.ask_own_names(now);
         let overdue: Vec<usize> = self

@@ -1,0 +1,280 @@
+//! Where the cover is: its name is resolved in the background and again from time to time, and what is known stays known
+//! while it cannot be resolved.
+//!
+//! One shard asks the resolver, and publishes. An address stays the one in use as long as the name has it: strangers are to meet the
+//! same machine.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::driver::resolver::{Purpose, Unresolved};
+use crate::driver::server::own_addresses::OWN_PURPOSES;
+use crate::limits;
+
+/// The question for the cover's name; those of requests have smaller numbers.
+pub(in crate::driver::server) const COVER_PURPOSE: Purpose = OWN_PURPOSES - 1;
+
+/// The cover's addresses, for all threads of the process.
+#[derive(Debug)]
+pub(in crate::driver::server) struct CoverAddress {
+    /// Name or address.
+    host: String,
+    port: u16,
+    /// Of the server itself: it is not its own cover.
+    listen: SocketAddr,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The one in use first.
+    addresses: Vec<SocketAddr>,
+    /// Why the last resolution found none.
+    trouble: Option<&'static str>,
+}
+
+/// When the name is resolved again; of the one shard that does it.
+#[derive(Debug)]
+pub(in crate::driver::server) struct Refreshing {
+    due: Option<Instant>,
+    retry: Duration,
+}
+
+impl CoverAddress {
+    pub(super) fn new(host: &str, port: u16, listen: SocketAddr) -> Self {
+        let cover = Self {
+            host: host.to_owned(),
+            port,
+            listen,
+            known: Mutex::default(),
+        };
+        if let Some(address) = cover.literal() {
+            cover.publish(Ok(&[address]));
+        }
+        cover
+    }
+
+    /// Where the host is an address, nothing is to be resolved.
+    fn literal(&self) -> Option<SocketAddr> {
+        let address: IpAddr = self.host.parse().ok()?;
+        Some(SocketAddr::new(address, self.port))
+    }
+
+    pub(in crate::driver::server) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(in crate::driver::server) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Enters what a resolution found.
+    fn publish(&self, found: Result<&[SocketAddr], &'static str>) {
+        let mut known = self.known();
+        let found = found.and_then(|addresses| {
+            let foreign: Vec<_> = addresses
+                .iter()
+                .filter(|address| !self.is_own(**address))
+                .copied()
+                .collect();
+            if foreign.is_empty() {
+                return Err("its name leads to this server itself");
+            }
+            Ok(foreign)
+        });
+        match found {
+            Ok(mut addresses) => {
+                if let Some(place) = known
+                    .addresses
+                    .first()
+                    .and_then(|used| position(&addresses, used))
+                {
+                    addresses.swap(0, place);
+                }
+                *known = Known {
+                    addresses,
+                    trouble: None,
+                };
+            }
+            Err(trouble) => known.trouble = Some(trouble),
+        }
+    }
+
+    /// Whether datagrams to this address come back to this server.
+    fn is_own(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
+        let listens_there = self.listen.ip().to_canonical() == ip
+            || (self.listen.ip().is_unspecified() && is_of_this_machine(ip));
+        address.port() == self.listen.port() && listens_there
+    }
+
+    /// All addresses, the one in use first.
+    pub(super) fn all(&self) -> Vec<SocketAddr> {
+        self.known().addresses.clone()
+    }
+
+    /// What is wrong, for people.
+    pub(super) fn trouble(&self) -> Option<&'static str> {
+        self.known().trouble
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Each use leaves it whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn position(addresses: &[SocketAddr], wanted: &SocketAddr) -> Option<usize> {
+    addresses.iter().position(|address| address == wanted)
+}
+
+/// Whether the kernel would deliver there itself; nothing is sent.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    let unspecified: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = UdpSocket::bind((unspecified, 0)).and_then(|socket| {
+        socket.connect((ip, limits::ANY_PORT))?;
+        socket.local_addr()
+    });
+    ip.is_loopback() || source.is_ok_and(|source| source.ip() == ip)
+}
+
+impl Refreshing {
+    pub(super) fn new(cover: &CoverAddress, now: Instant) -> Self {
+        Self {
+            due: cover.literal().is_none().then_some(now),
+            retry: limits::COVER_RESOLUTION_RETRY,
+        }
+    }
+
+    /// Whether the name is to be resolved now; [`Refreshing::resolved`] follows.
+    pub(super) fn poll(&mut self, now: Instant) -> bool {
+        self.due.take_if(|due| *due <= now).is_some()
+    }
+
+    /// Enters an answer. What to tell people: that there is trouble, once until it is over.
+    pub(super) fn resolved(
+        &mut self,
+        now: Instant,
+        cover: &CoverAddress,
+        found: Result<Vec<SocketAddr>, Unresolved>,
+    ) -> Option<String> {
+        let before = cover.trouble();
+        cover.publish(match &found {
+            Ok(addresses) => Ok(addresses),
+            Err(Unresolved::Absent) => Err("its name has no address"),
+            Err(Unresolved::Late | Unresolved::Unasked) => Err("no name server says where it is"),
+        });
+        let after = cover.trouble();
+        let wait = match after {
+            None => {
+                self.retry = limits::COVER_RESOLUTION_RETRY;
+                limits::COVER_RESOLUTION_INTERVAL
+            }
+            Some(_) => {
+                let wait = self.retry;
+                self.retry = (wait * 2).min(limits::COVER_RESOLUTION_INTERVAL);
+                wait
+            }
+        };
+        self.due = Some(now + wait);
+        let text = after.filter(|_| before.is_none())?;
+        let without = if cover.all().is_empty() {
+            "; strangers get no answer until it is found"
+        } else {
+            "; it is sought where it was"
+        };
+        Some(format!(
+            "the cover {} cannot be found: {text}{without}",
+            cover.host
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn cover(host: &str) -> CoverAddress {
+        CoverAddress::new(host, 443, "192.0.2.1:443".parse().unwrap())
+    }
+
+    #[test]
+    fn an_address_is_known_at_once_and_never_resolved() {
+        let now = Instant::now();
+        let cover = cover("2001:db8::7");
+        assert_eq!(cover.all().first().copied(), "[2001:db8::7]:443".parse().ok());
+        assert!(!Refreshing::new(&cover, now).poll(now + limits::COVER_RESOLUTION_INTERVAL));
+    }
+
+    #[test]
+    fn a_name_is_resolved_again_and_the_address_in_use_stays_while_the_name_has_it() {
+        let now = Instant::now();
+        let cover = cover("www.example.org");
+        let mut refreshing = Refreshing::new(&cover, now);
+        let used = || cover.all().first().copied();
+        assert_eq!(used(), None);
+        assert!(refreshing.poll(now) && !refreshing.poll(now));
+        let two = addresses(&["203.0.113.1:443", "203.0.113.2:443"]);
+        assert_eq!(refreshing.resolved(now, &cover, Ok(two.clone())), None);
+        assert_eq!(used(), Some(two[0]));
+        let later = now + limits::COVER_RESOLUTION_INTERVAL;
+        assert!(!refreshing.poll(later - Duration::from_millis(1)) && refreshing.poll(later));
+        let turned = addresses(&["203.0.113.2:443", "203.0.113.1:443"]);
+        assert_eq!(refreshing.resolved(later, &cover, Ok(turned)), None);
+        assert_eq!(used(), Some(two[0]));
+        let other = addresses(&["203.0.113.2:443", "203.0.113.3:443"]);
+        refreshing.resolved(later, &cover, Ok(other.clone()));
+        assert_eq!(used(), Some(other[0]));
+        assert_eq!(cover.all(), other);
+    }
+
+    #[test]
+    fn trouble_is_told_once_and_what_was_known_is_kept() {
+        let mut now = Instant::now();
+        let cover = cover("www.example.org");
+        let mut refreshing = Refreshing::new(&cover, now);
+        let told = refreshing.resolved(now, &cover, Err(Unresolved::Absent)).unwrap();
+        assert!(told.contains("has no address; strangers get no answer"), "{told}");
+        assert_eq!(refreshing.resolved(now, &cover, Err(Unresolved::Late)), None);
+        let found = addresses(&["203.0.113.1:443"]);
+        refreshing.resolved(now, &cover, Ok(found.clone()));
+        assert_eq!(cover.trouble(), None);
+        let told = refreshing.resolved(now, &cover, Err(Unresolved::Late)).unwrap();
+        assert!(told.contains("sought where it was"), "{told}");
+        assert_eq!(cover.all().first().copied(), Some(found[0]));
+        // The waits grow, up to that after a success.
+        for _ in 0..20 {
+            now += limits::COVER_RESOLUTION_INTERVAL;
+            assert!(refreshing.poll(now));
+            refreshing.resolved(now, &cover, Err(Unresolved::Late));
+        }
+        assert!(!refreshing.poll(now + limits::COVER_RESOLUTION_INTERVAL - Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_server_is_not_its_own_cover() {
+        let now = Instant::now();
+        let cover = cover("www.example.org");
+        let mut refreshing = Refreshing::new(&cover, now);
+        let own = addresses(&["192.0.2.1:443", "[::ffff:192.0.2.1]:443"]);
+        assert!(
+            refreshing
+                .resolved(now, &cover, Ok(own))
+                .unwrap()
+                .contains("this server itself")
+        );
+        assert_eq!(cover.all().first().copied(), None);
+        let everywhere = CoverAddress::new("127.0.0.1", 443, "[::]:443".parse().unwrap());
+        assert_eq!(everywhere.trouble(), Some("its name leads to this server itself"));
+        let beside = CoverAddress::new("127.0.0.1", 8443, "[::]:443".parse().unwrap());
+        assert_eq!(beside.trouble(), None);
+    }
+}
