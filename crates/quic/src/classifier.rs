@@ -5,6 +5,8 @@
 //! what is ours reaches QUIC, which then bounds new connections by itself ([`crate::Event::Incoming`]). [`ByShard`] is what
 //! an endpoint has where nothing else is given.
 
+mod only_ours;
+
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Instant;
@@ -14,6 +16,8 @@ use serde::Serialize;
 
 use crate::connection_id::{Block, Shard, SteerKey, destination_block};
 use crate::limits;
+use crate::limits;
+pub use only_ours::OnlyOurs;
 use packet::Path;
 
 /// What a received datagram is.

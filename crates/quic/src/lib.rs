@@ -32,7 +32,7 @@ mod translate;
 mod transmit;
 mod transport;
 
-pub use classifier::{Arrived, ByShard, Class, Classified, Classifier, Run};
+pub use classifier::{Arrived, ByShard, Class, Classified, Classifier, OnlyOurs, Run};
 pub use config::{
     AcceptParameters, Aead, ClientParameters, ConnectionLimits, EndpointParameters, Profile, ServerParameters,
 };

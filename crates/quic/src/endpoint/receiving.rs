@@ -82,6 +82,26 @@ impl Endpoint {
         }
     }
 
+    /// Takes one datagram that the [`Classifier`](crate::Classifier) gave away and that the caller lets in all the same. It
+    /// has been counted.
+    pub fn handle_admitted(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        datagram: BytesMut,
+        receiver: &mut impl Receiver,
+        outbox: &mut Outbox,
+    ) {
+        let message = Message {
+            now,
+            path,
+            ecn,
+            segment_size: datagram.len(),
+        };
+        self.take_ours(message, datagram, receiver, outbox);
+    }
+
     /// Says how many streams of `connection` hold received data that their reader does not take: while there are some,
     /// received packets are copied out of the batch buffers, so that unread bytes pin no more than themselves, and the
     /// connection's window is wide enough for the other streams to go on.
