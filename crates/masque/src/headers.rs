@@ -64,7 +64,7 @@ impl Field {
     pub fn is_secret(&self) -> bool {
         matches!(
             self.name.as_str(),
-            "authorization" | "proxy-authorization" | ":path"
+            "authorization" | "proxy-authorization" | ":path" | crate::binding::FIELD
         )
     }
 }

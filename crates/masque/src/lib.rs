@@ -11,8 +11,10 @@
 //! - [`request`] and [`response`]: building and parsing CONNECT and CONNECT-UDP.
 //! - [`ip`]: CONNECT-IP: requests, addresses, routes.
 //! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
+//! - [`binding`]: what proves that a request belongs to the hello of its connection.
 //! - [`repair`]: the negotiation of parity for datagrams.
 
+pub mod binding;
 pub mod capsule;
 mod connection;
 mod context_field;
