@@ -15,7 +15,7 @@ pub(super) fn find(key: &str) -> Option<&'static Setting> {
 /// The sentence about an unknown key, with the likely one.
 pub(super) fn unknown(name: &str) -> String {
     let keys = || SETTINGS.iter().map(|setting| setting.key);
-    match likely(name, keys(), |_| SUGGESTION_EDITS_MAX) {
+    match likely(name, keys()) {
         Some(likely) => format!("unknown key \"{name}\"; did you mean \"{likely}\"?"),
         None => {
             let keys: Vec<_> = keys().collect();
@@ -38,9 +38,7 @@ pub(crate) fn misspelt_variables(names: impl Iterator<Item = String>) -> Vec<Str
         if known().any(|known| known == key) {
             continue;
         }
-        // Other programs may have such variables: less than half of a word may differ.
-        let edits_max = |known: &str| SUGGESTION_EDITS_MAX.min((known.len() - 1) / 2);
-        if let Some(likely) = likely(&key, known(), edits_max) {
+        if let Some(likely) = likely(&key, known()) {
             found.push(format!(
                 "the environment variable {name} is not known; did you mean {}?",
                 variable(likely)
@@ -51,12 +49,9 @@ pub(crate) fn misspelt_variables(names: impl Iterator<Item = String>) -> Vec<Str
     found
 }
 
-/// The nearest of the known words, each of which may be so many edits away.
-fn likely(
-    word: &str,
-    known: impl Iterator<Item = &'static str>,
-    edits_max: impl Fn(&str) -> usize,
-) -> Option<&'static str> {
+/// The nearest of the known words; less than half of it may differ.
+fn likely(word: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let edits_max = |known: &str| SUGGESTION_EDITS_MAX.min((known.len() - 1) / 2);
     known
         .map(|known| (edits(word, known), known))
         .filter(|(edits, known)| *edits <= edits_max(known))
