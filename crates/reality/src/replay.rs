@@ -68,19 +68,24 @@ pub struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Of a server whose clients' clocks may be off by `window`, either way. `file` is what the process before wrote,
-    /// as far as there is a file; where it is of another boot of the machine, or damaged, it counts as lost.
+    /// Of a server whose key is new, so that nobody can have been accepted before.
     #[must_use]
-    pub fn restore(file: Option<&[u8]>, boot: &BootId, now_unix: u32, window: Duration) -> Self {
-        let window = window.min(limits::CLOCK_WINDOW_MAX).as_secs() as u32;
-        let mut restored = Self {
-            window_seconds: window,
+    pub fn new(now_unix: u32, window: Duration) -> Self {
+        Self {
+            window_seconds: window.min(limits::CLOCK_WINDOW_MAX).as_secs() as u32,
             tags_max: limits::REPLAY_TAGS_MAX,
             present: Generation::default(),
             previous: Generation::default(),
             began: now_unix,
             floor: None,
-        };
+        }
+    }
+
+    /// Of a server whose clients' clocks may be off by `window`, either way. `file` is what the process before wrote,
+    /// as far as there is a file; where it is of another boot of the machine, or damaged, it counts as lost.
+    #[must_use]
+    pub fn restore(file: Option<&[u8]>, boot: &BootId, now_unix: u32, window: Duration) -> Self {
+        let mut restored = Self::new(now_unix, window);
         match file.and_then(|bytes| file::read(bytes, boot)) {
             Some((floor, records)) => {
                 restored.floor = floor;
@@ -88,7 +93,7 @@ impl ReplayWindow {
                     restored.present.insert(tag, time, accepted);
                 }
             }
-            None => restored.floor = Some(now_unix.saturating_add(window)),
+            None => restored.floor = Some(now_unix.saturating_add(restored.window_seconds)),
         }
         restored
     }
