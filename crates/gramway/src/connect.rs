@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use tunnel::config::ClientConfig;
+use tunnel::config::{ClientConfig, ServerProof};
 
 use crate::admin::{AdminSocket, answer, client_socket};
 use crate::cli::ConnectArguments;
@@ -28,10 +28,13 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     take_link_from_tun(&mut arguments);
     let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
     let link = find_link(&arguments, &settings)?;
-    let Proof::Pin(pin) = link.proof else {
-        return Err(Problem::unavailable(
-            "the server has a cover, which this version does not reach",
-        ));
+    let proof = match link.proof {
+        Proof::Pin(pin) => ServerProof::Pin(pin),
+        Proof::Cover { key, name } => ServerProof::Cover {
+            key,
+            name,
+            authorities: Vec::new(),
+        },
     };
     if settings.forward.is_empty() && settings.tun.name.is_none() {
         return Err(Problem::usage(
@@ -52,7 +55,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             .into_iter()
             .map(|endpoint| (endpoint.host, endpoint.port))
             .collect(),
-        pin,
+        proof,
         token: link.token,
         forwards: settings.forward.clone(),
         proxies: Vec::new(),

@@ -89,6 +89,8 @@ impl Cover {
                 .flatten()
                 .collect(),
             replays_file,
+            is_first_run: keys.is_new,
+            profile: config::CoverProfile::default(),
         }
     }
 }

@@ -16,7 +16,6 @@ use serde::Serialize;
 
 use crate::connection_id::{Block, Shard, SteerKey, destination_block};
 use crate::limits;
-use crate::limits;
 pub use only_ours::OnlyOurs;
 use packet::Path;
 

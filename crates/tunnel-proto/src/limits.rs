@@ -13,6 +13,10 @@ pub const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs((2 * 60 + 4) * 60);
 /// idle for so long: connections that people use move something sooner.
 pub const TCP_YIELD_IDLE: Duration = Duration::from_secs(5 * 60);
 
+/// Connections behind a cover that were recognised and not offered by QUIC so far, for one shard: QUIC offers them at once,
+/// or not at all.
+pub const EXPECTED_CONNECTIONS_MAX: usize = 64;
+
 /// Datagrams that wait for one peer, in bytes: 6 ms at 2.5 Gbit/s.
 pub const QUEUE_BYTES_MAX: usize = 2 << 20;
 
@@ -206,6 +210,19 @@ pub const GOOD_ADDRESSES_MAX: usize = 4;
 /// First pause between attempts; it doubles up to [`BACKOFF_MAX`], and every pause is jittered by half.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
+/// First pause after the genuine site of a cover answered, of which at least half is waited (specs/qr1.md, QR1-19); it doubles
+/// up to [`REDIRECTED_BACKOFF_MAX`].
+pub const REDIRECTED_BACKOFF_MIN: Duration = Duration::from_secs(10);
+
+/// Longest such pause.
+pub const REDIRECTED_BACKOFF_MAX: Duration = Duration::from_secs(600);
+
+/// How long a connection to the genuine site rests before it is closed, at least (QR1-19).
+pub const REDIRECTED_REST_MIN: Duration = Duration::from_secs(5);
+
+/// The same, at most.
+pub const REDIRECTED_REST_MAX: Duration = Duration::from_secs(30);
+
 /// Longest pause between attempts.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
@@ -240,3 +257,6 @@ const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() + 1_000 <= CONNECT_ATTE
 const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);
+
+// A connection to the genuine site is there for its least rest when the next attempt begins.
+const _: () = assert!(REDIRECTED_BACKOFF_MIN.as_secs() >= 2 * REDIRECTED_REST_MIN.as_secs());

@@ -4,6 +4,7 @@ use std::fmt;
 
 use aws_lc_rs::hmac;
 use data_encoding::BASE64URL_NOPAD;
+use reality::credentials::UserKey;
 use subtle::ConstantTimeEq;
 
 /// Bytes of a token.
@@ -46,6 +47,12 @@ impl Token {
     pub fn path_segment(&self) -> String {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         BASE64URL_NOPAD.encode(hmac::sign(&key, b"gramway masque path v1").as_ref())
+    }
+
+    /// What stands for this token in a client's hello (specs/qr1.md, QR1-2).
+    #[must_use]
+    pub fn user_key(&self) -> UserKey {
+        UserKey::derive(&self.0)
     }
 
     /// Whether `text` is this token, in constant time for texts of the right length.

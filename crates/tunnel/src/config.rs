@@ -102,6 +102,38 @@ pub struct Cover {
     pub keys: Vec<[u8; 32]>,
     /// The file that keeps what was accepted over restarts.
     pub replays_file: PathBuf,
+    /// The present key is new: nobody has been accepted by it.
+    pub is_first_run: bool,
+    /// What a watcher sees of its handshakes.
+    pub profile: CoverProfile,
+}
+
+/// What a watcher sees of a cover's handshakes, and sees of the server's, too (specs/qr1.md, QR1-27 and QR1-29).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoverProfile {
+    /// The cipher suite that it chooses (RFC 8446 appendix B.4).
+    pub cipher_suite: u16,
+    /// The key-exchange group that it chooses (RFC 8446 section 4.2.7).
+    pub group: u16,
+    /// Bytes of its Certificate message.
+    pub certificate_message_bytes: usize,
+    /// Bytes of its connection IDs, 8 to 20.
+    pub id_bytes: usize,
+    /// How long it takes for its answer to a hello.
+    pub answer_delay: Duration,
+}
+
+/// Of most web sites: TLS_AES_128_GCM_SHA256, X25519MLKEM768, two certificates of 1.4 KB, and 8 bytes.
+impl Default for CoverProfile {
+    fn default() -> Self {
+        Self {
+            cipher_suite: 0x1301,
+            group: 0x11ec,
+            certificate_message_bytes: 2_800,
+            id_bytes: 8,
+            answer_delay: Duration::ZERO,
+        }
+    }
 }
 
 /// A server's TUN device, and what clients reach through it.
@@ -196,13 +228,29 @@ pub struct Proxy {
     pub negotiator: Negotiator,
 }
 
+/// What a client knows its server by; it holds secrets, so it has no `Debug`.
+#[derive(Clone)]
+pub enum ServerProof {
+    /// SHA-256 of its SubjectPublicKeyInfo.
+    Pin([u8; 32]),
+    /// It has a cover (specs/qr1.md).
+    Cover {
+        /// The public half of its X25519 key.
+        key: [u8; 32],
+        /// The name to ask for.
+        name: String,
+        /// Certificates, DER, of those who vouch for the cover besides the authorities of the web.
+        authorities: Vec<Vec<u8>>,
+    },
+}
+
 /// Everything a client needs; it holds secrets, so it has no `Debug`.
 #[derive(Clone)]
 pub struct ClientConfig {
     /// Servers in order of preference: host name or address, and port.
     pub servers: Vec<(String, u16)>,
-    /// SHA-256 of the server's SubjectPublicKeyInfo.
-    pub pin: [u8; 32],
+    /// What the server is known by.
+    pub proof: ServerProof,
     /// The user's token.
     pub token: Token,
     /// What is forwarded.

@@ -269,7 +269,7 @@ impl Snapshot {
 fn state_rank(state: &str) -> u8 {
     match state {
         "connecting" => 0,
-        "reconnecting" => 1,
+        "redirected" | "reconnecting" => 1,
         "connected" | "listening" => 2,
         _ => 3,
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quic::Outbox;
+use quic::{ClientParameters, Outbox};
 use tunnel_proto::{
     Action, AttemptId, Client, ClientAction, Engine, EngineConfig, Protocol, RequestId, Target,
 };
@@ -53,7 +53,7 @@ impl ClientEnd {
                 ONLY_ATTEMPT,
                 server,
                 SERVER_NAME,
-                setting.pin,
+                &ClientParameters::Pin(setting.pin),
                 UDP_PAYLOAD_MAX,
             )
             .map_err(|error| failed(&error))?;

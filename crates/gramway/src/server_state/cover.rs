@@ -22,12 +22,17 @@ const REPLAYS_FILE: &str = "cover.replays";
 pub(crate) struct CoverKeys {
     pub(crate) present: [u8; 32],
     pub(crate) previous: Option<[u8; 32]>,
+    /// There was none before.
+    pub(crate) is_new: bool,
 }
 
 impl ServerState {
     /// The keys of a server with a cover; one that is missing is made, and written by [`ServerState::commit`].
     pub(crate) fn cover_keys(&mut self) -> Result<CoverKeys, Problem> {
-        let present = match read_key(&self.directory, KEY_FILE)? {
+        let kept = read_key(&self.directory, KEY_FILE)?;
+        let previous = read_key(&self.directory, PREVIOUS_KEY_FILE)?;
+        let is_new = kept.is_none() && previous.is_none();
+        let present = match kept {
             Some(key) => key,
             None => {
                 let key: [u8; 32] = random()?;
@@ -37,7 +42,8 @@ impl ServerState {
         };
         Ok(CoverKeys {
             present,
-            previous: read_key(&self.directory, PREVIOUS_KEY_FILE)?,
+            previous,
+            is_new,
         })
     }
 
@@ -67,6 +73,7 @@ impl ServerState {
         let keys = CoverKeys {
             present,
             previous: None,
+            is_new: false,
         };
         self.proof_behind(name, &keys)
     }

@@ -6,6 +6,9 @@
 //! doubles from round to round and is random in its second half. A connection that is lost after it was up begins again
 //! at once.
 //!
+//! Where the genuine site of a cover answered (specs/qr1.md, QR1-19), the pauses are longer from the first one on: whoever
+//! looks sees a browser that comes back now and then.
+//!
 //! A connection that is up but whose server stays silent is doubted: a race begins beside it, with its own address
 //! first. Whichever answers first lives, the connection or an attempt.
 
@@ -35,6 +38,10 @@ const NO_ANSWER: &str = "no answer";
 /// Why an attempt failed that was answered.
 const NO_HANDSHAKE: &str = "it answers, but the connection did not come about in time";
 
+/// Why an attempt failed that met the genuine site, the likeliest cause first.
+const REDIRECTED: &str = "the genuine site answered: this machine's clock is wrong by more than two minutes, the server's key \
+                          has changed, or somebody is between";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Every address has failed, or nothing has been tried.
@@ -60,6 +67,10 @@ pub struct Reconnection {
     present: Option<Attempt>,
     /// Rounds over all servers that failed one after the other.
     failed_rounds: u32,
+    /// The genuine site answered in this round.
+    is_redirected: bool,
+    /// Rounds in which it did, one after the other.
+    redirected_rounds: u32,
     has_been_up: bool,
     /// How often it was up again.
     rejoins: u64,
@@ -85,6 +96,8 @@ impl Reconnection {
             race: Race::new(now),
             present: None,
             failed_rounds: 0,
+            is_redirected: false,
+            redirected_rounds: 0,
             has_been_up: false,
             rejoins: 0,
             last_reason: String::new(),
@@ -186,7 +199,7 @@ impl Reconnection {
     /// The server has taken the token, and the stripe stays. Whether it had been up before.
     pub fn handle_up(&mut self) -> bool {
         self.phase = Phase::Up;
-        self.failed_rounds = 0;
+        (self.failed_rounds, self.redirected_rounds) = (0, 0);
         if let Some(present) = self.present {
             self.candidates.found(present.candidate);
         }
@@ -228,6 +241,16 @@ impl Reconnection {
             }
             Phase::Doubt => self.handle_answered(),
             Phase::Pause { .. } | Phase::Chosen { .. } | Phase::Up | Phase::Replacing { .. } => {}
+        }
+    }
+
+    /// An attempt met the genuine site: it has failed, and the caller closes it after a rest.
+    pub fn handle_redirected(&mut self, now: Instant, attempt: AttemptId) {
+        if self.race.remove(attempt).is_some() {
+            self.is_redirected = true;
+            self.failed(REDIRECTED);
+            self.race.hurry(now);
+            self.go_on(now);
         }
     }
 
@@ -289,7 +312,7 @@ impl Reconnection {
         if self.phase != Phase::Doubt {
             self.phase = Phase::Race;
         }
-        self.is_reason_definite = false;
+        (self.is_reason_definite, self.is_redirected) = (false, false);
         self.candidates
             .begin_round(&self.race.addresses(), &mut self.actions);
         self.race.hurry(now);
@@ -357,9 +380,18 @@ impl Reconnection {
 
     /// Pauses after a failed round.
     fn pause(&mut self, now: Instant) {
-        let doubled = limits::BACKOFF_MIN.saturating_mul(1 << self.failed_rounds.min(16));
-        self.failed_rounds = self.failed_rounds.saturating_add(1);
-        let pause = doubled.min(limits::BACKOFF_MAX);
+        let (rounds, [first, longest]) = if self.is_redirected {
+            let bounds = [limits::REDIRECTED_BACKOFF_MIN, limits::REDIRECTED_BACKOFF_MAX];
+            (&mut self.redirected_rounds, bounds)
+        } else {
+            self.redirected_rounds = 0;
+            (
+                &mut self.failed_rounds,
+                [limits::BACKOFF_MIN, limits::BACKOFF_MAX],
+            )
+        };
+        let pause = first.saturating_mul(1 << (*rounds).min(16)).min(longest);
+        *rounds = rounds.saturating_add(1);
         let until = now + pause.mul_f64(self.random.random_range(0.5..=1.0));
         self.phase = Phase::Pause { until };
         let (host, port) = self.candidates.last_server();

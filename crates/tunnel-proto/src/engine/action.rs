@@ -59,6 +59,12 @@ pub enum ClientAction {
         /// Which attempt.
         attempt: AttemptId,
     },
+    /// The handshake of an attempt is complete, and the genuine site of the server's cover answered (specs/qr1.md, QR1-19):
+    /// the attempt rests, and is closed with [`super::Engine::abandon`].
+    Redirected {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
     /// The server took the token on the connection.
     Up {
         /// Smoothed round-trip time.

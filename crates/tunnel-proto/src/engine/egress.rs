@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use masque::datagram::{self, DatagramError};
 use masque::ip::PACKET_CONTEXT_ID;
 use masque::split::Joined;
@@ -28,6 +28,12 @@ pub trait Deliver {
     /// A packet for the TUN. The driver enters in the ledger what becomes of it.
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState);
 
+    /// Received datagrams of which QUIC reads nothing, as they came: each of `segment_size` bytes, the last one of fewer,
+    /// perhaps. They are dropped where this is left out.
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        let _ = (path, ecn, datagrams, segment_size);
+    }
+
     /// A received segment whose connection ID names another shard of the process, to be handed to its engine as it is;
     /// dropped where this is left out. Never called where the engine is the only one.
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
@@ -51,6 +57,10 @@ impl<R: Role, D: Deliver> Receiver for Egress<'_, R, D> {
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
         self.deliver.udp_payload_ceiling(remote)
+    }
+
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        self.deliver.given_away(path, ecn, datagrams, segment_size);
     }
 
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {

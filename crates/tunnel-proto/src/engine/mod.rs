@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
-use quic::{AcceptParameters, ConnectionKey, Event, Outbox, Path};
+use quic::{ConnectionKey, Event, Outbox, Path};
 use slab::Slab;
 
 pub use action::{Action, ClientAction, Ending, ServerAction};
@@ -180,6 +180,26 @@ impl<R: Role> Engine<R> {
             .handle_received(now, path, ecn, data, segment_size, &mut receiver, outbox);
     }
 
+    /// Takes one datagram that QUIC's classifier gave away and that the driver lets in all the same
+    /// ([`quic::Endpoint::handle_admitted`]).
+    pub fn handle_admitted(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        datagram: BytesMut,
+        deliver: &mut impl Deliver,
+        outbox: &mut Outbox,
+    ) {
+        let mut receiver = egress::Egress {
+            now,
+            state: &mut self.state,
+            deliver,
+        };
+        self.endpoint
+            .handle_admitted(now, path, ecn, datagram, &mut receiver, outbox);
+    }
+
     /// Whether QUIC copies what it is given ([`quic::Endpoint::set_copies_received`]).
     pub fn set_copies_received(&mut self, copies: bool) {
         self.endpoint.set_copies_received(copies);
@@ -205,14 +225,14 @@ impl<R: Role> Engine<R> {
 
     fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
         match event {
-            // A first packet that cannot be used is its sender's affair; the endpoint counts it.
-            Event::Incoming(new) => drop(self.endpoint.accept(now, new.key, &AcceptParameters::default())),
+            Event::Incoming(new) => match R::acceptance(self, &new) {
+                // A first packet that cannot be used is its sender's affair; the endpoint counts it.
+                Some(parameters) => drop(self.endpoint.accept(now, new.key, &parameters)),
+                None => self.endpoint.ignore(now, new.key),
+            },
             Event::IncomingExpired { .. } => {}
             Event::Connected { connection } => self.connected(now, connection),
-            Event::Redirected { connection } => {
-                let code = masque_code(masque::Code::NoError);
-                self.endpoint.close(now, connection, code, b"");
-            }
+            Event::Redirected { connection } => R::redirected(&mut self.state, connection),
             Event::Closed {
                 connection,
                 reason,

@@ -9,7 +9,7 @@ use std::time::Instant;
 use masque::ip::IpCapsule;
 use masque::{HeaderList, ServerShard};
 use packet::ip::IpView;
-use quic::{CloseReason, ConnectionKey, Counters, StreamId};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Incoming, StreamId};
 use slab::Slab;
 
 use super::ip::session::IpSession;
@@ -35,6 +35,12 @@ pub trait Side: Sized {
 
     /// Connections that may not be among the peers, because their handshake is not complete.
     fn connecting(&self) -> Vec<ConnectionKey>;
+
+    /// How a new connection is accepted; `None` where it is to be ignored.
+    fn acceptance(engine: &mut Engine<Self>, new: &Incoming) -> Option<AcceptParameters>;
+
+    /// The handshake is complete, and the peer is the genuine site of a cover: the connection is not among the peers.
+    fn redirected(state: &mut State<Self>, connection: ConnectionKey);
 
     /// The handshake is complete, and the connection is among the peers.
     fn connected(state: &mut State<Self>, connection: ConnectionKey);

@@ -30,6 +30,14 @@ struct Pending {
     train: Train,
 }
 
+/// Datagrams of one sender, all of `segment_size` bytes but the last.
+pub(super) struct Stranger {
+    pub(super) path: Path,
+    pub(super) ecn: Ecn,
+    pub(super) datagrams: BytesMut,
+    pub(super) segment_size: usize,
+}
+
 /// The trains of one shard's batch; their buffers are reused.
 #[derive(Default)]
 pub(super) struct Delivery {
@@ -42,6 +50,8 @@ pub(super) struct Delivery {
     pub(super) overhead_bytes: u16,
     /// Where packets of IP sessions go.
     pub(super) tun: Option<TunEnd>,
+    /// Received datagrams of which QUIC reads nothing.
+    pub(super) strangers: Vec<Stranger>,
     /// Received segments that belong to other shards.
     pub(super) foreign: Vec<(u8, Segment)>,
 }
@@ -80,6 +90,15 @@ impl Deliver for Delivery {
             .as_mut()
             .expect("IP sessions are opened where there is a TUN device")
             .push(packet, checksum);
+    }
+
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        self.strangers.push(Stranger {
+            path,
+            ecn,
+            datagrams,
+            segment_size,
+        });
     }
 
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {

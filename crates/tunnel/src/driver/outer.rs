@@ -147,6 +147,19 @@ impl Outer {
         }
     }
 
+    pub(super) fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// Sends what is not QUIC's, beside the outbox; what the socket does not take at once is lost, as on any path. How many
+    /// datagrams were sent.
+    pub(super) fn send_apart(&mut self, messages: &[Outgoing<'_>]) -> u64 {
+        match &mut self.carrier {
+            Some(carrier) if !self.blocked => carrier.send(messages).segments,
+            _ => 0,
+        }
+    }
+
     fn unblock(&mut self, poller: &Poller) {
         if let Some(carrier) = self.carrier.as_ref().filter(|_| self.blocked) {
             self.blocked = false;
@@ -228,6 +241,7 @@ impl<R: Role> Shard<R> {
             &mut outer.outbox,
         );
         self.hand_over_segments();
+        R::take_strangers(self, now);
         if self.delivery.is_full() {
             self.flush_delivery();
             // A receiver that shares our core gets to drain its buffer before the next burst fills it.
@@ -249,6 +263,7 @@ impl<R: Role> Shard<R> {
         let (delivery, outbox) = (&mut self.delivery, &mut self.io.outer.outbox);
         self.engine
             .handle_outer(now, path, ecn, bytes, 0, delivery, outbox);
+        R::take_strangers(self, now);
         if self.delivery.is_full() {
             self.flush_delivery();
         }
@@ -256,12 +271,14 @@ impl<R: Role> Shard<R> {
 
     /// Sends what QUIC has; whether there is more than one turn should send.
     pub(super) fn flush_outer(&mut self, now: Instant) -> bool {
+        R::before_sending(self);
         if self.io.outer.is_blocked() {
             self.io.outer.send(&self.io.poller);
             return false;
         }
         for _ in 0..limits::FLUSHES_PER_TURN {
             let more = self.engine.flush(now, &mut self.io.outer.outbox);
+            R::before_sending(self);
             self.io.outer.send(&self.io.poller);
             if !more || self.io.outer.is_blocked() {
                 return false;

@@ -36,6 +36,12 @@ pub(super) trait Role: Sized + Send + 'static {
     /// What is due.
     fn turn(shard: &mut Shard<Self>, now: Instant);
 
+    /// What was received that QUIC reads nothing of ([`super::delivery::Delivery::strangers`]).
+    fn take_strangers(shard: &mut Shard<Self>, now: Instant);
+
+    /// QUIC's packets are about to leave.
+    fn before_sending(_: &mut Shard<Self>) {}
+
     /// A source, which is there, is ready.
     fn source_ready(shard: &mut Shard<Self>, now: Instant, id: SourceId);
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use tunnel::config::{ClientConfig, CommonConfig, ServerConfig};
+use tunnel::config::{ClientConfig, CommonConfig, ServerConfig, ServerProof};
 use tunnel::handle::{Handle, Notice};
 use tunnel_proto::Token;
 
@@ -44,7 +44,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
 pub(crate) fn client_config(server: SocketAddr, pin: [u8; 32]) -> ClientConfig {
     ClientConfig {
         servers: vec![(server.ip().to_string(), server.port())],
-        pin,
+        proof: ServerProof::Pin(pin),
         token: Token::from_bytes([42; 32]),
         forwards: Vec::new(),
         proxies: Vec::new(),

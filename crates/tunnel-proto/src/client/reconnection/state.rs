@@ -41,11 +41,13 @@ impl Reconnection {
         Some(known.candidate.address)
     }
 
-    /// `connecting`, `connected` or `reconnecting`.
+    /// `connecting`, `connected`, `redirected` or `reconnecting`.
     #[must_use]
     pub fn state_name(&self) -> &'static str {
         if self.is_up() {
             "connected"
+        } else if self.redirected_rounds > 0 {
+            "redirected"
         } else if self.has_been_up {
             "reconnecting"
         } else {

@@ -453,3 +453,46 @@ fn local_traffic_goes_to_a_sibling_after_the_grace_or_where_it_was_up() {
 fn no_answer_is_said_in_one_way_only() {
     assert_eq!(quic::CloseReason::TimedOut.to_string(), NO_ANSWER);
 }
+
+/// QR1-19: the client waits longer before each further attempt.
+#[test]
+fn after_the_genuine_site_answered_pauses_grow_from_seconds_to_minutes_until_the_server_is_met() {
+    let mut now = start();
+    let mut reconnection = reconnection(&["192.0.2.1"], now);
+    let mut longest = limits::REDIRECTED_BACKOFF_MIN;
+    for round in 0..10 {
+        let attempt = begins(&mut reconnection, "192.0.2.1");
+        reconnection.handle_redirected(now, attempt);
+        let Some(ConnectAction::Unreachable { reason, is_silence }) = reconnection.poll_action() else {
+            panic!("people are told");
+        };
+        assert!(reason.contains("this machine's clock") && !is_silence, "{reason}");
+        assert_eq!(reconnection.state_name(), "redirected");
+        let due = reconnection.poll_timeout().unwrap();
+        assert!(due >= now + longest / 2 && due <= now + longest, "round {round}");
+        longest = (longest * 2).min(limits::REDIRECTED_BACKOFF_MAX);
+        now = due;
+        reconnection.handle_timeout(now);
+        // Its end, after the rest, is no news.
+        reconnection.handle_lost(now, attempt, Some("closed".to_owned()));
+    }
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    assert!(!comes_up(&mut reconnection, now, attempt));
+    assert_eq!(reconnection.state_name(), "connected");
+    reconnection.handle_lost(now, attempt, Some("gone".to_owned()));
+    assert_eq!(reconnection.state_name(), "reconnecting");
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    refuse(&mut reconnection, now, attempt);
+    assert!(is_unreachable(&mut reconnection));
+    assert!(reconnection.poll_timeout().unwrap() <= now + limits::BACKOFF_MIN);
+}
+
+#[test]
+fn another_address_is_tried_at_once_where_one_meets_the_genuine_site() {
+    let now = start();
+    let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
+    let first = begins(&mut reconnection, "192.0.2.1");
+    reconnection.handle_redirected(now, first);
+    let second = begins(&mut reconnection, "192.0.2.2");
+    assert!(!comes_up(&mut reconnection, now, second));
+}

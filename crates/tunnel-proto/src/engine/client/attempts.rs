@@ -54,13 +54,12 @@ impl Engine<Client> {
         attempt: AttemptId,
         remote: SocketAddr,
         server_name: &str,
-        pin: [u8; 32],
+        parameters: &ClientParameters,
         udp_payload_ceiling: u16,
     ) -> Result<(), ConnectError> {
-        let parameters = ClientParameters::Pin(pin);
         let connection = self
             .endpoint
-            .connect(now, remote, server_name, &parameters, udp_payload_ceiling)?;
+            .connect(now, remote, server_name, parameters, udp_payload_ceiling)?;
         self.state.role.attempts.push(Attempt {
             id: attempt,
             connection,

@@ -4,6 +4,7 @@
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
+use masque::binding::Binding;
 use masque::response;
 use masque::{HeaderList, Target};
 use quic::{ConnectionKey, Direction};
@@ -118,6 +119,8 @@ impl Engine<Client> {
             return false;
         };
         peer.datagram_max = datagram_max;
+        // Streams overtake each other: until an answer has come, any request may be the first (QR1-17).
+        let is_known = peer.authenticated;
         let Some(takes_connect_udp) = peer.takes_connect_udp() else {
             return false;
         };
@@ -142,9 +145,12 @@ impl Engine<Client> {
             bearer: &role.bearer,
             target: target.as_ref(),
         };
-        let Some(list) = handler.ask(&asker) else {
+        let Some(mut list) = handler.ask(&asker) else {
             return true;
         };
+        if !is_known && let Some(binding) = self.endpoint.channel_binding(connection) {
+            Binding(binding).push_to(&mut list);
+        }
         let Some(stream) = self.endpoint.open_stream(connection, Direction::Bidirectional) else {
             return false;
         };

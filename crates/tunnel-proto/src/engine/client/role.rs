@@ -7,7 +7,7 @@ use masque::ip::{IpCapsule, Prefix, Routes};
 use masque::{HeaderList, ServerShard};
 use packet::icmp;
 use packet::ip::IpView;
-use quic::{CloseReason, ConnectionKey, Counters, StreamId};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Incoming, StreamId};
 use slab::Slab;
 
 use super::Client;
@@ -29,6 +29,18 @@ impl Side for Client {
 
     fn connecting(&self) -> Vec<ConnectionKey> {
         self.attempts.iter().map(|attempt| attempt.connection).collect()
+    }
+
+    /// Nobody connects to a client.
+    fn acceptance(_: &mut Engine<Self>, _: &Incoming) -> Option<AcceptParameters> {
+        None
+    }
+
+    fn redirected(state: &mut State<Self>, connection: ConnectionKey) {
+        if let Some(attempt) = state.role.attempt_of(connection) {
+            let redirected = ClientAction::Redirected { attempt };
+            state.actions.push_back(Action::Role(redirected));
+        }
     }
 
     fn connected(state: &mut State<Self>, connection: ConnectionKey) {

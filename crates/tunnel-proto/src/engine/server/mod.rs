@@ -1,6 +1,7 @@
 //! What only a server's engine does: it judges requests, and serves IP sessions.
 
 mod authorization;
+mod front_door;
 pub(super) mod ip;
 pub(super) mod ip_service;
 pub(super) mod lease;
@@ -21,6 +22,7 @@ use crate::access::Authorizer;
 use crate::config::EngineConfig;
 use crate::engine::idleness::Idleness;
 use authorization::Access;
+use front_door::FrontDoor;
 use ip_service::IpService;
 use lease::ClientIdentity;
 use wrong_tokens::WrongTokens;
@@ -30,6 +32,8 @@ pub struct Server {
     /// Who may use it.
     access: Access,
     wrong_tokens: WrongTokens,
+    /// Whom it expects; `None`: everybody.
+    front_door: Option<FrontDoor>,
     /// Requests refused before a valid token, by status.
     refused: BTreeMap<String, u64>,
     /// Which shard of how many this is.
@@ -55,6 +59,7 @@ impl Engine<Server> {
         let server = Server {
             access: Access::new(authorizer),
             wrong_tokens: WrongTokens::new(1),
+            front_door: None,
             refused: BTreeMap::new(),
             shard: ServerShard { index: 0, count: 1 },
             services: BTreeMap::new(),

@@ -35,7 +35,8 @@ impl Engine<Server> {
             }
             Err(MessageError::Connection(error)) => self.state.broken.push((connection, error)),
             Ok(Asked::Other) => self.turn_away(id, &response::response(404), 404),
-            Ok(asked) => self.identify(now, id, stream, asked),
+            Ok(asked) if self.is_proved(connection, list) => self.identify(now, id, stream, asked),
+            Ok(asked) => self.refuse_stranger(now, id, connection, &asked),
         }
     }
 

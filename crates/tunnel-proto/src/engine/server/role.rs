@@ -10,7 +10,7 @@ use masque::{HeaderList, ServerShard};
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, flow_key};
 use packet::vnet::VnetHeader;
-use quic::{CloseReason, ConnectionKey, Counters, StreamId};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Incoming, StreamId};
 use slab::Slab;
 
 use super::{Server, WrongTokens};
@@ -45,6 +45,13 @@ impl Side for Server {
     fn connecting(&self) -> Vec<ConnectionKey> {
         Vec::new()
     }
+
+    fn acceptance(engine: &mut Engine<Self>, new: &Incoming) -> Option<AcceptParameters> {
+        engine.acceptance_of(new)
+    }
+
+    /// A server does not connect.
+    fn redirected(_: &mut State<Self>, _: ConnectionKey) {}
 
     fn connected(_: &mut State<Self>, _: ConnectionKey) {}
 
@@ -83,6 +90,7 @@ impl Side for Server {
         reason: CloseReason,
         counters: &Counters,
     ) {
+        state.role.forget_proof(connection);
         if let Some((user, remote)) = state.role.access.connection_lost(connection, counters) {
             let left = ServerAction::Left { user, remote, reason };
             state.actions.push_back(Action::Role(left));

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use packet::vnet::VnetHeader;
+use quic::ClientParameters;
 use tunnel_proto::{
     Action, Assignment, Client, ClientAction, ConnectAction, Engine, Protocol, Reconnection, RequestId,
     ServerShard, StripeNews, Stripes, Target, Welcome,
@@ -192,8 +193,9 @@ impl Tunnel<Client> {
                     self.data.new_port = (is_alone && self.data.attempts > 0).then_some(port);
                     self.data.attempts += 1;
                     let ceiling = self.recorder.ceiling;
+                    let parameters = ClientParameters::Pin(identity().pin);
                     self.engine
-                        .connect(now, attempt, address, &server_name, identity().pin, ceiling)
+                        .connect(now, attempt, address, &server_name, &parameters, ceiling)
                         .expect("the name and the address are usable");
                 }
                 ConnectAction::Choose { attempt } => self.engine.choose(now, attempt),

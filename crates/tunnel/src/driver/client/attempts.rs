@@ -116,6 +116,7 @@ impl Shard<Client> {
         binding: Option<UplinkBinding>,
     ) -> Result<(), AttemptError> {
         let (attempt, address) = (waiting.attempt, waiting.address);
+        self.close_resting_at(now, address);
         let reconnection = &self.role.reconnection;
         let shares = reconnection.is_in_doubt() && reconnection.address() == Some(address);
         let shared = self.io.outer.carrier().filter(|_| shares);
@@ -134,8 +135,10 @@ impl Shard<Client> {
             beside.add(attempt, address, carrier, binding, poller)?;
             ceiling
         };
-        let (name, pin) = (&waiting.server_name, self.role.pin);
-        self.engine.connect(now, attempt, address, name, pin, ceiling)?;
+        let knows = &self.role.knows;
+        let (name, parameters) = (knows.name(&waiting.server_name), knows.parameters());
+        self.engine
+            .connect(now, attempt, address, name, &parameters, ceiling)?;
         Ok(())
     }
 
@@ -175,7 +178,7 @@ impl Shard<Client> {
     }
 
     /// Closes an attempt or the connection; the server is to know before its carrier is out of use.
-    fn abandon(&mut self, now: Instant, attempt: AttemptId) {
+    pub(super) fn abandon(&mut self, now: Instant, attempt: AttemptId) {
         let waiting = &mut self.role.waiting_attempts;
         waiting.retain(|waiting| waiting.attempt != attempt);
         self.engine.abandon(now, attempt);

@@ -15,6 +15,7 @@ use crate::limits;
 impl Shard<Client> {
     pub(in crate::driver) fn client_turn(&mut self, now: Instant) {
         self.judge_move(now);
+        self.close_rested(now);
         self.role.reconnection.handle_timeout(now);
         self.carry_out_connect_actions(now);
         if self.role.ip.is_some() && self.role.next_ip_turn <= now {
@@ -88,7 +89,8 @@ impl Shard<Client> {
     }
 
     pub(in crate::driver) fn tunnel_lost(&mut self, now: Instant, attempt: AttemptId, reason: &CloseReason) {
-        if *reason == CloseReason::WrongPin && !self.outlives_stranger(attempt) {
+        let is_stranger = matches!(reason, CloseReason::WrongPin | CloseReason::WrongServer);
+        if is_stranger && !self.outlives_stranger(attempt) {
             self.failure = Some(Failure::Refused(reason.to_string()));
             return;
         }
@@ -97,6 +99,7 @@ impl Shard<Client> {
         }
         self.io.outer.close_beside(attempt, &self.io.poller);
         let client = &mut self.role;
+        client.resting.forget(attempt);
         if client.reconnection.is_connection(attempt) {
             client.ip_due = None;
             if let Some(host) = &client.ip {

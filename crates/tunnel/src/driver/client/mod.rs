@@ -3,6 +3,7 @@
 mod attempts;
 mod connection;
 mod exceptions;
+mod front_door;
 mod ip_session;
 pub(super) mod listeners;
 mod local;
@@ -31,6 +32,7 @@ use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
 use attempts::WaitingAttempt;
+use front_door::{Knows, Resting};
 use listeners::{TcpListener, UdpListener};
 use negotiating::{Farewell, Negotiating};
 use opening::{LocalConnection, Opening};
@@ -41,7 +43,9 @@ use uplink::UplinkBinding;
 /// What a client's shard keeps besides.
 pub(in crate::driver) struct Client {
     reconnection: Reconnection,
-    pin: [u8; 32],
+    knows: Knows,
+    /// Connections to the genuine site of a cover.
+    resting: Resting,
     bind: Option<IpAddr>,
     pub(super) carriers: Arc<dyn Carriers>,
     /// Path MTU at the last tick, and the last one that stood for two.
@@ -85,7 +89,7 @@ pub(in crate::driver) struct Client {
 impl Client {
     pub(super) fn new(
         reconnection: Reconnection,
-        pin: [u8; 32],
+        knows: Knows,
         bind: Option<IpAddr>,
         index: usize,
         stripes: SharedStripes,
@@ -94,7 +98,8 @@ impl Client {
     ) -> Self {
         Self {
             reconnection,
-            pin,
+            knows,
+            resting: Resting::default(),
             bind,
             carriers,
             mtu_seen: 0,

@@ -27,7 +27,11 @@ impl Role for Client {
             Some(_) => self.next_tick.min(self.next_ip_turn),
             None => self.next_tick,
         };
-        let due = [self.reconnection.poll_timeout(), self.moved.poll_timeout()];
+        let due = [
+            self.reconnection.poll_timeout(),
+            self.moved.poll_timeout(),
+            self.resting.poll_timeout(),
+        ];
         let next = next.min(self.next_path_watch);
         due.into_iter().flatten().chain([next]).min()
     }
@@ -38,6 +42,11 @@ impl Role for Client {
 
     fn turn(shard: &mut Shard<Self>, now: Instant) {
         shard.client_turn(now);
+    }
+
+    /// Whoever is none of its servers is nobody.
+    fn take_strangers(shard: &mut Shard<Self>, _: Instant) {
+        shard.delivery.strangers.clear();
     }
 
     fn source_ready(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
@@ -71,6 +80,7 @@ impl Role for Client {
                 error,
             } => shard.session_refused(now, request, status, error),
             ClientAction::Connected { attempt } => shard.attempt_connected(now, attempt),
+            ClientAction::Redirected { attempt } => shard.redirected(now, attempt),
             ClientAction::Up { rtt, shard: at } => shard.tunnel_is_up(now, rtt, at),
             ClientAction::TokenRefused { status } => shard.token_refused(status),
             ClientAction::Lost { attempt, reason } => shard.tunnel_lost(now, attempt, &reason),

@@ -7,6 +7,7 @@ use host::Monitor;
 use packet_io::Interest;
 use tunnel_proto::{Engine, Reconnection};
 
+use super::front_door::Knows;
 use super::listeners::Listeners;
 use super::stripes::SharedStripes;
 use super::tun::SharedHost;
@@ -29,6 +30,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         return Err(Failure::Configuration("no server is named".to_owned()));
     }
     let count = config.common.shards();
+    let knows = Knows::new(&config.proof, &config.token)?;
     let stripes = SharedStripes::new(count);
     let listeners = Listeners::open(&config.forwards, &config.proxies, &config.common, count)?;
     let tun = match &config.tun {
@@ -44,7 +46,10 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         let mut reset_key = [0; 64];
         random(&mut reset_key)?;
         // Every stripe has a socket of its own: nothing is to be told apart at this end.
-        let parameters = endpoint_parameters(&config.common, reset_key, quic::Shard::SOLE)?;
+        let mut parameters = endpoint_parameters(&config.common, reset_key, quic::Shard::SOLE)?;
+        if knows.is_cover() {
+            (parameters.id_length, parameters.is_covered) = (quic::IdLength::NONE, true);
+        }
         let endpoint = quic::Endpoint::new(&parameters, None)
             .map_err(|error| Failure::Configuration(error.to_string()))?;
         let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
@@ -52,7 +57,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         let (stripes, carriers) = (stripes.clone(), Arc::clone(carriers));
         let client = Client::new(
             reconnection,
-            config.pin,
+            knows.clone(),
             config.bind,
             index,
             stripes,

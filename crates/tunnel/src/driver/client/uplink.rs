@@ -34,6 +34,12 @@ impl Shard<Client> {
     pub(super) fn judge_move(&mut self, now: Instant) {
         let client = &mut self.role;
         if client.moved.handle_timeout(now, self.io.outer.heard) {
+            if client.knows.is_cover() {
+                // Without connection IDs nothing can be tried at its address beside it.
+                client.set_reason("no answer");
+                self.engine.disconnect(now);
+                return;
+            }
             client.reconnection.handle_silence(now);
             self.carry_out_connect_actions(now);
         }

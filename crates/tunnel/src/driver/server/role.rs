@@ -44,6 +44,10 @@ impl Role for Server {
         shard.server_turn(now);
     }
 
+    fn take_strangers(shard: &mut Shard<Self>, _: Instant) {
+        shard.delivery.strangers.clear();
+    }
+
     fn source_ready(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
 
     fn source_due(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
