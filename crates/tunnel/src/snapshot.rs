@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub pid: u32,
     /// Seconds since the start.
     pub uptime_seconds: f64,
-    /// `connecting`, `connected`, `reconnecting`, `draining` (client); `listening`, `draining` (server).
+    /// `connecting`, `connected`, `redirected`, `reconnecting`, `draining` (client); `listening`, `draining` (server).
     pub state: String,
     /// Address of the outer socket.
     pub local: Option<SocketAddr>,
@@ -257,7 +257,10 @@ impl Snapshot {
                 (Some(one), Some(other)) => Some(one.with(other)),
                 (one, other) => one.or(other),
             };
-            sum.cover = sum.cover.or(part.cover);
+            sum.cover = match (sum.cover, part.cover) {
+                (Some(one), Some(other)) => Some(one.with(other)),
+                (one, other) => one.or(other),
+            };
             sum.peers.extend(part.peers);
             sum.shards.extend(part.shards);
             sum

@@ -1,8 +1,11 @@
 //! What a server's cover counts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::Serialize;
+
+use super::{Gauge, add_counts};
 
 /// The web site that a server looks like to everybody without its link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,6 +22,21 @@ pub struct CoverSnapshot {
     pub trouble: Option<String>,
     /// TCP connections that go on to it, where they do.
     pub tcp: Option<CoverTcpCounters>,
+    /// Strangers' addresses whose datagrams go to it.
+    pub flows: Gauge,
+    /// What became of datagrams and hellos, as [`reality::door::DoorCounters`] names it; zeros are left out.
+    pub relay: BTreeMap<String, u64>,
+    /// Hellos that are remembered, so that none is accepted twice.
+    pub remembered: u64,
+}
+
+impl CoverSnapshot {
+    /// With what another shard counts.
+    pub(super) fn with(mut self, other: Self) -> Self {
+        self.flows += other.flows;
+        add_counts(&mut self.relay, other.relay);
+        self
+    }
 }
 
 /// TCP connections of strangers that go on to the cover.

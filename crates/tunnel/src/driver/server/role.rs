@@ -1,12 +1,11 @@
 //! The event loop's turns, events and packets as a server treats them.
 
-use std::convert::Infallible;
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{AttemptId, Ending, Protocol, RequestId, ServerAction};
 
-use super::cover::ShardCover;
+use super::cover::{ServerSource, ShardCover};
 use super::{Server, ServerInner, ServerMessage};
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
@@ -19,8 +18,7 @@ impl Role for Server {
     type Proto = tunnel_proto::Server;
     type Action = ServerAction;
     type Inner = ServerInner;
-    /// Each of its descriptors is a request's, or both roles have it.
-    type Source = Infallible;
+    type Source = ServerSource;
     type Message = ServerMessage;
 
     const NAME: &'static str = "server";
@@ -33,7 +31,8 @@ impl Role for Server {
         let due = [&self.attempts_due, &self.upstreams_due]
             .into_iter()
             .filter_map(|queue| queue.front().map(|(due, _)| *due));
-        due.chain([next]).min()
+        let door = self.cover.as_ref().and_then(ShardCover::poll_timeout);
+        due.chain(door).chain([next]).min()
     }
 
     fn state_name(&self) -> &'static str {
@@ -44,11 +43,17 @@ impl Role for Server {
         shard.server_turn(now);
     }
 
-    fn take_strangers(shard: &mut Shard<Self>, _: Instant) {
-        shard.delivery.strangers.clear();
+    fn take_strangers(shard: &mut Shard<Self>, now: Instant) {
+        shard.receive_strangers(now);
     }
 
-    fn source_ready(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
+    fn before_sending(shard: &mut Shard<Self>) {
+        shard.note_sent();
+    }
+
+    fn source_ready(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
+        shard.receive_cover(now, id);
+    }
 
     fn source_due(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
 
@@ -169,7 +174,7 @@ impl Role for Server {
         if let Some(host) = &shard.role.ip {
             host.count_leases(&mut snapshot.users);
         }
-        snapshot.cover = shard.role.cover.as_ref().and_then(ShardCover::snapshot);
+        snapshot.cover = shard.role.cover.as_ref().map(ShardCover::snapshot);
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();
             (tun.leases, tun.leases_kept) = host.leases();

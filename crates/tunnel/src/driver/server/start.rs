@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quic::ServerParameters;
+use quic::{IdLength, OnlyOurs, ServerParameters};
 use tunnel_proto::{Engine, SoleOwner, TargetRules};
 
 use super::Server;
@@ -26,18 +26,27 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     let count = config.common.shards();
     let owner = SoleOwner::new(config.tokens.clone());
     let buffers = UpstreamBuffers::of_shards(count, config.common.receive_buffer_bytes);
+    let id_length = id_length(&config)?;
+    let key = quic::SteerKey::derive(&config.reset_key, id_length);
     let mut parts = Vec::with_capacity(count);
     for (index, buffers) in buffers.into_iter().enumerate() {
         let shard = quic_shard(index, count);
-        let parameters = endpoint_parameters(&config.common, config.reset_key, shard)?;
+        let mut parameters = endpoint_parameters(&config.common, config.reset_key, shard)?;
+        (parameters.id_length, parameters.is_covered) = (id_length, config.cover.is_some());
         let server = ServerParameters {
             certificate_chain: config.certificate_chain.clone(),
             private_key: config.private_key.clone(),
             token_key: config.token_key,
         };
-        let endpoint = quic::Endpoint::new(&parameters, Some(server))
+        let mut endpoint = quic::Endpoint::new(&parameters, Some(server))
             .map_err(|error| Failure::Configuration(error.to_string()))?;
-        let engine = Engine::server(endpoint, Box::new(owner.clone()), config.common.engine.clone());
+        if config.cover.is_some() {
+            endpoint = endpoint.with_classifier(Box::new(OnlyOurs::new(key.clone(), shard)));
+        }
+        let mut engine = Engine::server(endpoint, Box::new(owner.clone()), config.common.engine.clone());
+        if config.cover.is_some() {
+            engine.use_front_door();
+        }
         let mut rules = TargetRules::new(config.allowed_targets.clone());
         if let Some(tun) = config.tun.as_ref().filter(|tun| !tun.client_to_client) {
             rules = rules.without_clients(&tun.pools);
@@ -47,7 +56,6 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
             Server::new(rules, OwnAddressList::new(now, &config.public), buffers, now),
         ));
     }
-    let key = quic::SteerKey::derive(&config.reset_key, quic::IdLength::default());
     let options = outer::options(&config.common);
     let carriers = carriers
         .listen(config.listen, count, &key, &options)
@@ -66,7 +74,11 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         None => None,
     };
     let cover = match &config.cover {
-        Some(cover) => Some(SharedCover::start(cover, local)?),
+        Some(cover) => {
+            let token = config.tokens.first();
+            let token = token.ok_or_else(|| Failure::Configuration("there is no token".to_owned()))?;
+            Some(SharedCover::start(cover, token.user_key(), local)?)
+        }
         None => None,
     };
     let mut group = assemble(parts, &config.common, NameSources::default(), now)?;
@@ -89,11 +101,26 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     if let Some((cover, notices)) = cover {
         notices.into_iter().for_each(|notice| group.notify(notice));
         for (index, shard) in group.shards.iter_mut().enumerate() {
-            shard.role.cover = Some(ShardCover::new(&cover, index == 0, now));
+            let waker = shard.neighbours.own_waker().clone();
+            shard.role.cover = Some(ShardCover::new(&cover, quic_shard(index, count), waker, now)?);
         }
     }
     if let Some(text) = warning {
         group.notify(Notice::Warning { text });
     }
     group.spawn()
+}
+
+/// As long as the cover's (QR1-27).
+fn id_length(config: &ServerConfig) -> Result<IdLength, Failure> {
+    let Some(cover) = &config.cover else {
+        return Ok(IdLength::default());
+    };
+    let bytes = cover.profile.id_bytes;
+    IdLength::new(bytes).ok_or_else(|| {
+        Failure::Configuration(format!(
+            "the cover {} has connection IDs of {bytes} bytes, and ours have from 8 to 20; name another cover",
+            cover.host
+        ))
+    })
 }

@@ -267,6 +267,7 @@ impl Shard<Server> {
             self.refresh_own_addresses(now);
             self.server_ip_turn(now);
         }
+        self.strangers_turn(now);
         self.try_due_addresses(now);
         self.judge_upstreams(now);
         let server = &mut self.role;
@@ -275,6 +276,7 @@ impl Shard<Server> {
         }
         server.next_sweep = now + tunnel_proto::limits::SWEEP_INTERVAL;
         self.refresh_cover(now);
+        self.renew_identity(now);
         self.tell_moved(now);
         self.ask_own_names(now);
         let overdue: Vec<usize> = self

@@ -1,10 +1,12 @@
 //! Where the cover is: its name is resolved in the background and again from time to time, and what is known stays known
 //! while it cannot be resolved.
 //!
-//! One shard asks the resolver, and publishes. An address stays the one in use as long as the name has it: strangers are to meet the
+//! One shard asks the resolver and publishes; the others and the thread for TCP look at a version number, and take the
+//! lock only where it has changed. An address stays the one in use as long as the name has it: strangers are to meet the
 //! same machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ pub(in crate::driver::server) struct CoverAddress {
     port: u16,
     /// Of the server itself: it is not its own cover.
     listen: SocketAddr,
+    /// Changes with `known`.
+    version: AtomicU64,
     known: Mutex<Known>,
 }
 
@@ -32,6 +36,13 @@ struct Known {
     addresses: Vec<SocketAddr>,
     /// Why the last resolution found none.
     trouble: Option<&'static str>,
+}
+
+/// One reader's copy of the address in use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::driver::server) struct AddressInUse {
+    version: u64,
+    address: Option<SocketAddr>,
 }
 
 /// When the name is resolved again; of the one shard that does it.
@@ -47,6 +58,7 @@ impl CoverAddress {
             host: host.to_owned(),
             port,
             listen,
+            version: AtomicU64::new(0),
             known: Mutex::default(),
         };
         if let Some(address) = cover.literal() {
@@ -99,6 +111,8 @@ impl CoverAddress {
             }
             Err(trouble) => known.trouble = Some(trouble),
         }
+        // A reader that sees the new number finds the addresses of it or later ones.
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Whether datagrams to this address come back to this server.
@@ -140,6 +154,20 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
         socket.local_addr()
     });
     ip.is_loopback() || source.is_ok_and(|source| source.ip() == ip)
+}
+
+impl AddressInUse {
+    /// The address in use; no lock is taken unless it may have changed.
+    pub(in crate::driver::server) fn get(&mut self, cover: &CoverAddress) -> Option<SocketAddr> {
+        let version = cover.version.load(Ordering::Acquire);
+        if self.version != version {
+            *self = Self {
+                version,
+                address: cover.known().addresses.first().copied(),
+            };
+        }
+        self.address
+    }
 }
 
 impl Refreshing {
@@ -210,7 +238,8 @@ mod tests {
     fn an_address_is_known_at_once_and_never_resolved() {
         let now = Instant::now();
         let cover = cover("2001:db8::7");
-        assert_eq!(cover.all().first().copied(), "[2001:db8::7]:443".parse().ok());
+        let mut used = AddressInUse::default();
+        assert_eq!(used.get(&cover), "[2001:db8::7]:443".parse().ok());
         assert!(!Refreshing::new(&cover, now).poll(now + limits::COVER_RESOLUTION_INTERVAL));
     }
 
@@ -218,21 +247,20 @@ mod tests {
     fn a_name_is_resolved_again_and_the_address_in_use_stays_while_the_name_has_it() {
         let now = Instant::now();
         let cover = cover("www.example.org");
-        let mut refreshing = Refreshing::new(&cover, now);
-        let used = || cover.all().first().copied();
-        assert_eq!(used(), None);
+        let (mut used, mut refreshing) = (AddressInUse::default(), Refreshing::new(&cover, now));
+        assert_eq!(used.get(&cover), None);
         assert!(refreshing.poll(now) && !refreshing.poll(now));
         let two = addresses(&["203.0.113.1:443", "203.0.113.2:443"]);
         assert_eq!(refreshing.resolved(now, &cover, Ok(two.clone())), None);
-        assert_eq!(used(), Some(two[0]));
+        assert_eq!(used.get(&cover), Some(two[0]));
         let later = now + limits::COVER_RESOLUTION_INTERVAL;
         assert!(!refreshing.poll(later - Duration::from_millis(1)) && refreshing.poll(later));
         let turned = addresses(&["203.0.113.2:443", "203.0.113.1:443"]);
         assert_eq!(refreshing.resolved(later, &cover, Ok(turned)), None);
-        assert_eq!(used(), Some(two[0]));
+        assert_eq!(used.get(&cover), Some(two[0]));
         let other = addresses(&["203.0.113.2:443", "203.0.113.3:443"]);
         refreshing.resolved(later, &cover, Ok(other.clone()));
-        assert_eq!(used(), Some(other[0]));
+        assert_eq!(used.get(&cover), Some(other[0]));
         assert_eq!(cover.all(), other);
     }
 
@@ -249,7 +277,7 @@ mod tests {
         assert_eq!(cover.trouble(), None);
         let told = refreshing.resolved(now, &cover, Err(Unresolved::Late)).unwrap();
         assert!(told.contains("sought where it was"), "{told}");
-        assert_eq!(cover.all().first().copied(), Some(found[0]));
+        assert_eq!(AddressInUse::default().get(&cover), Some(found[0]));
         // The waits grow, up to that after a success.
         for _ in 0..20 {
             now += limits::COVER_RESOLUTION_INTERVAL;
@@ -271,7 +299,7 @@ mod tests {
                 .unwrap()
                 .contains("this server itself")
         );
-        assert_eq!(cover.all().first().copied(), None);
+        assert_eq!(AddressInUse::default().get(&cover), None);
         let everywhere = CoverAddress::new("127.0.0.1", 443, "[::]:443".parse().unwrap());
         assert_eq!(everywhere.trouble(), Some("its name leads to this server itself"));
         let beside = CoverAddress::new("127.0.0.1", 8443, "[::]:443".parse().unwrap());

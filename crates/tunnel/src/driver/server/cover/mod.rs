@@ -1,11 +1,19 @@
 //! The cover of a server: where it is, and what goes on to it.
 
 mod address;
+mod flows;
+mod replays;
+mod strangers;
 mod tcp;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use packet_io::Waker;
+use quic::CoverTls;
+use reality::credentials::UserKey;
+use reality::door::Recogniser;
 
 use super::Server;
 use crate::config::Cover;
@@ -16,6 +24,9 @@ use crate::limits;
 use crate::snapshot::CoverSnapshot;
 pub(super) use address::COVER_PURPOSE;
 use address::{CoverAddress, Refreshing};
+pub(in crate::driver) use flows::ServerSource;
+use replays::Replays;
+use strangers::Strangers;
 use tcp::CoverTcp;
 
 /// The port of plain HTTP, which web sites have beside HTTPS.
@@ -26,6 +37,16 @@ pub(super) struct SharedCover {
     address: Arc<CoverAddress>,
     name: String,
     tcp: Option<CoverTcp>,
+    recogniser: Arc<Recogniser<UserKey>>,
+    replays: Replays,
+    tls: TlsOfCover,
+}
+
+/// What a watcher sees of the cover's handshakes.
+struct TlsOfCover {
+    visible: CoverTls,
+    /// How long it takes for its answer to a hello.
+    answer_delay: Duration,
 }
 
 /// What one shard knows of the cover.
@@ -33,6 +54,7 @@ pub(super) struct ShardCover {
     shared: Arc<SharedCover>,
     /// Of the shard that resolves the name for all.
     refreshing: Option<Refreshing>,
+    strangers: Strangers,
 }
 
 impl SharedCover {
@@ -40,7 +62,11 @@ impl SharedCover {
     ///
     /// # Errors
     /// The kernel gives no thread.
-    pub(super) fn start(config: &Cover, local: SocketAddr) -> Result<(Arc<Self>, Vec<Notice>), Failure> {
+    pub(super) fn start(
+        config: &Cover,
+        user: UserKey,
+        local: SocketAddr,
+    ) -> Result<(Arc<Self>, Vec<Notice>), Failure> {
         let address = Arc::new(CoverAddress::new(&config.host, config.port, local));
         let (mut tcp, mut notices) = (None, Vec::new());
         if config.tcp {
@@ -63,31 +89,59 @@ impl SharedCover {
             address,
             name: config.name.clone(),
             tcp,
+            recogniser: Arc::new(strangers::recogniser(&config.keys, user, config.window)),
+            replays: Replays::start(&config.replays_file, config.is_first_run, config.window)?,
+            tls: TlsOfCover {
+                visible: CoverTls {
+                    cipher_suite: config.profile.cipher_suite,
+                    group: config.profile.group,
+                    certificate_message_bytes: config.profile.certificate_message_bytes,
+                },
+                answer_delay: config.profile.answer_delay,
+            },
         };
         Ok((Arc::new(shared), notices))
     }
 }
 
 impl ShardCover {
-    pub(super) fn new(shared: &Arc<SharedCover>, resolves: bool, now: Instant) -> Self {
-        Self {
+    /// Of one of so many shards; `waker` is this one's. The first one resolves the name for all.
+    ///
+    /// # Errors
+    /// The cover has what we cannot have.
+    pub(super) fn new(
+        shared: &Arc<SharedCover>,
+        shard: quic::Shard,
+        waker: Waker,
+        now: Instant,
+    ) -> Result<Self, Failure> {
+        let resolves = shard.index == 0;
+        Ok(Self {
             refreshing: resolves.then(|| Refreshing::new(&shared.address, now)),
+            strangers: Strangers::new(shared, shard.count, waker, now)?,
             shared: Arc::clone(shared),
-        }
+        })
     }
 
-    /// What the whole process has of it; told by the one shard that resolves.
-    pub(super) fn snapshot(&self) -> Option<CoverSnapshot> {
-        self.refreshing.as_ref()?;
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.strangers.poll_timeout()
+    }
+
+    /// What the process has of it, and this shard alone.
+    pub(super) fn snapshot(&self) -> CoverSnapshot {
         let shared = &self.shared;
-        Some(CoverSnapshot {
+        let mut snapshot = CoverSnapshot {
             host: shared.address.host().to_owned(),
             port: shared.address.port(),
             name: shared.name.clone(),
             addresses: shared.address.all(),
             trouble: shared.address.trouble().map(str::to_owned),
             tcp: shared.tcp.as_ref().map(CoverTcp::counters),
-        })
+            remembered: shared.replays.count() as u64,
+            ..CoverSnapshot::default()
+        };
+        self.strangers.count(&mut snapshot);
+        snapshot
     }
 }
 
@@ -95,6 +149,9 @@ impl Shard<Server> {
     /// Asks where the cover is, when it is time.
     pub(super) fn refresh_cover(&mut self, now: Instant) {
         let Some(cover) = &mut self.role.cover else { return };
+        while let Some(notice) = cover.shared.replays.poll_notice() {
+            self.io.notify(notice);
+        }
         if let Some(refreshing) = &mut cover.refreshing
             && refreshing.poll(now)
         {

@@ -1,0 +1,98 @@
+//! The sockets of strangers towards the cover: each of their addresses has one of its own, so that the cover tells them apart
+//! as it would without us (specs/qr1.md, QR1-23). Which there are, and for how long, the door decides.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use packet::Ecn;
+use packet_io::{DatagramSocket, Interest, Outgoing, Poller, SocketOptions, UdpSocket};
+use reality::door::FlowKey;
+
+use crate::config::CommonConfig;
+use crate::driver::outer;
+use crate::driver::sources::{Source, SourceId, Sources};
+
+/// One stranger's socket.
+pub(in crate::driver) struct CoverFlow {
+    pub(super) key: FlowKey,
+    pub(super) socket: UdpSocket,
+}
+
+/// A server's descriptors that belong to no request.
+pub(in crate::driver) enum ServerSource {
+    /// Towards the cover.
+    Flow(Box<CoverFlow>),
+}
+
+impl Source for ServerSource {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Flow(flow) => flow.socket.as_fd(),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Flow(_) => "cover",
+        }
+    }
+}
+
+/// The sockets that are open, by flow.
+#[derive(Default)]
+pub(super) struct Flows(HashMap<FlowKey, SourceId>);
+
+impl Flows {
+    pub(super) fn has(&self, key: FlowKey) -> bool {
+        self.0.contains_key(&key)
+    }
+
+    /// Opens a flow to this address of the cover.
+    ///
+    /// # Errors
+    /// No room for another descriptor, or no way there.
+    pub(super) fn open(
+        &mut self,
+        key: FlowKey,
+        cover: SocketAddr,
+        common: &CommonConfig,
+        sources: &mut Sources<ServerSource>,
+        poller: &Poller,
+    ) -> io::Result<()> {
+        let options = SocketOptions {
+            // Strangers get what the system gives to everybody.
+            receive_buffer_bytes: 0,
+            send_buffer_bytes: 0,
+            ..outer::options(common)
+        };
+        let socket = UdpSocket::connect(None, cover, &options)?;
+        let source = ServerSource::Flow(Box::new(CoverFlow { key, socket }));
+        let opened = sources.insert(poller, source, Interest::READABLE, None);
+        self.0.insert(key, opened.map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, key: FlowKey, sources: &mut Sources<ServerSource>, poller: &Poller) {
+        if let Some(source) = self.0.remove(&key) {
+            drop(sources.remove(poller, source));
+        }
+    }
+
+    /// Sends a stranger's datagram to the cover as it came; what the socket does not take is lost, as on any path.
+    pub(super) fn send(&self, key: FlowKey, ecn: Ecn, datagram: &[u8], sources: &mut Sources<ServerSource>) {
+        let source = self.0.get(&key).and_then(|id| sources.get_mut(*id));
+        if let Some(ServerSource::Flow(flow)) = source {
+            let message = Outgoing {
+                destination: None,
+                source: None,
+                ecn,
+                segment_size: datagram.len(),
+                payload: datagram,
+            };
+            // An error of an earlier one says that the cover is away: strangers get silence (QR1-26).
+            let _ = flow.socket.send(&[message]);
+        }
+    }
+}
