@@ -6,6 +6,7 @@ mod cover;
 mod dead_paths;
 mod emulator;
 mod forwards;
+mod front_door;
 mod host;
 mod hostile;
 mod house;

@@ -1,0 +1,261 @@
+//! A server with a cover (specs/qr1.md): who has its link goes through, everybody else meets the cover, a foreign web site that
+//! stands on the server's machine.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use system_tests::conservation::assert_conserved;
+use system_tests::cover::{Authority, Cover, Stack};
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::service::{Service, connect};
+use system_tests::source::Source;
+use system_tests::topology::Pair;
+use system_tests::tunnel::{Client, Server};
+use system_tests::{python, require_python, require_root};
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::wait::wait_until;
+
+use crate::scene::{LISTEN, OPEN_LOOPBACK, both};
+
+/// The name of the web site.
+const NAME: &str = "www.harbour.example";
+
+/// Where it is on the server's machine.
+const COVER: &str = "127.0.0.1:8443";
+
+/// How long somebody who gets no answer waits for one.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A server in front of a web site. Processes end before their machines, and files go last.
+struct Scene {
+    server: Server,
+    cover: Cover,
+    authority: Authority,
+    python: PathBuf,
+    pair: Pair,
+    directory: Directory,
+}
+
+impl Scene {
+    fn new(python: PathBuf, options: &[&str]) -> Self {
+        let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
+        let authority = Authority::create(directory.path());
+        let place = pair.server.place();
+        let cover = Cover::start(Stack::Aioquic(&python), &place, COVER, (&authority, NAME), &[]);
+        let covered = ["--cover", COVER, "--cover-name", NAME];
+        let options = [&covered[..], &OPEN_LOOPBACK, options].concat();
+        let server = Server::start(&place, "server", LISTEN, &options, directory.path());
+        Self {
+            server,
+            cover,
+            authority,
+            python,
+            pair,
+            directory,
+        }
+    }
+
+    fn client(&self, name: &str, forwards: &[&str], options: &[&str]) -> Client {
+        let place = self.pair.client.place();
+        Client::start(
+            &place,
+            name,
+            &self.server.link(),
+            forwards,
+            options,
+            self.directory.path(),
+        )
+    }
+
+    /// What a visitor without the link gets at the server's address.
+    fn visit(&self) -> Value {
+        let root = self.authority.root().display().to_string();
+        let arguments = [LISTEN, "--name", NAME, "--root", &root];
+        let place = self.pair.client.place();
+        let mut visitor = python::start(&self.python, &place, "visitor.py", arguments);
+        let line = visitor.wait_for_line("\"status\"", PROGRAM_LIMIT).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// A counter of the server's cover.
+    fn of_cover(&self, pointer: &str) -> u64 {
+        let status = self.server.status();
+        let counter = status.pointer(&format!("/cover{pointer}"));
+        counter
+            .and_then(Value::as_u64)
+            .unwrap_or_else(|| panic!("{pointer}: {status}"))
+    }
+}
+
+/// UDP and TCP come back through the forwards of port 7000.
+fn assert_carries(scene: &Scene) {
+    let _udp = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let _tcp = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7000");
+    Source::new(&scene.pair.client, "127.0.0.1:7000").ask(b"through the front door", PROGRAM_LIMIT);
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    let sent = vec![7; 1 << 20];
+    let mut writer = stream.try_clone().unwrap();
+    let (mut received, bytes) = (Vec::new(), sent.clone());
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&bytes).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    stream.read_to_end(&mut received).unwrap();
+    writing.join().unwrap();
+    assert!(received == sent);
+}
+
+#[test]
+fn who_has_the_link_goes_through_and_a_visitor_gets_the_covers_page() {
+    require_root!();
+    let mut scene = Scene::new(require_python!(), &[]);
+    let mut client = scene.client("client", &both!("7000"), &[]);
+    assert_carries(&scene);
+    assert_eq!(scene.visit()["status"], 200);
+    assert_carries(&scene);
+    assert_conserved(&client.status());
+    assert_conserved(&scene.server.status());
+    assert!(scene.of_cover("/relay/taken_over") >= 1);
+    assert!(scene.of_cover("/flows/total") >= 1);
+    assert_eq!(client.stop(), Some(0));
+    assert_eq!(scene.server.stop(), Some(0));
+}
+
+#[test]
+fn four_shards_share_the_front_door() {
+    require_root!();
+    let scene = Scene::new(require_python!(), &["--connections", "4"]);
+    let mut client = scene.client("client", &both!("7000"), &["--connections", "4"]);
+    wait_until("four connections", PROGRAM_LIMIT, || {
+        client.status()["peers"]
+            .as_array()
+            .is_some_and(|peers| peers.len() == 4)
+    });
+    assert_carries(&scene);
+    for _ in 0..3 {
+        assert_eq!(scene.visit()["status"], 200);
+    }
+    assert_eq!(client.stop(), Some(0));
+}
+
+#[test]
+fn tcp_at_the_servers_port_reaches_the_cover() {
+    require_root!();
+    let scene = Scene::new(require_python!(), &[]);
+    let _web = Service::tcp_echo(&scene.pair.server, COVER);
+    let mut stream = connect(&scene.pair.client, LISTEN);
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(scene.of_cover("/tcp/total"), 1);
+}
+
+/// Records what a client sends first, and sends it again.
+struct Recorder {
+    socket: UdpSocket,
+    recorded: Vec<Vec<u8>>,
+}
+
+impl Recorder {
+    /// Stands at `address` of the client's machine, where a link may lead instead of to the server.
+    fn listen(namespace: &Namespace, address: &str) -> Self {
+        let socket = namespace.inside(|| UdpSocket::bind(address)).unwrap();
+        socket.set_read_timeout(Some(PROGRAM_LIMIT)).unwrap();
+        Self {
+            socket,
+            recorded: Vec::new(),
+        }
+    }
+
+    /// The datagrams of a whole first flight: a browser's hello takes two.
+    fn record(&mut self) {
+        let mut buffer = [0; 2_048];
+        while self.recorded.len() < 2 {
+            let (length, _) = self.socket.recv_from(&mut buffer).unwrap();
+            self.recorded.push(buffer[..length].to_vec());
+        }
+    }
+
+    /// Sends them to the server from a new port; the bytes of the first answer, if there is one in time.
+    fn replay(&self, namespace: &Namespace, patience: Duration) -> Option<usize> {
+        let socket = namespace.inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        socket.set_read_timeout(Some(patience)).unwrap();
+        let server: SocketAddr = LISTEN.parse().unwrap();
+        for datagram in &self.recorded {
+            socket.send_to(datagram, server).unwrap();
+        }
+        let mut buffer = [0; 2_048];
+        match socket.recv_from(&mut buffer) {
+            Ok((length, _)) => Some(length),
+            Err(error) => {
+                assert!(
+                    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+                    "{error}"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// QR1-10, QR1-11.
+#[test]
+fn a_hello_that_was_accepted_meets_the_cover_when_it_comes_again_also_after_a_restart() {
+    require_root!();
+    let mut scene = Scene::new(require_python!(), &[]);
+    let mut recorder = Recorder::listen(&scene.pair.client, "10.77.0.2:4433");
+    let link = scene.server.link().replace("10.77.0.1", "10.77.0.2");
+    let place = scene.pair.client.place();
+    let files = scene.directory.path();
+    let client = Client::start_unconnected(
+        &place,
+        "client",
+        &link,
+        &both!("7000"),
+        &["--connections", "1"],
+        files,
+    );
+    recorder.record();
+    drop(client);
+    // The original is the first to come.
+    assert!(recorder.replay(&scene.pair.client, PROGRAM_LIMIT).is_some());
+    assert_eq!(scene.of_cover("/relay/taken_over"), 1);
+    assert_eq!(scene.of_cover("/flows/total"), 0);
+    assert!(recorder.replay(&scene.pair.client, PROGRAM_LIMIT).is_some());
+    assert_eq!(scene.of_cover("/relay/taken_over"), 1);
+    assert_eq!(scene.of_cover("/flows/total"), 1);
+    scene.server.kill();
+    scene.server.start_again();
+    assert!(recorder.replay(&scene.pair.client, PROGRAM_LIMIT).is_some());
+    assert_eq!(scene.of_cover("/relay/taken_over"), 0);
+    assert_eq!(scene.of_cover("/flows/total"), 1);
+}
+
+/// QR1-26.
+#[test]
+fn without_its_cover_a_server_is_silent_to_strangers_and_still_there_for_its_clients() {
+    require_root!();
+    let mut scene = Scene::new(require_python!(), &[]);
+    scene.cover.process().kill();
+    let stranger = scene.pair.client.inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    stranger.set_read_timeout(Some(SILENCE)).unwrap();
+    stranger.connect(LISTEN).unwrap();
+    // An unknown version (RFC 9000 section 6.1), a short header, and no QUIC at all.
+    let version = [&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8][..], &[7; 1_194]].concat();
+    for probe in [version, vec![0x40; 64], b"hello?".to_vec()] {
+        stranger.send(&probe).unwrap();
+        let silent = stranger.recv(&mut [0; 2_048]).unwrap_err();
+        assert!(
+            matches!(silent.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            "{silent}"
+        );
+    }
+    let _client = scene.client("client", &both!("7000"), &[]);
+    assert_carries(&scene);
+}
