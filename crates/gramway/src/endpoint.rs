@@ -116,8 +116,8 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, EndpointError> {
     }
 }
 
-/// A host as a client names it in its hello: in lower case, without a final dot (RFC 6066 section 3); `None` where it is
-/// an address.
+/// A host as a client names it in its hello: in lower case, without a final dot (RFC 6066 section 3); `None` where it
+/// is an address.
 pub(crate) fn shown_name(host: &str) -> Option<String> {
     let is_address = host.parse::<IpAddr>().is_ok();
     (!is_address).then(|| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase())

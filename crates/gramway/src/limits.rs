@@ -33,8 +33,8 @@ pub(crate) const UDP_IDLE_SECONDS: RangeInclusive<i64> = 1..=86_400;
 /// Idle expiry of TCP connections, in seconds, up to a week.
 pub(crate) const TCP_IDLE_SECONDS: RangeInclusive<i64> = 1..=604_800;
 
-/// How far a client's clock may be off from a server's with a cover, in seconds (specs/qr1.md, QR1-9): below ten, clocks
-/// that are kept right fail.
+/// How far a client's clock may be off from a server's with a cover, in seconds (specs/qr1.md, QR1-9): below ten,
+/// clocks that are kept right fail.
 pub(crate) const COVER_WINDOW_SECONDS: RangeInclusive<i64> = 10..=600;
 
 /// The same where nothing else is set.

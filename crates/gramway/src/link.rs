@@ -3,8 +3,8 @@
 //!
 //! It contains what a client needs to connect, and no local settings. The pin is the SHA-256 of the server's
 //! SubjectPublicKeyInfo in base64url. A server with a cover is known by its X25519 key, in base64url, and asked for the
-//! name of the cover (specs/qr1.md, QR1-1). Names and parameter values are percent-encoded (RFC 3986 section 2.1). Unknown
-//! parameters are ignored, but one whose name starts with `!` must be understood, so an unknown one of these is
+//! name of the cover (specs/qr1.md, QR1-1). Names and parameter values are percent-encoded (RFC 3986 section 2.1).
+//! Unknown parameters are ignored, but one whose name starts with `!` must be understood, so an unknown one of these is
 //! refused. Errors name a position and never repeat text of the part that holds the token.
 
 use std::ffi::OsStr;

@@ -151,8 +151,8 @@ impl ServerState {
         })
     }
 
-    /// Writes what was made in memory, the endpoints of the link, and by what clients know the server. What to tell where
-    /// links that were given out before do not say so.
+    /// Writes what was made in memory, the endpoints of the link, and by what clients know the server. What to tell
+    /// where links that were given out before do not say so.
     pub(crate) fn commit(
         &mut self,
         endpoints: &[Endpoint],

@@ -110,6 +110,7 @@ fn render_process(process: &Value) -> String {
     row("inner sockets", block.socket("/inner_io"));
     if process["cover"].is_object() {
         row("cover", block.cover());
+        row("strangers", block.strangers());
     }
     if process.pointer("/cover/tcp").is_some_and(Value::is_object) {
         row("cover TCP", block.cover_tcp());
@@ -427,6 +428,16 @@ impl Block<'_> {
         )
     }
 
+    fn strangers(&self) -> String {
+        format!(
+            "{} flows to the cover open, {} in all; {} hellos remembered{}",
+            self.count("/cover/flows/open"),
+            self.count("/cover/flows/total"),
+            self.count("/cover/remembered"),
+            self.reasons("datagrams and hellos", "/cover/relay"),
+        )
+    }
+
     fn cover_tcp(&self) -> String {
         format!(
             "{} open, {} in all; {} to it, {} from it{}{}{}",
@@ -497,7 +508,8 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use tunnel::snapshot::{
-        CoverSnapshot, CoverTcpCounters, ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot, TunSnapshot,
+        CoverSnapshot, CoverTcpCounters, Gauge, ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot,
+        TunSnapshot,
     };
     use tunnel_proto::{
         AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot,
@@ -531,10 +543,15 @@ mod tests {
                 bytes_to_cover: 5_000,
                 ..CoverTcpCounters::default()
             }),
+            flows: Gauge { open: 4, total: 9 },
+            relay: [("relayed".to_owned(), 1_200), ("taken_over".to_owned(), 2)].into(),
+            remembered: 2,
         };
         let found = text(cover.clone());
         for part in [
             "  cover         www.example.org port 443 at 203.0.113.1:443, [2001:db8::1]:443, shown as www.example.org\n",
+            "  strangers     4 flows to the cover open, 9 in all; 2 hellos remembered; datagrams and hellos: relayed 1,200, \
+             taken_over 2\n",
             "  cover TCP     2 open, 1,500 in all; 5.0 kB to it, 0 B from it, 3 over the limit\n",
         ] {
             assert!(found.contains(part), "{found}");

@@ -1,5 +1,5 @@
-//! The request field `gramway-binding`, by which the first request on a connection proves that its client made the hello
-//! that the server recognised (specs/qr1.md, QR1-17): 32 bytes in base64url without padding.
+//! The request field `gramway-binding`, by which the first request on a connection proves that its client made the
+//! hello that the server recognised (specs/qr1.md, QR1-17): 32 bytes in base64url without padding.
 
 use data_encoding::BASE64URL_NOPAD;
 use subtle::ConstantTimeEq;

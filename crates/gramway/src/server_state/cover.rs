@@ -1,8 +1,8 @@
 //! What a server with a cover keeps besides: its X25519 keys, by which it recognises clients (specs/qr1.md, QR1-1), and
 //! the name that the link shows.
 //!
-//! The present key is made at the first start with a cover. To replace it, it is moved to `cover.previous.key`: the next
-//! start makes another, and links with the previous one work on.
+//! The present key is made at the first start with a cover. To replace it, it is moved to `cover.previous.key`: the
+//! next start makes another, and links with the previous one work on.
 
 use std::path::PathBuf;
 

@@ -151,8 +151,8 @@ impl Outer {
         &mut self.outbox
     }
 
-    /// Sends what is not QUIC's, beside the outbox; what the socket does not take at once is lost, as on any path. How many
-    /// datagrams were sent.
+    /// Sends what is not QUIC's, beside the outbox; what the socket does not take at once is lost, as on any path. How
+    /// many datagrams were sent.
     pub(super) fn send_apart(&mut self, messages: &[Outgoing<'_>]) -> u64 {
         match &mut self.carrier {
             Some(carrier) if !self.blocked => carrier.send(messages).segments,

@@ -126,6 +126,7 @@ impl Side for Client {
             }
             ClientAction::TokenRefused { .. } => tunnel.data.has_ended = true,
             ClientAction::Connected { .. }
+            | ClientAction::Redirected { .. }
             | ClientAction::Lost { .. }
             | ClientAction::Refused { .. }
             | ClientAction::GoingAway

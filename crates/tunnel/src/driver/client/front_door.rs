@@ -1,5 +1,5 @@
-//! How a client knows its server, and what it does where the genuine site of a cover answers instead: the connection rests as
-//! a browser's does, and is closed.
+//! How a client knows its server, and what it does where the genuine site of a cover answers instead: the connection
+//! rests as a browser's does, and is closed.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,9 +1,9 @@
-//! Where the cover is: its name is resolved in the background and again from time to time, and what is known stays known
-//! while it cannot be resolved.
+//! Where the cover is: its name is resolved in the background and again from time to time, and what is known stays
+//! known while it cannot be resolved.
 //!
 //! One shard asks the resolver and publishes; the others and the thread for TCP look at a version number, and take the
-//! lock only where it has changed. An address stays the one in use as long as the name has it: strangers are to meet the
-//! same machine.
+//! lock only where it has changed. An address stays the one in use as long as the name has it: strangers are to meet
+//! the same machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The sockets of strangers towards the cover: each of their addresses has one of its own, so that the cover tells them apart
-//! as it would without us (specs/qr1.md, QR1-23). Which there are, and for how long, the door decides.
+//! The sockets of strangers towards the cover: each of their addresses has one of its own, so that the cover tells them
+//! apart as it would without us (specs/qr1.md, QR1-23). Which there are, and for how long, the door decides.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,6 +13,7 @@ use reality::door::FlowKey;
 use crate::config::CommonConfig;
 use crate::driver::outer;
 use crate::driver::sources::{Source, SourceId, Sources};
+use crate::snapshot::Gauge;
 
 /// One stranger's socket.
 pub(in crate::driver) struct CoverFlow {
@@ -42,11 +43,22 @@ impl Source for ServerSource {
 
 /// The sockets that are open, by flow.
 #[derive(Default)]
-pub(super) struct Flows(HashMap<FlowKey, SourceId>);
+pub(super) struct Flows {
+    open: HashMap<FlowKey, SourceId>,
+    /// Since the start.
+    total: u64,
+}
 
 impl Flows {
     pub(super) fn has(&self, key: FlowKey) -> bool {
-        self.0.contains_key(&key)
+        self.open.contains_key(&key)
+    }
+
+    pub(super) fn gauge(&self) -> Gauge {
+        Gauge {
+            open: self.open.len() as u64,
+            total: self.total,
+        }
     }
 
     /// Opens a flow to this address of the cover.
@@ -70,19 +82,20 @@ impl Flows {
         let socket = UdpSocket::connect(None, cover, &options)?;
         let source = ServerSource::Flow(Box::new(CoverFlow { key, socket }));
         let opened = sources.insert(poller, source, Interest::READABLE, None);
-        self.0.insert(key, opened.map_err(io::Error::other)?);
+        self.open.insert(key, opened.map_err(io::Error::other)?);
+        self.total += 1;
         Ok(())
     }
 
     pub(super) fn close(&mut self, key: FlowKey, sources: &mut Sources<ServerSource>, poller: &Poller) {
-        if let Some(source) = self.0.remove(&key) {
+        if let Some(source) = self.open.remove(&key) {
             drop(sources.remove(poller, source));
         }
     }
 
     /// Sends a stranger's datagram to the cover as it came; what the socket does not take is lost, as on any path.
     pub(super) fn send(&self, key: FlowKey, ecn: Ecn, datagram: &[u8], sources: &mut Sources<ServerSource>) {
-        let source = self.0.get(&key).and_then(|id| sources.get_mut(*id));
+        let source = self.open.get(&key).and_then(|id| sources.get_mut(*id));
         if let Some(ServerSource::Flow(flow)) = source {
             let message = Outgoing {
                 destination: None,

@@ -1,8 +1,9 @@
-//! The replay window of all shards and its file (specs/qr1.md, QR1-10 and QR1-11): a hello is answered once its tag is in the
-//! file, so that a server that is killed at any moment knows at its next start whom it has answered.
+//! The replay window of all shards and its file (specs/qr1.md, QR1-10 and QR1-11): a hello is answered once its tag is
+//! in the file, so that a server that is killed at any moment knows at its next start whom it has answered.
 //!
-//! The host's thread writes, because a disk may block. Jobs are handed over under the window's lock, so that the file has the
-//! tags in the order in which they were accepted. Where an append fails, the next hello has the whole file written anew.
+//! The host's thread writes, because a disk may block. Jobs are handed over under the window's lock, so that the file
+//! has the tags in the order in which they were accepted. Where an append fails, the next hello has the whole file
+//! written anew.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! What becomes of received datagrams that are not QUIC's: a shard's [`Door`] decides, and this carries it out. Hellos of
-//! clients are noted in the replay window and handed to the engine, everything else goes to the cover and back.
+//! What becomes of received datagrams that are not QUIC's: a shard's [`Door`] decides, and this carries it out. Hellos
+//! of clients are noted in the replay window and handed to the engine, everything else goes to the cover and back.
 
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::driver::server::Server;
 use crate::driver::sources::SourceId;
 use crate::driver::{Shard, aead};
 use crate::handle::Failure;
-use crate::snapshot::{CoverSnapshot, Gauge};
+use crate::snapshot::CoverSnapshot;
 
 /// A shard's door, and what it decides about.
 pub(super) struct Strangers {
@@ -79,10 +79,7 @@ impl Strangers {
 
     pub(super) fn count(&self, snapshot: &mut CoverSnapshot) {
         let counters = self.door.counters();
-        snapshot.flows = Gauge {
-            open: self.door.flows() as u64,
-            total: counters.flows,
-        };
+        snapshot.flows = self.flows.gauge();
         let named = counters.all().filter(|(_, count)| *count > 0);
         snapshot.relay = named.map(|(name, count)| (name.to_owned(), count)).collect();
     }

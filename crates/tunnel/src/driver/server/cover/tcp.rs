@@ -39,8 +39,8 @@ struct Shared {
 }
 
 impl CoverTcp {
-    /// Listens at each of `ports` of the address `ip` and passes connections on to the port of the cover beside it. A port
-    /// that cannot be had is left out, and told.
+    /// Listens at each of `ports` of the address `ip` and passes connections on to the port of the cover beside it. A
+    /// port that cannot be had is left out, and told.
     ///
     /// # Errors
     /// The kernel gives no thread, or no poller to it.
