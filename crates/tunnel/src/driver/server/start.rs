@@ -6,8 +6,8 @@ use quic::{IdLength, OnlyOurs, ServerParameters};
 use tunnel_proto::{Engine, SoleOwner, TargetRules};
 
 use super::Server;
-use super::own_addresses::OwnAddressList;
 use super::cover::{ShardCover, SharedCover};
+use super::own_addresses::OwnAddressList;
 use super::tun::{ServerHost, service};
 use super::upstream_buffers::UpstreamBuffers;
 use crate::carrier::Carriers;
