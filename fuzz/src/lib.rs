@@ -11,6 +11,9 @@ mod addresses;
 #[path = "../../crates/gramway/src/config/mod.rs"]
 mod config;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/cover.rs"]
+mod cover;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/endpoint.rs"]
 mod endpoint;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
@@ -20,17 +23,29 @@ mod exit;
 #[path = "../../crates/gramway/src/forward.rs"]
 mod forward;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/identity.rs"]
+mod identity;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/limits.rs"]
 mod limits;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/link.rs"]
 mod link;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/output.rs"]
+mod output;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/server_state/mod.rs"]
+mod server_state;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/state.rs"]
 mod state;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/tun.rs"]
 mod tun;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/units.rs"]
+mod units;
 
 pub mod capsules;
 pub mod client_hello;

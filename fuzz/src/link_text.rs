@@ -31,7 +31,9 @@ pub fn run(data: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let token = "A".repeat(43);
     let good = format!("gramway://{token}@example.org:443,[2001:db8::1]:4433?pin=sha256-{token}#a%20name");
-    let cover = good.replace("pin=sha256-", "!cover=").replace('#', "&!name=www.example.org#");
+    let cover = good
+        .replace("pin=sha256-", "!cover=")
+        .replace('#', "&!name=www.example.org#");
     let all = [
         good.clone(),
         cover.clone(),

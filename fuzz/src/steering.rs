@@ -16,9 +16,7 @@ const NO_SOCKET: u32 = u32::MAX;
 /// By the length of IDs, from 8 bytes on.
 static KEYS: LazyLock<Vec<SteerKey>> = LazyLock::new(|| {
     let lengths = (8..=20).filter_map(IdLength::new);
-    lengths
-        .map(|length| SteerKey::derive(&[7; 64], length))
-        .collect()
+    lengths.map(|length| SteerKey::derive(&[7; 64], length)).collect()
 });
 
 /// Length of IDs; shards; 0 for a datagram as it is and else where to put an ID of ours; shard and rest of that ID; a
