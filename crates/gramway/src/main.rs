@@ -31,6 +31,7 @@ mod status;
 mod status_table;
 #[cfg(test)]
 mod test_support;
+mod tls_names;
 mod tun;
 mod units;
 mod up;

@@ -171,8 +171,8 @@ pub const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 /// Age at which a server behind a cover makes a new key for its certificates.
 pub const CERTIFICATE_KEY_TIME: Duration = Duration::from_secs(60 * 60);
 
-/// Bytes of a Certificate message that a server behind a cover sends at most: several times what a browser meets.
-pub const CERTIFICATE_MESSAGE_BYTES_MAX: usize = 32 << 10;
+/// Bytes of a Certificate message that a server behind a cover sends at most.
+pub const CERTIFICATE_MESSAGE_BYTES_MAX: usize = *reality::limits::COVER_CERTIFICATE_BYTES.end();
 
 /// Reasons under which a classifier's drops are counted: more than anybody reads.
 pub const CLASSIFIER_REASONS_MAX: usize = 32;

@@ -1,4 +1,5 @@
-//! Looks at a web site as a client of ours would, before it becomes a cover and from time to time after that: QR1-27.
+//! Looks at a web site as a client of ours would, before it becomes a cover and at each start of the server behind it:
+//! QR1-27.
 //!
 //! - [`visit`]: one handshake with it, up to its end, seen packet by packet.
 //! - [`version_probe`]: a datagram that every server answers at once, for the round trip and the versions.

@@ -134,8 +134,9 @@ pub const COVER_ID_BYTES: RangeInclusive<usize> = 8..=CONNECTION_ID_BYTES_MAX;
 /// A cover that is further away delays strangers by more than a network of its own would.
 pub const COVER_ROUND_TRIP_FAR: Duration = Duration::from_millis(40);
 
-/// Bytes of a Certificate message below which one of ours may not fit: a certificate with the proof has about so many.
-pub const COVER_CERTIFICATE_BYTES_SMALL: usize = 512;
+/// Bytes of a cover's Certificate message that one of ours can have, too: from a certificate with little but the proof
+/// to several times what a browser meets.
+pub const COVER_CERTIFICATE_BYTES: RangeInclusive<usize> = 480..=32 << 10;
 
 // A visit lasts until its last hello had its time.
 const _: () = assert!(HELLO_REPEAT.as_secs() * ((2 << HELLO_REPEATS_MAX) - 1) < VISIT_TIME_MAX.as_secs());

@@ -76,6 +76,8 @@ impl Cover {
 pub struct Authority {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
+    /// Its own, in PEM.
+    certificate: String,
     root: PathBuf,
 }
 
@@ -98,6 +100,7 @@ impl Authority {
         Self {
             directory: directory.to_owned(),
             issuer: Issuer::new(parameters, key),
+            certificate: certificate.pem(),
             root,
         }
     }
@@ -117,7 +120,9 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new([name.to_owned()]).unwrap();
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
-        let texts = [("pem", certificate.pem()), ("key", key.serialize_pem())];
+        // With its authority's, as web sites send theirs.
+        let chain = certificate.pem() + &self.certificate;
+        let texts = [("pem", chain), ("key", key.serialize_pem())];
         texts.map(|(ending, text)| {
             let path = self.directory.join(format!("{name}.{ending}"));
             std::fs::write(&path, text).unwrap();

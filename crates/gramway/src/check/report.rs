@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tunnel::examination::{End, Findings, Observation};
 
 use crate::endpoint::Endpoint;
+use crate::tls_names::{group_name, suite_name};
 use crate::units;
 
 /// Lines for people; the verdict is last.
@@ -118,7 +119,9 @@ fn of_the_handshake(findings: &Findings, visit: &Observation) -> Vec<String> {
     }
     if let Some(profile) = &findings.verdict.profile {
         let delay = units::milliseconds(profile.answer_delay);
-        lines.push(format!("a hello is answered {delay} after it arrives"));
+        lines.push(format!(
+            "a hello is answered after {delay}, the way there and back included"
+        ));
     }
     if let Some(time) = visit.idle_timeout_ms {
         lines.push(format!(
@@ -143,24 +146,5 @@ fn version_name(version: u32) -> String {
         1 => "1".to_owned(),
         0x6b33_43cf => "2".to_owned(),
         other => format!("{other:#x}"),
-    }
-}
-
-fn suite_name(suite: u16) -> String {
-    match suite {
-        0x1301 => "AES-128-GCM".to_owned(),
-        0x1302 => "AES-256-GCM".to_owned(),
-        0x1303 => "ChaCha20-Poly1305".to_owned(),
-        other => format!("suite {other:#06x}"),
-    }
-}
-
-fn group_name(group: u16) -> String {
-    match group {
-        0x11ec => "X25519MLKEM768".to_owned(),
-        0x001d => "X25519".to_owned(),
-        0x0017 => "P-256".to_owned(),
-        0x0018 => "P-384".to_owned(),
-        other => format!("group {other:#06x}"),
     }
 }

@@ -27,7 +27,7 @@ pub struct Profile {
     pub id_bytes: u8,
     /// Bytes of its Certificate message.
     pub certificate_bytes: usize,
-    /// How long it takes to answer a hello, the way to it not included.
+    /// How long after a hello its answer is here, the way to it and back included: strangers wait as long (QR1-29).
     pub answer_delay: Duration,
 }
 
@@ -54,6 +54,8 @@ pub enum Obstacle {
     IdBytes(usize),
     /// It sends clients elsewhere.
     PreferredAddress,
+    /// Its Certificate message has so many bytes.
+    CertificateBytes(usize),
     /// It chose this suite.
     Suite(u16),
     /// It chose this group.
@@ -81,6 +83,12 @@ impl fmt::Display for Obstacle {
                     "its connection IDs have {bytes} bytes; a server of ours needs 8 to 20"
                 )
             }
+            Self::CertificateBytes(bytes) => write!(
+                formatter,
+                "its Certificate message has {bytes} bytes; one of ours needs {} to {}",
+                limits::COVER_CERTIFICATE_BYTES.start(),
+                limits::COVER_CERTIFICATE_BYTES.end()
+            ),
             Self::PreferredAddress => {
                 formatter.write_str("it sends clients to an address of its own (preferred_address)")
             }
@@ -102,8 +110,6 @@ impl fmt::Display for Obstacle {
 pub enum Warning {
     /// Round trip to it.
     FarAway(Duration),
-    /// Bytes of its Certificate message.
-    SmallFlight(usize),
     /// Why its certificate is not valid for the name.
     Chain(String),
     /// It has no X25519MLKEM768.
@@ -129,10 +135,6 @@ impl fmt::Display for Warning {
                 formatter,
                 "it is {} ms away: strangers wait that much longer than at an address of its own",
                 time.as_millis()
-            ),
-            Self::SmallFlight(bytes) => write!(
-                formatter,
-                "its Certificate message has {bytes} bytes, and one of ours may be longer"
             ),
             Self::Chain(reason) => write!(formatter, "its certificate is not valid for the name: {reason}"),
             Self::NoHybrid => {
@@ -191,10 +193,7 @@ pub fn judge(visits: &[Observation], classic: Option<&Observation>, round_trip: 
     if visit.end == End::Complete {
         obstacles.extend(of_the_handshake(visit));
     }
-    let profile = obstacles
-        .is_empty()
-        .then(|| profile(visit, visits, round_trip))
-        .flatten();
+    let profile = obstacles.is_empty().then(|| profile(visit, visits)).flatten();
     Verdict {
         warnings: warnings(visit, visits, classic, round_trip),
         obstacles,
@@ -223,6 +222,12 @@ fn of_the_handshake(visit: &Observation) -> Vec<Obstacle> {
     {
         found.push(Obstacle::IdBytes(bytes));
     }
+    if let Some(certificate) = visit
+        .certificate
+        .filter(|certificate| !limits::COVER_CERTIFICATE_BYTES.contains(&certificate.bytes))
+    {
+        found.push(Obstacle::CertificateBytes(certificate.bytes));
+    }
     if visit.has_preferred_address {
         found.push(Obstacle::PreferredAddress);
     }
@@ -240,15 +245,14 @@ fn of_the_handshake(visit: &Observation) -> Vec<Obstacle> {
     found
 }
 
-fn profile(visit: &Observation, visits: &[Observation], round_trip: Option<Duration>) -> Option<Profile> {
+fn profile(visit: &Observation, visits: &[Observation]) -> Option<Profile> {
     let hello = visit.hello.as_ref()?;
-    let answer = median(visits.iter().filter_map(|visit| visit.answer))?;
     Some(Profile {
         suite: hello.suite,
         group: hello.group?,
         id_bytes: u8::try_from(visit.id_bytes?).ok()?,
         certificate_bytes: visit.certificate?.bytes,
-        answer_delay: answer.saturating_sub(round_trip.unwrap_or_default()),
+        answer_delay: median(visits.iter().filter_map(|visit| visit.answer))?,
     })
 }
 
@@ -267,13 +271,11 @@ fn warnings(
         Some(_) => {}
         None => found.push(Warning::NoVersionNegotiation),
     }
-    if let Some(certificate) = visit.certificate {
-        if certificate.bytes < limits::COVER_CERTIFICATE_BYTES_SMALL {
-            found.push(Warning::SmallFlight(certificate.bytes));
-        }
-        if certificate.is_compressed {
-            found.push(Warning::CompressedCertificate);
-        }
+    if visit
+        .certificate
+        .is_some_and(|certificate| certificate.is_compressed)
+    {
+        found.push(Warning::CompressedCertificate);
     }
     if let Some(Err(reason)) = &visit.chain {
         found.push(Warning::Chain(reason.clone()));

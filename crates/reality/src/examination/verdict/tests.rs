@@ -60,9 +60,13 @@ fn a_good_site_has_a_profile_and_nothing_is_said_about_it() {
         group: X25519MLKEM768,
         id_bytes: 8,
         certificate_bytes: 2_000,
-        answer_delay: Duration::from_millis(3),
+        answer_delay: Duration::from_millis(13),
     };
     assert_eq!(verdict.profile, Some(expected));
+}
+
+fn certificate(bytes: usize, is_compressed: bool) -> Verdict {
+    judged(move |seen| seen.certificate = Some(CertificateMessage { bytes, is_compressed }))
 }
 
 /// QR1-27.
@@ -88,6 +92,8 @@ fn each_obstacle_is_told_and_leaves_no_profile() {
         (judged(|seen| seen.is_retry = true), Obstacle::AlwaysRetry),
         (judged(|seen| seen.id_bytes = Some(0)), Obstacle::IdBytes(0)),
         (judged(|seen| seen.id_bytes = Some(7)), Obstacle::IdBytes(7)),
+        (certificate(479, false), Obstacle::CertificateBytes(479)),
+        (certificate(32_769, true), Obstacle::CertificateBytes(32_769)),
         (
             judged(|seen| seen.has_preferred_address = true),
             Obstacle::PreferredAddress,
@@ -111,9 +117,6 @@ fn each_obstacle_is_told_and_leaves_no_profile() {
 
 #[test]
 fn each_warning_is_told_and_the_site_fits() {
-    let certificate = |bytes, is_compressed| {
-        judged(move |seen| seen.certificate = Some(CertificateMessage { bytes, is_compressed }))
-    };
     let good_three = [good(), good(), good()];
     let far = Duration::from_millis(200);
     let unlike = [good(), changed(|seen| seen.id_bytes = Some(9)), good()];
@@ -139,7 +142,6 @@ fn each_warning_is_told_and_the_site_fits() {
             judge(&some_retry, Some(&classic()), Some(ROUND_TRIP)),
             Warning::SometimesRetry,
         ),
-        (certificate(300, false), Warning::SmallFlight(300)),
         (certificate(2_000, true), Warning::CompressedCertificate),
         (
             judged(|seen| seen.chain = Some(Err("expired".into()))),
