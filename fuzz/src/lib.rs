@@ -11,7 +11,7 @@ mod addresses;
 #[path = "../../crates/gramway/src/config/mod.rs"]
 mod config;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
-#[path = "../../crates/gramway/src/cover.rs"]
+#[path = "../../crates/gramway/src/cover/mod.rs"]
 mod cover;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/endpoint.rs"]

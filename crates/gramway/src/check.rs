@@ -12,6 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use tunnel::examination::{Roots, Site, examine};
 
 use crate::cli::CheckArguments;
+use crate::cover::refusal;
 use crate::endpoint::{Endpoint, parse_optional_port};
 use crate::exit::Problem;
 use crate::limits::{HTTPS_PORT, ROOTS_FILE_BYTES_MAX};
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<(), Problem> {
     if findings.verdict.obstacles.is_empty() {
         return Ok(());
     }
-    Err(Problem::unavailable(format!("{cover} cannot be a cover")))
+    Err(refusal(&cover, &findings.verdict.obstacles))
 }
 
 fn site(arguments: &CheckArguments) -> Result<Site, Problem> {

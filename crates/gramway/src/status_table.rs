@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::sandbox;
+use crate::tls_names::{group_name, suite_name};
 use crate::units::{bytes, count, milliseconds, span};
 
 /// All processes, one block each.
@@ -110,6 +111,7 @@ fn render_process(process: &Value) -> String {
     row("inner sockets", block.socket("/inner_io"));
     if process["cover"].is_object() {
         row("cover", block.cover());
+        row("looks like", block.cover_profile());
         row("strangers", block.strangers());
     }
     if process.pointer("/cover/tcp").is_some_and(Value::is_object) {
@@ -428,6 +430,30 @@ impl Block<'_> {
         )
     }
 
+    /// What handshakes have in common with the cover's.
+    fn cover_profile(&self) -> String {
+        let number = |name: &str| {
+            let number = self
+                .0
+                .pointer(&format!("/cover/profile/{name}"))
+                .and_then(Value::as_u64);
+            number.and_then(|number| u16::try_from(number).ok()).unwrap_or(0)
+        };
+        let delay = self
+            .0
+            .pointer("/cover/profile/answer_delay_ms")
+            .and_then(Value::as_f64);
+        let delay = delay.and_then(|delay| Duration::try_from_secs_f64(delay / 1_000.0).ok());
+        format!(
+            "{}, {}; connection IDs of {} bytes, Certificate of {}; answers after {}",
+            suite_name(number("suite")),
+            group_name(number("group")),
+            self.number("/cover/profile/id_bytes"),
+            self.bytes("/cover/profile/certificate_bytes"),
+            milliseconds(delay.unwrap_or_default()),
+        )
+    }
+
     fn strangers(&self) -> String {
         format!(
             "{} flows to the cover open, {} in all; {} hellos remembered{}",
@@ -508,8 +534,8 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use tunnel::snapshot::{
-        CoverSnapshot, CoverTcpCounters, Gauge, ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot,
-        TunSnapshot,
+        CoverProfile, CoverSnapshot, CoverTcpCounters, Gauge, ShardSnapshot, Snapshot, SourceCounters,
+        StripeSnapshot, TunSnapshot,
     };
     use tunnel_proto::{
         AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot,
@@ -536,6 +562,13 @@ mod tests {
                 "[2001:db8::1]:443".parse().unwrap(),
             ],
             trouble: None,
+            profile: CoverProfile {
+                suite: 0x1301,
+                group: 0x11ec,
+                id_bytes: 12,
+                certificate_bytes: 2_345,
+                answer_delay_ms: 2.5,
+            },
             tcp: Some(CoverTcpCounters {
                 open: 2,
                 total: 1_500,
@@ -550,6 +583,7 @@ mod tests {
         let found = text(cover.clone());
         for part in [
             "  cover         www.example.org port 443 at 203.0.113.1:443, [2001:db8::1]:443, shown as www.example.org\n",
+            "  looks like    AES-128-GCM, X25519MLKEM768; connection IDs of 12 bytes, Certificate of 2.3 kB; answers after 2.50 ms\n",
             "  strangers     4 flows to the cover open, 9 in all; 2 hellos remembered; datagrams and hellos: relayed 1,200, \
              taken_over 2\n",
             "  cover TCP     2 open, 1,500 in all; 5.0 kB to it, 0 B from it, 3 over the limit\n",

@@ -12,12 +12,13 @@ use tunnel::handle::{Handle, Notice};
 
 use crate::admin::{AdminSocket, SERVER_SOCKET, answer};
 use crate::cli::UpArguments;
+use crate::cover::{Cover, CoverSettings, Imitated};
 use crate::exit::Problem;
 use crate::limits::LISTENING_LIMIT;
 use crate::link::{Link, Proof};
 use crate::run::Detail;
 use crate::sandbox::{Needs, Sandbox};
-use crate::server_state::ServerState;
+use crate::server_state::{CoverKeys, ServerState};
 use crate::{addresses, kill_switch, output, print_link, run, startup};
 
 /// Runs the command.
@@ -30,23 +31,19 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .collect();
     let cover = settings.cover.for_server()?;
     let mut state = ServerState::open(&directory, &hosts)?;
-    let (cover, proof) = match cover {
-        Some(cover) => {
-            let keys = state.cover_keys()?;
-            let proof = state.proof_behind(cover.name.clone(), &keys)?;
-            (
-                Some(cover.with(&settings.cover, &keys, state.replays_file())),
-                proof,
-            )
-        }
-        None => (None, Proof::Pin(state.identity.pin())),
-    };
 
     startup::undo_leftovers(&directory);
     kill_switch::warn_of_one_left();
     let tun = settings.tun.for_server(&directory, state.identity.pin())?;
     startup::raise_file_limit();
     let sandbox = Sandbox::enter(&Needs::of_server(&directory, &settings), settings.has_no_sandbox)?;
+    let (front, proof) = match &cover {
+        Some(cover) => {
+            let (front, proof) = Front::of(cover, &mut state)?;
+            (Some(front), proof)
+        }
+        None => (None, Proof::Pin(state.identity.pin())),
+    };
     let handle = tunnel::server::start(ServerConfig {
         listen,
         certificate_chain: state.identity.chain().to_vec(),
@@ -56,7 +53,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         token_key: state.token_key,
         allowed_targets: settings.allow_target.clone(),
         public: settings.public.iter().map(|(host, _)| host.clone()).collect(),
-        cover,
+        cover: front.as_ref().map(|front| front.config(&settings.cover, &state)),
         tun,
         common: settings.common.clone(),
     })?;
@@ -72,6 +69,9 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     let endpoints = addresses::announced(local, &settings.public);
     if let Some(warning) = state.commit(&endpoints, &proof)? {
         output::event(&format!("warning: {warning}"));
+    }
+    if let Some(front) = &front {
+        front.keep(&state)?;
     }
     let answer = answer(controller, sandbox.report());
     let _admin = AdminSocket::open(&directory, SERVER_SOCKET, answer)?;
@@ -94,6 +94,43 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         ));
     }
     run::until_end(handle, &[], detail, None, &is_stopping)
+}
+
+/// What a server needs in front of its cover.
+struct Front<'a> {
+    cover: &'a Cover,
+    keys: CoverKeys,
+    imitated: Imitated,
+}
+
+impl<'a> Front<'a> {
+    /// Examines the cover. Also what clients know the server by.
+    fn of(cover: &'a Cover, state: &mut ServerState) -> Result<(Self, Proof), Problem> {
+        let keys = state.cover_keys()?;
+        let proof = state.proof_behind(cover.name.clone(), &keys)?;
+        let imitated = cover.examine(state.kept_profile(cover)?)?;
+        let front = Self {
+            cover,
+            keys,
+            imitated,
+        };
+        Ok((front, proof))
+    }
+
+    fn config(&self, settings: &CoverSettings, state: &ServerState) -> tunnel::config::Cover {
+        let profile = self.imitated.profile().clone();
+        self.cover
+            .clone()
+            .with(settings, &self.keys, state.replays_file(), profile)
+    }
+
+    /// Keeps what was measured for the next start.
+    fn keep(&self, state: &ServerState) -> Result<(), Problem> {
+        match &self.imitated {
+            Imitated::Measured(profile) => state.keep_profile(self.cover, profile),
+            Imitated::Kept(_) => Ok(()),
+        }
+    }
 }
 
 /// Waits for the server to say where it listens; `None` if it ends first or the deadline passes.

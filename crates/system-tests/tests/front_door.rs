@@ -10,6 +10,7 @@ use serde_json::Value;
 use system_tests::conservation::assert_conserved;
 use system_tests::cover::{Authority, Cover, Stack};
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{UNAVAILABLE, gramway_binary};
 use system_tests::service::{Service, connect};
 use system_tests::source::Source;
 use system_tests::topology::Pair;
@@ -17,6 +18,7 @@ use system_tests::tunnel::{Client, Server};
 use system_tests::{python, require_program, require_python, require_root};
 use testbed::directory::Directory;
 use testbed::namespace::Namespace;
+use testbed::process::Process;
 use testbed::wait::wait_until;
 
 use crate::scene::{LISTEN, OPEN_LOOPBACK, both};
@@ -26,6 +28,9 @@ const NAME: &str = "www.harbour.example";
 
 /// Where it is on the server's machine.
 const COVER: &str = "127.0.0.1:8443";
+
+/// What makes it a server's cover.
+const COVERED: [&str; 4] = ["--cover", COVER, "--cover-name", NAME];
 
 /// How long somebody who gets no answer waits for one.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -42,11 +47,16 @@ struct Scene {
 
 impl Scene {
     fn new(python: PathBuf, options: &[&str]) -> Self {
+        Self::behind(python, &[], options)
+    }
+
+    /// In front of a web site that is started with `site` as its options.
+    fn behind(python: PathBuf, site: &[&str], options: &[&str]) -> Self {
         let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
         let authority = Authority::create(directory.path());
         let place = pair.server.place();
-        let cover = Cover::start(Stack::Aioquic(&python), &place, COVER, (&authority, NAME), &[]);
-        let covered = ["--cover", COVER, "--cover-name", NAME];
+        let cover = Cover::start(Stack::Aioquic(&python), &place, COVER, (&authority, NAME), site);
+        let covered = COVERED;
         let options = [&covered[..], &OPEN_LOOPBACK, options].concat();
         let server = Server::start(&place, "server", LISTEN, &options, directory.path());
         Self {
@@ -79,6 +89,19 @@ impl Scene {
         let mut visitor = python::start(&self.python, &place, "visitor.py", arguments);
         let line = visitor.wait_for_line("\"status\"", PROGRAM_LIMIT).unwrap();
         serde_json::from_str(&line).unwrap()
+    }
+
+    /// What a client sends that has the link, and of which the server has heard nothing.
+    fn first_flight(&self) -> Recorder {
+        let mut recorder = Recorder::listen(&self.pair.client, "10.77.0.2:4433");
+        let link = self.server.link().replace("10.77.0.1", "10.77.0.2");
+        let place = self.pair.client.place();
+        let options = ["--connections", "1"];
+        let files = self.directory.path();
+        let client = Client::start_unconnected(&place, "recorded", &link, &both!("7000"), &options, files);
+        recorder.record();
+        drop(client);
+        recorder
     }
 
     /// A counter of the server's cover.
@@ -168,6 +191,12 @@ fn tcp_at_the_servers_port_reaches_the_cover() {
     assert_eq!(scene.of_cover("/tcp/total"), 1);
 }
 
+/// Bytes of the connection ID that the sender of this long header chose for itself (RFC 8999 section 5.1).
+fn source_id_bytes(datagram: &[u8]) -> u8 {
+    assert_eq!(datagram[0] & 0x80, 0x80);
+    datagram[6 + usize::from(datagram[5])]
+}
+
 /// Records what a client sends first, and sends it again.
 struct Recorder {
     socket: UdpSocket,
@@ -194,8 +223,8 @@ impl Recorder {
         }
     }
 
-    /// Sends them to the server from a new port; the bytes of the first answer, if there is one in time.
-    fn replay(&self, namespace: &Namespace, patience: Duration) -> Option<usize> {
+    /// Sends them to the server from a new port; the first answer, if there is one in time.
+    fn replay(&self, namespace: &Namespace, patience: Duration) -> Option<Vec<u8>> {
         let socket = namespace.inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
         socket.set_read_timeout(Some(patience)).unwrap();
         let server: SocketAddr = LISTEN.parse().unwrap();
@@ -204,7 +233,7 @@ impl Recorder {
         }
         let mut buffer = [0; 2_048];
         match socket.recv_from(&mut buffer) {
-            Ok((length, _)) => Some(length),
+            Ok((length, _)) => Some(buffer[..length].to_vec()),
             Err(error) => {
                 assert!(
                     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
@@ -221,20 +250,7 @@ impl Recorder {
 fn a_hello_that_was_accepted_meets_the_cover_when_it_comes_again_also_after_a_restart() {
     require_root!();
     let mut scene = Scene::new(require_python!(), &[]);
-    let mut recorder = Recorder::listen(&scene.pair.client, "10.77.0.2:4433");
-    let link = scene.server.link().replace("10.77.0.1", "10.77.0.2");
-    let place = scene.pair.client.place();
-    let files = scene.directory.path();
-    let client = Client::start_unconnected(
-        &place,
-        "client",
-        &link,
-        &both!("7000"),
-        &["--connections", "1"],
-        files,
-    );
-    recorder.record();
-    drop(client);
+    let recorder = scene.first_flight();
     // The original is the first to come.
     assert!(recorder.replay(&scene.pair.client, PROGRAM_LIMIT).is_some());
     assert_eq!(scene.of_cover("/relay/taken_over"), 1);
@@ -275,4 +291,60 @@ fn without_its_cover_a_server_is_silent_to_strangers_and_still_there_for_its_cli
     }
     let _client = scene.client("client", &both!("7000"), &[]);
     assert_carries(&scene);
+}
+
+const X25519: u64 = 0x001d;
+
+/// QR1-27.
+#[test]
+fn a_server_looks_like_its_cover_also_when_it_starts_while_that_is_down() {
+    require_root!();
+    let mut scene = Scene::behind(require_python!(), &["--id-length", "12"], &[]);
+    let recorder = scene.first_flight();
+    // The first time it is the server's answer, then the cover's.
+    let [own, covers] = [1, 2].map(|_| recorder.replay(&scene.pair.client, PROGRAM_LIMIT).unwrap());
+    assert_eq!(scene.of_cover("/relay/taken_over"), 1);
+    assert_eq!(scene.of_cover("/flows/total"), 1);
+    assert_eq!((source_id_bytes(&own), source_id_bytes(&covers)), (12, 12));
+    let measured = scene.server.status()["cover"]["profile"].clone();
+    assert_eq!(measured["group"], X25519, "{measured}");
+    assert_eq!(measured["id_bytes"], 12, "{measured}");
+    scene.server.kill();
+    scene.cover.process().kill();
+    scene.server.start_again();
+    let kept = &scene.server.status()["cover"]["profile"];
+    for name in ["suite", "group", "id_bytes", "certificate_bytes"] {
+        assert_eq!(kept[name], measured[name], "{name}");
+    }
+    let _client = scene.client("client", &both!("7000"), &[]);
+    assert_carries(&scene);
+}
+
+/// QR1-27.
+#[test]
+fn a_server_does_not_start_in_front_of_a_cover_that_does_not_fit_or_was_never_met() {
+    require_root!();
+    let python = require_python!();
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
+    let authority = Authority::create(directory.path());
+    let place = pair.server.place();
+    let refused = || {
+        let mut command = place.command(gramway_binary());
+        command.args(["up", "--listen", LISTEN, "--state"]);
+        command.arg(directory.path().join("state")).args(COVERED);
+        let mut process = Process::start(command, "server").unwrap();
+        let code = process.wait(PROGRAM_LIMIT).unwrap().code();
+        assert_eq!(code, Some(UNAVAILABLE), "{}", process.stderr());
+        assert!(!directory.path().join("state").exists());
+        process.stderr()
+    };
+    let said = refused();
+    assert!(said.contains("without having met it: nobody answers"), "{said}");
+    let stack = Stack::Aioquic(&python);
+    let _cover = Cover::start(stack, &place, COVER, (&authority, NAME), &["--id-length", "7"]);
+    let said = refused();
+    assert!(
+        said.contains("cannot be a cover: its connection IDs have 7 bytes"),
+        "{said}"
+    );
 }

@@ -9,6 +9,8 @@ pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
 use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Negotiation, Prefix, Protocol, Token, TunRoutes};
 
+use crate::examination;
+
 /// Settings that server and client share.
 #[derive(Clone, Debug)]
 pub struct CommonConfig {
@@ -104,36 +106,8 @@ pub struct Cover {
     pub replays_file: PathBuf,
     /// The present key is new: nobody has been accepted by it.
     pub is_first_run: bool,
-    /// What a watcher sees of its handshakes.
-    pub profile: CoverProfile,
-}
-
-/// What a watcher sees of a cover's handshakes, and sees of the server's, too (specs/qr1.md, QR1-27 and QR1-29).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoverProfile {
-    /// The cipher suite that it chooses (RFC 8446 appendix B.4).
-    pub cipher_suite: u16,
-    /// The key-exchange group that it chooses (RFC 8446 section 4.2.7).
-    pub group: u16,
-    /// Bytes of its Certificate message.
-    pub certificate_message_bytes: usize,
-    /// Bytes of its connection IDs, 8 to 20.
-    pub id_bytes: usize,
-    /// How long it takes for its answer to a hello.
-    pub answer_delay: Duration,
-}
-
-/// Of most web sites: TLS_AES_128_GCM_SHA256, X25519MLKEM768, two certificates of 1.4 KB, and 8 bytes.
-impl Default for CoverProfile {
-    fn default() -> Self {
-        Self {
-            cipher_suite: 0x1301,
-            group: 0x11ec,
-            certificate_message_bytes: 2_800,
-            id_bytes: 8,
-            answer_delay: Duration::ZERO,
-        }
-    }
+    /// What a watcher sees of its handshakes, and is to see of the server's (QR1-27, QR1-29).
+    pub profile: examination::Profile,
 }
 
 /// A server's TUN device, and what clients reach through it.

@@ -1,8 +1,8 @@
 //! Examines a web site that is to be a cover, over the network: the decisions are those of [`reality::examination`].
 //!
 //! It asks for versions a few times, for the round trip, then visits the site a few times as clients would, and once
-//! as a client without X25519MLKEM768. Each visit has a socket of its own. It blocks for some round trips, or, where
-//! nobody answers, for some seconds.
+//! as a client without X25519MLKEM768. Each visit has a socket of its own. It blocks for some round trips; where nobody
+//! answers, for eight seconds at each address, and begins with no other after `limits::COVER_EXAMINATION_TIME`.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -58,15 +58,21 @@ pub fn examine(site: &Site) -> Result<Findings, Failure> {
         Err(_) => resolve_once(&site.host, site.port)
             .map_err(|_| unavailable("its name has no address, or no name server answers".to_owned()))?,
     };
-    let mut last = None;
+    let begun = Instant::now();
+    let mut last = Err("its name has no address".to_owned());
     for address in addresses {
-        let found = examine_at(address, site).map_err(&unavailable)?;
-        if found.visits.iter().any(|visit| visit.end != End::Silent) {
-            return Ok(found);
+        let found = examine_at(address, site);
+        match found {
+            Ok(found) if found.visits.iter().any(|visit| visit.end != End::Silent) => return Ok(found),
+            // That nobody answers says more than that there is no way, as where a machine has no IPv6.
+            Err(_) if last.is_ok() => {}
+            found => last = found,
         }
-        last = Some(found);
+        if begun.elapsed() > limits::COVER_EXAMINATION_TIME {
+            break;
+        }
     }
-    last.ok_or_else(|| unavailable("its name has no address".to_owned()))
+    last.map_err(unavailable)
 }
 
 fn examine_at(address: SocketAddr, site: &Site) -> Result<Findings, String> {

@@ -347,6 +347,9 @@ const _: () = assert!(
 /// Visits to a site that is to be a cover, as a client with X25519MLKEM768 makes them: enough for a median.
 pub(crate) const COVER_VISITS: usize = 3;
 
+/// After so long no further address of such a site is examined.
+pub(crate) const COVER_EXAMINATION_TIME: Duration = Duration::from_secs(15);
+
 /// Questions for the versions of such a site, for the round trip to it.
 pub(crate) const COVER_VERSION_PROBES: usize = 5;
 

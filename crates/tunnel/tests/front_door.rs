@@ -11,7 +11,8 @@ use aws_lc_rs::agreement::{PrivateKey, X25519};
 use packet::Ecn;
 use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, SocketOptions, UdpSocket};
 use support::{LIMIT, client_config, common, connected, listening, server_config};
-use tunnel::config::{ClientConfig, CommonConfig, Cover, CoverProfile, ServerConfig, ServerProof};
+use tunnel::config::{ClientConfig, CommonConfig, Cover, ServerConfig, ServerProof};
+use tunnel::examination::Profile;
 use tunnel::handle::Handle;
 
 const NAME: &str = "www.harbour.example";
@@ -39,7 +40,13 @@ fn start(cover: SocketAddr, directory: &Path, shards: usize) -> (Handle, SocketA
             keys: vec![KEY],
             replays_file: directory.join("cover.replays"),
             is_first_run: true,
-            profile: CoverProfile::default(),
+            profile: Profile {
+                suite: 0x1302,
+                group: 0x11ec,
+                id_bytes: 12,
+                certificate_bytes: 2_800,
+                answer_delay: std::time::Duration::from_millis(1),
+            },
         }),
         common: CommonConfig {
             connections: Some(shards),

@@ -6,6 +6,7 @@
 //! list of endpoints. An advisory lock on the directory prevents a second server.
 
 mod cover;
+mod profile;
 
 use std::fmt;
 use std::fs::File;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use reality::examination::verdict::Profile;
 use serde::Serialize;
 
 use super::{Gauge, add_counts};
 
 /// The web site that a server looks like to everybody without its link.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CoverSnapshot {
     /// Host name or address.
     pub host: String,
@@ -20,6 +21,8 @@ pub struct CoverSnapshot {
     pub addresses: Vec<SocketAddr>,
     /// Why it cannot be found, where it cannot.
     pub trouble: Option<String>,
+    /// What handshakes of the server have in common with its own.
+    pub profile: CoverProfile,
     /// TCP connections that go on to it, where they do.
     pub tcp: Option<CoverTcpCounters>,
     /// Strangers' addresses whose datagrams go to it.
@@ -36,6 +39,33 @@ impl CoverSnapshot {
         self.flows += other.flows;
         add_counts(&mut self.relay, other.relay);
         self
+    }
+}
+
+/// What a watcher sees of the cover's handshakes, and of the server's, too (specs/qr1.md, QR1-27 and QR1-29).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CoverProfile {
+    /// Cipher suite (RFC 8446 appendix B.4).
+    pub suite: u16,
+    /// Key-exchange group (RFC 8446 section 4.2.7).
+    pub group: u16,
+    /// Bytes of connection IDs.
+    pub id_bytes: u8,
+    /// Bytes of the Certificate message.
+    pub certificate_bytes: usize,
+    /// How long a hello waits for its answer.
+    pub answer_delay_ms: f64,
+}
+
+impl From<&Profile> for CoverProfile {
+    fn from(profile: &Profile) -> Self {
+        Self {
+            suite: profile.suite,
+            group: profile.group,
+            id_bytes: profile.id_bytes,
+            certificate_bytes: profile.certificate_bytes,
+            answer_delay_ms: profile.answer_delay.as_micros() as f64 / 1_000.0,
+        }
     }
 }
 

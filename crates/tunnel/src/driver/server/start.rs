@@ -116,7 +116,7 @@ fn id_length(config: &ServerConfig) -> Result<IdLength, Failure> {
     let Some(cover) = &config.cover else {
         return Ok(IdLength::default());
     };
-    let bytes = cover.profile.id_bytes;
+    let bytes = usize::from(cover.profile.id_bytes);
     IdLength::new(bytes).ok_or_else(|| {
         Failure::Configuration(format!(
             "the cover {} has connection IDs of {bytes} bytes, and ours have from 8 to 20; name another cover",

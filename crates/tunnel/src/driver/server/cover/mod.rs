@@ -8,12 +8,12 @@ mod tcp;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use packet_io::Waker;
-use quic::CoverTls;
 use reality::credentials::UserKey;
 use reality::door::Recogniser;
+use reality::examination::verdict::Profile;
 
 use super::Server;
 use crate::config::Cover;
@@ -39,14 +39,7 @@ pub(super) struct SharedCover {
     tcp: Option<CoverTcp>,
     recogniser: Arc<Recogniser<UserKey>>,
     replays: Replays,
-    tls: TlsOfCover,
-}
-
-/// What a watcher sees of the cover's handshakes.
-struct TlsOfCover {
-    visible: CoverTls,
-    /// How long it takes for its answer to a hello.
-    answer_delay: Duration,
+    profile: Profile,
 }
 
 /// What one shard knows of the cover.
@@ -91,14 +84,7 @@ impl SharedCover {
             tcp,
             recogniser: Arc::new(strangers::recogniser(&config.keys, user, config.window)),
             replays: Replays::start(&config.replays_file, config.is_first_run, config.window)?,
-            tls: TlsOfCover {
-                visible: CoverTls {
-                    cipher_suite: config.profile.cipher_suite,
-                    group: config.profile.group,
-                    certificate_message_bytes: config.profile.certificate_message_bytes,
-                },
-                answer_delay: config.profile.answer_delay,
-            },
+            profile: config.profile.clone(),
         };
         Ok((Arc::new(shared), notices))
     }
@@ -137,6 +123,7 @@ impl ShardCover {
             addresses: shared.address.all(),
             trouble: shared.address.trouble().map(str::to_owned),
             tcp: shared.tcp.as_ref().map(CoverTcp::counters),
+            profile: (&shared.profile).into(),
             remembered: shared.replays.count() as u64,
             ..CoverSnapshot::default()
         };

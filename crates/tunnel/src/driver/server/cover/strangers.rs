@@ -7,15 +7,16 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use packet_io::{DatagramSocket, Outgoing, Waker};
-use quic::{FrontDoorIdentity, Path};
+use quic::{CoverTls, FrontDoorIdentity, Path};
 use reality::credentials::{ServerKey, UserKey};
 use reality::door::{Action, Datagram, Decision, Door, FlowKey, Now, Recogniser, TakeOver};
+use reality::examination::verdict::Profile;
 use reality::replay::Tag;
 
+use super::SharedCover;
 use super::address::AddressInUse;
 use super::flows::{Flows, ServerSource};
 use super::replays::unix_seconds;
-use super::{SharedCover, TlsOfCover};
 use crate::driver::delivery::Stranger;
 use crate::driver::server::Server;
 use crate::driver::sources::SourceId;
@@ -60,12 +61,12 @@ impl Strangers {
     pub(super) fn new(shared: &SharedCover, shards: u8, waker: Waker, now: Instant) -> Result<Self, Failure> {
         let (recorder, recorded) = mpsc::channel();
         let mut door = Door::new(Arc::clone(&shared.recogniser), shards);
-        door.set_cover_delay(shared.tls.answer_delay);
+        door.set_cover_delay(shared.profile.answer_delay);
         Ok(Self {
             door,
             flows: Flows::default(),
             address: AddressInUse::default(),
-            identity: identity(&shared.tls)?,
+            identity: identity(&shared.profile)?,
             identity_due: now + quic::limits::CERTIFICATE_KEY_TIME,
             recorded,
             recorder,
@@ -85,8 +86,13 @@ impl Strangers {
     }
 }
 
-fn identity(tls: &TlsOfCover) -> Result<FrontDoorIdentity, Failure> {
-    FrontDoorIdentity::generate(aead::fastest(), &tls.visible)
+fn identity(profile: &Profile) -> Result<FrontDoorIdentity, Failure> {
+    let visible = CoverTls {
+        cipher_suite: profile.suite,
+        group: profile.group,
+        certificate_message_bytes: profile.certificate_bytes,
+    };
+    FrontDoorIdentity::generate(aead::fastest(), &visible)
         .map_err(|error| Failure::Configuration(error.to_string()))
 }
 
@@ -158,7 +164,7 @@ impl Shard<Server> {
         if cover.strangers.identity_due <= now {
             cover.strangers.identity_due = now + quic::limits::CERTIFICATE_KEY_TIME;
             // Without random numbers the old one serves on.
-            if let Ok(new) = identity(&cover.shared.tls) {
+            if let Ok(new) = identity(&cover.shared.profile) {
                 cover.strangers.identity = new;
             }
         }

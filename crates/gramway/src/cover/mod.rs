@@ -1,15 +1,19 @@
 //! The cover's settings: whose web site a server looks like to everybody without its link, and under which name.
 
+mod examination;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tunnel::config;
+use tunnel::examination::Profile;
 
 use crate::endpoint::{Endpoint, shown_name};
 use crate::exit::Problem;
 use crate::limits::COVER_WINDOW_SECONDS_DEFAULT;
 use crate::server_state::CoverKeys;
+pub(crate) use examination::{Imitated, refusal};
 
 /// The port of a cover that is named without one: HTTP/3's.
 const DEFAULT_PORT: u16 = 443;
@@ -77,6 +81,7 @@ impl Cover {
         settings: &CoverSettings,
         keys: &CoverKeys,
         replays_file: PathBuf,
+        profile: Profile,
     ) -> config::Cover {
         config::Cover {
             host: self.place.host,
@@ -90,7 +95,7 @@ impl Cover {
                 .collect(),
             replays_file,
             is_first_run: keys.is_new,
-            profile: config::CoverProfile::default(),
+            profile,
         }
     }
 }

@@ -1,0 +1,129 @@
+//! The examination of a cover at a server's start: what the server imitates is measured, or, where the cover does not
+//! answer, what it was the last time.
+
+use tunnel::examination::{Findings, Obstacle, Profile, Roots, Site, examine};
+
+use super::Cover;
+use crate::endpoint::Endpoint;
+use crate::exit::Problem;
+use crate::output;
+
+/// What a server imitates.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Imitated {
+    /// What was measured now.
+    Measured(Profile),
+    /// What was measured at an earlier start.
+    Kept(Profile),
+}
+
+impl Imitated {
+    pub(crate) fn profile(&self) -> &Profile {
+        match self {
+            Self::Measured(profile) | Self::Kept(profile) => profile,
+        }
+    }
+}
+
+impl Cover {
+    /// Examines it, and tells what is odd about it; `kept` is its profile of an earlier start. It blocks.
+    ///
+    /// # Errors
+    /// It cannot be a cover (QR1-27), or does not answer and is not known from earlier.
+    pub(crate) fn examine(&self, kept: Option<Profile>) -> Result<Imitated, Problem> {
+        let site = Site {
+            host: self.place.host.clone(),
+            port: self.place.port,
+            name: self.name.clone(),
+            roots: Roots::with(Vec::new()).map_err(Problem::bug)?,
+        };
+        match examine(&site) {
+            Ok(findings) if !is_out_of_reach(&findings.verdict.obstacles) => self.judge(&findings),
+            Ok(findings) => self.unanswered(&reasons(&findings.verdict.obstacles), kept),
+            Err(failure) => self.unanswered(&Problem::from(failure).to_string(), kept),
+        }
+    }
+
+    fn judge(&self, findings: &Findings) -> Result<Imitated, Problem> {
+        let verdict = &findings.verdict;
+        let Some(profile) = &verdict.profile else {
+            return Err(refusal(&self.place, &verdict.obstacles));
+        };
+        for warning in &verdict.warnings {
+            output::event(&format!("warning: the cover {}: {warning}", self.place));
+        }
+        Ok(Imitated::Measured(profile.clone()))
+    }
+
+    fn unanswered(&self, reason: &str, kept: Option<Profile>) -> Result<Imitated, Problem> {
+        let Some(profile) = kept else {
+            return Err(Problem::unavailable(format!(
+                "cannot look like the cover {} without having met it: {reason}; start again when it answers, or name another \
+                 (gramway check --cover examines one)",
+                self.place
+            )));
+        };
+        output::event(&format!(
+            "warning: the cover {} does not answer ({reason}): the server looks as the cover did when it was examined last, and \
+             strangers get what it answers",
+            self.place
+        ));
+        Ok(Imitated::Kept(profile))
+    }
+}
+
+/// Why this site is not taken, for `gramway check` and `gramway up` alike.
+pub(crate) fn refusal(place: &Endpoint, obstacles: &[Obstacle]) -> Problem {
+    Problem::unavailable(format!("{place} cannot be a cover: {}", reasons(obstacles)))
+}
+
+fn reasons(obstacles: &[Obstacle]) -> String {
+    let texts: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// A site that is down, or a lossy way to it, says nothing about what the site is.
+fn is_out_of_reach(obstacles: &[Obstacle]) -> bool {
+    matches!(obstacles, [Obstacle::Unreachable | Obstacle::Incomplete])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn profile() -> Profile {
+        Profile {
+            suite: 0x1301,
+            group: 0x11ec,
+            id_bytes: 8,
+            certificate_bytes: 2_000,
+            answer_delay: Duration::ZERO,
+        }
+    }
+
+    /// QR1-27.
+    #[test]
+    fn a_cover_that_does_not_answer_is_what_it_was_and_one_that_was_never_met_is_refused() {
+        let cover = Cover {
+            place: Endpoint::parse("www.example.org:443").unwrap(),
+            name: "www.example.org".to_owned(),
+        };
+        let kept = cover.unanswered("nobody answers", Some(profile())).unwrap();
+        assert_eq!(kept, Imitated::Kept(profile()));
+        let problem = cover.unanswered("nobody answers", None).unwrap_err();
+        assert_eq!(problem.code() as u8, 69);
+        assert!(
+            problem.to_string().contains("start again when it answers"),
+            "{problem}"
+        );
+    }
+
+    #[test]
+    fn only_silence_is_out_of_reach() {
+        assert!(is_out_of_reach(&[Obstacle::Unreachable]) && is_out_of_reach(&[Obstacle::Incomplete]));
+        assert!(!is_out_of_reach(&[]) && !is_out_of_reach(&[Obstacle::NoHttp3]));
+        assert!(!is_out_of_reach(&[Obstacle::Incomplete, Obstacle::AlwaysRetry]));
+    }
+}
