@@ -8,6 +8,7 @@ mod negotiation;
 mod path_watch;
 mod reconnection;
 mod refusals;
+mod resting;
 mod stripes;
 mod tun_plan;
 
@@ -16,5 +17,6 @@ pub use address_move::AddressMove;
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathWatch};
 pub use reconnection::{AttemptId, ConnectAction, Reconnection};
+pub use resting::Resting;
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

@@ -26,13 +26,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use host::{Monitor, OUTER_MARK};
-use tunnel_proto::{AddressMove, FewAtATime, PathWatch, Reconnection, ServerShard};
+use tunnel_proto::{AddressMove, FewAtATime, PathWatch, Reconnection, Resting, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
 use attempts::WaitingAttempt;
-use front_door::{Knows, Resting};
+use front_door::Knows;
 use listeners::{TcpListener, UdpListener};
 use negotiating::{Farewell, Negotiating};
 use opening::{LocalConnection, Opening};
