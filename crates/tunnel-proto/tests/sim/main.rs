@@ -6,6 +6,7 @@ mod access;
 mod drain;
 mod early;
 mod faults;
+mod front_door;
 mod hostile;
 mod ip;
 mod ip_checksums;

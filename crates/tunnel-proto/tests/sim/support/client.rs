@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use packet::vnet::VnetHeader;
 use quic::ClientParameters;
 use tunnel_proto::{
-    Action, Assignment, Client, ClientAction, ConnectAction, Engine, Protocol, Reconnection, RequestId,
-    ServerShard, StripeNews, Stripes, Target, Welcome,
+    Action, Assignment, AttemptId, Client, ClientAction, ConnectAction, Engine, Protocol, Reconnection,
+    RequestId, Resting, ServerShard, StripeNews, Stripes, Target, Welcome,
 };
 
 use super::book::Way;
-use super::identity::identity;
 use super::tcp::{Script, TcpEnd};
 use super::tunnel::{Inner, Side, Tunnel};
 
@@ -54,6 +53,10 @@ pub(crate) struct ClientData {
     /// Its place among the stripes.
     index: usize,
     pub(crate) reconnection: Reconnection,
+    /// How it knows its server.
+    parameters: ClientParameters,
+    /// Connections to the genuine site.
+    resting: Resting,
     /// It connects no more: the server does not take the token, or the test ended it.
     has_ended: bool,
     attempts: u16,
@@ -87,12 +90,16 @@ impl Side for Client {
         }
         if !data.has_ended {
             data.reconnection.handle_timeout(now);
+            while let Some(attempt) = data.resting.poll_rested(now) {
+                tunnel.engine.abandon(now, attempt);
+            }
             tunnel.carry_out_connect_actions(now);
         }
     }
 
     fn poll_timeout(data: &ClientData) -> Option<Instant> {
-        data.reconnection.poll_timeout().filter(|_| !data.has_ended)
+        let due = [data.reconnection.poll_timeout(), data.resting.poll_timeout()];
+        due.into_iter().flatten().min().filter(|_| !data.has_ended)
     }
 
     fn take_new_port(data: &mut ClientData) -> Option<u16> {
@@ -110,8 +117,12 @@ impl Side for Client {
                 tunnel.data.reconnection.handle_connected(now, *attempt);
                 tunnel.carry_out_connect_actions(now);
             }
+            ClientAction::Redirected { attempt } if !tunnel.data.has_ended => {
+                tunnel.redirected(now, *attempt);
+            }
             ClientAction::Lost { attempt, reason } if !tunnel.data.has_ended => {
                 let data = &mut tunnel.data;
+                data.resting.forget(*attempt);
                 let mut shared = data.shared.borrow_mut();
                 let news = shared
                     .stripes
@@ -161,11 +172,14 @@ impl Tunnel<Client> {
         index: usize,
         shared: Rc<RefCell<Shared>>,
         reconnection: Reconnection,
+        parameters: ClientParameters,
     ) -> Self {
         let data = ClientData {
             shared,
             index,
             reconnection,
+            parameters,
+            resting: Resting::default(),
             has_ended: false,
             attempts: 0,
             new_port: None,
@@ -188,15 +202,26 @@ impl Tunnel<Client> {
                     address,
                     server_name,
                 } => {
+                    while let Some(resting) = self.data.resting.take_at(address) {
+                        self.engine.abandon(now, resting);
+                        // The site is to know before the next connection takes the place.
+                        self.engine.flush(now, &mut self.outbox);
+                    }
                     // A node has one port: what races shares it.
                     let is_alone = self.engine.attempts() == 0;
                     let port = FIRST_PORT + self.data.attempts;
                     self.data.new_port = (is_alone && self.data.attempts > 0).then_some(port);
                     self.data.attempts += 1;
                     let ceiling = self.recorder.ceiling;
-                    let parameters = ClientParameters::Pin(identity().pin);
                     self.engine
-                        .connect(now, attempt, address, &server_name, &parameters, ceiling)
+                        .connect(
+                            now,
+                            attempt,
+                            address,
+                            &server_name,
+                            &self.data.parameters,
+                            ceiling,
+                        )
                         .expect("the name and the address are usable");
                 }
                 ConnectAction::Choose { attempt } => self.engine.choose(now, attempt),
@@ -208,6 +233,17 @@ impl Tunnel<Client> {
                 }
             }
         }
+    }
+
+    fn redirected(&mut self, now: Instant, attempt: AttemptId) {
+        let data = &mut self.data;
+        if let Some(address) = data.reconnection.address_of(attempt) {
+            // Anything will do in place of a random number.
+            let draw = u64::from(data.attempts) * 7_919;
+            data.resting.add(now, attempt, address, draw);
+        }
+        data.reconnection.handle_redirected(now, attempt);
+        self.carry_out_connect_actions(now);
     }
 
     fn up(&mut self, now: Instant, rtt: Duration, shard: Option<ServerShard>) {

@@ -9,8 +9,10 @@ use masque::{HeaderList, Item, MessageReader, Role};
 use packet::Ecn;
 use quic::{
     AcceptParameters, CloseReason, ConnectionKey, DatagramSource, Direction, Endpoint, Event, Outbox, Path,
-    Read, Receiver, StreamId,
+    Read, Receiver, ServerIdentity, StreamId,
 };
+
+use super::front_door::{Admitted, Doorman, GivenAway};
 
 #[derive(Default)]
 struct Source {
@@ -28,11 +30,24 @@ impl DatagramSource for Source {
 }
 
 #[derive(Default)]
-struct Sink(Vec<Bytes>);
+struct Sink {
+    datagrams: Vec<Bytes>,
+    /// Of which QUIC reads nothing.
+    given_away: Vec<GivenAway>,
+}
 
 impl Receiver for Sink {
     fn datagram(&mut self, _: ConnectionKey, payload: Bytes) {
-        self.0.push(payload);
+        self.datagrams.push(payload);
+    }
+
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        self.given_away.push(GivenAway {
+            path,
+            ecn,
+            datagrams,
+            segment_size,
+        });
     }
 
     fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
@@ -54,6 +69,10 @@ pub(crate) struct Foreign {
     sink: Sink,
     streams: BTreeMap<StreamId, Vec<u8>>,
     requests: Vec<StreamId>,
+    /// Of a server behind a cover.
+    pub(super) doorman: Option<Doorman>,
+    /// With what the next connection is accepted.
+    expected: Option<ServerIdentity>,
 }
 
 impl Foreign {
@@ -69,6 +88,8 @@ impl Foreign {
             sink: Sink::default(),
             streams: BTreeMap::new(),
             requests: Vec::new(),
+            doorman: None,
+            expected: None,
         }
     }
 
@@ -77,6 +98,25 @@ impl Foreign {
         let (bytes, sink) = (BytesMut::from(bytes), &mut self.sink);
         self.endpoint
             .handle_received(now, path, ecn, bytes, length, sink, &mut self.outbox);
+        self.take_given_away(now);
+    }
+
+    fn take_given_away(&mut self, now: Instant) {
+        for given in std::mem::take(&mut self.sink.given_away) {
+            let doorman = self.doorman.as_mut();
+            for admitted in doorman
+                .map(|doorman| doorman.receive(now, &given))
+                .unwrap_or_default()
+            {
+                match admitted {
+                    Admitted::Connection(_, _, identity) => self.expected = Some(identity),
+                    Admitted::Datagram(path, ecn, bytes) => {
+                        let (sink, outbox) = (&mut self.sink, &mut self.outbox);
+                        self.endpoint.handle_admitted(now, path, ecn, bytes, sink, outbox);
+                    }
+                }
+            }
+        }
     }
 
     pub(crate) fn work(&mut self, now: Instant) {
@@ -86,7 +126,11 @@ impl Foreign {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Incoming(new) => {
-                    let accepted = self.endpoint.accept(now, new.key, &AcceptParameters::default());
+                    let parameters = AcceptParameters {
+                        identity: self.expected.take(),
+                        ..AcceptParameters::default()
+                    };
+                    let accepted = self.endpoint.accept(now, new.key, &parameters);
                     accepted.expect("the client's first packet is whole");
                 }
                 Event::Connected { connection } => {
@@ -123,7 +167,11 @@ impl Foreign {
 
     /// Whether there is more to send than the outbox takes.
     pub(crate) fn flush(&mut self, now: Instant) -> bool {
-        self.endpoint.flush(now, &mut self.source, &mut self.outbox)
+        let more = self.endpoint.flush(now, &mut self.source, &mut self.outbox);
+        if let Some(doorman) = &mut self.doorman {
+            doorman.note_sent(&self.outbox);
+        }
+        more
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -172,6 +220,11 @@ impl Foreign {
         &self.requests
     }
 
+    /// Whether the peer has sent anything beyond its handshake.
+    pub(crate) fn has_heard(&self) -> bool {
+        !self.streams.is_empty() || !self.sink.datagrams.is_empty()
+    }
+
     /// Requests of the peer so far, in its order.
     pub(crate) fn requests_taken(&self) -> Vec<(StreamId, HeaderList)> {
         let of = |(stream, bytes): (&StreamId, &Vec<u8>)| {
@@ -202,7 +255,7 @@ impl Foreign {
 
     /// Payloads of DATAGRAM frames that have come.
     pub(crate) fn datagrams(&self) -> &[Bytes] {
-        &self.sink.0
+        &self.sink.datagrams
     }
 
     /// The response on a stream.

@@ -6,6 +6,7 @@
 mod book;
 mod client;
 mod foreign;
+mod front_door;
 mod identity;
 pub(crate) mod packets;
 mod server;

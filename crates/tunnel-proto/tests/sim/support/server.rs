@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use packet::vnet::VnetHeader;
+use quic::Outbox;
 use tunnel_proto::{
     AuthorizationId, Decision, Elsewhere, End, Engine, Leases, NoLease, Owner, Protocol, ProxyError,
     RequestId, Server, ServerAction, Target,
 };
 
 use super::book::Way;
+use super::front_door::{Admitted, Doorman};
 use super::tcp::{Script, TcpEnd};
 use super::tunnel::{Inner, Side, Tunnel};
 
@@ -26,6 +28,8 @@ pub(crate) struct ServerData {
     pub(crate) tcp_places: Option<usize>,
     /// Addresses for IP sessions.
     pub(crate) leases: Option<Leases>,
+    /// Of a server behind a cover.
+    pub(super) doorman: Option<Doorman>,
 }
 
 impl Side for Server {
@@ -70,6 +74,34 @@ impl Side for Server {
                     .expect("only a server with leases gives some")
                     .release(owner.client);
             }
+        }
+    }
+
+    fn take_given_away(tunnel: &mut Tunnel<Self>, now: Instant) {
+        for given in std::mem::take(&mut tunnel.recorder.given_away) {
+            let doorman = tunnel.data.doorman.as_mut();
+            for admitted in doorman
+                .map(|doorman| doorman.receive(now, &given))
+                .unwrap_or_default()
+            {
+                match admitted {
+                    Admitted::Connection(path, id, identity) => {
+                        tunnel.engine.expect_connection(path.remote, id, identity);
+                    }
+                    Admitted::Datagram(path, ecn, bytes) => {
+                        let (recorder, outbox) = (&mut tunnel.recorder, &mut tunnel.outbox);
+                        tunnel
+                            .engine
+                            .handle_admitted(now, path, ecn, bytes, recorder, outbox);
+                    }
+                }
+            }
+        }
+    }
+
+    fn note_sent(data: &mut ServerData, outbox: &Outbox) {
+        if let Some(doorman) = &mut data.doorman {
+            doorman.note_sent(outbox);
         }
     }
 

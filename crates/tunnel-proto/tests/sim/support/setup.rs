@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use masque::Role;
-use quic::{ClientParameters, Endpoint, EndpointParameters, Profile, ServerParameters};
+use quic::{
+    ClientParameters, Endpoint, EndpointParameters, IdLength, OnlyOurs, Profile, ServerParameters, SteerKey,
+};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sim::{Clock, LinkConfig, Network};
@@ -16,7 +18,8 @@ use tunnel_proto::{
 use super::book::Book;
 use super::client::{FIRST_PORT, Shared};
 use super::foreign::Foreign;
-use super::identity::identity;
+use super::front_door::{self, Doorman};
+use super::identity::{Identity, identity};
 use super::tunnel::Tunnel;
 use super::{CEILING, DELAY, Damage, SECOND, World};
 
@@ -29,6 +32,8 @@ pub(crate) struct Setup {
     /// What the interfaces carry, in bytes of UDP payload.
     pub(crate) ceiling: u16,
     pub(crate) seed: u64,
+    /// The server is behind a cover, and its clients know that.
+    pub(crate) has_front_door: bool,
 }
 
 impl Default for Setup {
@@ -42,6 +47,7 @@ impl Default for Setup {
             client: EngineConfig::default(),
             ceiling: CEILING,
             seed: 1,
+            has_front_door: false,
         }
     }
 }
@@ -99,16 +105,24 @@ impl World {
 
     /// Starts the server, or replaces it by one that has forgotten everything but its keys.
     pub(crate) fn start_server(&mut self, reset_key: [u8; 64]) {
-        let endpoint = endpoint(self.setup.seed, reset_key, Some(quic::Shard::SOLE));
-        let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
-        let server = Tunnel::server(engine, self.setup.ceiling);
+        let has_front_door = self.setup.has_front_door;
+        let endpoint = match has_front_door {
+            true => covered_endpoint(self.setup.seed),
+            false => endpoint(self.setup.seed, reset_key, quic::Shard::SOLE),
+        };
+        let mut engine = Engine::server(endpoint, owner(), self.setup.server.clone());
+        if has_front_door {
+            engine.use_front_door();
+        }
+        let mut server = Tunnel::server(engine, self.setup.ceiling);
+        server.data.doorman = has_front_door.then(Doorman::new);
         self.servers.insert(self.server, vec![server]);
     }
 
     /// In place of the server one that lets in whom `authorizer` knows; one of so many shards, which have each its part of
     /// the bounds.
     pub(crate) fn start_server_for(&mut self, authorizer: Box<dyn Authorizer>, shards: u8) {
-        let endpoint = endpoint(self.setup.seed, RESET_KEY, Some(quic::Shard::SOLE));
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, quic::Shard::SOLE);
         let engine = Engine::server(endpoint, authorizer, self.setup.server.clone());
         let shard = ServerShard {
             index: 0,
@@ -121,7 +135,7 @@ impl World {
 
     /// In place of the server one of its shards.
     pub(crate) fn start_shard(&mut self, shard: ServerShard) {
-        let endpoint = endpoint(self.setup.seed, RESET_KEY, Some(quic::Shard::SOLE));
+        let endpoint = endpoint(self.setup.seed, RESET_KEY, quic::Shard::SOLE);
         let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
         let engine = engine.sharded(shard, Budget::whole(limits::UDP_SESSIONS_MAX));
         let server = Tunnel::server(engine, self.setup.ceiling);
@@ -134,7 +148,7 @@ impl World {
         self.starts += u64::from(count);
         let shards = (0..count).zip(sessions).map(|(index, sessions)| {
             let seed = self.setup.seed + 100 + self.starts - u64::from(index);
-            let endpoint = endpoint(seed, RESET_KEY, Some(quic::Shard { index, count }));
+            let endpoint = endpoint(seed, RESET_KEY, quic::Shard { index, count });
             let engine = Engine::server(endpoint, owner(), self.setup.server.clone());
             let engine = engine.sharded(ServerShard { index, count }, sessions);
             Tunnel::server(engine, self.setup.ceiling)
@@ -173,7 +187,8 @@ impl World {
                     self.join(address, *server);
                 }
                 let seed = self.setup.seed + u64::from(self.addresses);
-                let engine = Engine::client(endpoint(seed, [1; 64], None), token, self.setup.client.clone());
+                let endpoint = self.client_endpoint(seed);
+                let engine = Engine::client(endpoint, token, self.setup.client.clone());
                 let engine = if count > 1 {
                     engine.sharded(
                         ServerShard {
@@ -188,7 +203,14 @@ impl World {
                 let servers = servers.iter().map(|(name, _)| ((*name).to_owned(), 443));
                 let reconnection = Reconnection::new(servers.collect(), seed, self.network.now());
                 let ceiling = self.setup.ceiling;
-                let stripe = Tunnel::stripe(engine, ceiling, index, shared.clone(), reconnection);
+                let stripe = Tunnel::stripe(
+                    engine,
+                    ceiling,
+                    index,
+                    shared.clone(),
+                    reconnection,
+                    self.client_parameters(),
+                );
                 self.clients.insert(address, stripe);
                 self.touched.insert(address);
                 address
@@ -201,8 +223,8 @@ impl World {
     /// A QUIC client of another make that begins to connect.
     pub(crate) fn add_foreign_client(&mut self) -> SocketAddr {
         let address = self.next_address();
-        let mut endpoint = endpoint(self.setup.seed + u64::from(self.addresses), [1; 64], None);
-        let parameters = ClientParameters::Pin(identity().pin);
+        let mut endpoint = self.client_endpoint(self.setup.seed + u64::from(self.addresses));
+        let parameters = self.client_parameters();
         let connection = endpoint
             .connect(
                 self.network.now(),
@@ -266,9 +288,39 @@ impl World {
 
     fn replace_server(&mut self, greets: Option<Role>) {
         self.servers.remove(&self.server);
-        let endpoint = endpoint(self.setup.seed, RESET_KEY, Some(quic::Shard::SOLE));
+        let has_front_door = self.setup.has_front_door;
+        let endpoint = match has_front_door {
+            true => covered_endpoint(self.setup.seed),
+            false => endpoint(self.setup.seed, RESET_KEY, quic::Shard::SOLE),
+        };
+        let mut foreign = Foreign::new(endpoint, None, greets);
+        foreign.doorman = has_front_door.then(Doorman::new);
+        self.foreigners.insert(self.server, foreign);
+    }
+
+    /// Whoever is on the way to the server leads everybody to the genuine site.
+    pub(crate) fn lead_to_the_genuine_site(&mut self) {
+        self.servers.remove(&self.server);
+        let parameters = endpoint_parameters(self.setup.seed, RESET_KEY);
+        let endpoint = serving(&parameters, &front_door::genuine_identity());
         self.foreigners
-            .insert(self.server, Foreign::new(endpoint, None, greets));
+            .insert(self.server, Foreign::new(endpoint, None, Some(Role::Server)));
+    }
+
+    fn client_endpoint(&self, seed: u64) -> Endpoint {
+        let mut parameters = endpoint_parameters(seed, [1; 64]);
+        if self.setup.has_front_door {
+            (parameters.id_length, parameters.is_covered) = (IdLength::NONE, true);
+        }
+        Endpoint::new(&parameters, None).expect("a client needs no certificate")
+    }
+
+    /// How clients know the server.
+    fn client_parameters(&self) -> ClientParameters {
+        match self.setup.has_front_door {
+            true => front_door::client_parameters(),
+            false => ClientParameters::Pin(identity().pin),
+        }
     }
 
     fn next_address(&mut self) -> SocketAddr {
@@ -301,22 +353,40 @@ pub(crate) fn stranger() -> Token {
     Token::from_bytes([43; 32])
 }
 
-/// A server's where it is a shard of one.
-fn endpoint(seed: u64, reset_key: [u8; 64], serves: Option<quic::Shard>) -> Endpoint {
-    let parameters = EndpointParameters {
+/// A server's.
+fn endpoint(seed: u64, reset_key: [u8; 64], shard: quic::Shard) -> Endpoint {
+    let mut parameters = endpoint_parameters(seed, reset_key);
+    parameters.shard = shard;
+    serving(&parameters, identity())
+}
+
+/// Of a server behind a cover.
+fn covered_endpoint(seed: u64) -> Endpoint {
+    let mut parameters = endpoint_parameters(seed, RESET_KEY);
+    parameters.is_covered = true;
+    let key = SteerKey::derive(&RESET_KEY, parameters.id_length);
+    let only_ours = OnlyOurs::new(key, parameters.shard);
+    serving(&parameters, identity()).with_classifier(Box::new(only_ours))
+}
+
+fn endpoint_parameters(seed: u64, reset_key: [u8; 64]) -> EndpointParameters {
+    EndpointParameters {
         udp_payload_max: None,
         profile: Profile::default(),
         aead: quic::Aead::default(),
         reset_key,
-        id_length: quic::IdLength::default(),
+        id_length: IdLength::default(),
         is_covered: false,
-        shard: serves.unwrap_or(quic::Shard::SOLE),
+        shard: quic::Shard::SOLE,
         seed: [seed as u8; 32],
-    };
-    let server = serves.map(|_| ServerParameters {
-        certificate_chain: vec![identity().certificate.clone()],
-        private_key: identity().private_key.clone(),
+    }
+}
+
+fn serving(parameters: &EndpointParameters, identity: &Identity) -> Endpoint {
+    let server = ServerParameters {
+        certificate_chain: vec![identity.certificate.clone()],
+        private_key: identity.private_key.clone(),
         token_key: [9; 64],
-    });
-    Endpoint::new(&parameters, server).expect("the certificate and its key are usable")
+    };
+    Endpoint::new(parameters, Some(server)).expect("the certificate and its key are usable")
 }

@@ -19,6 +19,7 @@ use tunnel_proto::{
 };
 
 use super::book::{Book, Way};
+use super::front_door::GivenAway;
 use super::tcp::TcpEnd;
 
 pub(super) enum Inner {
@@ -33,6 +34,8 @@ pub(super) struct Recorder {
     packets: Vec<(Vec<u8>, ChecksumState)>,
     /// Segments for other shards, with their sources.
     pub(super) foreign: Vec<(u8, SocketAddr, Ecn, Vec<u8>)>,
+    /// Datagrams of which QUIC reads nothing.
+    pub(super) given_away: Vec<GivenAway>,
 }
 
 impl Deliver for Recorder {
@@ -46,6 +49,15 @@ impl Deliver for Recorder {
 
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
         self.packets.push((packet.to_vec(), checksum));
+    }
+
+    fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
+        self.given_away.push(GivenAway {
+            path,
+            ecn,
+            datagrams,
+            segment_size,
+        });
     }
 
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
@@ -74,6 +86,14 @@ pub(crate) trait Side: Role {
 
     fn carry_out(tunnel: &mut Tunnel<Self>, now: Instant, action: &Self::Action);
 
+    /// What to do with datagrams of which QUIC reads nothing.
+    fn take_given_away(tunnel: &mut Tunnel<Self>, _: Instant) {
+        tunnel.recorder.given_away.clear();
+    }
+
+    /// Packets are about to leave.
+    fn note_sent(_: &mut Self::Data, _: &Outbox) {}
+
     /// A request is over.
     fn ended(data: &mut Self::Data, id: RequestId);
 
@@ -87,7 +107,7 @@ pub(crate) trait Side: Role {
 pub(crate) struct Tunnel<R: Side> {
     pub(crate) engine: Engine<R>,
     pub(crate) data: R::Data,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     pub(super) recorder: Recorder,
     pub(super) ends: BTreeMap<RequestId, Inner>,
     /// Everything that the engine asked for but moves of bytes, and when.
@@ -144,6 +164,7 @@ impl<R: Side> Tunnel<R> {
                 taken: Vec::new(),
                 packets: Vec::new(),
                 foreign: Vec::new(),
+                given_away: Vec::new(),
             },
             packets: Vec::new(),
             ends: BTreeMap::new(),
@@ -256,6 +277,7 @@ impl<R: Side> End for Tunnel<R> {
             &mut self.recorder,
             &mut self.outbox,
         );
+        R::take_given_away(self, now);
     }
 
     fn work(&mut self, now: Instant, book: &mut Book) {
@@ -269,7 +291,9 @@ impl<R: Side> End for Tunnel<R> {
     }
 
     fn flush(&mut self, now: Instant) -> bool {
-        self.engine.flush(now, &mut self.outbox)
+        let more = self.engine.flush(now, &mut self.outbox);
+        R::note_sent(&mut self.data, &self.outbox);
+        more
     }
 
     fn outbox(&mut self) -> &mut Outbox {
