@@ -1,0 +1,107 @@
+//! Who takes part: connections, users, peers, and the process's own shards.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::block::Block;
+use crate::units::milliseconds;
+
+impl Block<'_> {
+    pub(super) fn connections(&self) -> String {
+        format!(
+            "{} open, {} in all; {} reconnects{}",
+            self.count("/connections/open"),
+            self.count("/connections/total"),
+            self.count("/reconnects"),
+            self.reasons("refused requests", "/refused_requests"),
+        )
+    }
+
+    pub(super) fn authorizations(&self) -> String {
+        format!(
+            "{} asked, {} granted, {} refused{}{}{}{}",
+            self.count("/authorizations/asked"),
+            self.count("/authorizations/granted"),
+            self.count("/authorizations/refused"),
+            self.unless_zero("{} waiting", "/authorizations/waiting"),
+            self.unless_zero("{} not answered in time", "/authorizations/expired"),
+            self.unless_zero("{} answered too late", "/authorizations/too_late"),
+            self.unless_zero("{} not asked (over the limit)", "/authorizations/over_limit"),
+        )
+    }
+}
+
+pub(super) fn render_user(name: &str, user: &Value) -> String {
+    let block = Block(user);
+    format!(
+        "{name}: {} connections open, {} in all; {} sessions open, {} in all; {} leases; {}{}",
+        block.count("/connections"),
+        block.count("/connections_total"),
+        block.count("/sessions"),
+        block.count("/sessions_total"),
+        block.count("/leases"),
+        block.bytes("/bytes"),
+        block.reasons("refused at the limit of", "/refused"),
+    )
+}
+
+pub(super) fn render_peer(peer: &Value) -> String {
+    let block = Block(peer);
+    let rtt =
+        Duration::try_from_secs_f64(peer["rtt_ms"].as_f64().unwrap_or(0.0) / 1_000.0).unwrap_or_default();
+    let decimal = |pointer: &str| peer.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    format!(
+        "{}{}, round trip {}, window {}, path MTU {}, {} bytes unsplit, {} queued, {} packets lost; {}: {}, \
+         path {:.1} Mbit/s, {:.1} ms and {:.1} ms of queue, random loss {:.1} %",
+        block.text("/remote"),
+        if peer["authenticated"] == true {
+            ""
+        } else {
+            " (no token yet)"
+        },
+        milliseconds(rtt),
+        block.bytes("/congestion_window_bytes"),
+        block.number("/path_mtu"),
+        block.number("/payload_unsplit"),
+        block.bytes("/queue_bytes"),
+        block.count("/quic/packets_lost"),
+        block.text("/path/profile"),
+        block.text("/path/phase").replace('_', " "),
+        decimal("/path/bandwidth_bits_per_second") / 1e6,
+        decimal("/path/base_round_trip_ms"),
+        decimal("/path/queueing_delay_ms"),
+        decimal("/path/random_loss") * 100.0,
+    )
+}
+
+pub(super) fn render_shard(shard: &Value) -> String {
+    let block = Block(shard);
+    let stripe = shard["stripe"].as_object().map_or(String::new(), |_| {
+        let rtt = shard.pointer("/stripe/rtt_ms").and_then(Value::as_f64);
+        let rtt = Duration::try_from_secs_f64(rtt.unwrap_or(0.0) / 1_000.0).unwrap_or_default();
+        format!(
+            ", round trip {}, window {}, path MTU {}",
+            milliseconds(rtt),
+            block.bytes("/stripe/congestion_window_bytes"),
+            block.number("/stripe/path_mtu"),
+        )
+    });
+    format!(
+        "{}{}{stripe}; {} connections, {} UDP sessions, {} TCP connections open; {} datagrams sent, {} received; \
+         {} given to others, {} taken{}{}",
+        block.text("/state"),
+        shard["server_shard"]
+            .as_u64()
+            .map_or(String::new(), |index| format!(" to shard {index}")),
+        block.count("/connections/open"),
+        block.count("/udp_sessions/open"),
+        block.count("/tcp_connections/open"),
+        block.count("/datagrams_sent"),
+        block.count("/datagrams_received"),
+        block.count("/handover/given"),
+        block.count("/handover/taken"),
+        block.unless_zero("{} without room", "/handover/dropped"),
+        block.unless_zero("{} reconnects", "/reconnects"),
+    )
+}
