@@ -101,23 +101,27 @@ fn names(summary: &Value) -> Vec<String> {
         .collect()
 }
 
-fn check_relay(python: &Path, stack: Stack<'_>) {
-    let _load = load();
-    let directory = Directory::create_for_test().unwrap();
-    let authority = Authority::create(directory.path());
-    let cover = Cover::start(stack, &Place::Host, "127.0.0.1:0", (&authority, NAME), &[]);
-    let front = relay(cover.address());
-    let summary = probe(python, front, cover.address(), &[]);
+/// Nothing at `front` tells it from the cover.
+fn assert_is_the_cover(python: &Path, front: SocketAddr, cover: SocketAddr) {
+    let summary = probe(python, front, cover, &[]);
     assert!(summary["probes"].as_u64().unwrap() > 150, "{summary}");
     let mut differ = names(&summary);
     // A busy machine splits an answer now and then; what tells the two apart does so again.
     for _ in 0..AGAIN {
         if !differ.is_empty() {
             let only: Vec<&str> = differ.iter().map(String::as_str).collect();
-            differ = names(&probe(python, front, cover.address(), &only));
+            differ = names(&probe(python, front, cover, &only));
         }
     }
     assert_eq!(differ, Vec::<String>::new(), "{summary}");
+}
+
+fn check_relay(python: &Path, stack: Stack<'_>) {
+    let _load = load();
+    let directory = Directory::create_for_test().unwrap();
+    let authority = Authority::create(directory.path());
+    let cover = Cover::start(stack, &Place::Host, "127.0.0.1:0", (&authority, NAME), &[]);
+    assert_is_the_cover(python, relay(cover.address()), cover.address());
 }
 
 #[test]
@@ -130,6 +134,24 @@ fn a_relay_cannot_be_told_from_its_cover() {
 fn a_relay_cannot_be_told_from_its_cover_of_another_stack() {
     let (python, programs) = (require_python!(), require_go!());
     check_relay(&python, Stack::QuicGo(&programs));
+}
+
+/// QR1-8, QR1-20, QR1-21, QR1-23.
+#[test]
+fn a_server_with_a_cover_cannot_be_told_from_it() {
+    let python = require_python!();
+    let _load = load();
+    let directory = Directory::create_for_test().unwrap();
+    let authority = Authority::create(directory.path());
+    let stack = Stack::Aioquic(&python);
+    let cover = Cover::start(stack, &Place::Host, "127.0.0.1:0", (&authority, NAME), &[]);
+    let (listen, site) = (free_address().unwrap().to_string(), cover.address().to_string());
+    let options = ["--cover", &site, "--cover-name", NAME, "--no-cover-tcp"];
+    let server = Server::start(&Place::Host, "server", &listen, &options, directory.path());
+    assert_is_the_cover(&python, listen.parse().unwrap(), cover.address());
+    let status = server.status();
+    let taken_over = status.pointer("/cover/relay/taken_over").and_then(Value::as_u64);
+    assert_eq!(taken_over.unwrap_or(0), 0, "{status}");
 }
 
 #[test]
