@@ -18,6 +18,10 @@ const ENGINE: (&str, &str) = ("cargo-fuzz", "0.13.2");
 /// Bytes of the longest input: more than one super-packet, or many small ones.
 const INPUT_BYTES_MAX: &str = "-max_len=4096";
 
+/// Inputs are chosen evenly. By the rarity of what they reach, the default, the choice itself took half of the time of
+/// `engine`: 22 inputs a second instead of 54. Its cryptography takes 3 % of the time, so it is real.
+const EVEN_CHOICE: &str = "-entropic=0";
+
 /// Runs one target, or all, for so many seconds each.
 pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> Result<()> {
     let targets = targets(repository)?;
@@ -58,7 +62,12 @@ pub(crate) fn run(repository: &Repository, seconds: u32, only: Option<&str>) -> 
         // What it finds goes to the first directory; not every target has committed inputs.
         run.arg(directory("corpus"));
         run.args(Some(directory("inputs")).filter(|inputs| inputs.is_dir()));
-        run.args(["--", &format!("-max_total_time={seconds}"), INPUT_BYTES_MAX]);
+        run.args([
+            "--",
+            &format!("-max_total_time={seconds}"),
+            INPUT_BYTES_MAX,
+            EVEN_CHOICE,
+        ]);
         run_to_success(run.arg("-print_final_stats=1"))?;
     }
     println!("{} targets found nothing in {seconds} s each", chosen.len());
