@@ -307,6 +307,27 @@ fn a_path_of_1280_bytes_carries_ipv6_in_pieces() {
     assert_eq!(icmp_error(&answers[0]), Some((2, 0, 1_280)));
 }
 
+/// Programs whose packets are shorter than IPv6's least ones never hear of a path that QUIC takes for narrower, and this
+/// holds for a server without IPv6 as well.
+#[test]
+fn a_path_of_1280_bytes_carries_packets_of_so_many_with_ipv4_alone() {
+    let mut world = World::with_server(Setup {
+        ceiling: 1_232,
+        ..Setup::default()
+    });
+    world.serve_ip(&POOLS[..1], &["0.0.0.0/0"], false);
+    world.client = world.add_ip_client(1, 1);
+    wait_for_lease(&mut world);
+    assert_eq!(world.client().engine.packet_max_at_most(), Some(1_280));
+    let client = world.client;
+    world.send_packet(client, &udp("10.9.0.2", "198.51.100.9", 1_280));
+    world.send_packet(client, &udp("10.9.0.2", "198.51.100.9", 1_281));
+    world.run(SECOND);
+    assert_eq!(taken(&mut world, true).len(), 1);
+    let answers = taken(&mut world, false);
+    assert_eq!(icmp_error(&answers[0]), Some((3, 4, 1_280)));
+}
+
 #[test]
 fn a_hop_limit_that_runs_out_is_answered_not_too_often() {
     let mut world = world();

@@ -139,11 +139,11 @@ impl IpSession {
         self.addresses().iter().any(|prefix| prefix.contains(address))
     }
 
-    /// The longest packet, in bytes, that goes to the peer, where `room` bytes fit one datagram. Never below what IPv6
-    /// needs where the client has an IPv6 address and packets can be split (RFC 9484 section 7.1).
+    /// The longest packet, in bytes, that goes to the peer, where `room` bytes fit one datagram. Where packets can be split
+    /// it is never below what IPv6 needs (RFC 9484 section 7.1), nor with IPv4 alone: a path that QUIC takes for narrower
+    /// for a while is nothing that senders have to know.
     pub(crate) fn mtu(&self, room: usize) -> usize {
-        let has_ipv6 = self.addresses().iter().any(|prefix| prefix.address().is_ipv6());
-        if has_ipv6 && self.split.agreed().is_some() {
+        if self.split.agreed().is_some() {
             room.max(IPV6_MTU_MIN)
         } else {
             room
