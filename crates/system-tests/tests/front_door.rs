@@ -245,6 +245,34 @@ impl Recorder {
     }
 }
 
+/// Longer than it takes to find out that a path is dead and another port is, too.
+const OUTAGE: Duration = Duration::from_secs(8);
+
+/// The server hears nobody.
+const DEAF: &str = "table ip deaf {
+    chain hear { type filter hook input priority 0; udp dport 4433 drop; }
+}";
+
+#[test]
+fn an_outage_of_some_seconds_costs_a_client_none_of_its_connections() {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(require_python!(), &[]);
+    let client = scene.client("client", &both!("7000"), &["--connections", "1"]);
+    let _tcp = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7000");
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    let mut echo = [0; 6];
+    stream.write_all(b"before").unwrap();
+    stream.read_exact(&mut echo).unwrap();
+    scene.pair.server.nft(DEAF).unwrap();
+    stream.write_all(b"during").unwrap();
+    std::thread::sleep(OUTAGE);
+    scene.pair.server.nft("delete table ip deaf").unwrap();
+    stream.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"during");
+    assert_eq!(client.status()["reconnects"], 0);
+}
+
 /// QR1-10, QR1-11.
 #[test]
 fn a_hello_that_was_accepted_meets_the_cover_when_it_comes_again_also_after_a_restart() {

@@ -233,6 +233,10 @@ pub const SENTENCES_MAX: usize = 64;
 /// [`MOVED_ROUND_TRIPS`] where they take longer.
 pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
 
+/// A client of a front door, which can try nothing beside its connection, gives it up only after so long a silence: what
+/// a train spends in a tunnel.
+pub const FRONT_DOOR_SILENCE: Duration = Duration::from_secs(15);
+
 /// Round trips that an answer at a new address may take: a lost PING is repeated after about three.
 pub const MOVED_ROUND_TRIPS: u32 = 4;
 

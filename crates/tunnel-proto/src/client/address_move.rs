@@ -6,7 +6,11 @@ use crate::limits;
 
 /// The last move of a connection, until it is known whether it was answered.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AddressMove(Option<Move>);
+pub struct AddressMove {
+    last: Option<Move>,
+    /// The least silence that counts, the time before the move included.
+    silence_min: Duration,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Move {
@@ -16,10 +20,19 @@ struct Move {
 }
 
 impl AddressMove {
+    /// Of connections beside which nothing can be tried, so that they are given up where they are silent.
+    #[must_use]
+    pub fn of_front_door() -> Self {
+        Self {
+            last: None,
+            silence_min: limits::FRONT_DOOR_SILENCE,
+        }
+    }
+
     /// The connection goes on from another local address; the path's round trip, where it is known.
     pub fn begin(&mut self, now: Instant, round_trip: Option<Duration>) {
         let patience = limits::MOVED_ROUND_TRIPS * round_trip.unwrap_or_default();
-        self.0 = Some(Move {
+        self.last = Some(Move {
             began: now,
             until: now + patience.max(limits::MOVED_SILENCE),
         });
@@ -27,19 +40,29 @@ impl AddressMove {
 
     /// The connection is another one.
     pub fn forget(&mut self) {
-        self.0 = None;
+        self.last = None;
     }
 
     /// When [`AddressMove::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.0.map(|moved| moved.until)
+        self.last.map(|moved| moved.until)
     }
 
     /// Whether the server stays silent at the new address, by when something was `heard` last. The move is forgotten.
     pub fn handle_timeout(&mut self, now: Instant, heard: Option<Instant>) -> bool {
-        let due = self.0.take_if(|moved| moved.until <= now);
-        due.is_some_and(|moved| heard.is_none_or(|heard| heard <= moved.began))
+        let Some(moved) = self.last.take_if(|moved| moved.until <= now) else {
+            return false;
+        };
+        let Some(heard) = heard else { return true };
+        if heard > moved.began {
+            return false;
+        }
+        let until = heard + self.silence_min;
+        if now < until {
+            self.last = Some(Move { until, ..moved });
+        }
+        now >= until
     }
 }
 
@@ -64,6 +87,24 @@ mod tests {
             assert_eq!(moved.poll_timeout(), None);
             assert!(!moved.handle_timeout(late, heard));
         }
+    }
+
+    #[test]
+    fn a_connection_that_nothing_can_be_tried_beside_is_given_more_time() {
+        // tidy-allow(pure): first instant of virtual time
+        let heard = Instant::now();
+        let (now, end) = (heard + limits::PATH_SILENCE, heard + limits::FRONT_DOOR_SILENCE);
+        let mut moved = AddressMove::of_front_door();
+        moved.begin(now, None);
+        assert!(!moved.handle_timeout(now + limits::MOVED_SILENCE, Some(heard)));
+        assert_eq!(moved.poll_timeout(), Some(end));
+        // Another move changes nothing about it, and an answer does.
+        let mut answered = moved;
+        moved.begin(end - STEP, None);
+        let late = end - STEP + limits::MOVED_SILENCE;
+        assert!(moved.handle_timeout(late, Some(heard)));
+        assert!(!answered.handle_timeout(end, Some(now + STEP)));
+        assert_eq!((moved.poll_timeout(), answered.poll_timeout()), (None, None));
     }
 
     #[test]

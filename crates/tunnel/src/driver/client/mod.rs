@@ -96,6 +96,11 @@ impl Client {
         carriers: Arc<dyn Carriers>,
         now: Instant,
     ) -> Self {
+        let moved = if knows.is_cover() {
+            AddressMove::of_front_door()
+        } else {
+            AddressMove::default()
+        };
         Self {
             reconnection,
             knows,
@@ -120,7 +125,7 @@ impl Client {
             waiting_attempts: VecDeque::new(),
             routes_seen: 0,
             local_seen: 0,
-            moved: AddressMove::default(),
+            moved,
             path_watch: PathWatch::default(),
             next_path_watch: now,
             next_ip_turn: now,
