@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::SettingError;
 use super::setting::Reader;
-use super::table::SETTINGS;
+use super::table;
 use super::values::Value;
 use super::{Settings, names};
 use crate::exit::Problem;
@@ -34,7 +34,7 @@ impl Settings {
             }
         }
         // In the order of the settings, so that the order of the lines does not matter.
-        for setting in SETTINGS {
+        for setting in table::all() {
             let Some(value) = entries.get(setting.key) else {
                 continue;
             };
@@ -79,7 +79,7 @@ pub(crate) fn template() -> String {
         "# Settings of gramway. A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides this file.\n\
          # Remove the # before a key to set it. The program reads this file once, when it starts.\n",
     );
-    for setting in SETTINGS {
+    for setting in table::all() {
         let reader = match setting.reader {
             Reader::Server | Reader::ServerAndLink => "Server: ",
             Reader::Client => "Client: ",
@@ -116,7 +116,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix('#').filter(|line| !line.starts_with(' ')))
             .map(|line| format!("{line}\n"))
             .collect();
-        assert_eq!(text.lines().count(), SETTINGS.len());
+        assert_eq!(text.lines().count(), table::all().count());
         let settings = apply(&text).unwrap();
         let common = tunnel::config::CommonConfig::default();
         assert_eq!(settings.listen, Some(super::super::DEFAULT_LISTEN));
@@ -198,7 +198,7 @@ mod tests {
 
     /// Any text, and any value behind a key that there is.
     fn any_file() -> impl Strategy<Value = String> {
-        let key = prop::sample::select(SETTINGS.iter().map(|setting| setting.key).collect::<Vec<_>>());
+        let key = prop::sample::select(table::all().map(|setting| setting.key).collect::<Vec<_>>());
         let known = (key, "\\PC{0,40}").prop_map(|(key, value)| format!("{key} = {value}"));
         let line = prop_oneof![known, "\\PC{0,80}", "#\\PC{0,20}"];
         prop::collection::vec(line, 0..6).prop_map(|lines| lines.join("\n"))

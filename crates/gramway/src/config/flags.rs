@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use super::setting::{Flag, Kind, Reader, Setting};
-use super::table::SETTINGS;
+use super::table;
 
 /// A command that has flags of settings.
 pub(crate) trait CommandWithSettings {
@@ -128,7 +128,7 @@ impl<C: CommandWithSettings> FromArgMatches for Flags<C> {
 }
 
 fn settings_of<C: CommandWithSettings>() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().filter(|setting| C::reads(setting.reader))
+    table::all().filter(|setting| C::reads(setting.reader))
 }
 
 /// The clap argument of a setting's flag; `None` if it has no flag.

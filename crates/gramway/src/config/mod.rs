@@ -1,6 +1,6 @@
 //! Settings: flag over environment (`GRAMWAY_…`) over file (TOML) over default.
 //!
-//! One table, in `table.rs`, describes every setting: flags, environment, file, the commented file of a first run and
+//! One table, in `table`, describes every setting: flags, environment, file, the commented file of a first run and
 //! docs/settings.md come from it. The layers are applied from the weakest to the strongest, each through the setting's
 //! `apply`, so that a value means the same wherever it comes from. A list that is given replaces the weaker layer's
 //! list.
@@ -30,7 +30,6 @@ pub(crate) use file::template;
 use flags::Given;
 pub(crate) use flags::{CommandWithSettings, Connect, Flags, Link, Up};
 pub(crate) use names::misspelt_variables;
-use table::SETTINGS;
 use values::Value;
 
 /// All settings of one run.
@@ -60,7 +59,7 @@ impl Settings {
         &mut self,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<(), Problem> {
-        for setting in SETTINGS {
+        for setting in table::all() {
             let name = setting.variable();
             let Some(text) = variable(&name) else { continue };
             Value::from_text(setting.kind, &text)

@@ -1,7 +1,7 @@
 //! Finds settings by key, and suggests a key for a misspelt one.
 
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
-use super::table::SETTINGS;
+use super::table;
 use crate::limits::{KEY_CHARACTERS_MAX, SUGGESTION_EDITS_MAX};
 
 /// Variables that are no setting's, as keys.
@@ -9,12 +9,12 @@ const OTHER_VARIABLES: [&str; 3] = ["state", "config", "link"];
 
 /// The setting with this key.
 pub(super) fn find(key: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.key == key)
+    table::all().find(|setting| setting.key == key)
 }
 
 /// The sentence about an unknown key, with the likely one.
 pub(super) fn unknown(name: &str) -> String {
-    let keys = || SETTINGS.iter().map(|setting| setting.key);
+    let keys = || table::all().map(|setting| setting.key);
     match likely(name, keys()) {
         Some(likely) => format!("unknown key \"{name}\"; did you mean \"{likely}\"?"),
         None => {
@@ -27,7 +27,7 @@ pub(super) fn unknown(name: &str) -> String {
 /// What is to be said about variables of the environment that look like a setting's and are none's; `names` are all.
 pub(crate) fn misspelt_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = || {
-        let keys = SETTINGS.iter().map(|setting| setting.key);
+        let keys = table::all().map(|setting| setting.key);
         keys.chain(OTHER_VARIABLES)
     };
     let mut found = Vec::new();
@@ -111,11 +111,7 @@ mod tests {
 
     #[test]
     fn every_key_is_compared_whole() {
-        assert!(
-            SETTINGS
-                .iter()
-                .all(|setting| setting.key.len() <= KEY_CHARACTERS_MAX)
-        );
+        assert!(table::all().all(|setting| setting.key.len() <= KEY_CHARACTERS_MAX));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::setting::{DefaultValue, Flag, Kind, Reader, Setting};
-use super::table::SETTINGS;
+use super::table;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
 /// With this variable the test writes the file instead of comparing it.
@@ -13,7 +13,7 @@ const WRITE_VARIABLE: &str = "GRAMWAY_WRITE_REFERENCE";
 const OPENING: &str = "\
 # Settings
 
-Generated from `crates/gramway/src/config/table.rs`; do not edit. To write it again: `GRAMWAY_WRITE_REFERENCE=1 cargo test -p gramway
+Generated from `crates/gramway/src/config/table`; do not edit. To write it again: `GRAMWAY_WRITE_REFERENCE=1 cargo test -p gramway
 the_reference`.
 
 A flag overrides the environment, the environment overrides the config file, and the file overrides the default. A list replaces the
@@ -37,10 +37,7 @@ fn reference() -> String {
             "\n## {title}\n\n| key | type | flag | environment | default | meaning |\n|---|---|---|---|---|---|\n"
         )
         .expect("strings take everything");
-        for setting in SETTINGS
-            .iter()
-            .filter(|setting| readers.contains(&setting.reader))
-        {
+        for setting in table::all().filter(|setting| readers.contains(&setting.reader)) {
             text.push_str(&row(setting));
         }
     }

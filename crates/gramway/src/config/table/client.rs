@@ -1,0 +1,63 @@
+//! What a client carries, and how it finds its server.
+
+use std::path::PathBuf;
+
+use super::{default, setting, unset};
+use crate::config::error::SettingError;
+use crate::config::setting::{Flag, Kind, Reader, Setting};
+use crate::config::values;
+
+pub(super) static SETTINGS: &[Setting] = &[
+    setting("forward", Kind::List, Reader::Client, unset(
+        "none",
+        "[\"udp:5353=10.0.0.1:53\"]",
+    ), |settings, value| {
+        settings.forward = crate::forward::parse_all(&value.list()?)?;
+        Ok(())
+    })
+    .flag(Flag::Letter('L', "FORWARD"))
+    .about(
+        "Forward udp:LISTEN=TARGET or tcp:LISTEN=TARGET. LISTEN is PORT or localhost:PORT (127.0.0.1), ADDR:PORT, [V6]:PORT \
+         or :PORT (all addresses); TARGET is HOST:PORT or [V6]:PORT, resolved at the server. Both may have a range of ports \
+         of the same length, FIRST-LAST",
+    ),
+    setting("repair", Kind::Text, Reader::Client, unset("off", "\"40ms\""), |settings, value| {
+        settings.common.engine.repair = values::repair(&value.text()?)?;
+        Ok(())
+    })
+    .flag(Flag::Value("LATENCY"))
+    .about(
+        "Rebuild lost datagrams of UDP forwards, and lost IP packets that are marked urgent (DSCP EF, CS4, CS5, AF4x), from \
+         parity, at most this much later than without loss: 1ms to 500ms, or off. Costs at most half as many bytes again, \
+         and nothing without loss",
+    ),
+    setting("link_file", Kind::Path, Reader::Client, unset("none", "\"server.link\""), |settings, value| {
+        let path = value.path()?;
+        if crate::link::is_link(&path) {
+            return Err(SettingError::LinkForFile);
+        }
+        settings.link_file = Some(PathBuf::from(path));
+        Ok(())
+    })
+    .flag(Flag::Value("FILE"))
+    .about("File that holds the link; - reads it from standard input"),
+    setting("exit_on_failure", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
+        settings.exit_on_failure = value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::On)
+    .about("End with exit code 69 if no connection comes about within 15 s of the start, instead of trying on"),
+    setting("bind", Kind::Text, Reader::Client, unset(
+        "the system chooses",
+        "\"192.0.2.7\"",
+    ), |settings, value| {
+        let text = value.text()?;
+        let address = text
+            .parse()
+            .map_err(|_| SettingError::text(&text, "not an IP address"))?;
+        settings.bind = Some(address);
+        Ok(())
+    })
+    .flag(Flag::Value("ADDR"))
+    .about("Local address for connections to the server"),
+];
