@@ -7,11 +7,8 @@ use rustls::quic::{DirectionalKeys, Keys, Version};
 
 use crate::limits::UDP_PAYLOAD_MAX;
 use crate::long_header::{Kind, LongPacket, VERSION_1};
+use crate::protection::{self, NUMBER_BYTES_MAX, TAG_BYTES};
 
-/// Of a header protection sample.
-const SAMPLE_BYTES: usize = 16;
-const NUMBER_BYTES_MAX: usize = 4;
-const TAG_BYTES: usize = 16;
 /// Bits of the first byte that are 0 in every long header (RFC 9000 section 17.2).
 const RESERVED_BITS: u8 = 0x0c;
 
@@ -22,6 +19,15 @@ pub enum Sender {
     Client,
     /// The server.
     Server,
+}
+
+/// Keys of the Initial packets of a connection of version 1, for one side of it.
+pub(crate) fn keys(destination_id: &[u8], side: Side) -> Keys {
+    let suite = TLS13_AES_128_GCM_SHA256
+        .tls13()
+        .and_then(|suite| suite.quic_suite());
+    let suite = suite.expect("AES-128-GCM is a suite of QUIC");
+    Keys::initial(Version::V1, suite.suite, suite.quic, destination_id, side)
 }
 
 /// Keys of one connection's Initial packets, of version 1.
@@ -43,12 +49,7 @@ impl InitialKeys {
     /// Of the destination connection ID of the client's first Initial.
     #[must_use]
     pub fn new(destination_id: &[u8]) -> Self {
-        let suite = TLS13_AES_128_GCM_SHA256
-            .tls13()
-            .and_then(|suite| suite.quic_suite());
-        let suite = suite.expect("AES-128-GCM is a suite of QUIC");
-        let Keys { local, remote } =
-            Keys::initial(Version::V1, suite.suite, suite.quic, destination_id, Side::Server);
+        let Keys { local, remote } = keys(destination_id, Side::Server);
         Self {
             client: remote,
             server: local,
@@ -103,22 +104,9 @@ impl InitialKeys {
         }
         space.clear();
         space.extend_from_slice(packet.bytes);
-        let (head, masked) = space.split_at_mut(packet.number_offset);
-        let (number, sample) = masked.split_first_chunk_mut::<NUMBER_BYTES_MAX>()?;
-        let protection = &self.of(sender).header;
-        let first = head.first_mut()?;
-        protection
-            .decrypt_in_place(sample.get(..SAMPLE_BYTES)?, first, number)
-            .ok()?;
-        if *first & RESERVED_BITS != 0 {
-            return None;
-        }
-        let bytes = usize::from(*first & 3) + 1;
-        let truncated = number[..bytes]
-            .iter()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let full = full_number(largest, truncated, 8 * bytes as u32);
-        Some((full, packet.number_offset + bytes))
+        let key = &*self.of(sender).header;
+        let found = protection::unmask(key, space, packet.number_offset, largest)?;
+        (space[0] & RESERVED_BITS == 0).then_some(found)
     }
 
     /// A sealed Initial packet around `frames`: number in `number_bytes` bytes, 1 to 4. Frames are filled up with
@@ -149,15 +137,7 @@ impl InitialKeys {
         let header = packet.len();
         packet.extend_from_slice(frames);
         packet.resize(header + payload, 0);
-        let keys = self.of(sender);
-        let (head, body) = packet.split_at_mut(header);
-        let sealed = keys.packet.encrypt_in_place(number, head, body);
-        packet.extend_from_slice(sealed.expect("shorter than AES-GCM takes").as_ref());
-        let (head, masked) = packet.split_at_mut(number_offset);
-        let (number, sample) = masked.split_at_mut(NUMBER_BYTES_MAX);
-        keys.header
-            .encrypt_in_place(&sample[..SAMPLE_BYTES], &mut head[0], &mut number[..number_bytes])
-            .expect("a sample and a number of their lengths");
+        protection::protect(self.of(sender), &mut packet, number, number_offset..header);
         packet
     }
 }
@@ -165,20 +145,6 @@ impl InitialKeys {
 impl std::fmt::Debug for InitialKeys {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("InitialKeys")
-    }
-}
-
-/// The number that is nearest to the next one and ends with these bits (RFC 9000 appendix A.3).
-pub(crate) fn full_number(largest: Option<u64>, truncated: u64, bits: u32) -> u64 {
-    let expected = largest.map_or(0, |largest| largest + 1);
-    let window = 1_u64 << bits;
-    let candidate = expected & !(window - 1) | truncated;
-    if candidate + window / 2 <= expected && candidate < (1 << 62) - window {
-        candidate + window
-    } else if candidate > expected + window / 2 && candidate >= window {
-        candidate - window
-    } else {
-        candidate
     }
 }
 

@@ -25,6 +25,7 @@ pub mod initial;
 mod kdf;
 pub mod limits;
 pub mod long_header;
+mod protection;
 pub mod replay;
 #[cfg(test)]
 mod test_hellos;

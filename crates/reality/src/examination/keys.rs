@@ -3,13 +3,12 @@
 use packet::varint;
 use rustls::quic::Keys;
 
-use crate::initial::full_number;
 use crate::limits::FLIGHT_PACKETS_MAX;
 use crate::long_header::{LongPacket, VERSION_1};
+use crate::protection::{self, NUMBER_BYTES_MAX, TAG_BYTES};
 
-const SAMPLE_BYTES: usize = 16;
-const NUMBER_BYTES: usize = 4;
-const TAG_BYTES: usize = 16;
+/// Each packet number has as many as it can.
+const NUMBER_BYTES: usize = NUMBER_BYTES_MAX;
 
 /// How a packet of ours begins: its type (0 Initial, 2 Handshake), or a short header.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +48,11 @@ impl Level {
     /// The frames of a packet; `None` where it was made with other keys, came before, or is one too many.
     pub(super) fn open(&mut self, packet: &LongPacket<'_>) -> Option<Vec<u8>> {
         let mut bytes = packet.bytes.to_vec();
-        let (head, masked) = bytes.split_at_mut_checked(packet.number_offset)?;
-        let (number, sample) = masked.split_first_chunk_mut::<NUMBER_BYTES>()?;
         let remote = &self.keys.remote;
-        let first = head.first_mut()?;
-        let sample = sample.get(..SAMPLE_BYTES)?;
-        remote.header.decrypt_in_place(sample, first, number).ok()?;
-        let length = usize::from(*first & 3) + 1;
-        let truncated = number[..length]
-            .iter()
-            .fold(0, |all, byte| all << 8 | u64::from(*byte));
-        let number = full_number(self.received.iter().max().copied(), truncated, 8 * length as u32);
-        let (head, sealed) = bytes.split_at_mut_checked(packet.number_offset + length)?;
+        let largest = self.received.iter().max().copied();
+        let (number, payload) =
+            protection::unmask(&*remote.header, &mut bytes, packet.number_offset, largest)?;
+        let (head, sealed) = bytes.split_at_mut_checked(payload)?;
         let payload = remote
             .packet
             .decrypt_in_place(number, head, sealed)
@@ -145,22 +137,14 @@ impl Level {
         let payload_offset = packet.len();
         packet.extend_from_slice(frames);
         packet.resize(payload_offset + payload, 0);
-        self.protect(&mut packet, number_offset);
-        packet
-    }
-
-    fn protect(&mut self, packet: &mut Vec<u8>, number_offset: usize) {
-        let local = &self.keys.local;
-        let (head, body) = packet.split_at_mut(number_offset + NUMBER_BYTES);
-        let tag = local.packet.encrypt_in_place(self.next, head, body);
-        packet.extend_from_slice(tag.expect("a visit sends few packets").as_ref());
+        protection::protect(
+            &self.keys.local,
+            &mut packet,
+            self.next,
+            number_offset..payload_offset,
+        );
         self.next += 1;
-        let (head, masked) = packet.split_at_mut(number_offset);
-        let (number, sample) = masked.split_at_mut(NUMBER_BYTES);
-        local
-            .header
-            .encrypt_in_place(&sample[..SAMPLE_BYTES], &mut head[0], number)
-            .expect("a sample and a number of their lengths");
+        packet
     }
 }
 

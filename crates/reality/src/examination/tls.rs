@@ -1,4 +1,4 @@
-//! TLS of a visitor: hello, keys of Initials, and a verifier that takes every certificate and remembers what it was.
+//! TLS of a visitor: hello, and a verifier that takes every certificate and remembers what it was.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,8 +6,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::quic::{Keys, Version};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, Side, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 /// Transport parameters of a browser but the source ID, which is empty (RFC 9000 section 18.2): idle time, UDP payload,
 /// flow control, streams.
@@ -49,15 +48,6 @@ pub enum Groups {
     Hybrid,
     /// X25519 alone.
     Classic,
-}
-
-/// Keys of the client's Initials to this connection ID.
-pub(super) fn initial_keys(destination: &[u8]) -> Keys {
-    let suite = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13();
-    let suite = suite
-        .and_then(|suite| suite.quic_suite())
-        .expect("a suite of QUIC");
-    Keys::initial(Version::V1, suite.suite, suite.quic, destination, Side::Client)
 }
 
 /// The transport parameters.

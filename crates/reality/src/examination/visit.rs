@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustls::Side;
 use rustls::pki_types::ServerName;
 use rustls::quic::{ClientConnection, KeyChange, Version};
 
@@ -17,8 +18,8 @@ use super::stream::CryptoStream;
 use super::tls::{self, ChainRecorder, Groups, Roots};
 use super::{messages, retry, version_probe};
 use crate::frames::{Frame, frames};
-use crate::limits;
 use crate::long_header::{Kind, LongPacket, Part, parts};
+use crate::{initial, limits};
 
 /// Bytes of hello in the first of two datagrams, each of which has [`DATAGRAM_BYTES`]: a browser's.
 const HELLO_PART_BYTES: usize = 1_100;
@@ -93,7 +94,7 @@ impl Visit {
             token: Vec::new(),
             hello,
             finished: Vec::new(),
-            initial: Level::new(tls::initial_keys(&first_id)),
+            initial: Level::new(initial::keys(&first_id, Side::Client)),
             handshake: None,
             one_rtt: None,
             streams: Default::default(),
@@ -284,7 +285,8 @@ impl Visit {
         self.seen.first_answer = None;
         self.seen.flight.clear();
         self.destination = packet.source_id.to_vec();
-        self.initial.replace_keys(tls::initial_keys(&self.destination));
+        self.initial
+            .replace_keys(initial::keys(&self.destination, Side::Client));
         self.send_hello(now);
     }
 

@@ -129,19 +129,6 @@ fn a_reserved_bit_is_refused() {
     );
 }
 
-/// RFC 9000 appendix A.3.
-#[test]
-fn a_number_is_the_one_nearest_to_the_next() {
-    assert_eq!(full_number(Some(0xa82f_30ea), 0x9b32, 16), 0xa82f_9b32);
-    assert_eq!(full_number(None, 0, 8), 0);
-    assert_eq!(full_number(None, 0xff, 8), 0xff);
-    assert_eq!(full_number(None, 0xffff_ffff, 32), 0xffff_ffff);
-    assert_eq!(full_number(Some(254), 0xff, 8), 255);
-    assert_eq!(full_number(Some(255), 0x00, 8), 256);
-    assert_eq!(full_number(Some(300), 0xff, 8), 255);
-    assert_eq!(full_number(Some((1 << 62) - 1), 0x00, 8), (1 << 62));
-}
-
 proptest! {
     #[test]
     fn a_packet_is_opened_as_it_was_sealed(
