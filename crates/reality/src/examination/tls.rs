@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use packet::varint;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
@@ -10,7 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 /// Transport parameters of a browser but the source ID, which is empty (RFC 9000 section 18.2): idle time, UDP payload,
 /// flow control, streams.
-const PARAMETERS: [(u8, u32); 8] = [
+const PARAMETERS: [(u8, u64); 8] = [
     (0x01, 30_000),
     (0x03, 1_472),
     (0x04, 15_728_640),
@@ -50,12 +51,14 @@ pub enum Groups {
     Classic,
 }
 
-/// The transport parameters.
+/// The transport parameters, each as short as it can be: quinn refuses longer forms, which RFC 9000 section 16 allows.
 pub(super) fn parameters() -> Vec<u8> {
     let mut bytes = Vec::new();
     for (kind, value) in PARAMETERS {
-        bytes.extend([kind, 4]);
-        bytes.extend((0x8000_0000 | value).to_be_bytes());
+        let mut encoded = Vec::new();
+        varint::write(value, &mut encoded);
+        bytes.extend([kind, encoded.len() as u8]);
+        bytes.append(&mut encoded);
     }
     bytes.extend([INITIAL_SOURCE_ID, 0]);
     bytes
@@ -144,5 +147,27 @@ impl ServerCertVerifier for ChainRecorder {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.inner.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values are those of a capture of Chrome.
+    #[test]
+    fn no_parameter_is_longer_than_a_browsers() {
+        let numbers: [&[u8]; 9] = [
+            &[0x01, 4, 0x80, 0x00, 0x75, 0x30],
+            &[0x03, 2, 0x45, 0xc0],
+            &[0x04, 4, 0x80, 0xf0, 0x00, 0x00],
+            &[0x05, 4, 0x80, 0x60, 0x00, 0x00],
+            &[0x06, 4, 0x80, 0x60, 0x00, 0x00],
+            &[0x07, 4, 0x80, 0x60, 0x00, 0x00],
+            &[0x08, 2, 0x40, 0x64],
+            &[0x09, 2, 0x40, 0x67],
+            &[0x0f, 0],
+        ];
+        assert_eq!(parameters(), numbers.concat());
     }
 }
