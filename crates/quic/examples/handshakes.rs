@@ -30,6 +30,7 @@ const COVER: CoverTls = CoverTls {
     cipher_suite: 0x1301,
     group: 0x11ec,
     certificate_message_bytes: 2_977,
+    is_version_first: false,
 };
 
 /// Nothing to send, and nobody who receives.

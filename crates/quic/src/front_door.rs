@@ -13,6 +13,7 @@ mod identity;
 mod outcome;
 mod parameters;
 mod recognised;
+mod server_hello;
 mod session;
 mod shares;
 mod verifier;

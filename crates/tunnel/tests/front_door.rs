@@ -45,6 +45,7 @@ fn start(cover: SocketAddr, directory: &Path, shards: usize) -> (Handle, SocketA
                 group: 0x11ec,
                 id_bytes: 12,
                 certificate_bytes: 2_800,
+                is_version_first: true,
                 answer_delay: std::time::Duration::from_millis(1),
             },
         }),

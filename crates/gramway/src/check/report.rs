@@ -59,6 +59,7 @@ pub(super) fn json(cover: &Endpoint, name: &str, findings: &Findings) -> Value {
             "group": profile.group,
             "id_bytes": profile.id_bytes,
             "certificate_bytes": profile.certificate_bytes,
+            "is_version_first": profile.is_version_first,
             "answer_delay_ms": in_ms(profile.answer_delay),
         })),
         "handshake": seen(findings).map(|visit| handshake(findings, visit)),

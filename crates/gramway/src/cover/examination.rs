@@ -99,6 +99,7 @@ mod tests {
             group: 0x11ec,
             id_bytes: 8,
             certificate_bytes: 2_000,
+            is_version_first: false,
             answer_delay: Duration::ZERO,
         }
     }

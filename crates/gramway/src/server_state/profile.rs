@@ -28,6 +28,7 @@ impl ServerState {
             "group": profile.group,
             "id_bytes": profile.id_bytes,
             "certificate_bytes": profile.certificate_bytes,
+            "is_version_first": profile.is_version_first,
             "answer_delay_us": u64::try_from(profile.answer_delay.as_micros()).unwrap_or(u64::MAX),
         });
         self.directory.write(FILE, format!("{text}\n").as_bytes())
@@ -46,6 +47,7 @@ fn parse(bytes: &[u8], cover: &Cover) -> Option<Profile> {
         group: number("group")?.try_into().ok()?,
         id_bytes: number("id_bytes")?.try_into().ok()?,
         certificate_bytes: number("certificate_bytes")?.try_into().ok()?,
+        is_version_first: kept["is_version_first"].as_bool()?,
         answer_delay: Duration::from_micros(number("answer_delay_us")?),
     })
 }
@@ -74,6 +76,7 @@ mod tests {
             group: 0x001d,
             id_bytes: 20,
             certificate_bytes: 2_345,
+            is_version_first: true,
             answer_delay: Duration::from_micros(12_345),
         }
     }
@@ -113,6 +116,7 @@ mod tests {
             whole.replace("4866", "-1"),
             whole.replace(":20", ":256"),
             whole.replace("12345", "\"soon\""),
+            whole.replace("true", "1"),
         ] {
             assert_ne!(damaged, whole);
             directory.write(FILE, damaged.as_bytes()).unwrap();

@@ -32,6 +32,7 @@ fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {
             group: 0x11ec,
             id_bytes: 12,
             certificate_bytes: 2_345,
+            is_version_first: false,
             answer_delay_ms: 2.5,
         },
         tcp: Some(CoverTcpCounters {

@@ -11,7 +11,7 @@ use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 use rustls::{NamedGroup, SupportedCipherSuite};
 
 use super::certificate::{self, Template};
-use super::recognised;
+use super::{recognised, server_hello};
 use crate::config::Aead;
 use crate::error::ConfigurationError;
 use crate::tls::{self, ServerIdentity};
@@ -25,6 +25,8 @@ pub struct CoverTls {
     pub group: u16,
     /// Bytes of its Certificate message, or of what it sends instead, header included.
     pub certificate_message_bytes: usize,
+    /// Its ServerHello has `supported_versions` before `key_share`.
+    pub is_version_first: bool,
 }
 
 /// A key for certificates. The server makes a new one when this one is as old as [`crate::limits::CERTIFICATE_KEY_TIME`],
@@ -35,6 +37,7 @@ pub struct FrontDoorIdentity {
     /// Without a certificate.
     config: rustls::ServerConfig,
     initial_suite: Suite,
+    is_version_first: bool,
 }
 
 impl FrontDoorIdentity {
@@ -44,8 +47,12 @@ impl FrontDoorIdentity {
     /// [`ConfigurationError::Cover`] where the cover has what we cannot have.
     pub fn generate(aead: Aead, cover: &CoverTls) -> Result<Self, ConfigurationError> {
         let refused = |error: rustls::Error| ConfigurationError::Certificate(error.to_string());
+        let mut suite = suite(aead, cover.cipher_suite)?;
+        if cover.is_version_first {
+            suite = server_hello::turning(aead, suite);
+        }
         let provider = CryptoProvider {
-            cipher_suites: vec![suite(aead, cover.cipher_suite)?],
+            cipher_suites: vec![suite],
             kx_groups: vec![group(cover.group)?],
             ..tls::crypto_provider(aead)
         };
@@ -66,6 +73,7 @@ impl FrontDoorIdentity {
             key,
             config: tls::without_resumption(config),
             initial_suite: tls::initial_suite(aead),
+            is_version_first: cover.is_version_first,
         })
     }
 
@@ -73,7 +81,11 @@ impl FrontDoorIdentity {
     #[must_use]
     pub fn for_client(&self, keys: ChannelKeys) -> ServerIdentity {
         ServerIdentity {
-            crypto: recognised::settings(self.configuration(&keys), self.initial_suite),
+            crypto: recognised::settings(
+                self.configuration(&keys),
+                self.initial_suite,
+                self.is_version_first,
+            ),
             keys: Some(keys),
         }
     }
@@ -154,6 +166,7 @@ mod tests {
         cipher_suite: 0x1301,
         group: 0x11ec,
         certificate_message_bytes: 2_345,
+        is_version_first: false,
     };
 
     /// A client that has sent its hello, the hello, and what the server finds in it.

@@ -10,8 +10,9 @@ use crate::limits;
 /// Suites of TLS 1.3 that a server of ours has.
 const SUITES: [u16; 3] = [0x1301, 0x1302, 0x1303];
 
-/// Order of the extensions in a ServerHello of ours: key_share, supported_versions.
-const OWN_EXTENSIONS: [u16; 2] = [51, 43];
+/// Extensions of a ServerHello of ours: key_share, and supported_versions behind it or before it.
+const KEY_SHARE_FIRST: [u16; 2] = [51, 43];
+const VERSION_FIRST: [u16; 2] = [43, 51];
 
 /// A close for the TLS alert `no_application_protocol` (RFC 9001 section 4.8, RFC 7301 section 3.2).
 const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
@@ -27,6 +28,8 @@ pub struct Profile {
     pub id_bytes: u8,
     /// Bytes of its Certificate message.
     pub certificate_bytes: usize,
+    /// Its ServerHello has `supported_versions` before `key_share`.
+    pub is_version_first: bool,
     /// How long after a hello its answer is here, the way to it and back included: strangers wait as long (QR1-29).
     pub answer_delay: Duration,
 }
@@ -116,8 +119,8 @@ pub enum Warning {
     NoHybrid,
     /// A client with X25519 alone is answered in another way.
     ClassicFails,
-    /// Types of the extensions in its ServerHello.
-    ExtensionOrder(Vec<u16>),
+    /// Types of the extensions in its ServerHello: others than in ours.
+    Extensions(Vec<u16>),
     /// It compressed its certificate.
     CompressedCertificate,
     /// Not all visits saw the same.
@@ -143,10 +146,10 @@ impl fmt::Display for Warning {
             Self::ClassicFails => {
                 formatter.write_str("it does not answer a client that has X25519 alone with X25519")
             }
-            Self::ExtensionOrder(order) => write!(
+            Self::Extensions(types) => write!(
                 formatter,
-                "the extensions of its ServerHello have the order {order:?}, those of ours {OWN_EXTENSIONS:?}: \
-                 whoever watches a client can tell"
+                "its ServerHello has the extensions {types:?}, where ours has {KEY_SHARE_FIRST:?} in either order: whoever \
+                 watches a client can tell"
             ),
             Self::CompressedCertificate => {
                 formatter.write_str("it compresses its certificate: the length may change with each")
@@ -252,6 +255,7 @@ fn profile(visit: &Observation, visits: &[Observation]) -> Option<Profile> {
         group: hello.group?,
         id_bytes: u8::try_from(visit.id_bytes?).ok()?,
         certificate_bytes: visit.certificate?.bytes,
+        is_version_first: hello.extensions == VERSION_FIRST,
         answer_delay: median(visits.iter().filter_map(|visit| visit.answer))?,
     })
 }
@@ -287,8 +291,8 @@ fn warnings(
     if classic.is_some() && group != Some(X25519) {
         found.push(Warning::ClassicFails);
     }
-    if hello.extensions != OWN_EXTENSIONS {
-        found.push(Warning::ExtensionOrder(hello.extensions.clone()));
+    if hello.extensions != KEY_SHARE_FIRST && hello.extensions != VERSION_FIRST {
+        found.push(Warning::Extensions(hello.extensions.clone()));
     }
     if !visits.iter().all(|other| looks_like(visit, other)) {
         found.push(Warning::Unsteady);

@@ -70,7 +70,9 @@ fn a_site_without_the_post_quantum_exchange_fits_and_is_warned_of() {
     assert_eq!(found["versions"], serde_json::json!([1, 0x6b33_43cf]), "{found}");
     assert_eq!(found["handshake"]["idle_timeout_ms"], 60_000, "{found}");
     assert_eq!(found["handshake"]["is_certificate_valid"], true, "{found}");
+    assert_eq!(found["profile"]["is_version_first"], true, "{found}");
     assert!(has_warning(&found, "X25519MLKEM768"), "{found}");
+    assert!(!has_warning(&found, "ServerHello"), "{found}");
     assert!(!has_warning(&found, "certificate is not valid"), "{found}");
 
     // Nobody vouches for it, unless its authority is told.

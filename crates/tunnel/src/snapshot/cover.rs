@@ -53,6 +53,8 @@ pub struct CoverProfile {
     pub id_bytes: u8,
     /// Bytes of the Certificate message.
     pub certificate_bytes: usize,
+    /// `supported_versions` before `key_share` in the ServerHello.
+    pub is_version_first: bool,
     /// How long a hello waits for its answer.
     pub answer_delay_ms: f64,
 }
@@ -64,6 +66,7 @@ impl From<&Profile> for CoverProfile {
             group: profile.group,
             id_bytes: profile.id_bytes,
             certificate_bytes: profile.certificate_bytes,
+            is_version_first: profile.is_version_first,
             answer_delay_ms: profile.answer_delay.as_micros() as f64 / 1_000.0,
         }
     }

@@ -36,19 +36,23 @@ fn a_client_that_is_recognised_meets_its_server_and_both_speak() {
     assert_eq!(door.pair.server.streams.values().next().unwrap(), b"request");
 }
 
-/// QR1-27: suite and group are the cover's, whatever the client would like better.
+/// QR1-27: suite and group are the cover's, whatever the client would like better, and so is the order of extensions,
+/// whatever rustls writes.
 #[test]
-fn every_suite_and_group_of_a_cover_is_followed() {
+fn every_suite_group_and_order_of_a_cover_is_followed() {
     for cipher_suite in [0x1301, 0x1302, 0x1303] {
         for group in [0x11ec, 0x001d, 0x0017, 0x0018] {
-            let mut door = Door::new(&CoverTls {
-                cipher_suite,
-                group,
-                ..COVER
-            });
-            door.meet();
-            let hello = server_hello(&door);
-            assert_eq!(hello, (cipher_suite, group));
+            for (is_version_first, order) in [(false, [51, 43]), (true, [43, 51])] {
+                let mut door = Door::new(&CoverTls {
+                    cipher_suite,
+                    group,
+                    is_version_first,
+                    ..COVER
+                });
+                door.meet();
+                let hello = server_hello(&door);
+                assert_eq!(hello, (cipher_suite, group, order.to_vec()));
+            }
         }
     }
 }
@@ -87,19 +91,26 @@ fn a_cover_with_another_suite_or_group_or_without_a_certificate_is_refused() {
     }
 }
 
-/// Suite and group of the server's first answer (RFC 8446 section 4.1.3), as a watcher reads them.
-fn server_hello(door: &Door) -> (u16, u16) {
+/// Suite, group and types of extensions of the server's first answer (RFC 8446 section 4.1.3), as a watcher reads them.
+fn server_hello(door: &Door) -> (u16, u16, Vec<u16>) {
     let client = Initial::open(&Door::datagrams(&door.pair.client)[0]).unwrap();
     let datagrams = Door::datagrams(&door.pair.server);
     let open = |datagram: &Vec<u8>| Initial::of_server(datagram, &client.destination_id);
     let message = wire::messages(datagrams.iter().filter_map(open));
     let number = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
+    // A second one follows where the first asks for another hello.
+    let end = 4 + usize::from(number(2));
     let suite_at = 4 + 2 + 32 + 1 + usize::from(message[38]);
     let mut at = suite_at + 5;
-    while number(at) != 51 {
+    let (mut group, mut types) = (0, Vec::new());
+    while at < end {
+        types.push(number(at));
+        if number(at) == 51 {
+            group = number(at + 4);
+        }
         at += 4 + usize::from(number(at + 2));
     }
-    (number(suite_at), number(at + 4))
+    (number(suite_at), group, types)
 }
 
 /// QR1-17. Both ends have the same 32 bytes, and no two connections do.

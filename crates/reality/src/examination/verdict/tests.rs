@@ -16,7 +16,7 @@ fn good() -> Observation {
         hello: Some(ServerHello {
             suite: 0x1301,
             group: Some(X25519MLKEM768),
-            extensions: OWN_EXTENSIONS.to_vec(),
+            extensions: KEY_SHARE_FIRST.to_vec(),
             is_retry: false,
         }),
         certificate: Some(CertificateMessage {
@@ -60,9 +60,13 @@ fn a_good_site_has_a_profile_and_nothing_is_said_about_it() {
         group: X25519MLKEM768,
         id_bytes: 8,
         certificate_bytes: 2_000,
+        is_version_first: false,
         answer_delay: Duration::from_millis(13),
     };
     assert_eq!(verdict.profile, Some(expected));
+    let turned = judged(|seen| hello_of(seen).extensions.reverse());
+    assert_eq!(turned.warnings, []);
+    assert!(turned.profile.is_some_and(|profile| profile.is_version_first));
 }
 
 fn certificate(bytes: usize, is_compressed: bool) -> Verdict {
@@ -152,8 +156,8 @@ fn each_warning_is_told_and_the_site_fits() {
             Warning::NoHybrid,
         ),
         (
-            judged(|seen| hello_of(seen).extensions.reverse()),
-            Warning::ExtensionOrder(vec![43, 51]),
+            judged(|seen| hello_of(seen).extensions.push(41)),
+            Warning::Extensions(vec![51, 43, 41]),
         ),
     ] {
         assert_eq!(verdict.warnings, [warning], "{verdict:?}");

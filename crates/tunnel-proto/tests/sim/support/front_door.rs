@@ -29,6 +29,7 @@ const COVER: CoverTls = CoverTls {
     cipher_suite: 0x1301,
     group: 0x11ec,
     certificate_message_bytes: 2_977,
+    is_version_first: false,
 };
 
 /// Who vouches for genuine sites.

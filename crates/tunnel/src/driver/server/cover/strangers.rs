@@ -91,6 +91,7 @@ fn identity(profile: &Profile) -> Result<FrontDoorIdentity, Failure> {
         cipher_suite: profile.suite,
         group: profile.group,
         certificate_message_bytes: profile.certificate_bytes,
+        is_version_first: profile.is_version_first,
     };
     FrontDoorIdentity::generate(aead::fastest(), &visible)
         .map_err(|error| Failure::Configuration(error.to_string()))
