@@ -96,6 +96,10 @@ pub const FLOW_ANSWERS_HELD_MAX: usize = 16;
 /// How much more is sent to an address that is not proved than came from it (QR1-24; RFC 9000 section 8.1).
 pub const AMPLIFICATION_MAX: u64 = 3;
 
+/// Bytes of a cover's first datagram to such an address, whatever came from it: some servers make the challenge to a
+/// client that has moved as long as a handshake's packets, against RFC 9000 section 8.2.1.
+pub const FIRST_ANSWER_BYTES_MAX: usize = 1_500;
+
 const _: () = assert!(HELD_BYTES_MAX >= HELLOS_PER_SECOND as usize * 2 * 1_500);
 const _: () = assert!(FLOW_DATAGRAMS_HELD_MAX > HELLO_INITIALS_MAX);
 

@@ -96,7 +96,8 @@ impl Flow {
     pub(super) fn may_send(&mut self, bytes: usize) -> bool {
         let sent = self.sent + bytes as u64;
         let allowed = self.received.saturating_mul(limits::AMPLIFICATION_MAX);
-        let is_allowed = self.is_established || sent <= allowed;
+        let is_challenge = self.sent == 0 && bytes <= limits::FIRST_ANSWER_BYTES_MAX;
+        let is_allowed = self.is_established || sent <= allowed || is_challenge;
         if is_allowed {
             self.sent = sent;
             self.is_answered = true;

@@ -136,22 +136,32 @@ fn a_relay_cannot_be_told_from_its_cover_of_another_stack() {
     check_relay(&python, Stack::QuicGo(&programs));
 }
 
-/// QR1-8, QR1-20, QR1-21, QR1-23.
-#[test]
-fn a_server_with_a_cover_cannot_be_told_from_it() {
-    let python = require_python!();
+fn check_server(python: &Path, stack: Stack<'_>) {
     let _load = load();
     let directory = Directory::create_for_test().unwrap();
     let authority = Authority::create(directory.path());
-    let stack = Stack::Aioquic(&python);
     let cover = Cover::start(stack, &Place::Host, "127.0.0.1:0", (&authority, NAME), &[]);
     let (listen, site) = (free_address().unwrap().to_string(), cover.address().to_string());
     let options = ["--cover", &site, "--cover-name", NAME, "--no-cover-tcp"];
     let server = Server::start(&Place::Host, "server", &listen, &options, directory.path());
-    assert_is_the_cover(&python, listen.parse().unwrap(), cover.address());
+    assert_is_the_cover(python, listen.parse().unwrap(), cover.address());
     let status = server.status();
     let taken_over = status.pointer("/cover/relay/taken_over").and_then(Value::as_u64);
     assert_eq!(taken_over.unwrap_or(0), 0, "{status}");
+}
+
+/// QR1-8, QR1-20, QR1-21, QR1-23.
+#[test]
+fn a_server_with_a_cover_cannot_be_told_from_it() {
+    let python = require_python!();
+    check_server(&python, Stack::Aioquic(&python));
+}
+
+/// The same.
+#[test]
+fn a_server_with_a_cover_of_another_stack_cannot_be_told_from_it() {
+    let (python, programs) = (require_python!(), require_go!());
+    check_server(&python, Stack::QuicGo(&programs));
 }
 
 #[test]

@@ -75,9 +75,27 @@ fn a_first_flight_proves_nothing_whatever_it_looks_like() {
     scene
         .send(1, &[0x41; 30])
         .send(1, &[0x41; 30])
-        .answer(1, &[1; 181])
+        .answer(1, &[1; 90])
         .take();
-    scene.answer(1, &[1; 180]);
+    scene.answer(1, &[1; 91]);
+    assert_eq!(scene.take(), []);
+    scene.answer(1, &[1; 90]);
+    assert_eq!(scene.take().len(), 1);
+}
+
+/// QR1-24: a cover challenges a client that has moved (RFC 9000 section 8.2), once.
+#[test]
+fn a_first_answer_may_be_longer_than_what_it_answers() {
+    let mut scene = Scene::new();
+    scene.send(1, &[0x41; 30]).take();
+    scene.answer(1, &[1; limits::FIRST_ANSWER_BYTES_MAX + 1]);
+    assert_eq!(scene.take(), []);
+    scene.answer(1, &[1; limits::FIRST_ANSWER_BYTES_MAX]);
+    assert_eq!(scene.take().len(), 1);
+    scene.answer(1, &[1]);
+    assert_eq!(scene.take(), []);
+    scene.send(1, &[0x41; 30]).take();
+    scene.answer(1, &[1; 1_200]);
     assert_eq!(scene.take().len(), 1);
 }
 
