@@ -13,7 +13,7 @@ mod file;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub use file::{BootId, RECORD_BYTES};
+pub use file::{BootId, RECORD_BYTES, begin_again};
 
 use crate::limits;
 
@@ -82,7 +82,8 @@ impl ReplayWindow {
     }
 
     /// Of a server whose clients' clocks may be off by `window`, either way. `file` is what the process before wrote,
-    /// as far as there is a file; where it is of another boot of the machine, or damaged, it counts as lost.
+    /// as far as there is a file; where that did not end in its own time and was of another boot of the machine, or the
+    /// file is damaged, it counts as lost.
     #[must_use]
     pub fn restore(file: Option<&[u8]>, boot: &BootId, now_unix: u32, window: Duration) -> Self {
         let mut restored = Self::new(now_unix, window);
@@ -121,6 +122,14 @@ impl ReplayWindow {
     pub fn to_file(&self, boot: &BootId) -> Vec<u8> {
         let records = self.previous.tags.iter().chain(&self.present.tags);
         file::write(boot, self.floor, records)
+    }
+
+    /// The whole file of a process that ends. It is to be on the disk before it has its name.
+    #[must_use]
+    pub fn to_last_file(&self, boot: &BootId) -> Vec<u8> {
+        let mut bytes = self.to_file(boot);
+        file::mark_ended(&mut bytes);
+        bytes
     }
 
     /// Tags that are remembered.

@@ -144,7 +144,7 @@ fn without_its_file_a_server_refuses_up_to_its_start_and_a_window_more() {
     let mut damaged = file.clone();
     damaged[3] ^= 1;
     let mut flag = file.clone();
-    flag[32] = 2;
+    flag[32] = 4;
     let too_long = [&file[..], &vec![0; limits::REPLAY_FILE_BYTES_MAX]].concat();
     for (lost, boot) in [
         (None, BOOT),
@@ -163,6 +163,34 @@ fn without_its_file_a_server_refuses_up_to_its_start_and_a_window_more() {
     }
 }
 
+/// QR1-11: the machine starts again, and what no disk had is gone.
+#[test]
+fn a_process_that_has_ended_is_believed_after_a_boot_and_one_that_was_cut_short_is_not() {
+    const NEXT_BOOT: BootId = [0xb1; 16];
+    let mut replays = fresh();
+    let mut file = replays.to_file(&BOOT);
+    for number in 0..3 {
+        let record = replays.accept(START, &tag(number), START).expect("new");
+        file.extend_from_slice(&record);
+    }
+    let last = replays.to_last_file(&BOOT);
+    let mut restored = ReplayWindow::restore(Some(&last), &NEXT_BOOT, START + 9, WINDOW);
+    assert_eq!(restored.accept(START + 9, &tag(2), START), Err(Refused::Replayed));
+    assert!(restored.accept(START + 9, &tag(3), START).is_ok());
+    // Before that process accepts anything, the file says so, in place: whatever is left of either is believed no more.
+    let (at, flags) = begin_again(&last).expect("it has ended");
+    let mut begun = last.clone();
+    begun[at as usize] = flags;
+    assert_eq!((&begun, begin_again(&begun)), (&file, None));
+    for left in [file, restored.to_file(&NEXT_BOOT)] {
+        for cut in 0..=left.len() {
+            let mut restored = ReplayWindow::restore(Some(&left[..cut]), &[0xb2; 16], START + 20, WINDOW);
+            let again = restored.accept(START + 20, &tag(3), START);
+            assert_eq!(again, Err(Refused::Forgotten), "{cut} bytes");
+        }
+    }
+}
+
 /// QR1-9.
 #[test]
 fn a_window_is_ten_minutes_at_most() {
@@ -175,8 +203,9 @@ proptest! {
     /// QR1-10, QR1-11: whatever the clock does, and however often the process starts again.
     #[test]
     fn no_tag_is_ever_accepted_twice_while_its_time_is_right(
-        steps in proptest::collection::vec((0_u32..40, -300_i32..600, -120_i32..=120, 0_u8..12), 0..200),
+        steps in proptest::collection::vec((0_u32..40, -300_i32..600, -120_i32..=120, 0_u8..14), 0..200),
     ) {
+        let mut boot = BOOT;
         let mut replays = fresh();
         let mut file = replays.to_file(&BOOT);
         let mut accepted = BTreeSet::new();
@@ -184,9 +213,14 @@ proptest! {
         let mut now = START;
         for (number, step, off, restart) in steps {
             now = now.saturating_add_signed(step);
-            if restart == 0 {
-                replays = ReplayWindow::restore(Some(&file), &BOOT, now, WINDOW);
-                file = replays.to_file(&BOOT);
+            if restart == 1 {
+                // It ends, and the machine starts again.
+                file = replays.to_last_file(&boot);
+                boot[0] = boot[0].wrapping_add(1);
+            }
+            if restart < 2 {
+                replays = ReplayWindow::restore(Some(&file), &boot, now, WINDOW);
+                file = replays.to_file(&boot);
             }
             // A hello has one time for ever.
             let time = *times[number as usize].get_or_insert(now.saturating_add_signed(off));

@@ -4,17 +4,21 @@
 //! The host's thread writes, because a disk may block. Jobs are handed over under the window's lock, so that the file
 //! has the tags in the order in which they were accepted. Where an append fails, the next hello has the whole file
 //! written anew.
+//!
+//! The file is put on the disk where the server ends, so that it is believed after the machine has started again. While
+//! a server runs nothing waits for the disk: who takes the first step after a pause would be answered later than by the
+//! cover. A machine that stops without a word costs clients one window.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use reality::limits::REPLAY_FILE_BYTES_MAX;
-use reality::replay::{BootId, RECORD_BYTES, Refused, ReplayWindow, Tag};
+use reality::replay::{BootId, RECORD_BYTES, Refused, ReplayWindow, Tag, begin_again};
 
 use crate::driver::host_worker::HostWorker;
 use crate::handle::{Failure, Notice};
@@ -44,6 +48,15 @@ pub(super) enum NotAccepted {
     Busy,
 }
 
+/// When bytes are on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDisk {
+    /// When the kernel gets to it.
+    Later,
+    /// Before the file has its name.
+    Now,
+}
+
 /// The file, of which one job at a time writes.
 struct ReplayFile {
     path: PathBuf,
@@ -61,11 +74,14 @@ impl Replays {
     /// # Errors
     /// The file cannot be written, or the kernel gives no thread.
     pub(super) fn start(path: &Path, is_first_run: bool, window: Duration) -> Result<Self, Failure> {
+        Self::start_in(boot_id(), path, is_first_run, window)
+    }
+
+    fn start_in(boot: BootId, path: &Path, is_first_run: bool, window: Duration) -> Result<Self, Failure> {
         let cannot = |error: io::Error| {
             let path = path.display();
             Failure::Unavailable(format!("cannot keep in {path} which clients came: {error}"))
         };
-        let boot = boot_id();
         let left = std::fs::read(path).ok();
         let window = if is_first_run {
             ReplayWindow::new(unix_seconds(), window)
@@ -79,8 +95,11 @@ impl Replays {
             is_damaged: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
         });
+        if let Some((at, flags)) = left.as_deref().and_then(begin_again) {
+            file.overwrite(at, flags).map_err(cannot)?;
+        }
         let whole = window.to_file(&boot);
-        file.write_whole(&whole).map_err(cannot)?;
+        file.write_whole(&whole, OnDisk::Later).map_err(cannot)?;
         let worker = HostWorker::start().map_err(cannot)?;
         let accepted = Accepted {
             window,
@@ -117,7 +136,7 @@ impl Replays {
             .map_or(accepted.file_bytes + RECORD_BYTES, Vec::len);
         let is_taken = accepted.worker.run(move || {
             let written = match whole {
-                Some(whole) => file.write_whole(&whole),
+                Some(whole) => file.write_whole(&whole, OnDisk::Later),
                 None => file.append(&record),
             };
             then(written.is_ok());
@@ -142,6 +161,16 @@ impl Replays {
     }
 }
 
+impl Drop for Replays {
+    fn drop(&mut self) {
+        let mut accepted = self.accepted();
+        accepted.worker.finish();
+        let last = accepted.window.to_last_file(&self.file.boot);
+        // Without it, the next process believes the file until the machine starts again.
+        let _ = self.file.write_whole(&last, OnDisk::Now);
+    }
+}
+
 impl ReplayFile {
     fn open(&self) -> MutexGuard<'_, Option<File>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,8 +185,15 @@ impl ReplayFile {
             .inspect_err(|_| self.is_damaged.store(true, Ordering::Relaxed))
     }
 
+    /// Replaces one byte, on the disk, too.
+    fn overwrite(&self, at: u64, byte: u8) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        file.write_all_at(&[byte], at)?;
+        file.sync_data()
+    }
+
     /// Whole or not at all: written beside, then renamed.
-    fn write_whole(&self, bytes: &[u8]) -> io::Result<()> {
+    fn write_whole(&self, bytes: &[u8], on_disk: OnDisk) -> io::Result<()> {
         let beside = self.path.with_extension("replays.new");
         let write = || {
             let mut file = OpenOptions::new()
@@ -167,6 +203,9 @@ impl ReplayFile {
                 .mode(0o600)
                 .open(&beside)?;
             file.write_all(bytes)?;
+            if on_disk == OnDisk::Now {
+                file.sync_data()?;
+            }
             std::fs::rename(&beside, &self.path)?;
             Ok(file)
         };
@@ -244,10 +283,10 @@ mod tests {
         let first = Replays::start(&path, true, WINDOW).unwrap();
         assert_eq!(accept(&first, 1), Ok(true));
         assert_eq!(accept(&first, 1), REPLAYED);
-        // Killed, it would leave the same file.
+        // Killed, it would leave this file.
         let left = std::fs::read(&path).unwrap();
         drop(first);
-        assert_eq!(std::fs::read(&path).unwrap(), left);
+        std::fs::write(&path, left).unwrap();
         let second = Replays::start(&path, false, WINDOW).unwrap();
         assert_eq!(accept(&second, 1), REPLAYED);
         assert_eq!(accept(&second, 2), Ok(true));
@@ -256,6 +295,34 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let third = Replays::start(&path, false, WINDOW).unwrap();
         assert_eq!(accept(&third, 3), Err(NotAccepted::Refused(Refused::Forgotten)));
+    }
+
+    /// QR1-11. A machine that stops loses what was not put on the disk: the latest bytes of a file, or its latest name.
+    #[test]
+    fn a_server_that_has_ended_is_known_after_a_boot_and_one_that_was_cut_short_refuses() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cover.replays");
+        let boots = [1, 2, 3].map(|number| [number; 16]);
+        let first = Replays::start_in(boots[0], &path, true, WINDOW).unwrap();
+        assert_eq!(accept(&first, 1), Ok(true));
+        drop(first);
+        let under_its_former_name = directory.path().join("lost");
+        std::fs::hard_link(&path, &under_its_former_name).unwrap();
+        let second = Replays::start_in(boots[1], &path, false, WINDOW).unwrap();
+        assert_eq!(accept(&second, 1), REPLAYED);
+        assert_eq!(accept(&second, 2), Ok(true));
+        let written = std::fs::read(&path).unwrap();
+        let unwritten = written[..written.len() - RECORD_BYTES].to_vec();
+        let former = std::fs::read(under_its_former_name).unwrap();
+        drop(second);
+        for left in [unwritten, written, former] {
+            std::fs::write(&path, left).unwrap();
+            let third = Replays::start_in(boots[2], &path, false, WINDOW).unwrap();
+            for tag in [1, 2, 3] {
+                let refused = Err(NotAccepted::Refused(Refused::Forgotten));
+                assert_eq!(accept(&third, tag), refused);
+            }
+        }
     }
 
     #[test]
