@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<(), Problem> {
     if findings.verdict.obstacles.is_empty() {
         return Ok(());
     }
-    Err(refusal(&cover, &findings.verdict.obstacles))
+    Err(refusal(&cover, &findings.verdict))
 }
 
 fn site(arguments: &CheckArguments) -> Result<Site, Problem> {

@@ -1,7 +1,7 @@
 //! The examination of a cover at a server's start: what the server imitates is measured, or, where the cover does not
 //! answer, what it was the last time.
 
-use tunnel::examination::{Findings, Obstacle, Profile, Roots, Site, examine};
+use tunnel::examination::{Findings, Profile, Roots, Site, Verdict, examine};
 
 use super::Cover;
 use crate::endpoint::Endpoint;
@@ -38,8 +38,8 @@ impl Cover {
             roots: Roots::with(Vec::new()).map_err(Problem::bug)?,
         };
         match examine(&site) {
-            Ok(findings) if !is_out_of_reach(&findings.verdict.obstacles) => self.judge(&findings),
-            Ok(findings) => self.unanswered(&reasons(&findings.verdict.obstacles), kept),
+            Ok(findings) if !findings.verdict.is_out_of_reach() => self.judge(&findings),
+            Ok(findings) => self.unanswered(&findings.verdict.reasons(), kept),
             Err(failure) => self.unanswered(&Problem::from(failure).to_string(), kept),
         }
     }
@@ -47,7 +47,7 @@ impl Cover {
     fn judge(&self, findings: &Findings) -> Result<Imitated, Problem> {
         let verdict = &findings.verdict;
         let Some(profile) = &verdict.profile else {
-            return Err(refusal(&self.place, &verdict.obstacles));
+            return Err(refusal(&self.place, verdict));
         };
         for warning in &verdict.warnings {
             output::event(&format!("warning: the cover {}: {warning}", self.place));
@@ -73,18 +73,8 @@ impl Cover {
 }
 
 /// Why this site is not taken, for `gramway check` and `gramway up` alike.
-pub(crate) fn refusal(place: &Endpoint, obstacles: &[Obstacle]) -> Problem {
-    Problem::unavailable(format!("{place} cannot be a cover: {}", reasons(obstacles)))
-}
-
-fn reasons(obstacles: &[Obstacle]) -> String {
-    let texts: Vec<_> = obstacles.iter().map(ToString::to_string).collect();
-    texts.join("; ")
-}
-
-/// A site that is down, or a lossy way to it, says nothing about what the site is.
-fn is_out_of_reach(obstacles: &[Obstacle]) -> bool {
-    matches!(obstacles, [Obstacle::Unreachable | Obstacle::Incomplete])
+pub(crate) fn refusal(place: &Endpoint, verdict: &Verdict) -> Problem {
+    Problem::unavailable(format!("{place} cannot be a cover: {}", verdict.reasons()))
 }
 
 #[cfg(test)]
@@ -119,12 +109,5 @@ mod tests {
             problem.to_string().contains("start again when it answers"),
             "{problem}"
         );
-    }
-
-    #[test]
-    fn only_silence_is_out_of_reach() {
-        assert!(is_out_of_reach(&[Obstacle::Unreachable]) && is_out_of_reach(&[Obstacle::Incomplete]));
-        assert!(!is_out_of_reach(&[]) && !is_out_of_reach(&[Obstacle::NoHttp3]));
-        assert!(!is_out_of_reach(&[Obstacle::Incomplete, Obstacle::AlwaysRetry]));
     }
 }

@@ -175,6 +175,21 @@ pub struct Verdict {
     pub profile: Option<Profile>,
 }
 
+impl Verdict {
+    /// Whether the site is down, or the way to it lossy, so that its visits say nothing about what it is.
+    #[must_use]
+    pub fn is_out_of_reach(&self) -> bool {
+        matches!(self.obstacles[..], [Obstacle::Unreachable | Obstacle::Incomplete])
+    }
+
+    /// The obstacles, for people.
+    #[must_use]
+    pub fn reasons(&self) -> String {
+        let texts: Vec<_> = self.obstacles.iter().map(ToString::to_string).collect();
+        texts.join("; ")
+    }
+}
+
 /// Judges visits with X25519MLKEM768 and X25519, and one with X25519 alone. `round_trip` is to the site.
 #[must_use]
 pub fn judge(visits: &[Observation], classic: Option<&Observation>, round_trip: Option<Duration>) -> Verdict {

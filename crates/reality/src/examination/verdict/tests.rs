@@ -176,3 +176,19 @@ fn one_lost_visit_is_no_obstacle() {
     assert_eq!(verdict.obstacles, []);
     assert_eq!(verdict.warnings, [Warning::Unsteady]);
 }
+
+#[test]
+fn only_silence_is_out_of_reach() {
+    let judged_as = |end: End| judged(|seen| seen.end = end.clone());
+    assert!(judged_as(End::Silent).is_out_of_reach() && judged_as(End::Incomplete).is_out_of_reach());
+    assert!(!judged_as(End::Complete).is_out_of_reach());
+    assert!(!judged_as(End::Closed(Some(NO_APPLICATION_PROTOCOL))).is_out_of_reach());
+    let always_retry = judged(|seen| (seen.end, seen.is_retry) = (End::Incomplete, true));
+    assert!(!always_retry.is_out_of_reach());
+    assert_eq!(always_retry.obstacles.len(), 2);
+    assert!(
+        always_retry.reasons().contains("; "),
+        "{}",
+        always_retry.reasons()
+    );
+}
