@@ -108,7 +108,7 @@ impl<'a> Front<'a> {
     fn of(cover: &'a Cover, state: &mut ServerState) -> Result<(Self, Proof), Problem> {
         let keys = state.cover_keys()?;
         let proof = state.proof_behind(cover.name.clone(), &keys)?;
-        let imitated = cover.examine(state.kept_profile(cover)?)?;
+        let imitated = cover.examine(state.profile_file(cover).read()?)?;
         let front = Self {
             cover,
             keys,
@@ -127,7 +127,7 @@ impl<'a> Front<'a> {
     /// Keeps what was measured for the next start.
     fn keep(&self, state: &ServerState) -> Result<(), Problem> {
         match &self.imitated {
-            Imitated::Measured(profile) => state.keep_profile(self.cover, profile),
+            Imitated::Measured(profile) => state.profile_file(self.cover).keep(profile),
             Imitated::Kept(_) => Ok(()),
         }
     }

@@ -8,22 +8,39 @@ use tunnel::examination::Profile;
 use super::ServerState;
 use crate::cover::Cover;
 use crate::exit::Problem;
+use crate::state::StateDirectory;
 
 const FILE: &str = "cover.profile";
 
+/// Where the profile of one cover is kept.
+pub(crate) struct ProfileFile {
+    directory: StateDirectory,
+    cover: Cover,
+}
+
 impl ServerState {
-    /// The profile that this cover had when it was examined last; `None` where it never was, or the file is damaged:
-    /// the next examination writes another.
-    pub(crate) fn kept_profile(&self, cover: &Cover) -> Result<Option<Profile>, Problem> {
+    /// Of this cover.
+    pub(crate) fn profile_file(&self, cover: &Cover) -> ProfileFile {
+        ProfileFile {
+            directory: self.directory.clone(),
+            cover: cover.clone(),
+        }
+    }
+}
+
+impl ProfileFile {
+    /// The profile that the cover had when it was examined last; `None` where it never was, or the file is damaged: the
+    /// next examination writes another.
+    pub(crate) fn read(&self) -> Result<Option<Profile>, Problem> {
         let bytes = self.directory.read(FILE)?;
-        Ok(bytes.and_then(|bytes| parse(&bytes, cover)))
+        Ok(bytes.and_then(|bytes| parse(&bytes, &self.cover)))
     }
 
     /// Keeps what an examination found.
-    pub(crate) fn keep_profile(&self, cover: &Cover, profile: &Profile) -> Result<(), Problem> {
+    pub(crate) fn keep(&self, profile: &Profile) -> Result<(), Problem> {
         let text = json!({
-            "cover": cover.place.to_string(),
-            "name": cover.name,
+            "cover": self.cover.place.to_string(),
+            "name": self.cover.name,
             "suite": profile.suite,
             "group": profile.group,
             "id_bytes": profile.id_bytes,
@@ -56,7 +73,6 @@ fn parse(bytes: &[u8], cover: &Cover) -> Option<Profile> {
 mod tests {
     use super::*;
     use crate::endpoint::Endpoint;
-    use crate::state::StateDirectory;
     use crate::test_support::{mode, state_directory};
 
     fn cover(place: &str, name: &str) -> Cover {
@@ -81,32 +97,32 @@ mod tests {
         }
     }
 
-    fn state(directory: &StateDirectory) -> ServerState {
+    fn file(directory: &StateDirectory, cover: &Cover) -> ProfileFile {
         directory.create().unwrap();
-        ServerState::open(directory, &[]).unwrap()
+        ServerState::open(directory, &[]).unwrap().profile_file(cover)
     }
 
     #[test]
     fn a_profile_is_kept_for_its_cover_alone_and_for_nobody_else_to_see() {
         let (_guard, directory) = state_directory();
-        let state = state(&directory);
-        assert_eq!(state.kept_profile(&harbour()).unwrap(), None);
-        state.keep_profile(&harbour(), &profile()).unwrap();
-        assert_eq!(state.kept_profile(&harbour()).unwrap(), Some(profile()));
+        let kept = file(&directory, &harbour());
+        assert_eq!(kept.read().unwrap(), None);
+        kept.keep(&profile()).unwrap();
+        assert_eq!(kept.read().unwrap(), Some(profile()));
         assert_eq!(mode(&directory.file(FILE)), 0o600);
         for other in [
             cover("www.example.org:8443", "www.example.org"),
             cover("www.example.org:443", "example.org"),
         ] {
-            assert_eq!(state.kept_profile(&other).unwrap(), None);
+            assert_eq!(file(&directory, &other).read().unwrap(), None);
         }
     }
 
     #[test]
     fn a_damaged_profile_is_none_and_is_replaced() {
         let (_guard, directory) = state_directory();
-        let state = state(&directory);
-        state.keep_profile(&harbour(), &profile()).unwrap();
+        let kept = file(&directory, &harbour());
+        kept.keep(&profile()).unwrap();
         let whole = String::from_utf8(directory.read(FILE).unwrap().unwrap()).unwrap();
         for damaged in [
             String::new(),
@@ -120,9 +136,9 @@ mod tests {
         ] {
             assert_ne!(damaged, whole);
             directory.write(FILE, damaged.as_bytes()).unwrap();
-            assert_eq!(state.kept_profile(&harbour()).unwrap(), None, "{damaged}");
+            assert_eq!(kept.read().unwrap(), None, "{damaged}");
         }
-        state.keep_profile(&harbour(), &profile()).unwrap();
-        assert_eq!(state.kept_profile(&harbour()).unwrap(), Some(profile()));
+        kept.keep(&profile()).unwrap();
+        assert_eq!(kept.read().unwrap(), Some(profile()));
     }
 }
