@@ -118,16 +118,15 @@ impl<'a> Front<'a> {
     }
 
     fn config(&self, settings: &CoverSettings, state: &ServerState) -> tunnel::config::Cover {
-        let profile = self.imitated.profile().clone();
-        self.cover
-            .clone()
-            .with(settings, &self.keys, state.replays_file(), profile)
+        let replays_file = state.replays_file();
+        let cover = self.cover.clone();
+        cover.with(settings, &self.keys, replays_file, &self.imitated)
     }
 
     /// Keeps what was measured for the next start.
     fn keep(&self, state: &ServerState) -> Result<(), Problem> {
         match &self.imitated {
-            Imitated::Measured(profile) => state.profile_file(self.cover).keep(profile),
+            Imitated::Measured(profile, _) => state.profile_file(self.cover).keep(profile),
             Imitated::Kept(_) => Ok(()),
         }
     }

@@ -108,6 +108,8 @@ pub struct Cover {
     pub is_first_run: bool,
     /// What a watcher sees of its handshakes, and is to see of the server's (QR1-27, QR1-29).
     pub profile: examination::Profile,
+    /// Where the profile was measured just now; `None` where the cover does not answer and it is of an earlier start.
+    pub met: Option<SocketAddr>,
 }
 
 /// A server's TUN device, and what clients reach through it.

@@ -48,6 +48,7 @@ fn start(cover: SocketAddr, directory: &Path, shards: usize) -> (Handle, SocketA
                 is_version_first: true,
                 answer_delay: std::time::Duration::from_millis(1),
             },
+            met: Some(cover),
         }),
         common: CommonConfig {
             connections: Some(shards),

@@ -1,6 +1,8 @@
 //! The examination of a cover at a server's start: what the server imitates is measured, or, where the cover does not
 //! answer, what it was the last time.
 
+use std::net::SocketAddr;
+
 use tunnel::examination::{Findings, Profile, Roots, Site, Verdict, examine};
 
 use super::Cover;
@@ -11,8 +13,8 @@ use crate::output;
 /// What a server imitates.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Imitated {
-    /// What was measured now.
-    Measured(Profile),
+    /// What was measured now, at this address.
+    Measured(Profile, SocketAddr),
     /// What was measured at an earlier start.
     Kept(Profile),
 }
@@ -20,7 +22,15 @@ pub(crate) enum Imitated {
 impl Imitated {
     pub(crate) fn profile(&self) -> &Profile {
         match self {
-            Self::Measured(profile) | Self::Kept(profile) => profile,
+            Self::Measured(profile, _) | Self::Kept(profile) => profile,
+        }
+    }
+
+    /// Where the cover answered; `None` where it did not.
+    pub(crate) fn met(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Measured(_, address) => Some(*address),
+            Self::Kept(_) => None,
         }
     }
 }
@@ -52,7 +62,7 @@ impl Cover {
         for warning in &verdict.warnings {
             output::event(&format!("warning: the cover {}: {warning}", self.place));
         }
-        Ok(Imitated::Measured(profile.clone()))
+        Ok(Imitated::Measured(profile.clone(), findings.address))
     }
 
     fn unanswered(&self, reason: &str, kept: Option<Profile>) -> Result<Imitated, Problem> {

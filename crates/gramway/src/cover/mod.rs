@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tunnel::config;
-use tunnel::examination::Profile;
 
 use crate::endpoint::{Endpoint, shown_name};
 use crate::exit::Problem;
@@ -81,7 +80,7 @@ impl Cover {
         settings: &CoverSettings,
         keys: &CoverKeys,
         replays_file: PathBuf,
-        profile: Profile,
+        imitated: &Imitated,
     ) -> config::Cover {
         config::Cover {
             host: self.place.host,
@@ -95,7 +94,8 @@ impl Cover {
                 .collect(),
             replays_file,
             is_first_run: keys.is_new,
-            profile,
+            profile: imitated.profile().clone(),
+            met: imitated.met(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! known while it cannot be resolved.
 //!
 //! One shard asks the resolver and publishes; the others and the thread for TCP look at a version number, and take the
-//! lock only where it has changed. An address stays the one in use as long as the name has it: strangers are to meet
-//! the same machine.
+//! lock only where it has changed. An address stays the one in use as long as the name has it and the cover answers
+//! there: strangers are to meet the same machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +34,8 @@ pub(in crate::driver::server) struct CoverAddress {
 struct Known {
     /// The one in use first.
     addresses: Vec<SocketAddr>,
+    /// Where the cover answered last.
+    met: Option<SocketAddr>,
     /// Why the last resolution found none.
     trouble: Option<&'static str>,
 }
@@ -52,14 +54,28 @@ pub(in crate::driver::server) struct Refreshing {
     retry: Duration,
 }
 
+impl Known {
+    /// The cover is where it answered, as long as that is one of its addresses.
+    fn settle(&mut self) {
+        let used = |address: &SocketAddr| Some(*address) == self.met;
+        if let Some(place) = self.addresses.iter().position(used) {
+            self.addresses.swap(0, place);
+        }
+    }
+}
+
 impl CoverAddress {
-    pub(super) fn new(host: &str, port: u16, listen: SocketAddr) -> Self {
+    /// Of a cover that has just answered at `met`, or nowhere.
+    pub(super) fn new(host: &str, port: u16, listen: SocketAddr, met: Option<SocketAddr>) -> Self {
         let cover = Self {
             host: host.to_owned(),
             port,
             listen,
             version: AtomicU64::new(0),
-            known: Mutex::default(),
+            known: Mutex::new(Known {
+                met,
+                ..Known::default()
+            }),
         };
         if let Some(address) = cover.literal() {
             cover.publish(Ok(&[address]));
@@ -96,18 +112,14 @@ impl CoverAddress {
             Ok(foreign)
         });
         match found {
-            Ok(mut addresses) => {
-                if let Some(place) = known
-                    .addresses
-                    .first()
-                    .and_then(|used| position(&addresses, used))
-                {
-                    addresses.swap(0, place);
-                }
+            Ok(addresses) => {
+                let used = known.addresses.first().copied().or(known.met);
                 *known = Known {
                     addresses,
+                    met: used,
                     trouble: None,
                 };
+                known.settle();
             }
             Err(trouble) => known.trouble = Some(trouble),
         }
@@ -137,10 +149,6 @@ impl CoverAddress {
         // Each use leaves it whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn position(addresses: &[SocketAddr], wanted: &SocketAddr) -> Option<usize> {
-    addresses.iter().position(|address| address == wanted)
 }
 
 /// Whether the kernel would deliver there itself; nothing is sent.
@@ -231,7 +239,7 @@ mod tests {
     }
 
     fn cover(host: &str) -> CoverAddress {
-        CoverAddress::new(host, 443, "192.0.2.1:443".parse().unwrap())
+        CoverAddress::new(host, 443, "192.0.2.1:443".parse().unwrap(), None)
     }
 
     #[test]
@@ -300,9 +308,9 @@ mod tests {
                 .contains("this server itself")
         );
         assert_eq!(AddressInUse::default().get(&cover), None);
-        let everywhere = CoverAddress::new("127.0.0.1", 443, "[::]:443".parse().unwrap());
+        let everywhere = CoverAddress::new("127.0.0.1", 443, "[::]:443".parse().unwrap(), None);
         assert_eq!(everywhere.trouble(), Some("its name leads to this server itself"));
-        let beside = CoverAddress::new("127.0.0.1", 8443, "[::]:443".parse().unwrap());
+        let beside = CoverAddress::new("127.0.0.1", 8443, "[::]:443".parse().unwrap(), None);
         assert_eq!(beside.trouble(), None);
     }
 }

@@ -60,7 +60,7 @@ impl SharedCover {
         user: UserKey,
         local: SocketAddr,
     ) -> Result<(Arc<Self>, Vec<Notice>), Failure> {
-        let address = Arc::new(CoverAddress::new(&config.host, config.port, local));
+        let address = Arc::new(CoverAddress::new(&config.host, config.port, local, config.met));
         let (mut tcp, mut notices) = (None, Vec::new());
         if config.tcp {
             let ports = [(local.port(), config.port), (HTTP_PORT, HTTP_PORT)];

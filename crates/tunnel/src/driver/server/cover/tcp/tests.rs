@@ -34,7 +34,7 @@ impl Scene {
     /// In front of what listens at `port`, if anything does.
     fn before(port: u16, idle: Duration) -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let cover = Arc::new(CoverAddress::new("127.0.0.1", port, listen));
+        let cover = Arc::new(CoverAddress::new("127.0.0.1", port, listen, None));
         let (splice, bound, warnings) = CoverTcp::start(cover, LOCAL, &[(0, port)], idle).unwrap();
         assert_eq!(warnings, Vec::<String>::new());
         Self {
@@ -162,7 +162,7 @@ fn a_port_in_use_is_told_and_the_others_are_had() {
     let taken = StdListener::bind((LOCAL, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let cover = Arc::new(CoverAddress::new("127.0.0.1", 443, listen));
+    let cover = Arc::new(CoverAddress::new("127.0.0.1", 443, listen, None));
     let (_splice, bound, warnings) = CoverTcp::start(cover, LOCAL, &[(port, 443), (0, 80)], LIMIT).unwrap();
     assert_eq!(bound.len(), 1);
     assert!(
