@@ -211,6 +211,7 @@ fn line(notice: &Notice, forwards: &[Forward], detail: Detail) -> String {
             names_line(servers, by_server, set_by, former, *is_again)
         }
         Notice::Visitor(visitor) => visitor_line(visitor, detail),
+        Notice::CoverBack { host } => format!("the cover {host} answers again"),
         Notice::Warning { text } => format!("warning: {text}"),
     }
 }

@@ -5,9 +5,11 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tunnel::config::ServerConfig;
+use tunnel::examination::Profile;
 use tunnel::handle::{Handle, Notice};
 
 use crate::admin::{AdminSocket, SERVER_SOCKET, answer};
@@ -118,9 +120,12 @@ impl<'a> Front<'a> {
     }
 
     fn config(&self, settings: &CoverSettings, state: &ServerState) -> tunnel::config::Cover {
+        let file = state.profile_file(self.cover);
+        let keep_profile =
+            Arc::new(move |profile: &Profile| file.keep(profile).map_err(|problem| problem.to_string()));
         let replays_file = state.replays_file();
         let cover = self.cover.clone();
-        cover.with(settings, &self.keys, replays_file, &self.imitated)
+        cover.with(settings, &self.keys, replays_file, &self.imitated, keep_profile)
     }
 
     /// Keeps what was measured for the next start.

@@ -1,6 +1,8 @@
 //! A server with a cover (specs/qr1.md): who has its link goes through, everybody else meets the cover, a foreign web
 //! site that stands on the server's machine.
 
+mod changes;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::path::PathBuf;

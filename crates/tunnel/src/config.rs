@@ -110,7 +110,12 @@ pub struct Cover {
     pub profile: examination::Profile,
     /// Where the profile was measured just now; `None` where the cover does not answer and it is of an earlier start.
     pub met: Option<SocketAddr>,
+    /// Keeps the profile of a later look for the next start.
+    pub keep_profile: KeepProfile,
 }
+
+/// Keeps a cover's profile; what went wrong is for people. It may block.
+pub type KeepProfile = Arc<dyn Fn(&examination::Profile) -> Result<(), String> + Send + Sync>;
 
 /// A server's TUN device, and what clients reach through it.
 #[derive(Clone, Debug)]

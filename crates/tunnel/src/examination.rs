@@ -58,10 +58,18 @@ pub fn examine(site: &Site) -> Result<Findings, Failure> {
         Err(_) => resolve_once(&site.host, site.port)
             .map_err(|_| unavailable("its name has no address, or no name server answers".to_owned()))?,
     };
+    examine_among(&addresses, site).map_err(unavailable)
+}
+
+/// The same at these addresses, in this order.
+///
+/// # Errors
+/// Why this machine cannot send.
+pub(crate) fn examine_among(addresses: &[SocketAddr], site: &Site) -> Result<Findings, String> {
     let begun = Instant::now();
     let mut last = Err("its name has no address".to_owned());
     for address in addresses {
-        let found = examine_at(address, site);
+        let found = examine_at(*address, site);
         match found {
             Ok(found) if found.visits.iter().any(|visit| visit.end != End::Silent) => return Ok(found),
             // That nobody answers says more than that there is no way, as where a machine has no IPv6.
@@ -72,7 +80,7 @@ pub fn examine(site: &Site) -> Result<Findings, Failure> {
             break;
         }
     }
-    last.map_err(unavailable)
+    last
 }
 
 fn examine_at(address: SocketAddr, site: &Site) -> Result<Findings, String> {

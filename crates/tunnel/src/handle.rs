@@ -88,6 +88,11 @@ pub enum Notice {
     },
     /// Server: somebody came, went, or was turned away.
     Visitor(Visitor),
+    /// Server: its cover, which did not answer, does so again.
+    CoverBack {
+        /// Its name or address.
+        host: String,
+    },
     /// Something that a person should know and can change, e.g. socket buffers.
     Warning {
         /// One sentence.

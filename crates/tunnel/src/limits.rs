@@ -226,6 +226,24 @@ pub const COVER_RESOLUTION_INTERVAL: Duration = Duration::from_secs(300);
 /// How long after a failure that is tried again; then twice as long each time, up to [`COVER_RESOLUTION_INTERVAL`].
 pub const COVER_RESOLUTION_RETRY: Duration = Duration::from_secs(5);
 
+/// How long after it was found well a cover is looked at again, about: sites renew certificates every few weeks, and
+/// software seldom.
+pub const COVER_LOOK_INTERVAL: Duration = Duration::from_secs(4 * 3_600);
+
+/// A cover that left a stranger's first datagram unanswered for so long is looked at: longer than clients repeat it.
+pub const COVER_UNANSWERED_TIME: Duration = Duration::from_secs(10);
+
+/// And then not again for so long, because strangers may send what no site answers.
+pub const COVER_DOUBT_INTERVAL: Duration = Duration::from_secs(600);
+
+/// How long after a look a silent cover is looked at again; then twice as long each time.
+pub const COVER_SILENCE_RETRY: Duration = Duration::from_secs(10);
+
+/// And at most so long.
+pub const COVER_SILENCE_RETRY_MAX: Duration = Duration::from_secs(600);
+
+const _: () = assert!(COVER_SILENCE_RETRY_MAX.as_secs() < COVER_LOOK_INTERVAL.as_secs());
+
 /// TCP connections of strangers that go on to a cover, each with two descriptors.
 pub const COVER_STREAMS_MAX: usize = 1_024;
 

@@ -12,7 +12,7 @@ use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 use serde::Serialize;
 use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
 
-pub use cover::{CoverProfile, CoverSnapshot, CoverTcpCounters};
+pub use cover::{CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters};
 pub use tun::{NameServerCounters, NamesSnapshot, TunCounters, TunSnapshot};
 
 /// All counters of a running server or client.

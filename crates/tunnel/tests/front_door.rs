@@ -49,6 +49,7 @@ fn start(cover: SocketAddr, directory: &Path, shards: usize) -> (Handle, SocketA
                 answer_delay: std::time::Duration::from_millis(1),
             },
             met: Some(cover),
+            keep_profile: std::sync::Arc::new(|_| Ok(())),
         }),
         common: CommonConfig {
             connections: Some(shards),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tunnel::config;
+use tunnel::config::{self, KeepProfile};
 
 use crate::endpoint::{Endpoint, shown_name};
 use crate::exit::Problem;
@@ -81,6 +81,7 @@ impl Cover {
         keys: &CoverKeys,
         replays_file: PathBuf,
         imitated: &Imitated,
+        keep_profile: KeepProfile,
     ) -> config::Cover {
         config::Cover {
             host: self.place.host,
@@ -96,6 +97,7 @@ impl Cover {
             is_first_run: keys.is_new,
             profile: imitated.profile().clone(),
             met: imitated.met(),
+            keep_profile,
         }
     }
 }

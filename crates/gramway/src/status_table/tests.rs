@@ -1,8 +1,8 @@
 //! What `gramway status` shows of processes, as people read it.
 
 use tunnel::snapshot::{
-    CoverProfile, CoverSnapshot, CoverTcpCounters, Gauge, ShardSnapshot, Snapshot, SourceCounters,
-    StripeSnapshot, TunSnapshot,
+    CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters, Gauge, ShardSnapshot, Snapshot,
+    SourceCounters, StripeSnapshot, TunSnapshot,
 };
 use tunnel_proto::{AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot};
 
@@ -26,7 +26,10 @@ fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {
             "203.0.113.1:443".parse().unwrap(),
             "[2001:db8::1]:443".parse().unwrap(),
         ],
-        trouble: None,
+        looks: CoverLooks {
+            total: 3,
+            unanswered: 0,
+        },
         profile: CoverProfile {
             suite: 0x1301,
             group: 0x11ec,
@@ -45,16 +48,36 @@ fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {
         flows: Gauge { open: 4, total: 9 },
         relay: [("relayed".to_owned(), 1_200), ("taken_over".to_owned(), 2)].into(),
         remembered: 2,
+        ..CoverSnapshot::default()
     };
     let found = text(cover.clone());
     for part in [
-        "  cover         www.example.org port 443 at 203.0.113.1:443, [2001:db8::1]:443, shown as www.example.org\n",
+        "  cover         www.example.org port 443 at 203.0.113.1:443, [2001:db8::1]:443, shown as www.example.org; looked at 3 \
+         times\n",
         "  looks like    AES-128-GCM, X25519MLKEM768; connection IDs of 12 bytes, Certificate of 2.3 kB; answers after 2.50 ms\n",
         "  strangers     4 flows to the cover open, 9 in all; 2 hellos remembered; datagrams and hellos: relayed 1,200, \
          taken_over 2\n",
         "  cover TCP     2 open, 1,500 in all; 5.0 kB to it, 0 B from it, 3 over the limit\n",
     ] {
         assert!(found.contains(part), "{found}");
+    }
+    let silent = text(CoverSnapshot {
+        silent_seconds: Some(185.0),
+        looks: CoverLooks {
+            total: 4,
+            unanswered: 1,
+        },
+        unsent: 7,
+        id_bytes_after_restart: Some(20),
+        unfit: Some("it has no HTTP/3".to_owned()),
+        ..cover.clone()
+    });
+    for part in [
+        "; no answer for 3 min 5 s; looked at 4 times, 1 of them in vain\n",
+        "; it cannot be imitated any more: it has no HTTP/3; connection IDs of 20 bytes after a restart\n",
+        "; 2 hellos remembered, 7 datagrams had no way there; datagrams and hellos",
+    ] {
+        assert!(silent.contains(part), "{silent}");
     }
     let lost = text(CoverSnapshot {
         addresses: Vec::new(),
@@ -63,7 +86,9 @@ fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {
         ..cover
     });
     assert!(
-        lost.contains("port 443, shown as www.example.org; not found: its name has no address\n"),
+        lost.contains(
+            "port 443, shown as www.example.org; not found: its name has no address; looked at 3 times\n"
+        ),
         "{lost}"
     );
     assert!(!lost.contains("cover TCP"));

@@ -21,6 +21,14 @@ pub struct CoverSnapshot {
     pub addresses: Vec<SocketAddr>,
     /// Why it cannot be found, where it cannot.
     pub trouble: Option<String>,
+    /// For how long it has not answered; `None` where it does.
+    pub silent_seconds: Option<f64>,
+    /// Why it cannot be imitated any more, so that the server looks as it did before.
+    pub unfit: Option<String>,
+    /// Bytes of its connection IDs, where the server's have another number until it starts again.
+    pub id_bytes_after_restart: Option<u8>,
+    /// Looks at it since the start.
+    pub looks: CoverLooks,
     /// What handshakes of the server have in common with its own.
     pub profile: CoverProfile,
     /// TCP connections that go on to it, where they do.
@@ -29,6 +37,8 @@ pub struct CoverSnapshot {
     pub flows: Gauge,
     /// What became of datagrams and hellos, as [`reality::door::DoorCounters`] names it; zeros are left out.
     pub relay: BTreeMap<String, u64>,
+    /// Datagrams of strangers for which there was no way to it.
+    pub unsent: u64,
     /// Hellos that are remembered, so that none is accepted twice.
     pub remembered: u64,
 }
@@ -38,8 +48,18 @@ impl CoverSnapshot {
     pub(super) fn with(mut self, other: Self) -> Self {
         self.flows += other.flows;
         add_counts(&mut self.relay, other.relay);
+        self.unsent += other.unsent;
         self
     }
+}
+
+/// Looks at a cover while the server runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CoverLooks {
+    /// All.
+    pub total: u64,
+    /// Those at which it did not answer.
+    pub unanswered: u64,
 }
 
 /// What a watcher sees of the cover's handshakes, and of the server's, too (specs/qr1.md, QR1-27 and QR1-29).

@@ -77,7 +77,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         Some(cover) => {
             let token = config.tokens.first();
             let token = token.ok_or_else(|| Failure::Configuration("there is no token".to_owned()))?;
-            Some(SharedCover::start(cover, token.user_key(), local)?)
+            Some(SharedCover::start(cover, token.user_key(), local, now)?)
         }
         None => None,
     };

@@ -89,6 +89,14 @@ impl CoverAddress {
         Some(SocketAddr::new(address, self.port))
     }
 
+    /// The cover answers at this address: it is used from here on.
+    pub(super) fn meet(&self, address: SocketAddr) {
+        let mut known = self.known();
+        known.met = Some(address);
+        known.settle();
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     pub(in crate::driver::server) fn host(&self) -> &str {
         &self.host
     }
@@ -270,6 +278,28 @@ mod tests {
         refreshing.resolved(later, &cover, Ok(other.clone()));
         assert_eq!(used.get(&cover), Some(other[0]));
         assert_eq!(cover.all(), other);
+    }
+
+    #[test]
+    fn of_several_addresses_the_one_that_answers_is_used() {
+        let now = Instant::now();
+        let three = addresses(&["203.0.113.1:443", "203.0.113.2:443", "203.0.113.3:443"]);
+        let listen = "192.0.2.1:443".parse().unwrap();
+        let cover = CoverAddress::new("www.example.org", 443, listen, Some(three[1]));
+        let (mut used, mut refreshing) = (AddressInUse::default(), Refreshing::new(&cover, now));
+        refreshing.resolved(now, &cover, Ok(three.clone()));
+        assert_eq!(used.get(&cover), Some(three[1]));
+        cover.meet(three[2]);
+        assert_eq!(used.get(&cover), Some(three[2]));
+        refreshing.resolved(now, &cover, Ok(three.clone()));
+        assert_eq!(used.get(&cover), Some(three[2]));
+        // The name has lost it meanwhile.
+        refreshing.resolved(now, &cover, Ok(three[..2].to_vec()));
+        cover.meet(three[2]);
+        assert_eq!(used.get(&cover), Some(three[0]));
+        let mut left = cover.all();
+        left.sort_unstable();
+        assert_eq!(left, three[..2]);
     }
 
     #[test]

@@ -1,19 +1,20 @@
-//! The cover of a server: where it is, and what goes on to it.
+//! The cover of a server: where it is, how it stands, and what goes on to it.
 
 mod address;
 mod flows;
 mod replays;
+mod standing;
 mod strangers;
 mod tcp;
+mod watch;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use packet_io::Waker;
 use reality::credentials::UserKey;
 use reality::door::Recogniser;
-use reality::examination::verdict::Profile;
 
 use super::Server;
 use crate::config::Cover;
@@ -26,6 +27,7 @@ pub(super) use address::COVER_PURPOSE;
 use address::{CoverAddress, Refreshing};
 pub(in crate::driver) use flows::ServerSource;
 use replays::Replays;
+use standing::{Look, Standing};
 use strangers::Strangers;
 use tcp::CoverTcp;
 
@@ -39,14 +41,16 @@ pub(super) struct SharedCover {
     tcp: Option<CoverTcp>,
     recogniser: Arc<Recogniser<UserKey>>,
     replays: Replays,
-    profile: Profile,
+    standing: Standing,
 }
 
 /// What one shard knows of the cover.
 pub(super) struct ShardCover {
     shared: Arc<SharedCover>,
-    /// Of the shard that resolves the name for all.
+    /// Of the shard that resolves the name, and has the cover looked at, for all.
     refreshing: Option<Refreshing>,
+    /// A look that is under way.
+    look: Option<mpsc::Receiver<Look>>,
     strangers: Strangers,
 }
 
@@ -59,6 +63,7 @@ impl SharedCover {
         config: &Cover,
         user: UserKey,
         local: SocketAddr,
+        now: Instant,
     ) -> Result<(Arc<Self>, Vec<Notice>), Failure> {
         let address = Arc::new(CoverAddress::new(&config.host, config.port, local, config.met));
         let (mut tcp, mut notices) = (None, Vec::new());
@@ -84,7 +89,7 @@ impl SharedCover {
             tcp,
             recogniser: Arc::new(strangers::recogniser(&config.keys, user, config.window)),
             replays: Replays::start(&config.replays_file, config.is_first_run, config.window)?,
-            profile: config.profile.clone(),
+            standing: Standing::new(config, now),
         };
         Ok((Arc::new(shared), notices))
     }
@@ -104,6 +109,7 @@ impl ShardCover {
         let resolves = shard.index == 0;
         Ok(Self {
             refreshing: resolves.then(|| Refreshing::new(&shared.address, now)),
+            look: None,
             strangers: Strangers::new(shared, shard.count, waker, now)?,
             shared: Arc::clone(shared),
         })
@@ -123,22 +129,48 @@ impl ShardCover {
             addresses: shared.address.all(),
             trouble: shared.address.trouble().map(str::to_owned),
             tcp: shared.tcp.as_ref().map(CoverTcp::counters),
-            profile: (&shared.profile).into(),
             remembered: shared.replays.count() as u64,
             ..CoverSnapshot::default()
         };
+        shared.standing.count(Instant::now(), &mut snapshot);
         self.strangers.count(&mut snapshot);
         snapshot
+    }
+
+    /// Has the cover looked at where it is time, and takes in what was found.
+    fn look(&mut self, now: Instant) -> Vec<Notice> {
+        let Some(look) = &self.look else {
+            self.look = self.shared.standing.poll_look(now, self.shared.address.all());
+            return Vec::new();
+        };
+        let ended = match look.try_recv() {
+            Ok(look) => Some(look),
+            Err(mpsc::TryRecvError::Empty) => return Vec::new(),
+            Err(mpsc::TryRecvError::Disconnected) => None,
+        };
+        self.look = None;
+        let (address, notices) = self.shared.standing.looked(now, ended);
+        if let Some(address) = address {
+            self.shared.address.meet(address);
+        }
+        notices
     }
 }
 
 impl Shard<Server> {
-    /// Asks where the cover is, when it is time.
+    /// Asks where the cover is and how it stands, when it is time.
     pub(super) fn refresh_cover(&mut self, now: Instant) {
         let Some(cover) = &mut self.role.cover else { return };
         while let Some(notice) = cover.shared.replays.poll_notice() {
             self.io.notify(notice);
         }
+        if cover.refreshing.is_some() {
+            cover
+                .look(now)
+                .into_iter()
+                .for_each(|notice| self.io.notify(notice));
+        }
+        cover.strangers.follow(&cover.shared.standing, now);
         if let Some(refreshing) = &mut cover.refreshing
             && refreshing.poll(now)
         {

@@ -17,11 +17,13 @@ use super::SharedCover;
 use super::address::AddressInUse;
 use super::flows::{Flows, ServerSource};
 use super::replays::unix_seconds;
+use super::standing::Standing;
 use crate::driver::delivery::Stranger;
 use crate::driver::server::Server;
 use crate::driver::sources::SourceId;
 use crate::driver::{Shard, aead};
 use crate::handle::Failure;
+use crate::limits;
 use crate::snapshot::CoverSnapshot;
 
 /// A shard's door, and what it decides about.
@@ -29,8 +31,14 @@ pub(super) struct Strangers {
     door: Door<UserKey>,
     flows: Flows,
     address: AddressInUse,
+    /// What `identity` and `door` have of the cover.
+    profile: Profile,
     identity: FrontDoorIdentity,
     identity_due: Instant,
+    /// Since when the cover owes an answer.
+    owed_since: Option<Instant>,
+    /// Datagrams for which there was no way to the cover.
+    unsent: u64,
     /// Hellos of which the host's thread has written, and whether it could.
     recorded: mpsc::Receiver<Recorded>,
     recorder: mpsc::Sender<Recorded>,
@@ -60,14 +68,18 @@ pub(super) fn recogniser(
 impl Strangers {
     pub(super) fn new(shared: &SharedCover, shards: u8, waker: Waker, now: Instant) -> Result<Self, Failure> {
         let (recorder, recorded) = mpsc::channel();
+        let profile = shared.standing.profile();
         let mut door = Door::new(Arc::clone(&shared.recogniser), shards);
-        door.set_cover_delay(shared.profile.answer_delay);
+        door.set_cover_delay(profile.answer_delay);
         Ok(Self {
             door,
             flows: Flows::default(),
             address: AddressInUse::default(),
-            identity: identity(&shared.profile)?,
+            identity: identity(&profile)?,
+            profile,
             identity_due: now + quic::limits::CERTIFICATE_KEY_TIME,
+            owed_since: None,
+            unsent: 0,
             recorded,
             recorder,
             waker,
@@ -81,8 +93,31 @@ impl Strangers {
     pub(super) fn count(&self, snapshot: &mut CoverSnapshot) {
         let counters = self.door.counters();
         snapshot.flows = self.flows.gauge();
+        snapshot.unsent = self.unsent;
         let named = counters.all().filter(|(_, count)| *count > 0);
         snapshot.relay = named.map(|(name, count)| (name.to_owned(), count)).collect();
+    }
+
+    /// Looks as the cover does since it was last looked at, and has it looked at where it owes an answer.
+    pub(super) fn follow(&mut self, standing: &Standing, now: Instant) {
+        let profile = standing.profile();
+        if profile != self.profile {
+            self.door.set_cover_delay(profile.answer_delay);
+            self.profile = profile;
+            self.renew_identity(now);
+        }
+        let is_overdue = |since: &mut Instant| *since + limits::COVER_UNANSWERED_TIME <= now;
+        if self.owed_since.take_if(is_overdue).is_some() {
+            standing.doubt(now);
+        }
+    }
+
+    /// Makes a new key for certificates. Where that fails the old one serves on.
+    fn renew_identity(&mut self, now: Instant) {
+        self.identity_due = now + quic::limits::CERTIFICATE_KEY_TIME;
+        if let Ok(new) = identity(&self.profile) {
+            self.identity = new;
+        }
     }
 }
 
@@ -136,7 +171,7 @@ impl Shard<Server> {
         let decision = strangers.door.handle_datagram(at(now), path, ecn, datagram);
         self.carry_out_door_actions(now);
         match decision {
-            Decision::Forward(flow) => self.forward(flow, ecn, datagram),
+            Decision::Forward(flow) => self.forward(now, flow, ecn, datagram),
             Decision::Pass => self.admit_datagram(now, path, ecn, datagram),
             Decision::Held | Decision::Dropped => {}
         }
@@ -161,13 +196,10 @@ impl Shard<Server> {
 
     /// Makes a new key for certificates, where it is time (QR1-15).
     pub(in crate::driver::server) fn renew_identity(&mut self, now: Instant) {
-        let Some(cover) = &mut self.role.cover else { return };
-        if cover.strangers.identity_due <= now {
-            cover.strangers.identity_due = now + quic::limits::CERTIFICATE_KEY_TIME;
-            // Without random numbers the old one serves on.
-            if let Ok(new) = identity(&cover.shared.profile) {
-                cover.strangers.identity = new;
-            }
+        if let Some(strangers) = self.strangers()
+            && strangers.identity_due <= now
+        {
+            strangers.renew_identity(now);
         }
     }
 
@@ -176,7 +208,7 @@ impl Shard<Server> {
             && let Some(action) = strangers.door.poll_action()
         {
             match action {
-                Action::Forward(flow, datagram) => self.forward(flow, datagram.ecn, &datagram.bytes),
+                Action::Forward(flow, datagram) => self.forward(now, flow, datagram.ecn, &datagram.bytes),
                 Action::Answer(path, datagram) => self.answer(path, &datagram),
                 Action::Close(flow) => self.close_flow(flow),
                 Action::Record { flow, tag, time } => self.record(now, flow, tag, time),
@@ -186,20 +218,23 @@ impl Shard<Server> {
     }
 
     /// Sends a stranger's datagram to the cover. Where it cannot be found, it is silent (QR1-26).
-    fn forward(&mut self, key: FlowKey, ecn: Ecn, datagram: &[u8]) {
+    fn forward(&mut self, now: Instant, key: FlowKey, ecn: Ecn, datagram: &[u8]) {
         let Some(cover) = &mut self.role.cover else { return };
         let strangers = &mut cover.strangers;
         if !strangers.flows.has(key) {
-            let Some(address) = strangers.address.get(&cover.shared.address) else {
-                return;
-            };
             let (sources, poller) = (&mut self.sources, &self.io.poller);
-            let opened = strangers
-                .flows
-                .open(key, address, &self.io.common, sources, poller);
-            if opened.is_err() {
+            let address = strangers.address.get(&cover.shared.address);
+            let opened = address.map(|address| {
+                let flows = &mut strangers.flows;
+                flows.open(key, address, &self.io.common, sources, poller)
+            });
+            if !matches!(opened, Some(Ok(()))) {
+                strangers.unsent += 1;
                 return;
             }
+        }
+        if is_answered_by_any(datagram) {
+            strangers.owed_since.get_or_insert(now);
         }
         strangers.flows.send(key, ecn, datagram, &mut self.sources);
     }
@@ -224,13 +259,18 @@ impl Shard<Server> {
             return;
         };
         let key = flow.key;
-        // What ICMP reports about an earlier datagram is no answer.
-        let Ok(count) = flow.socket.receive(&mut self.inner_batch) else {
-            return;
-        };
+        let received = flow.socket.receive(&mut self.inner_batch);
         let (Some(cover), batch) = (&mut self.role.cover, &self.inner_batch) else {
             return;
         };
+        let Ok(count) = received else {
+            // What ICMP reports about an earlier datagram is no answer, and may be forged.
+            return cover.shared.standing.doubt(now);
+        };
+        if count > 0 {
+            cover.strangers.owed_since = None;
+            cover.shared.standing.hear(now);
+        }
         let time = at(now);
         for index in 0..count {
             let received = batch.get(index);
@@ -316,6 +356,12 @@ impl Shard<Server> {
             }
         }
     }
+}
+
+/// Whether every server that speaks QUIC answers this, unless it is the last of many: a long header in a datagram as
+/// long as a client's first is (RFC 9000 sections 6.1 and 14.1).
+fn is_answered_by_any(datagram: &[u8]) -> bool {
+    reality::long_header::is_long(datagram) && datagram.len() >= reality::limits::INITIAL_DATAGRAM_BYTES_MIN
 }
 
 fn to_stranger(path: Path, ecn: Ecn, datagram: &[u8]) -> Outgoing<'_> {
