@@ -2,21 +2,17 @@
 
 mod report;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::Path;
 
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use tunnel::examination::{Roots, Site, examine};
 
 use crate::cli::CheckArguments;
 use crate::cover::refusal;
 use crate::endpoint::{Endpoint, parse_optional_port};
 use crate::exit::Problem;
-use crate::limits::{HTTPS_PORT, ROOTS_FILE_BYTES_MAX};
-use crate::output;
+use crate::limits::HTTPS_PORT;
+use crate::{authorities, output};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<(), Problem> {
@@ -71,35 +67,11 @@ fn name_of(text: &str) -> Result<String, Problem> {
 }
 
 fn roots(file: Option<&Path>) -> Result<Roots, Problem> {
-    let Some(path) = file else {
-        return Roots::with(Vec::new()).map_err(Problem::bug);
-    };
-    let refused = |reason: &dyn std::fmt::Display| {
-        Problem::configuration(format!(
-            "cannot use the certificates of {}: {reason}",
-            path.display()
-        ))
-    };
-    let text = read_bounded(path).map_err(|error| Problem::file("read the certificates", path, &error))?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let certificates = certificates.map_err(|error| refused(&error))?;
-    if certificates.is_empty() {
-        return Err(refused(&"it has none in PEM"));
-    }
-    let certificates = certificates.iter().map(|certificate| certificate.to_vec());
-    Roots::with(certificates.collect()).map_err(|error| refused(&error))
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(ROOTS_FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > ROOTS_FILE_BYTES_MAX {
-        let message = format!("it is larger than {ROOTS_FILE_BYTES_MAX} bytes");
-        return Err(io::Error::other(message));
-    }
-    Ok(bytes)
+    let authorities = authorities::read(file)?;
+    Roots::with(authorities).map_err(|error| match file {
+        Some(path) => authorities::unusable(path, &error),
+        None => Problem::bug(error),
+    })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::link::{Link, Proof};
 use crate::run::Detail;
 use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
-use crate::{kill_switch, output, run, startup};
+use crate::{authorities, kill_switch, output, run, startup};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
@@ -33,7 +33,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
         Proof::Cover { key, name } => ServerProof::Cover {
             key,
             name,
-            authorities: Vec::new(),
+            authorities: authorities::read(settings.cover_roots.as_deref())?,
         },
     };
     if settings.forward.is_empty() && settings.tun.name.is_none() {

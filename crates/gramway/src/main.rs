@@ -3,6 +3,7 @@
 
 mod addresses;
 mod admin;
+mod authorities;
 mod bench_command;
 mod check;
 mod cli;

@@ -2,6 +2,7 @@
 //! site that stands on the server's machine.
 
 mod changes;
+mod redirection;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, UdpSocket};

@@ -43,6 +43,7 @@ pub(crate) struct Settings {
     pub(crate) cover: CoverSettings,
     pub(crate) forward: Vec<Forward>,
     pub(crate) link_file: Option<PathBuf>,
+    pub(crate) cover_roots: Option<PathBuf>,
     pub(crate) exit_on_failure: bool,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) tun: TunSettings,

@@ -1,5 +1,7 @@
 //! The web site that a server looks like.
 
+use std::path::PathBuf;
+
 use super::{default, setting, unset};
 use crate::config::setting::{Flag, Kind, Reader, Setting};
 use crate::config::values;
@@ -34,4 +36,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         Ok(())
     })
     .about("With a cover, how far a client's clock may be off in seconds, 10 to 600"),
+    setting("cover_roots", Kind::Path, Reader::Client, unset("none", "\"authorities.pem\""), |settings, value| {
+        settings.cover_roots = Some(PathBuf::from(value.path()?));
+        Ok(())
+    })
+    .flag(Flag::Value("FILE"))
+    .about(
+        "PEM file with certificates that are trusted beside those that browsers trust, to tell the web site of a server with a \
+         cover from a stranger",
+    ),
 ];
