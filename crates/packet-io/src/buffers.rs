@@ -1,9 +1,11 @@
 //! Socket buffers: the requested size if the process may set it, else what the kernel grants, which is reported.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::sockopt;
+
+use crate::privileges::PrivilegedOption;
 
 /// One buffer: the requested size and the granted one, in bytes of payload and its overhead. The kernel doubles what is
 /// requested and reports the double; both figures here are halved again.
@@ -19,12 +21,36 @@ impl Grant {
     /// Asks for a receive buffer of this size in bytes, 0 meaning the present one.
     pub(crate) fn of_receive_buffer(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
-        // The forced form needs CAP_NET_ADMIN; the plain one is cut to the sysctl's limit by the kernel.
-        if wanted > 0 && sockopt::set_socket_recv_buffer_size_force(socket, wanted).is_err() {
+        let obtained = || io::Result::Ok(sockopt::socket_recv_buffer_size(socket)? / 2);
+        if wanted > 0 {
             sockopt::set_socket_recv_buffer_size(socket, wanted)?;
+            exceed(
+                PrivilegedOption::ReceiveBuffer(wanted),
+                socket,
+                obtained()? < wanted,
+            );
         }
-        let obtained = sockopt::socket_recv_buffer_size(socket)? / 2;
+        let obtained = obtained()?;
         Ok(Self { wanted, obtained })
+    }
+
+    /// The same for the send buffer.
+    fn of_send_buffer(socket: BorrowedFd<'_>, wanted: usize) -> io::Result<Self> {
+        let obtained = || io::Result::Ok(sockopt::socket_send_buffer_size(socket)? / 2);
+        if wanted > 0 {
+            sockopt::set_socket_send_buffer_size(socket, wanted)?;
+            exceed(PrivilegedOption::SendBuffer(wanted), socket, obtained()? < wanted);
+        }
+        let obtained = obtained()?;
+        Ok(Self { wanted, obtained })
+    }
+}
+
+/// Where the kernel has cut a buffer to the sysctl's limit, a privilege leads beyond it.
+fn exceed(option: PrivilegedOption, socket: BorrowedFd<'_>, is_cut: bool) {
+    if is_cut {
+        // Without it the buffer is what the kernel grants everybody.
+        let _ = option.set(socket);
     }
 }
 
@@ -41,16 +67,9 @@ impl BufferGrants {
     /// Asks for the given sizes in bytes, 0 meaning the system's default.
     pub(crate) fn apply(socket: impl AsFd, receive: usize, send: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
-        // As for the receive buffer.
-        if send > 0 && sockopt::set_socket_send_buffer_size_force(socket, send).is_err() {
-            sockopt::set_socket_send_buffer_size(socket, send)?;
-        }
         Ok(Self {
             receive: Grant::of_receive_buffer(socket, receive)?,
-            send: Grant {
-                wanted: send,
-                obtained: sockopt::socket_send_buffer_size(socket)? / 2,
-            },
+            send: Grant::of_send_buffer(socket, send)?,
         })
     }
 

@@ -43,6 +43,7 @@ mod listener;
 mod network;
 mod peer;
 mod poller;
+mod privileges;
 mod send;
 mod seqpacket;
 mod socket;
@@ -76,8 +77,9 @@ pub use listener::{join_tcp_group, listen_tcp_group};
 pub use network::{network_cookie, set_strict_listing};
 pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};
+pub use privileges::{Delegate, PrivilegedOption, bind_to_interface, delegate, set_mark};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
-pub use socket::{SocketOptions, UdpSocket, route_mtu, set_mark};
+pub use socket::{SocketOptions, UdpSocket, route_mtu};
 pub use tun::{
     TunDevice, TunError, TunFloodLimit, TunOffloads, TunOpenError, TunOverflow, TunQueue, TunRead, TunStats,
 };

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use packet::Ecn;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::batch::{ReceiveBatch, newer_drops};
 use crate::buffers::{BufferGrants, Grant};
@@ -14,6 +14,7 @@ use crate::capabilities::{Capabilities, Offloads};
 use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
 use crate::interface::InterfaceName;
 use crate::limits::{RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEND_UNITS_MAX};
+use crate::privileges::{bind_interface, set_mark};
 use crate::send::Sender;
 use crate::sys::addr::Family;
 use crate::sys::mmsg::SendArrays;
@@ -209,7 +210,7 @@ impl UdpSocket {
     }
 
     /// Binds the socket to an interface, or to another one, or to none. What is under way stays where it is. Binding
-    /// one that is bound already needs CAP_NET_RAW.
+    /// one that is bound already needs CAP_NET_RAW, here or at the delegate ([`crate::delegate`]).
     ///
     /// # Errors
     /// `NotFound` where there is no such interface, `PermissionDenied` without the capability.
@@ -237,16 +238,6 @@ impl UdpSocket {
             Family::V6 => sockopt::ipv6_mtu(&self.socket)?,
         })
     }
-}
-
-/// Gives what a socket sends a firewall mark, for one that [`SocketOptions`] do not open.
-///
-/// # Errors
-/// The capability CAP_NET_ADMIN is missing.
-pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
-    SockRef::from(socket)
-        .set_mark(mark)
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot mark packets: {error}")))
 }
 
 /// The MTU of the route to `remote` of packets with this mark, in bytes of IP packet; nothing is sent.
@@ -361,21 +352,6 @@ fn set_up(
         (true, false) => options::set(descriptor, libc::IPPROTO_IP, libc::IP_PKTINFO, on),
         (true, true) => options::set(descriptor, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on),
     }
-}
-
-fn bind_interface(socket: &Socket, interface: Option<InterfaceName>) -> io::Result<()> {
-    socket
-        .bind_device(interface.as_ref().map(InterfaceName::as_bytes))
-        .map_err(|error| {
-            let kind = match error.raw_os_error() {
-                Some(libc::ENODEV) => io::ErrorKind::NotFound,
-                _ => error.kind(),
-            };
-            let name = interface
-                .as_ref()
-                .map_or("every interface", InterfaceName::as_str);
-            io::Error::new(kind, format!("cannot use {name}: {error}"))
-        })
 }
 
 /// An IPv4 address that came in mapped form, as IPv4; the unspecified IPv6 address stays as it is.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hickory_resolver::net::runtime::iocompat::AsyncIoTokioAsStd;
 use hickory_resolver::net::runtime::{RuntimeProvider, TokioHandle, TokioRuntimeProvider, TokioTime};
 use host::{Network, OUTER_MARK};
-use packet_io::set_mark;
+use packet_io::{InterfaceName, bind_to_interface, set_mark};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use crate::limits;
@@ -41,7 +41,7 @@ impl Way {
     }
 
     /// The interface that a socket has to be bound to, if any.
-    fn device_towards(&self, address: IpAddr) -> io::Result<Option<String>> {
+    fn device_towards(&self, address: IpAddr) -> io::Result<Option<InterfaceName>> {
         let Self::Uplink(network, tun) = self else {
             return Ok(None);
         };
@@ -51,7 +51,7 @@ impl Way {
         // Each call leaves it whole.
         let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
         match network.uplink_towards(address, Some(*tun)) {
-            Ok(Some(uplink)) => Ok(Some(uplink.name)),
+            Ok(Some(uplink)) => uplink.name.parse().map(Some),
             Ok(None) => Err(io::ErrorKind::NetworkUnreachable.into()),
             Err(error) => Err(io::Error::other(error)),
         }
@@ -110,7 +110,7 @@ impl RuntimeProvider for Sockets {
             }?;
             if let Some(device) = device? {
                 set_mark(&socket, OUTER_MARK)?;
-                socket.bind_device(Some(device.as_bytes()))?;
+                bind_to_interface(&socket, device)?;
             }
             if let Some(local) = local {
                 socket.bind(local)?;
@@ -129,7 +129,7 @@ impl RuntimeProvider for Sockets {
             let socket = UdpSocket::bind(local).await?;
             if let Some(device) = device {
                 set_mark(&socket, OUTER_MARK)?;
-                socket.bind_device(Some(device.as_bytes()))?;
+                bind_to_interface(&socket, device)?;
             }
             Ok(socket)
         })
