@@ -232,20 +232,12 @@ impl TunDevice {
         Ok(device)
     }
 
-    /// Has the kernel limit the UDP super-packets that wait in each queue. To be called before any queue is detached.
+    /// As of [`TunQueue::limit_floods`], for all queues.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn limit_floods(&mut self, limit: &TunFloodLimit) -> io::Result<()> {
-        let Some(first) = self.queues.first() else {
-            return Ok(());
-        };
-        sys::set_filter(first.file.as_fd(), limit.program())?;
-        let readers = limit.readers(self.queues.len());
-        for (queue, reader) in self.queues.iter_mut().zip(readers) {
-            queue.limit = Some(reader);
-        }
-        Ok(())
+        TunQueue::limit_floods(&mut self.queues, limit)
     }
 }
 
@@ -326,6 +318,23 @@ impl TunQueue {
         }
     }
 
+    /// Has the kernel limit the UDP super-packets that wait in each queue of a device. To be called with all of its
+    /// queues, in the order in which they were made, before any is detached.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn limit_floods(queues: &mut [Self], limit: &TunFloodLimit) -> io::Result<()> {
+        let Some(first) = queues.first() else {
+            return Ok(());
+        };
+        sys::set_filter(first.file.as_fd(), limit.program())?;
+        let readers = limit.readers(queues.len());
+        for (queue, reader) in queues.iter_mut().zip(readers) {
+            queue.limit = Some(reader);
+        }
+        Ok(())
+    }
+
     /// Reads one packet into `buffer`, behind its header; `None` where none waits. To be repeated, within bounds, while
     /// the queue is readable: the kernel has no call that reads several.
     ///
@@ -356,7 +365,7 @@ impl TunQueue {
             Ok(read) => read,
             Err(rustix::io::Errno::AGAIN) => {
                 if let Some(limit) = &self.limit {
-                    limit.is_empty();
+                    limit.refill();
                 }
                 return Ok(None);
             }
@@ -374,7 +383,7 @@ impl TunQueue {
         } else {
             self.stats.super_reads += 1;
             if let Some(limit) = &self.limit {
-                limit.has_read(header[GSO_TYPE], &buffer[VNET_HEADER_BYTES..read]);
+                limit.handle_read(header[GSO_TYPE], &buffer[VNET_HEADER_BYTES..read]);
             }
         }
         Ok(Some(TunRead { header, len }))
@@ -456,7 +465,7 @@ impl TunQueue {
         };
         let change = || sys::set_queue(self.file.as_fd(), flag);
         match &self.limit {
-            Some(limit) => limit.moves(attach, change)?,
+            Some(limit) => limit.switch(attach, change)?,
             None => change()?,
         }
         self.attached = attach;
@@ -473,6 +482,20 @@ impl TunQueue {
     #[must_use]
     pub fn stats(&self) -> &TunStats {
         &self.stats
+    }
+}
+
+/// A queue that another process made by [`TunDevice::open`], and has not detached.
+impl From<OwnedFd> for TunQueue {
+    fn from(file: OwnedFd) -> Self {
+        Self::new(file)
+    }
+}
+
+/// For another process; the queue is as it was made.
+impl From<TunQueue> for OwnedFd {
+    fn from(queue: TunQueue) -> Self {
+        queue.file
     }
 }
 

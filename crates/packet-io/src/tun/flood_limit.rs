@@ -18,6 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use packet::ip::claimed_bytes_and_protocol;
+
 use crate::limits::{TUN_FLOOD_UNITS_MAX, TUN_QUEUES_MAX};
 use crate::sys::bpf::{self, SharedNumbers};
 
@@ -97,7 +99,7 @@ pub(super) struct QueueLimit {
 
 impl QueueLimit {
     /// A packet with this kind of super-packet in its header was read, or its start.
-    pub(super) fn has_read(&self, gso_type: u8, start: &[u8]) {
+    pub(super) fn handle_read(&self, gso_type: u8, start: &[u8]) {
         if gso_type != GSO_UDP {
             return;
         }
@@ -110,8 +112,8 @@ impl QueueLimit {
         numbers[ALLOWED].store(admitted.wrapping_add(ahead), Ordering::Relaxed);
     }
 
-    /// Nothing waits.
-    pub(super) fn is_empty(&self) {
+    /// Nothing waits any more: the whole limit is allowed anew.
+    pub(super) fn refill(&self) {
         let numbers = self.numbers();
         let admitted = numbers[ADMITTED].load(Ordering::Relaxed);
         let allowed = admitted.wrapping_add(TUN_FLOOD_UNITS_MAX);
@@ -121,7 +123,7 @@ impl QueueLimit {
     }
 
     /// Attaches or detaches the queue by `change`, one at a time.
-    pub(super) fn moves(&self, attach: bool, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn switch(&self, attach: bool, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut attached = self.limit.attached();
         change()?;
         if attach {
@@ -144,25 +146,12 @@ impl QueueLimit {
 
 /// What a super-packet that starts so counts, by the length in its header.
 fn units(start: &[u8]) -> u32 {
-    let number = |at| {
-        start
-            .get(at..at + 2)
-            .map_or(0, |bytes| u32::from(bytes[0]) << 8 | u32::from(bytes[1]))
-    };
-    let bytes = match start.first().map(|first| first >> 4) {
-        Some(6) => number(LENGTH_V6) + HEADER_BYTES_V6,
-        _ => number(LENGTH_V4),
-    };
-    (bytes >> UNIT_SHIFT) + 1
+    let bytes = claimed_bytes_and_protocol(start).map_or(0, |(bytes, _)| bytes);
+    (bytes as u32 >> UNIT_SHIFT) + 1
 }
 
 /// A unit of 4 KiB, as a shift.
 const UNIT_SHIFT: u32 = 12;
-
-/// Where IPv4 and IPv6 have the length, in bytes; that of IPv6 is without its header.
-const LENGTH_V4: usize = 2;
-const LENGTH_V6: usize = 4;
-const HEADER_BYTES_V6: u32 = 40;
 
 /// What the program asks of a packet (`struct __sk_buff` of `linux/bpf.h`): offsets in bytes.
 const LENGTH: i16 = 0;
@@ -242,9 +231,9 @@ mod tests {
 
     #[test]
     fn a_super_packet_counts_each_unit_that_it_begins() {
-        let v4 = |bytes: u16| units(&[&[0x45, 0][..], &bytes.to_be_bytes()].concat());
+        let v4 = |bytes: u16| units(&[&[0x45, 0][..], &bytes.to_be_bytes(), &[0; 16]].concat());
         assert_eq!([28, 4_095, 4_096, 65_535].map(v4), [1, 1, 2, 16]);
-        let v6 = |bytes: u16| units(&[&[0x60, 0, 0, 0][..], &bytes.to_be_bytes()].concat());
+        let v6 = |bytes: u16| units(&[&[0x60, 0, 0, 0][..], &bytes.to_be_bytes(), &[0; 34]].concat());
         assert_eq!([8, 4_055, 4_056, 65_495].map(v6), [1, 1, 2, 16]);
         assert_eq!([units(&[]), units(&[0x60; 5])], [1, 1], "nonsense");
     }
