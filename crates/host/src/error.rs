@@ -3,19 +3,29 @@
 use std::fmt;
 use std::io;
 
-/// A change or question that the host refused. Its text is a whole sentence.
+/// A change or question that the host refused, here or in another process. Its text is a whole sentence.
 #[derive(Debug)]
 pub struct HostError {
-    what: String,
+    text: String,
     cause: io::Error,
 }
 
 impl HostError {
-    pub(super) fn new(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
-        Self {
-            what: what.into(),
-            cause: cause.into(),
-        }
+    /// `what` completes "cannot …".
+    pub(super) fn new(what: impl fmt::Display, cause: impl Into<io::Error>) -> Self {
+        let cause = cause.into();
+        let reason = cause.to_string();
+        let reason = reason
+            .split_once(" (os error")
+            .map_or(reason.as_str(), |(text, _)| text);
+        let text = format!("cannot {what}: {reason}");
+        Self { text, cause }
+    }
+
+    /// One that has its sentence already.
+    pub(super) fn sentence(text: String, kind: io::ErrorKind) -> Self {
+        let cause = kind.into();
+        Self { text, cause }
     }
 
     /// The kind of the system's reason.
@@ -36,11 +46,7 @@ impl HostError {
 
 impl fmt::Display for HostError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = self.cause.to_string();
-        let reason = reason
-            .split_once(" (os error")
-            .map_or(reason.as_str(), |(text, _)| text);
-        write!(formatter, "cannot {}: {reason}", self.what)
+        formatter.write_str(&self.text)
     }
 }
 

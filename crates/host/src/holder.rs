@@ -27,7 +27,11 @@ pub(crate) struct Holder {
 impl Process {
     /// This one.
     pub(crate) fn this() -> io::Result<Self> {
-        let id = std::process::id();
+        Self::running(std::process::id())
+    }
+
+    /// The one that has this number at present.
+    pub(crate) fn running(id: u32) -> io::Result<Self> {
         let (_, started_ticks) = state_of(id).ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { id, started_ticks })
     }
@@ -43,8 +47,13 @@ impl Process {
 impl Holder {
     /// This process, and the network of the calling thread.
     pub(crate) fn this() -> io::Result<Self> {
+        Self::of(Process::this()?)
+    }
+
+    /// Another process in the network of the calling thread.
+    pub(crate) fn of(process: Process) -> io::Result<Self> {
         Ok(Self {
-            process: Process::this()?,
+            process,
             boot: boot()?,
             network: network()?,
         })

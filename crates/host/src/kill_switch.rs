@@ -17,6 +17,7 @@ mod table;
 use std::io;
 
 use netlink_packet_netfilter::NetfilterMessage;
+use serde::{Deserialize, Serialize};
 
 use super::error::{Explain, HostError};
 use super::holder::Process;
@@ -26,7 +27,8 @@ use super::prefix::Prefix;
 pub use near::near_networks;
 
 /// Why packets to a network may leave beside the tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It is an address of the server.
     Server,
@@ -47,7 +49,8 @@ impl Reason {
 }
 
 /// A network that packets may leave to beside the tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Exception {
     /// The network.
     pub prefix: Prefix,
@@ -59,6 +62,8 @@ pub struct Exception {
 #[derive(Debug)]
 pub struct KillSwitch {
     socket: Socket<NetfilterMessage>,
+    /// The client.
+    holder: Process,
     tun: u32,
     exceptions: Vec<Exception>,
     /// The user wants it to outlive every end.
@@ -88,14 +93,27 @@ impl KillSwitch {
     /// A missing privilege, a kernel without nftables, another client's kill switch, more exceptions than
     /// `limits::KILL_SWITCH_EXCEPTIONS_MAX`.
     pub fn start(tun: u32, exceptions: Vec<Exception>, is_kept: bool) -> Result<Self, HostError> {
+        let this = Process::this().explain(|| NEEDS.to_owned())?;
+        Self::start_for(this, tun, exceptions, is_kept)
+    }
+
+    /// The same for the client `holder`.
+    pub(crate) fn start_for(
+        holder: Process,
+        tun: u32,
+        exceptions: Vec<Exception>,
+        is_kept: bool,
+    ) -> Result<Self, HostError> {
         let start = || {
             let mut socket = Socket::open()?;
             let standing = table::holder(&mut socket)?;
-            if let Some(rival) = standing.and_then(running_other) {
+            let rival = |other: &Process| *other != holder && other.is_running();
+            if let Some(rival) = standing.flatten().filter(rival) {
                 return Err(held(rival));
             }
             let mut switch = Self {
                 socket,
+                holder,
                 tun,
                 exceptions,
                 is_kept,
@@ -159,13 +177,13 @@ impl KillSwitch {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        table::replacement(Process::this()?, self.tun, &self.exceptions).apply(&mut self.socket)
+        table::replacement(self.holder, self.tun, &self.exceptions).apply(&mut self.socket)
     }
 
-    /// Removes the table where it is still this process's.
+    /// Removes the table where it is still this client's.
     fn remove(&mut self) -> Result<(), HostError> {
         let mut remove = || match table::holder(&mut self.socket)? {
-            Some(Some(holder)) if holder != Process::this()? => Ok(()),
+            Some(Some(holder)) if holder != self.holder => Ok(()),
             Some(_) => table::removal().apply(&mut self.socket),
             None => Ok(()),
         };
@@ -225,11 +243,6 @@ pub fn release() -> Result<bool, HostError> {
         Err(error) if is_without_nftables(&error) => Ok(false),
         other => other.explain(|| "remove the kill switch".to_owned()),
     }
-}
-
-fn running_other(holder: Option<Process>) -> Option<Process> {
-    let other = |holder: &Process| holder.is_running() && Process::this().is_ok_and(|this| this != *holder);
-    holder.filter(other)
 }
 
 fn held(holder: Process) -> io::Error {

@@ -8,6 +8,7 @@
 //! also keeps the connections of NAT for the next server, for a while. The kill switch ([`kill_switch`]) alone is to
 //! outlive its process, and is on no list.
 
+mod changes;
 mod default_route;
 mod dhcp;
 mod dns;
@@ -35,6 +36,7 @@ pub mod fuzzing {
     pub use crate::undo::fuzz as undo_list;
 }
 
+pub use changes::{DeviceSettings, HostChanges, OpenedDevice, Refused};
 pub use default_route::DefaultRoute;
 pub use dns::{NameServers, NamesNotSet, NamesWay, present_name_servers};
 pub use error::HostError;

@@ -52,3 +52,35 @@ pub(crate) const NAT_HOLD_POLL: Duration = Duration::from_millis(100);
 /// Networks that the kill switch lets out. All its rules travel in one message to the kernel, which takes 208 KiB by
 /// default; each needs less than half a KiB.
 pub(crate) const KILL_SWITCH_EXCEPTIONS_MAX: usize = 256;
+
+/// One request to the process that changes the host, or its answer, in bytes of JSON. The kernel's default buffer of a
+/// Unix socket has twice as much room.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 96 << 10;
+
+/// A prefix in a message, in bytes: 43 of the longest IPv6 one, quotes and a comma.
+pub(crate) const PREFIX_TEXT_BYTES_MAX: usize = 46;
+
+/// Routes of a device, those that a default route leaves out included: a server advertises at most 1,024.
+pub(crate) const PREFIXES_MAX: usize = 2_000;
+
+/// Sentences on why routes were refused: the first ones tell what is wrong.
+pub(crate) const REASONS_MAX: usize = 16;
+
+/// Such a sentence, in bytes of JSON.
+pub(crate) const REASON_BYTES_MAX: usize = 320;
+
+/// Addresses of a device, and pools of a server; a client takes eight.
+pub(crate) const ADDRESSES_MAX: usize = 64;
+
+/// Name servers of a machine; the C library asks three.
+pub(crate) const NAME_SERVERS_MAX: usize = 16;
+
+/// What IPv4 hosts take at least (RFC 791), and what the length field of IP allows.
+pub(crate) const MTU_MIN: u32 = 576;
+pub(crate) const MTU_MAX: u32 = 65_535;
+
+/// Packets that may wait in a device.
+pub(crate) const QUEUE_PACKETS_MAX: u32 = 16_384;
+
+/// Queues of a device: their descriptors travel in one message, which the kernel limits to 253 (`SCM_MAX_FD`).
+pub(crate) const QUEUES_MAX: usize = 128;

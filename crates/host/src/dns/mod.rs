@@ -35,7 +35,8 @@ pub struct NameServers {
 }
 
 /// Who was given the name servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NamesWay {
     /// systemd-resolved, by `resolvectl`.
     Resolved,

@@ -28,7 +28,7 @@ use record::Record;
 
 use super::default_route::{DefaultRoute, FILTER_HEEDS_MARKS};
 use super::error::{Explain, HostError};
-use super::holder::Holder;
+use super::holder::{Holder, Process};
 use super::nat::Nat;
 use super::network::Network;
 use super::parameter;
@@ -50,6 +50,8 @@ pub fn runtime_directory(state: &Path) -> PathBuf {
 /// Changes of this process. Dropping it undoes them.
 #[derive(Debug)]
 pub struct Undo {
+    /// Whose changes they are; `None`: this process's.
+    holder: Option<Process>,
     directory: PathBuf,
     program: GuardianProgram,
     watch: Option<Watch>,
@@ -67,7 +69,17 @@ impl Undo {
     /// Nothing is touched before the first change.
     #[must_use]
     pub fn new(directory: &Path, guardian: GuardianProgram) -> Self {
+        Self::held_by(None, directory, guardian)
+    }
+
+    /// The same for another process: its end is the end of the changes.
+    pub(crate) fn of(holder: Process, directory: &Path, guardian: GuardianProgram) -> Self {
+        Self::held_by(Some(holder), directory, guardian)
+    }
+
+    fn held_by(holder: Option<Process>, directory: &Path, guardian: GuardianProgram) -> Self {
         Self {
+            holder,
             directory: directory.to_owned(),
             program: guardian,
             watch: None,
@@ -237,7 +249,11 @@ impl Undo {
         let file = self
             .directory
             .join(format!("undo-{}-{number}.json", std::process::id()));
-        let holder = Holder::this().explain(|| "read about this process in /proc".to_owned())?;
+        let holder = match self.holder {
+            Some(process) => Holder::of(process),
+            None => Holder::this(),
+        };
+        let holder = holder.explain(|| "read about this process in /proc".to_owned())?;
         let mut record = Record::new(holder);
         record.add(changes);
         record.save(&file)?;
