@@ -5,6 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
+use host::{GuardianProgram, HostChanges};
 use rustix::fs::{FlockOperation, flock};
 use tunnel::config::{ClientTun, OfferedDns, ServerTun, TunFloodLimit};
 use tunnel_proto::{ClientId, Prefix, TunRoutes};
@@ -96,7 +97,7 @@ impl TunSettings {
             offloads: self.offloads,
             flood_limit: flood_limit(),
             leases_file: directory.file(LEASES_FILE),
-            host_directory: host::runtime_directory(directory.path()),
+            changes: changes(directory)?,
         }))
     }
 
@@ -138,10 +139,17 @@ impl TunSettings {
             takes_offered_dns: !self.no_dns,
             offloads: self.offloads,
             flood_limit: flood_limit(),
-            host_directory: host::runtime_directory(directory.path()),
+            changes: changes(directory)?,
         };
         Ok(Some((settings, lock)))
     }
+}
+
+/// What changes the host's network: this process.
+fn changes(directory: &StateDirectory) -> Result<HostChanges, Problem> {
+    let directory = host::runtime_directory(directory.path());
+    HostChanges::by_this_process(&directory, GuardianProgram::this_program())
+        .map_err(|error| Problem::unavailable(error.to_string()))
 }
 
 /// To be loaded before the sandbox takes the privilege; without it the tunnel works, and says so.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use host::HostChanges;
 pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
 use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Negotiation, Prefix, Protocol, Token, TunRoutes};
@@ -138,9 +139,9 @@ pub struct ServerTun {
     pub flood_limit: Option<TunFloodLimit>,
     /// The file that keeps leases over restarts.
     pub leases_file: PathBuf,
-    /// Directory of what is to be undone in the host's network. What dead processes have left there is undone by now
-    /// ([`host::recover`]).
-    pub host_directory: PathBuf,
+    /// Makes the device, and what changes in the host's network around it. What dead processes have left is undone by
+    /// now ([`host::recover`]).
+    pub changes: HostChanges,
 }
 
 /// The name servers that a server offers its clients.
@@ -179,9 +180,9 @@ pub struct ClientTun {
     pub offloads: bool,
     /// Keeps a flood of super-packets from filling the device, for this device alone; `None`: nothing does.
     pub flood_limit: Option<TunFloodLimit>,
-    /// Directory of what is to be undone in the host's network. What dead processes have left there is undone by now
-    /// ([`host::recover`]).
-    pub host_directory: PathBuf,
+    /// Makes the device, and what changes in the host's network around it. What dead processes have left is undone by
+    /// now ([`host::recover`]).
+    pub changes: HostChanges,
 }
 
 /// One `-L`: what the client listens on, and where the server sends it.

@@ -1,11 +1,11 @@
 //! The program's handle on the running shards: notices out, commands in.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use host::HostError;
+use host::{HostChanges, HostError};
 use packet_io::Waker;
 use tunnel_proto::{ClientIdentity, Prefix, UserId};
 
@@ -185,18 +185,17 @@ pub struct Handle {
 /// client has failed.
 #[derive(Clone, Debug)]
 pub struct KillSwitch {
-    pub(crate) switch: Arc<Mutex<host::kill_switch::KillSwitch>>,
+    pub(crate) changes: HostChanges,
 }
 
 impl KillSwitch {
     /// The client has ended, `as_asked` or because it failed. Whether the kill switch stays, which
-    /// [`host::kill_switch::KillSwitch::end`] decides.
+    /// [`HostChanges::end_kill_switch`] decides.
     ///
     /// # Errors
     /// It should go and does not.
     pub fn end(&self, as_asked: bool) -> Result<bool, HostError> {
-        let mut switch = self.switch.lock().unwrap_or_else(PoisonError::into_inner);
-        switch.end(as_asked)
+        self.changes.end_kill_switch(as_asked)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use host::{GuardianProgram, NameServers, NamesNotSet, NamesWay, Undo, present_name_servers};
+use host::{HostChanges, HostError, NamesWay, present_name_servers};
 use tunnel_proto::Prefix;
 
 use crate::config::ClientTun;
@@ -43,7 +43,7 @@ pub(super) struct Names {
 /// What becomes of what was handed to the host's thread.
 struct Report {
     servers: Vec<IpAddr>,
-    kept: mpsc::Receiver<Result<Kept, NamesNotSet>>,
+    kept: mpsc::Receiver<Result<Kept, HostError>>,
 }
 
 /// What the host's thread found or did.
@@ -64,19 +64,16 @@ enum Kept {
 }
 
 struct Keeper {
-    undo: Undo,
-    interface: String,
+    changes: HostChanges,
     all_names: bool,
-    /// What is set, and by whom.
-    present: Option<(Vec<IpAddr>, Vec<NamesWay>)>,
+    /// What is set.
+    present: Option<Vec<IpAddr>>,
 }
 
 impl Names {
-    /// For the device `interface`.
-    pub(super) fn new(interface: &str, settings: &ClientTun) -> Self {
+    pub(super) fn new(settings: &ClientTun) -> Self {
         let keeper = Keeper {
-            undo: Undo::new(&settings.host_directory, GuardianProgram::this_program()),
-            interface: interface.to_owned(),
+            changes: settings.changes.clone(),
             all_names: settings.default_route,
             present: None,
         };
@@ -243,30 +240,23 @@ impl Names {
 }
 
 impl Keeper {
-    fn keep(&mut self, wanted: &[IpAddr]) -> Result<Kept, NamesNotSet> {
+    fn keep(&mut self, wanted: &[IpAddr]) -> Result<Kept, HostError> {
         if wanted.is_empty() {
-            if let Some((_, ways)) = &self.present {
-                self.undo.unset_name_servers(&self.interface, ways)?;
+            if self.present.is_some() {
+                self.changes.unset_name_servers()?;
                 self.present = None;
             }
             let present = present_name_servers();
             return Ok(Kept::Unset { present });
         }
-        let is_same = self
-            .present
-            .as_ref()
-            .is_some_and(|(servers, _)| servers == wanted);
-        if is_same && self.undo.name_servers_hold() {
+        let is_same = self.present.as_deref() == Some(wanted);
+        if is_same && self.changes.name_servers_hold()? {
             return Ok(Kept::AsBefore);
         }
         let mut former = present_name_servers();
         former.retain(|server| !wanted.contains(server));
-        let ways = self.undo.set_name_servers(&NameServers {
-            interface: self.interface.clone(),
-            servers: wanted.to_vec(),
-            all_names: self.all_names,
-        })?;
-        self.present = Some((wanted.to_vec(), ways.clone()));
+        let ways = self.changes.set_name_servers(wanted.to_vec(), self.all_names)?;
+        self.present = Some(wanted.to_vec());
         Ok(Kept::Set {
             ways,
             former,
@@ -277,6 +267,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use host::GuardianProgram;
     use tunnel_proto::{ClientId, TunRoutes};
 
     use super::*;
@@ -294,9 +285,10 @@ mod tests {
             takes_offered_dns,
             offloads: true,
             flood_limit: None,
-            host_directory: "/nonexistent".into(),
+            changes: HostChanges::by_this_process("/nonexistent".as_ref(), GuardianProgram::this_program())
+                .unwrap(),
         };
-        Names::new("tun0", &settings)
+        Names::new(&settings)
     }
 
     fn servers(texts: &[&str]) -> Vec<IpAddr> {

@@ -88,7 +88,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         }
     }
     let mut handle = group.spawn()?;
-    handle.kill_switch = kill_switch.map(|switch| KillSwitch { switch });
+    handle.kill_switch = kill_switch.map(|changes| KillSwitch { changes });
     Ok(handle)
 }
 

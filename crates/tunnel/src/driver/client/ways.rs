@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use host::{Network, ReversePathFilter, Undo, Uplink, reverse_path_filter};
+use host::{HostChanges, Network, ReversePathFilter, Uplink, reverse_path_filter};
 
 use crate::driver::host_worker::{HostWorker, JobWaker};
 
@@ -49,15 +49,20 @@ struct Finder {
     network: Network,
     /// Index of the TUN device, whose routes do not count.
     tun: u32,
-    /// Lists the exception routes.
-    undo: Undo,
+    /// Makes the exception routes.
+    changes: HostChanges,
 }
 
 impl Ways {
-    /// Routes over the interface `tun` do not count; what is made is on the list of `undo`.
-    pub(super) fn new(network: Network, tun: u32, undo: Undo, shards: usize) -> Self {
+    /// Routes over the interface `tun` do not count.
+    pub(super) fn new(network: Network, tun: u32, changes: HostChanges, shards: usize) -> Self {
+        let finder = Finder {
+            network,
+            tun,
+            changes,
+        };
         Self {
-            finder: Arc::new(Mutex::new(Finder { network, tun, undo })),
+            finder: Arc::new(Mutex::new(finder)),
             asked: std::iter::repeat_with(|| None).take(shards).collect(),
         }
     }
@@ -119,7 +124,7 @@ impl Finder {
 
     /// Why that failed, where it did.
     fn make_exception(&mut self, server: IpAddr, uplink: &Uplink) -> Option<String> {
-        let error = self.undo.set_exception_route(server, uplink).err()?;
+        let error = self.changes.set_exception_route(server, uplink).err()?;
         let name = &uplink.name;
         Some(format!(
             "the strict reverse-path filter of {name} may drop what the server answers: {error}"
@@ -149,8 +154,8 @@ mod tests {
             program: "/bin/false".into(),
             arguments: Vec::new(),
         };
-        let undo = Undo::new(directory.path(), program);
-        Ways::new(Network::open().unwrap(), u32::MAX, undo, 2)
+        let changes = HostChanges::by_this_process(directory.path(), program).unwrap();
+        Ways::new(Network::open().unwrap(), u32::MAX, changes, 2)
     }
 
     /// A shard's poller, and what wakes it.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use host::{Nat, Network, Undo, forwarding_blockers};
+use host::{HostChanges, Network};
 use packet_io::VNET_HEADER_BYTES;
 use tunnel_proto::{
     Elsewhere, End, IpService, Lease, LeaseSnapshot, Leases, NoLease, Owner, Prefix, ProxyError, RequestId,
@@ -42,9 +42,7 @@ struct Shared {
     worker: HostWorker,
     name: String,
     setup: TunSetup,
-    /// They work as long as they are here.
-    _undo: Undo,
-    _nat: Option<Nat>,
+    changes: HostChanges,
     leases: Leases,
     /// Finds clients that share a name.
     runs: Runs,
@@ -58,6 +56,15 @@ struct Shared {
     /// The MTU that the device has.
     mtu: u32,
     is_mtu_due: bool,
+}
+
+impl Drop for Shared {
+    /// Nothing is set any more while the host's changes are undone.
+    fn drop(&mut self) {
+        self.worker.finish();
+        // What fails stays on the list.
+        let _ = self.changes.undo();
+    }
 }
 
 impl ServerHost {
@@ -77,24 +84,18 @@ impl ServerHost {
             config.offloads,
             config.flood_limit.as_ref(),
             true,
-            &config.host_directory,
+            &config.changes,
         )?;
-        let Device {
-            name,
-            index,
-            mut network,
-            mut undo,
-            ends,
-        } = device;
+        let Device { name, index, ends } = device;
+        let mut network = Network::open().map_err(|error| failure(&error))?;
         refuse_taken_pools(config, &mut network, index)?;
-        give_addresses(config, &mut network, index)?;
-        let mut notices = forward(config, &mut undo)?;
-        let nat = if config.nat {
-            let pools: Vec<host::Prefix> = config.pools.iter().filter_map(host_prefix).collect();
-            Some(undo.start_nat(index, &pools).map_err(|error| failure(&error))?)
-        } else {
-            None
-        };
+        give_addresses(config)?;
+        let mut notices = forward(config)?;
+        if config.nat {
+            let pools = config.pools.iter().filter_map(host_prefix).collect();
+            let started = config.changes.start_nat(pools);
+            started.map_err(|error| failure(&error))?;
+        }
         let (name_server, offered_dns) = names::offer(config, &name, &mut notices)?;
         let mut leases = Leases::new(&config.pools);
         leases.restore(stored);
@@ -108,9 +109,8 @@ impl ServerHost {
             worker: HostWorker::start()
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))?,
             name,
-            setup: TunSetup::new(network, index, limits::IPV6_MTU_MIN, None),
-            _undo: undo,
-            _nat: nat,
+            setup: TunSetup::new(config.changes.clone(), limits::IPV6_MTU_MIN, false),
+            changes: config.changes.clone(),
             leases,
             runs: Runs::default(),
             leases_total: 0,
@@ -226,23 +226,21 @@ fn refuse_taken_pools(config: &ServerTun, network: &mut Network, own: u32) -> Re
 }
 
 /// The device is up, with the server's own address of each pool.
-fn give_addresses(config: &ServerTun, network: &mut Network, index: u32) -> Result<(), Failure> {
-    network
-        .set_mtu(index, limits::IPV6_MTU_MIN)
-        .map_err(|error| failure(&error))?;
-    network.set_up(index, true).map_err(|error| failure(&error))?;
+fn give_addresses(config: &ServerTun) -> Result<(), Failure> {
     let on_link: Vec<host::Prefix> = config
         .pools
         .iter()
         .filter_map(|pool| host::Prefix::new(own_address(pool)?, pool.length()))
         .collect();
-    network
-        .replace_addresses(index, &on_link)
-        .map_err(|error| failure(&error))
+    let given = config
+        .changes
+        .set_mtu(limits::IPV6_MTU_MIN)
+        .and_then(|()| config.changes.set_addresses(&on_link));
+    given.map_err(|error| failure(&error))
 }
 
 /// The host forwards, where clients reach more than the server itself. What stands in the way is told.
-fn forward(config: &ServerTun, undo: &mut Undo) -> Result<Vec<Notice>, Failure> {
+fn forward(config: &ServerTun) -> Result<Vec<Notice>, Failure> {
     if !config.nat && !config.client_to_client && config.routes.is_none() {
         return Ok(Vec::new());
     }
@@ -250,9 +248,8 @@ fn forward(config: &ServerTun, undo: &mut Undo) -> Result<Vec<Notice>, Failure> 
         let mut pools = config.pools.iter();
         pools.any(|pool| pool.address().is_ipv4() == is_ipv4)
     };
-    undo.enable_forwarding(has(true), has(false))
-        .map_err(|error| failure(&error))?;
-    let blockers = forwarding_blockers();
+    let blockers = config.changes.start_forwarding(has(true), has(false));
+    let blockers = blockers.map_err(|error| failure(&error))?;
     Ok(blockers
         .into_iter()
         .map(|text| Notice::Warning { text })

@@ -1,9 +1,9 @@
 //! Making the TUN device, for both roles, before the shards run.
 
-use std::path::Path;
+use std::io;
 
-use host::{GuardianProgram, HostError, Network, Undo, can_administer};
-use packet_io::{TunDevice, TunFloodLimit, TunOffloads, TunOpenError};
+use host::{DeviceSettings, HostChanges, HostError};
+use packet_io::{TunFloodLimit, TunQueue};
 
 use super::end::TunEnd;
 use crate::handle::Failure;
@@ -13,15 +13,13 @@ use crate::limits;
 pub(in crate::driver) struct Device {
     pub(in crate::driver) name: String,
     pub(in crate::driver) index: u32,
-    pub(in crate::driver) network: Network,
-    pub(in crate::driver) undo: Undo,
     /// One for each shard.
     pub(in crate::driver) ends: Vec<TunEnd>,
 }
 
 impl Device {
     /// Makes it, with one queue for each of `shards`; with `takes_own` the machine takes packets of its own addresses
-    /// from it. Changes to the host's network are listed in `directory`.
+    /// from it.
     ///
     /// # Errors
     /// [`Failure::Permission`] without the capability, [`Failure::Unavailable`] where the name is taken or there is no
@@ -32,36 +30,30 @@ impl Device {
         offloads: bool,
         flood_limit: Option<&TunFloodLimit>,
         takes_own: bool,
-        directory: &Path,
+        changes: &HostChanges,
     ) -> Result<Self, Failure> {
-        can_administer().map_err(|error| Failure::Permission(error.to_string()))?;
-        let offloads = if offloads {
-            TunOffloads::default()
-        } else {
-            TunOffloads::NONE
+        let settings = DeviceSettings {
+            name,
+            queues: shards,
+            offloads,
+            takes_own,
+            queue_packets: limits::TUN_QUEUE_PACKETS,
         };
-        let mut device = TunDevice::open(name, shards, offloads).map_err(|error| match error {
-            TunOpenError::NotPermitted => Failure::Permission(error.to_string()),
-            TunOpenError::BadParameter(_) => Failure::Configuration(error.to_string()),
-            _ => Failure::Unavailable(error.to_string()),
-        })?;
-        let mut network = Network::open().map_err(|error| failure(&error))?;
-        network
-            .prepare_tun(&device.name, takes_own)
-            .map_err(|error| failure(&error))?;
-        // Without it the queue is as long as the kernel makes it.
-        let _ = network.set_queue_length(device.index, limits::TUN_QUEUE_PACKETS);
+        let mut device = changes
+            .open_device(settings)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => Failure::Configuration(error.to_string()),
+                _ => failure(&error),
+            })?;
         if let Some(limit) = flood_limit {
             // Without it a flood fills the queue.
-            let _ = device.limit_floods(limit);
+            let _ = TunQueue::limit_floods(&mut device.queues, limit);
         }
         let end = |queue| TunEnd::new(queue, &device.name);
         let ends = device.queues.into_iter().map(end).collect();
         Ok(Self {
             name: device.name,
             index: device.index,
-            network,
-            undo: Undo::new(directory, GuardianProgram::this_program()),
             ends,
         })
     }

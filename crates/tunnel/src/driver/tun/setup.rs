@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use host::{DefaultRoute, HostError, Network, Route};
+use host::{HostChanges, HostError};
 use tunnel_proto::Prefix;
 
 use super::host_prefix;
@@ -55,31 +55,23 @@ pub(in crate::driver) struct TunSetup {
 }
 
 struct Device {
-    network: Network,
-    index: u32,
+    changes: HostChanges,
     mtu: u32,
     routes: Vec<Prefix>,
-    /// Where routes go into a table of our own; `None`: into the main table.
-    default_route: Option<DefaultRoute>,
+    /// Routes go into a table of our own, not into the main table.
+    has_default_route: bool,
     exceptions: Vec<host::Prefix>,
 }
 
 impl TunSetup {
-    /// The device of this index, whose MTU is `mtu` bytes; 0 where that does not matter. With `default_route` its
-    /// routes go there, else into the main table.
-    pub(in crate::driver) fn new(
-        network: Network,
-        index: u32,
-        mtu: u32,
-        default_route: Option<DefaultRoute>,
-    ) -> Self {
+    /// The device that was made by `changes`, whose MTU is `mtu` bytes; 0 where that does not matter.
+    pub(in crate::driver) fn new(changes: HostChanges, mtu: u32, has_default_route: bool) -> Self {
         let (report, reports) = mpsc::channel();
         let device = Device {
-            network,
-            index,
+            changes,
             mtu,
             routes: Vec::new(),
-            default_route,
+            has_default_route,
             exceptions: Vec::new(),
         };
         Self {
@@ -122,7 +114,7 @@ impl TunSetup {
 impl Device {
     fn apply(&mut self, wanted: &Wanted) -> Result<Present, HostError> {
         if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu != self.mtu)
-            && self.network.set_mtu(self.index, mtu).is_ok()
+            && self.changes.set_mtu(mtu).is_ok()
         {
             self.mtu = mtu;
         }
@@ -147,55 +139,35 @@ impl Device {
     }
 
     fn set_addresses(&mut self, wanted: &[Prefix]) -> Result<(), HostError> {
-        self.network.set_up(self.index, true)?;
-        let addresses: Vec<host::Prefix> = wanted.iter().filter_map(host_prefix).collect();
-        self.network.replace_addresses(self.index, &addresses)
+        self.changes.set_addresses(&host_prefixes(wanted))
     }
 
     fn set_routes(&mut self, wanted: &[Prefix], has_addresses: bool) -> Result<PresentRoutes, HostError> {
-        let warnings = match &self.default_route {
-            Some(route) => {
-                let into_tun: Vec<host::Prefix> = wanted.iter().filter_map(host_prefix).collect();
-                let refused = route.set(&mut self.network, &into_tun, &self.exceptions)?;
-                let is_refused = |prefix: &Prefix| {
-                    let prefix = host_prefix(prefix).map(|prefix| prefix.network());
-                    refused
-                        .iter()
-                        .any(|(destination, _)| Some(*destination) == prefix)
-                };
-                self.routes = wanted
-                    .iter()
-                    .filter(|prefix| !is_refused(prefix))
-                    .copied()
-                    .collect();
-                refused.into_iter().map(|(_, error)| error.to_string()).collect()
-            }
-            None => self.set_main_routes(wanted)?,
+        let into_tun = host_prefixes(wanted);
+        let refused = if self.has_default_route {
+            self.changes
+                .set_default_route(into_tun, self.exceptions.clone())?
+        } else {
+            let kept: HashSet<&Prefix> = wanted.iter().collect();
+            let gone = self.routes.iter().filter(|route| !kept.contains(route));
+            self.changes
+                .remove_routes(gone.filter_map(host_prefix).collect())?;
+            self.routes.clear();
+            self.changes.add_routes(into_tun)?
         };
+        let destinations: HashSet<_> = refused.destinations.iter().map(host::Prefix::network).collect();
+        let is_made = |prefix: &&Prefix| {
+            host_prefix(prefix).is_some_and(|prefix| !destinations.contains(&prefix.network()))
+        };
+        self.routes = wanted.iter().filter(is_made).copied().collect();
         Ok(PresentRoutes {
             routes: self.routes.clone(),
             has_addresses,
-            warnings,
+            warnings: refused.reasons,
         })
     }
+}
 
-    /// Why routes of the main table were refused.
-    fn set_main_routes(&mut self, wanted: &[Prefix]) -> Result<Vec<String>, HostError> {
-        let kept: HashSet<&Prefix> = wanted.iter().collect();
-        let gone = self.routes.iter().filter(|route| !kept.contains(route));
-        for route in gone.filter_map(host_prefix) {
-            self.network.remove_route(&Route::on_link(route, self.index))?;
-        }
-        self.routes.clear();
-        let on_link = |prefix: &Prefix| Some((*prefix, Route::on_link(host_prefix(prefix)?, self.index)));
-        let (prefixes, routes): (Vec<_>, Vec<_>) = wanted.iter().filter_map(on_link).unzip();
-        let mut warnings = Vec::new();
-        for (prefix, added) in prefixes.into_iter().zip(self.network.add_routes(&routes)) {
-            match added {
-                Ok(()) => self.routes.push(prefix),
-                Err(error) => warnings.push(error.to_string()),
-            }
-        }
-        Ok(warnings)
-    }
+fn host_prefixes(prefixes: &[Prefix]) -> Vec<host::Prefix> {
+    prefixes.iter().filter_map(host_prefix).collect()
 }

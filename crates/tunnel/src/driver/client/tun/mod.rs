@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Instant;
 
-use host::Network;
-use host::kill_switch::KillSwitch;
+use host::{HostChanges, Network};
 use packet_io::Waker;
 use tunnel_proto::{Acceptance, Assignment, LocalNetworks};
 
@@ -50,9 +49,10 @@ impl SharedHost {
         lock(&self.shared).index
     }
 
-    /// What lets nothing else leave, where there is a default route.
-    pub(in crate::driver) fn kill_switch(&self) -> Option<Arc<Mutex<KillSwitch>>> {
-        lock(&self.shared).kill_switch.clone()
+    /// Ends the kill switch, where there is one.
+    pub(in crate::driver) fn kill_switch(&self) -> Option<HostChanges> {
+        let state = lock(&self.shared);
+        state.has_default_route.then(|| state.changes.clone())
     }
 
     /// How packets leave that are not for the device.

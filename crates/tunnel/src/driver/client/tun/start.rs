@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use host::kill_switch::KillSwitch;
-use host::{DefaultRoute, Network};
+use host::Network;
 use tunnel_proto::{Acceptance, TunPlan};
 
 use super::SharedHost;
@@ -38,24 +37,21 @@ impl SharedHost {
             settings.offloads,
             settings.flood_limit.as_ref(),
             false,
-            &settings.host_directory,
+            &settings.changes,
         )?;
         let mut own_network = Network::open().map_err(|error| failure(&error))?;
         let exceptions = Exceptions::new(settings, device.index, servers, &mut own_network)
             .map_err(|error| failure(&error))?;
         // It stands before any route is touched.
-        let kill_switch = settings
-            .default_route
-            .then(|| KillSwitch::start(device.index, exceptions.list(), settings.kill_switch))
-            .transpose()
-            .map_err(|error| failure(&error))?;
-        let default_route = settings
-            .default_route
-            .then(|| device.undo.start_default_route(device.index))
-            .transpose()
-            .map_err(|error| failure(&error))?;
-        let warning = default_route.as_ref().and_then(DefaultRoute::warning);
-        let notices = warning.map(|text| Notice::Warning { text }).into_iter().collect();
+        let mut notices = Vec::new();
+        if settings.default_route {
+            let started = settings
+                .changes
+                .start_kill_switch(exceptions.list(), settings.kill_switch)
+                .and_then(|()| settings.changes.start_default_route());
+            let warnings = started.map_err(|error| failure(&error))?;
+            notices.extend(warnings.into_iter().map(|text| Notice::Warning { text }));
+        }
         for end in &mut device.ends {
             // Flows go to the queues of stripes that are up.
             end.queue
@@ -67,7 +63,7 @@ impl SharedHost {
                 .map_err(|error| Failure::Unavailable(format!("no thread for the host: {error}")))
         };
         let network = Network::open().map_err(|error| failure(&error))?;
-        let names = Names::new(&device.name, settings);
+        let names = Names::new(settings);
         let mut acceptance = Acceptance::new(settings.routes.clone(), settings.default_route);
         let local = local_networks::find(&mut own_network, device.index, &settings.exclude, &names.own())
             .map_err(|error| failure(&error))?;
@@ -75,18 +71,18 @@ impl SharedHost {
         let mut state = Shared {
             name: device.name,
             index: device.index,
-            setup: TunSetup::new(device.network, device.index, 0, default_route),
+            setup: TunSetup::new(settings.changes.clone(), 0, settings.default_route),
             is_layer3_due: false,
             is_mtu_due: false,
             are_exceptions_due: settings.default_route,
             has_default_route: settings.default_route,
             retry: Retry::default(),
             exceptions,
-            kill_switch: kill_switch.map(|switch| Arc::new(Mutex::new(switch))),
+            changes: settings.changes.clone(),
             is_kill_switch_due: false,
             was_through: false,
             is_set_up: false,
-            ways: Ways::new(network, device.index, device.undo, shards),
+            ways: Ways::new(network, device.index, settings.changes.clone(), shards),
             plan: TunPlan::new(shards, acceptance.clone()),
             network: own_network,
             local,

@@ -1,11 +1,9 @@
 //! What a client's shards share of the device, and what the host's thread is to do about it.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use host::kill_switch::KillSwitch;
-use host::{HostError, Network};
+use host::{HostChanges, HostError, Network};
 use tunnel_proto::{LocalNetworks, Prefix, TunPlan};
 
 use crate::driver::client::exceptions::Exceptions;
@@ -27,12 +25,12 @@ pub(super) struct Shared {
     pub(super) is_mtu_due: bool,
     /// What stays outside the tunnel is to be handed over, or its rules are to be made again.
     pub(super) are_exceptions_due: bool,
+    /// It has a kill switch.
     pub(super) has_default_route: bool,
     /// What the host refused is tried again.
     pub(super) retry: Retry,
     pub(super) exceptions: Exceptions,
-    /// With a default route.
-    pub(super) kill_switch: Option<Arc<Mutex<KillSwitch>>>,
+    pub(super) changes: HostChanges,
     /// What the kill switch lets out, and whether the tunnel was up, is to be handed over.
     pub(super) is_kill_switch_due: bool,
     /// The server was met.
@@ -65,6 +63,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.worker.cancel();
         self.name_worker.cancel();
+        // What fails stays on the list.
+        let _ = self.changes.undo();
     }
 }
 
@@ -94,16 +94,13 @@ impl Shared {
     }
 
     fn update_kill_switch(&mut self) {
-        let Some(switch) = self.kill_switch.clone().filter(|_| self.is_kill_switch_due) else {
+        if !(self.is_kill_switch_due && self.has_default_route) {
             return;
-        };
+        }
+        let changes = self.changes.clone();
         let (list, was_through) = (self.exceptions.list(), self.was_through);
         let is_taken = self.worker.run(move || {
-            let mut switch = switch.lock().unwrap_or_else(PoisonError::into_inner);
-            if was_through {
-                switch.set_through();
-            }
-            let error = switch.set_exceptions(list).err()?;
+            let error = changes.set_kill_switch(list, was_through).err()?;
             Some(Notice::Warning {
                 text: error.to_string(),
             })
