@@ -53,6 +53,7 @@ pub mod coalesce;
 pub mod config_file;
 pub mod control_messages;
 pub mod engine;
+pub mod helper_call;
 pub mod http3_connection;
 pub mod http3_message;
 pub mod icmp_quote;
@@ -111,6 +112,7 @@ targets!(
     steering,
     netlink,
     undo_list,
+    helper_call,
     name_message,
     link_text,
     client_hello,

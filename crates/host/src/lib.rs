@@ -13,6 +13,7 @@ mod default_route;
 mod dhcp;
 mod dns;
 mod error;
+mod helper;
 mod holder;
 pub mod kill_switch;
 mod limits;
@@ -32,6 +33,7 @@ mod undo;
 /// Parsers of what the kernel and the list of changes say, for fuzzing; not a stable interface.
 #[doc(hidden)]
 pub mod fuzzing {
+    pub use crate::helper::fuzz as helper_call;
     pub use crate::netlink::fuzz as netlink;
     pub use crate::undo::fuzz as undo_list;
 }
@@ -40,6 +42,7 @@ pub use changes::{DeviceSettings, HostChanges, OpenedDevice, Refused};
 pub use default_route::DefaultRoute;
 pub use dns::{NameServers, NamesNotSet, NamesWay, present_name_servers};
 pub use error::HostError;
+pub use helper::{HELPER_SUBCOMMAND, Helper, serve};
 pub use link::InterfaceAddress;
 pub use mark::OUTER_MARK;
 pub use monitor::{Changes, Monitor};

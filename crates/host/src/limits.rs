@@ -84,3 +84,18 @@ pub(crate) const QUEUE_PACKETS_MAX: u32 = 16_384;
 
 /// Queues of a device: their descriptors travel in one message, which the kernel limits to 253 (`SCM_MAX_FD`).
 pub(crate) const QUEUES_MAX: usize = 128;
+
+/// How long the helper may take to say that it is ready.
+pub(crate) const HELPER_START_TIME: Duration = Duration::from_secs(10);
+
+/// How long it may take for one change: several programs that keep name servers, and locks, one after the other.
+pub(crate) const HELPER_ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// How long it may take for an option of a socket, for which a shard waits.
+pub(crate) const SOCKET_OPTION_TIME: Duration = Duration::from_secs(2);
+
+/// Lanes to the helper, each with a thread of it: network, name servers, sockets.
+pub(crate) const LANES_MAX: usize = 3;
+
+/// A buffer that a socket may have beyond the system's limit, in bytes: the most that can be set.
+pub(crate) const SOCKET_BUFFER_BYTES_MAX: usize = 1 << 30;

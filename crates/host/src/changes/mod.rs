@@ -1,7 +1,7 @@
-//! Changes to the host for one TUN device.
+//! Changes to the host for one TUN device, by this process itself or by its helper (`crate::helper`).
 //!
 //! Every change is a request, which is checked before it is made, and has an answer (`request.rs`, `check.rs`,
-//! `executor.rs`).
+//! `executor.rs`). Both are the same, whoever makes it.
 
 mod check;
 mod executor;
@@ -17,6 +17,7 @@ use packet_io::TunQueue;
 
 use crate::dns::NamesWay;
 use crate::error::{Explain, HostError};
+use crate::helper::ChangesLane;
 use crate::holder::Process;
 use crate::kill_switch::Exception;
 use crate::prefix::Prefix;
@@ -24,7 +25,7 @@ use crate::route::Uplink;
 use crate::undo::GuardianProgram;
 pub(crate) use executor::{Device, Executor, Place};
 pub use request::Refused;
-use request::{Answer, Request};
+pub(crate) use request::{Answer, Request, decode, encode, fuzz};
 
 /// Where changes are asked for. Copies are for the same device. What stands is undone when the last one is dropped,
 /// as after a failure.
@@ -40,6 +41,7 @@ pub struct HostChanges {
 #[derive(Debug)]
 enum Maker {
     ThisProcess(Box<Mutex<Executor>>),
+    Helper(ChangesLane),
 }
 
 /// A TUN device that is down and has no address.
@@ -88,6 +90,14 @@ impl HostChanges {
             network: executor(),
             names: executor(),
         })
+    }
+
+    /// By a helper.
+    pub(crate) fn by_helper(network: ChangesLane, names: ChangesLane) -> Self {
+        Self {
+            network: Arc::new(Maker::Helper(network)),
+            names: Arc::new(Maker::Helper(names)),
+        }
     }
 
     /// Makes the device; it can be made once.
@@ -296,6 +306,7 @@ impl Maker {
                 let mut executor = executor.lock().unwrap_or_else(PoisonError::into_inner);
                 executor.execute(request)
             }
+            Self::Helper(lane) => lane.call(request)?,
         };
         match answer {
             (Answer::Failed(failure), _) => Err(failure.into_error()),

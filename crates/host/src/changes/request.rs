@@ -227,7 +227,6 @@ fn too_long() -> io::Error {
 
 /// Reads `input` as a request and as an answer: what is understood is the same after it was written and read again,
 /// and what passes the check fits a message.
-#[allow(dead_code, reason = "messages are for the helper, the next change")]
 pub(crate) fn fuzz(input: &[u8]) {
     if let Ok(request) = decode::<Request>(input) {
         let is_fine = request.check().is_ok();
