@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::config::{self, Flags};
 use crate::exit::Problem;
+use crate::helper::HelperArguments;
 use crate::output;
 
 const SETTINGS_HELP: &str = "A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides the config file. \
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     /// Measure UDP, TCP and IP packets through the tunnel, and the cost of its parts
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Change the host's network for a confined process; gramway starts it
+    #[command(name = host::HELPER_SUBCOMMAND, hide = true)]
+    Helper(HelperArguments),
     /// Undo changes to the host's network after a crash or kill; gramway starts it
     #[command(name = host::GUARDIAN_SUBCOMMAND, hide = true)]
     Guardian {

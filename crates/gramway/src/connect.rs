@@ -46,9 +46,11 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     if !settings.tun.default_route {
         kill_switch::warn_of_one_left();
     }
-    let (tun, _name_lock) = settings.tun.for_client(&directory)?.unzip();
+    let needs = Needs::of_client(&directory, &settings);
+    let mut host = needs.host_access(settings.has_no_sandbox)?;
+    let (tun, _name_lock) = settings.tun.for_client(&directory, host.changes())?.unzip();
     startup::raise_file_limit();
-    let sandbox = Sandbox::enter(&Needs::of_client(&directory, &settings), settings.has_no_sandbox)?;
+    let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let handle = tunnel::client::start(ClientConfig {
         servers: link
             .endpoints
@@ -65,12 +67,14 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     })?;
     let controller = handle.controller();
     let is_stopping = run::end_on_signals(controller.clone())?;
+    host.watch(controller.clone())?;
     directory.create()?;
     let answer = answer(controller, sandbox.report());
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
     let kill_switch = handle.kill_switch();
     let ended = run::until_end(handle, &settings.forward, Detail::Normal, limit, &is_stopping);
+    let ended = host.judge(ended);
     if let Some(kill_switch) = kill_switch {
         let as_asked = ended.is_ok() && is_stopping.load(Ordering::Relaxed);
         kill_switch::end(&kill_switch, as_asked);

@@ -14,6 +14,7 @@ mod endpoint;
 mod exit;
 mod forward;
 mod guardian;
+mod helper;
 mod identity;
 mod kill_switch;
 mod limits;
@@ -78,6 +79,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),
+        cli::Command::Helper(arguments) => helper::run(&arguments),
         cli::Command::Guardian { file } => guardian::run(&file),
     }
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
-use host::{GuardianProgram, HostChanges};
+use host::HostChanges;
 use rustix::fs::{FlockOperation, flock};
 use tunnel::config::{ClientTun, OfferedDns, ServerTun, TunFloodLimit};
 use tunnel_proto::{ClientId, Prefix, TunRoutes};
@@ -72,22 +72,20 @@ impl TunSettings {
         self.name.clone().filter(|name| name != AUTOMATIC)
     }
 
-    /// A server's TUN; `None` if it has none. `pin` makes the default IPv6 pool this server's own.
+    /// A server's TUN, which `changes` make; `None` without them. `pin` makes the default IPv6 pool this server's own.
     pub(crate) fn for_server(
         &self,
         directory: &StateDirectory,
         pin: [u8; 32],
-    ) -> Result<Option<ServerTun>, Problem> {
-        if self.name.is_none() {
-            return Ok(None);
-        }
-        host::can_administer().map_err(|error| Problem::permission(error.to_string()))?;
+        changes: Option<HostChanges>,
+    ) -> Option<ServerTun> {
         let pools = if self.pools.is_empty() {
             default_pools(pin)
         } else {
             self.pools.clone()
         };
-        Ok(Some(ServerTun {
+        Some(ServerTun {
+            changes: changes?,
             name: self.interface(),
             pools,
             nat: self.nat,
@@ -97,8 +95,7 @@ impl TunSettings {
             offloads: self.offloads,
             flood_limit: flood_limit(),
             leases_file: directory.file(LEASES_FILE),
-            changes: changes(directory)?,
-        }))
+        })
     }
 
     fn offered_dns(&self) -> OfferedDns {
@@ -117,15 +114,15 @@ impl TunSettings {
         }
     }
 
-    /// A client's TUN and the lock on its name; `None` if it has none.
+    /// A client's TUN, which `changes` make, and the lock on its name; `None` if it has none.
     pub(crate) fn for_client(
         &self,
         directory: &StateDirectory,
+        changes: Option<HostChanges>,
     ) -> Result<Option<(ClientTun, File)>, Problem> {
-        if self.name.is_none() {
+        let Some(changes) = changes else {
             return Ok(None);
-        }
-        host::can_administer().map_err(|error| Problem::permission(error.to_string()))?;
+        };
         let (client, lock) = client_name(directory)?;
         let settings = ClientTun {
             name: self.interface(),
@@ -139,17 +136,10 @@ impl TunSettings {
             takes_offered_dns: !self.no_dns,
             offloads: self.offloads,
             flood_limit: flood_limit(),
-            changes: changes(directory)?,
+            changes,
         };
         Ok(Some((settings, lock)))
     }
-}
-
-/// What changes the host's network: this process.
-fn changes(directory: &StateDirectory) -> Result<HostChanges, Problem> {
-    let directory = host::runtime_directory(directory.path());
-    HostChanges::by_this_process(&directory, GuardianProgram::this_program())
-        .map_err(|error| Problem::unavailable(error.to_string()))
 }
 
 /// To be loaded before the sandbox takes the privilege; without it the tunnel works, and says so.

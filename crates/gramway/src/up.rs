@@ -36,9 +36,13 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
 
     startup::undo_leftovers(&directory);
     kill_switch::warn_of_one_left();
-    let tun = settings.tun.for_server(&directory, state.identity.pin())?;
+    let needs = Needs::of_server(&directory, &settings);
+    let mut host = needs.host_access(settings.has_no_sandbox)?;
+    let tun = settings
+        .tun
+        .for_server(&directory, state.identity.pin(), host.changes());
     startup::raise_file_limit();
-    let sandbox = Sandbox::enter(&Needs::of_server(&directory, &settings), settings.has_no_sandbox)?;
+    let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let (front, proof) = match &cover {
         Some(cover) => {
             let (front, proof) = Front::of(cover, &mut state)?;
@@ -61,6 +65,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     })?;
     let controller = handle.controller();
     let is_stopping = run::end_on_signals(controller.clone())?;
+    host.watch(controller.clone())?;
     let detail = Detail::of_flags(arguments.verbose);
     let deadline = Instant::now() + LISTENING_LIMIT;
     let local = match listening_address(&handle, deadline) {
@@ -95,7 +100,8 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             directory.path().display()
         ));
     }
-    run::until_end(handle, &[], detail, None, &is_stopping)
+    let ended = run::until_end(handle, &[], detail, None, &is_stopping);
+    host.judge(ended)
 }
 
 /// What a server needs in front of its cover.

@@ -23,7 +23,7 @@ const SOCKET_FAMILIES: [AddressFamily; 4] = [
 /// The flags of `clone` that make namespaces (`CLONE_NEW*`). `clone3` is not on the list: its flags are in memory.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 
-/// Calls of the program itself.
+/// Calls of the program itself; it waits for its helper, and for no other.
 const PROGRAM: &str = "
     read write readv writev pread64 pwrite64 preadv pwritev close close_range lseek
     openat openat2 fstat newfstatat statx statfs fstatfs getdents64 readlinkat faccessat faccessat2 getcwd
@@ -39,12 +39,12 @@ const PROGRAM: &str = "
     gettid getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups
     exit exit_group kill tgkill tkill rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
     sigaltstack restart_syscall nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday
-    getrandom getrusage prlimit64 uname sysinfo getcpu prctl capget times
+    getrandom getrusage prlimit64 uname sysinfo getcpu prctl capget times wait4 waitid
 ";
 
-/// Calls that start the guardian and the programs that keep name servers, and what those call besides.
+/// Calls by which the helper starts its guardian and the programs that keep name servers, and what those call besides.
 const CHILDREN: &str = "
-    execve execveat wait4 waitid setsid setpgid getpgid getsid chdir fchdir pidfd_open pidfd_send_signal
+    execve execveat setsid setpgid getpgid getsid chdir fchdir pidfd_open pidfd_send_signal
     symlinkat linkat utimensat fadvise64 copy_file_range sendfile splice tee truncate
     getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr getpriority setpriority rt_sigsuspend
     setitimer getitimer getrlimit sync syncfs get_mempolicy

@@ -48,34 +48,65 @@ const PROGRAMS: [&str; 9] = [
 /// What those programs write.
 const NAMES: [&str; 2] = ["/etc", "/run"];
 
-/// Confines the calling thread and all that it starts. Whether everything holds that is asked for. `made` is the
-/// outermost directory that was made for the state, to be removed again where nothing came into it.
-pub(super) fn confine(needs: &Needs, made: Option<&PathBuf>) -> Result<bool, RulesetError> {
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let write = AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
-    let mut rules: Vec<(Vec<PathBuf>, BitFlags<AccessFs>)> = vec![
-        (paths(&READ), read),
-        (
-            name_server_files(),
-            if needs.sets_names { read | write } else { read },
-        ),
-        (paths(&DEVICES), read | AccessFs::WriteFile),
-        (vec![needs.state.path().to_owned()], read | write),
-    ];
+/// Paths, and what may be done below them.
+pub(super) type Rules = Vec<(Vec<PathBuf>, BitFlags<AccessFs>)>;
+
+/// What the tunnel needs. `made` is the outermost directory that was made for the state, to be removed again where
+/// nothing came into it.
+pub(super) fn of_tunnel(needs: &Needs, made: Option<&PathBuf>) -> Rules {
+    let mut rules = of_all();
+    rules.push((name_server_files(), reading()));
+    rules.push((vec![needs.state.path().to_owned()], reading() | writing()));
     if let Some(parent) = made.and_then(|made| made.parent()) {
         rules.push((vec![or_here(parent)], AccessFs::RemoveDir.into()));
     }
     if needs.has_tun {
-        rules.extend([
-            (vec![needs.runtime()], read | write),
-            (paths(&NETWORK), read | AccessFs::WriteFile | AccessFs::IoctlDev),
-            (paths(&COUNTERS), read),
-            (paths(&PROGRAMS), read | AccessFs::Execute),
-        ]);
+        rules.push((paths(&COUNTERS), reading()));
     }
-    if needs.sets_names {
-        rules.push((paths(&NAMES), read | write));
+    rules
+}
+
+/// What its helper needs, and whatever that runs: the lists of changes, parameters of the network, and files of name
+/// servers.
+pub(super) fn of_helper(lists: &Path, sets_names: bool) -> Rules {
+    let mut rules = of_all();
+    let names = if sets_names {
+        reading() | writing()
+    } else {
+        reading()
+    };
+    rules.extend([
+        (name_server_files(), names),
+        (vec![lists.to_owned()], reading() | writing()),
+        (
+            paths(&NETWORK),
+            reading() | AccessFs::WriteFile | AccessFs::IoctlDev,
+        ),
+        (paths(&PROGRAMS), reading() | AccessFs::Execute),
+    ]);
+    if sets_names {
+        rules.push((paths(&NAMES), reading() | writing()));
     }
+    rules
+}
+
+fn of_all() -> Rules {
+    vec![
+        (paths(&READ), reading()),
+        (paths(&DEVICES), reading() | AccessFs::WriteFile),
+    ]
+}
+
+fn reading() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::ReadDir
+}
+
+fn writing() -> BitFlags<AccessFs> {
+    AccessFs::from_write(RIGHTS) & !(AccessFs::MakeChar | AccessFs::MakeBlock)
+}
+
+/// Confines the calling thread and all that it starts. Whether everything holds that is asked for.
+pub(super) fn confine(rules: Rules) -> Result<bool, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(RIGHTS))?

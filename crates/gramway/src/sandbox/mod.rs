@@ -1,11 +1,11 @@
 //! What a server or client gives up before it opens its first socket to others and starts its first thread, so that
-//! all its threads, its guardian and the programs that it runs are confined alike: privileges (`privileges.rs`), files
-//! by Landlock (`files.rs`) and system calls by seccomp (`calls.rs`), the last, because the others need calls that it
-//! refuses.
+//! all its threads are confined alike: privileges (`privileges.rs`), files by Landlock (`files.rs`) and system calls by
+//! seccomp (`calls.rs`), the last, because the others need calls that it refuses.
 //!
-//! Without a TUN device no program is run, nothing of the machine is changed, and only the state directory is written.
-//! With one the host's network is changed, also later, and a client sets the machine's name servers by the programs
-//! that keep them: those need more files and more calls. What a kernel does not have is told, and the rest holds.
+//! No program is run, nothing of the machine is changed, and only the state directory is written. With a TUN device the
+//! host's network is changed by a helper (`crate::helper`), which is confined as well: it keeps the privileges, more
+//! files and more calls, for itself, its guardians and the programs that keep name servers. What a kernel does not have
+//! is told, and the rest holds.
 
 mod calls;
 mod files;
@@ -15,10 +15,12 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
 use crate::config::Settings;
 use crate::exit::Problem;
+use crate::helper::HostAccess;
 use crate::output;
 use crate::state::StateDirectory;
 
@@ -26,9 +28,9 @@ use crate::state::StateDirectory;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs<'a> {
     state: &'a StateDirectory,
-    /// It changes the host's network.
+    /// The host's network is changed, by a helper.
     has_tun: bool,
-    /// It sets the machine's name servers.
+    /// The helper sets the machine's name servers.
     sets_names: bool,
     /// It listens on a port that may be privileged.
     listens: bool,
@@ -57,9 +59,16 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// The directory of the lists of changes.
-    fn runtime(&self) -> PathBuf {
-        host::runtime_directory(self.state.path())
+    /// The way to changes of the host's network: by a helper, unless a sandbox `is_unwanted`.
+    ///
+    /// # Errors
+    /// As of [`HostAccess::start`].
+    pub(crate) fn host_access(&self, is_unwanted: bool) -> Result<HostAccess, Problem> {
+        if !self.has_tun {
+            return Ok(HostAccess::none());
+        }
+        let directory = host::runtime_directory(self.state.path());
+        HostAccess::start(&directory, !is_unwanted, self.sets_names)
     }
 }
 
@@ -73,11 +82,11 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Confines this process, and all that it starts from here on; nothing at all where it `is_unwanted`.
+    /// Confines this process; nothing at all where it `is_unwanted`. `host` changes the host's network, and runs.
     ///
     /// # Errors
     /// The state directory cannot be made.
-    pub(crate) fn enter(needs: &Needs, is_unwanted: bool) -> Result<Self, Problem> {
+    pub(crate) fn enter(needs: &Needs, host: &HostAccess, is_unwanted: bool) -> Result<Self, Problem> {
         if is_unwanted {
             return Ok(Self {
                 report: Value::Null,
@@ -86,41 +95,12 @@ impl Sandbox {
         }
         // What does not exist cannot be allowed.
         let made = make_directory(needs.state.path())?;
-        let warn = |what: &str, error: &dyn std::fmt::Display| {
-            output::event(&format!("warning: the sandbox does not hold for {what}: {error}"));
-        };
-        if needs.has_tun {
-            // The first change makes it otherwise, or tells why not.
-            let _ = make_directory(&needs.runtime());
+        let rules = files::of_tunnel(needs, made.first());
+        let (mut report, told) = confine(privileges::of_tunnel(needs), rules, false);
+        for text in told {
+            output::event(&format!("warning: the sandbox does not hold for {text}"));
         }
-        let privileges = privileges::keep(needs).unwrap_or_else(|error| {
-            warn("privileges", &error);
-            Vec::new()
-        });
-        let files = match files::confine(needs, made.first()) {
-            Ok(true) => true,
-            Ok(false) => {
-                warn("files", &"this kernel has no Landlock, or it is switched off");
-                false
-            }
-            Err(error) => {
-                warn("files", &error);
-                false
-            }
-        };
-        let calls = calls::confine(needs.has_tun).map_or_else(
-            |error| {
-                warn("system calls", &error);
-                false
-            },
-            |()| true,
-        );
-        let report = json!({
-            "capabilities": privileges,
-            "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),
-            "files": files,
-            "system_calls": calls,
-        });
+        report["helper"] = host.report();
         Ok(Self { report, made })
     }
 
@@ -128,6 +108,43 @@ impl Sandbox {
     pub(crate) fn report(&self) -> Value {
         self.report.clone()
     }
+}
+
+/// Confines the helper, whose lists of changes are in `directory`. What holds.
+pub(crate) fn confine_helper(directory: &Path, sets_names: bool) -> Value {
+    // The first change makes it otherwise, or tells why not.
+    let _ = make_directory(directory);
+    // What does not hold for it does not for its parent, which tells.
+    let rules = files::of_helper(directory, sets_names);
+    confine(privileges::OF_HELPER, rules, true).0
+}
+
+/// Confines this process, and all that it starts from here on. What holds, and what does not and why.
+fn confine(kept: CapabilitySet, rules: files::Rules, runs_programs: bool) -> (Value, Vec<String>) {
+    let mut told = Vec::new();
+    let privileges = privileges::keep(kept).unwrap_or_else(|error| {
+        told.push(format!("privileges: {error}"));
+        Vec::new()
+    });
+    let files = match files::confine(rules) {
+        Ok(true) => true,
+        Ok(false) => {
+            told.push("files: this kernel has no Landlock, or it is switched off".to_owned());
+            false
+        }
+        Err(error) => {
+            told.push(format!("files: {error}"));
+            false
+        }
+    };
+    let calls = calls::confine(runs_programs).map_err(|error| told.push(format!("system calls: {error}")));
+    let report = json!({
+        "capabilities": privileges,
+        "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),
+        "files": files,
+        "system_calls": calls.is_ok(),
+    });
+    (report, told)
 }
 
 impl Drop for Sandbox {
@@ -146,6 +163,14 @@ pub(crate) fn as_text(report: Option<&Value>) -> Option<String> {
     if report.is_null() {
         return Some("none".to_owned());
     }
+    let own = one_as_text(report);
+    Some(match report.get("helper").filter(|helper| !helper.is_null()) {
+        Some(helper) => format!("{own}; its helper: {}", one_as_text(helper)),
+        None => own,
+    })
+}
+
+fn one_as_text(report: &Value) -> String {
     let capabilities: Vec<_> = report["capabilities"]
         .as_array()
         .into_iter()
@@ -160,11 +185,8 @@ pub(crate) fn as_text(report: Option<&Value>) -> Option<String> {
         [] => "no capabilities".to_owned(),
         some => format!("capabilities {}", some.join(", ")),
     };
-    Some(format!(
-        "{kept}; {}, {}",
-        holds("files", "files"),
-        holds("system_calls", "system calls")
-    ))
+    let (files, calls) = (holds("files", "files"), holds("system_calls", "system calls"));
+    format!("{kept}; {files}, {calls}")
 }
 
 /// Makes a directory for this user alone, with those above it; which ones were missing, the outermost first.
@@ -223,7 +245,8 @@ mod tests {
             return;
         };
         let state = StateDirectory::locate(Some(&place.join("state")), |_| None).unwrap();
-        let sandbox = Sandbox::enter(&Needs::of_server(&state, &Settings::default()), false).unwrap();
+        let needs = Needs::of_server(&state, &Settings::default());
+        let sandbox = Sandbox::enter(&needs, &HostAccess::none(), false).unwrap();
         let report = sandbox.report();
         for what in ["no_new_privileges", "files", "system_calls"] {
             assert_eq!(report[what], true, "{report}");
@@ -256,6 +279,13 @@ mod tests {
         assert_eq!(
             as_text(Some(&report)).unwrap(),
             "capabilities net_admin, net_raw; files confined, system calls not confined"
+        );
+        let with_helper =
+            json!({ "capabilities": [], "files": true, "system_calls": true, "helper": report });
+        assert_eq!(
+            as_text(Some(&with_helper)).unwrap(),
+            "no capabilities; files confined, system calls confined; its helper: capabilities net_admin, net_raw; \
+             files confined, system calls not confined"
         );
         assert_eq!(as_text(Some(&Value::Null)).unwrap(), "none");
         assert_eq!(as_text(None), None);

@@ -20,19 +20,19 @@ pub(super) fn exceed_limits(common: &CommonConfig) -> bool {
     exceeds("rmem_max", common.receive_buffer_bytes) || exceeds("wmem_max", common.send_buffer_bytes)
 }
 
-fn needed(needs: &Needs) -> CapabilitySet {
+/// What changes the host's network; the second one binds a socket to another interface than before.
+pub(super) const OF_HELPER: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
+
+/// What the tunnel itself keeps: with a TUN, its helper does the rest.
+pub(super) fn of_tunnel(needs: &Needs) -> CapabilitySet {
     let mut kept = CapabilitySet::empty();
-    // A server's own name server has port 53.
-    kept.set(CapabilitySet::NET_BIND_SERVICE, needs.listens || needs.has_tun);
-    kept.set(CapabilitySet::NET_ADMIN, needs.has_tun || needs.exceeds_buffers);
-    // Before Linux 5.7 sockets are bound to a device by it.
-    kept.set(CapabilitySet::NET_RAW, needs.has_tun);
+    kept.set(CapabilitySet::NET_BIND_SERVICE, needs.listens);
+    kept.set(CapabilitySet::NET_ADMIN, needs.exceeds_buffers && !needs.has_tun);
     kept
 }
 
-/// Gives up all others; the names of those that stay.
-pub(super) fn keep(needs: &Needs) -> io::Result<Vec<String>> {
-    let kept = needed(needs);
+/// Gives up all but these; the names of those that stay.
+pub(super) fn keep(kept: CapabilitySet) -> io::Result<Vec<String>> {
     let mut sets = capabilities(None)?;
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for (_, one) in CapabilitySet::all().difference(kept).iter_names() {

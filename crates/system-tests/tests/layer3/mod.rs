@@ -3,6 +3,7 @@
 mod comebacks;
 mod dns;
 mod floods;
+mod helper;
 mod host;
 mod hostile_server;
 mod leaks;
@@ -268,15 +269,20 @@ fn wait_for_drop(status: impl Fn() -> Value, reason: &str) {
 
 /// The guardians that watch processes of this machine.
 fn guardians(machine: &Namespace) -> Vec<i32> {
+    processes(machine, "_guardian")
+}
+
+/// The processes of this machine with this word in their command line.
+fn processes(machine: &Namespace, word: &str) -> Vec<i32> {
     let inside = machine.run("ip", ["netns", "pids", machine.name()]).unwrap();
-    let is_guardian = |process: &i32| {
+    let has_word = |process: &i32| {
         std::fs::read(Path::new("/proc").join(process.to_string()).join("cmdline"))
-            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"_guardian"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|one| one == word.as_bytes()))
     };
     inside
         .lines()
         .filter_map(|line| line.parse().ok())
-        .filter(is_guardian)
+        .filter(has_word)
         .collect()
 }
 

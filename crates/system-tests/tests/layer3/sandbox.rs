@@ -1,10 +1,11 @@
-//! What servers and clients have given up when they run, in each thread, in their guardians, and in the programs that
-//! they run.
+//! What servers and clients have given up when they run, in each thread; their helpers, guardians and the programs
+//! that those run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
+use serde_json::json;
 use system_tests::{require_program, require_root};
 
 use super::dns::{connect_by, resolved, with_resolvectl};
@@ -39,8 +40,8 @@ fn threads(process: u32) -> Vec<PathBuf> {
 }
 
 /// All of them are confined, and have none but these capabilities.
-fn assert_confined(process: u32, allowed: u64) {
-    for thread in threads(process) {
+fn assert_confined(threads: &[PathBuf], allowed: u64) {
+    for thread in threads {
         let fields = fields(thread.join("status"));
         let told = format!("{}: {fields:?}", thread.display());
         for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
@@ -60,7 +61,7 @@ fn forwards_need_neither_other_capabilities_nor_other_calls() {
     let allowed = NET_BIND_SERVICE | NET_ADMIN;
     for process in [scene.client.process().id(), scene.server.process().id()] {
         assert!(threads(process).len() > 2);
-        assert_confined(process, allowed);
+        assert_confined(&threads(process), allowed);
     }
     for status in [scene.client.status(), scene.server.status()] {
         let sandbox = &status["sandbox"];
@@ -88,7 +89,7 @@ fn forwards_need_neither_other_capabilities_nor_other_calls() {
 }
 
 #[test]
-fn ends_with_a_tun_and_their_guardians_keep_what_networks_need_alone() {
+fn ends_with_a_tun_keep_nothing_and_their_helpers_what_networks_need_alone() {
     require_root!();
     require_program!("ping", "nft");
     let (machines, directory) = (Machines::new(1500), Directory::create_for_test().unwrap());
@@ -96,13 +97,33 @@ fn ends_with_a_tun_and_their_guardians_keep_what_networks_need_alone() {
     let options = ["--default-route", "--no-dns"];
     let mut client = connect(&machines.first, "client", &server, &options, &directory);
     reaches(&machines.first, WORLD_V4);
-    let allowed = NET_BIND_SERVICE | NET_ADMIN | NET_RAW;
-    for process in [client.process().id(), server.process().id()] {
-        let guardian = threads(process)
+    for (process, allowed) in [
+        (client.process().id(), 0),
+        (server.process().id(), NET_BIND_SERVICE),
+    ] {
+        let own = PathBuf::from(format!("/proc/{process}"));
+        let (mine, theirs): (Vec<_>, Vec<_>) = threads(process)
+            .into_iter()
+            .partition(|thread| thread.starts_with(&own));
+        assert_confined(&mine, allowed);
+        // A helper, and a guardian of it.
+        let processes: BTreeSet<_> = theirs
             .iter()
-            .any(|thread| !thread.starts_with(format!("/proc/{process}")));
-        assert!(guardian, "a guardian watches");
-        assert_confined(process, allowed);
+            .filter_map(|thread| thread.ancestors().nth(2))
+            .collect();
+        assert!(processes.len() > 1, "{processes:?}");
+        assert_confined(&theirs, NET_ADMIN | NET_RAW);
+    }
+    let sandbox = &client.status()["sandbox"];
+    // Buffers beyond the system's limit are the helper's to grant.
+    assert!(!client.process().stderr().contains("buffer got"));
+    assert_eq!(sandbox["capabilities"], json!([]));
+    assert_eq!(sandbox["helper"]["capabilities"], json!(["net_admin", "net_raw"]));
+    for what in ["no_new_privileges", "files", "system_calls"] {
+        assert!(
+            sandbox[what] == true && sandbox["helper"][what] == true,
+            "{sandbox}"
+        );
     }
     assert_eq!(client.stop(), Some(0));
     assert_eq!(server.stop(), Some(0));
@@ -139,6 +160,6 @@ fn a_program_that_a_client_runs_is_confined_with_it() {
         told.contains("NoNewPrivs:\t1") && told.contains("Seccomp:\t2"),
         "{told}"
     );
-    let kept = format!("CapEff:\t{:016x}", NET_BIND_SERVICE | NET_ADMIN | NET_RAW);
+    let kept = format!("CapEff:\t{:016x}", NET_ADMIN | NET_RAW);
     assert!(told.contains(&kept), "{told}");
 }
