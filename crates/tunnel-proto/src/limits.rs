@@ -253,6 +253,9 @@ pub const ACKNOWLEDGEMENT_DELAY_MAX: Duration = Duration::from_millis(25);
 /// Between two looks at whether a path has died.
 pub const PATH_WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Fields of a request to the local HTTP proxy; browsers send some twenty.
+pub const HTTP_FIELDS_MAX: usize = 100;
+
 /// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
 pub const TUN_SETTLED: Duration = Duration::from_millis(300);
 
