@@ -35,6 +35,9 @@ mod link;
 #[path = "../../crates/gramway/src/output.rs"]
 mod output;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/proxies.rs"]
+mod proxies;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/server_state/mod.rs"]
 mod server_state;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]

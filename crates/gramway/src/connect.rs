@@ -16,7 +16,7 @@ use crate::config::Settings;
 use crate::exit::{Code, Problem};
 use crate::limits::{FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
 use crate::link::{Link, Proof};
-use crate::run::Detail;
+use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
 use crate::{authorities, kill_switch, output, run, startup};
@@ -36,10 +36,14 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             authorities: authorities::read(settings.cover_roots.as_deref())?,
         },
     };
-    if settings.forward.is_empty() && settings.tun.name.is_none() {
+    if settings.forward.is_empty() && settings.proxies.is_empty() && settings.tun.name.is_none() {
         return Err(Problem::usage(
-            "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, or --tun",
+            "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, --socks 1080, --http 8080 or --tun",
         ));
+    }
+    settings.proxies.check(&settings.forward)?;
+    if let Some(warning) = settings.proxies.warning() {
+        output::event(&format!("warning: {warning}"));
     }
 
     startup::undo_leftovers(&directory);
@@ -60,7 +64,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
         proof,
         token: link.token,
         forwards: settings.forward.clone(),
-        proxies: Vec::new(),
+        proxies: settings.proxies.of_client(),
         bind: settings.bind,
         tun,
         common: settings.common,
@@ -73,7 +77,11 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
     let kill_switch = handle.kill_switch();
-    let ended = run::until_end(handle, &settings.forward, Detail::Normal, limit, &is_stopping);
+    let entrances = Entrances {
+        forwards: &settings.forward,
+        proxies: settings.proxies,
+    };
+    let ended = run::until_end(handle, &entrances, Detail::Normal, limit, &is_stopping);
     let ended = host.judge(ended);
     if let Some(kill_switch) = kill_switch {
         let as_asked = ended.is_ok() && is_stopping.load(Ordering::Relaxed);

@@ -150,6 +150,15 @@ fn protocol_name(protocol: Protocol) -> &'static str {
     }
 }
 
+/// Where one listener is: `PORT` on this machine, `ADDR:PORT`, `[V6]:PORT` or `:PORT`.
+pub(crate) fn parse_listener(text: &str) -> Result<SocketAddr, PartError> {
+    let (address, ports) = parse_listen(text)?;
+    if ports.len() != 1 {
+        return Err(PartError::Listen(text.to_owned()));
+    }
+    Ok(SocketAddr::new(address, *ports.start()))
+}
+
 fn parse_listen(text: &str) -> Result<(IpAddr, RangeInclusive<u16>), PartError> {
     let wrong = || PartError::Listen(text.to_owned());
     let (address, ports) = text.rsplit_once(':').unwrap_or(("localhost", text));

@@ -22,6 +22,7 @@ mod link;
 mod output;
 mod print_link;
 mod privileges;
+mod proxies;
 mod qr;
 mod release;
 mod run;

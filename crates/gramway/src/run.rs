@@ -19,6 +19,7 @@ use tunnel_proto::Account;
 
 use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
+use crate::proxies::Proxies;
 use crate::{forward, output, units};
 
 /// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
@@ -34,7 +35,7 @@ const END_POLL: Duration = Duration::from_millis(5);
 /// Why it ended: a failure of the shard, or the limit with what went wrong last.
 pub(crate) fn until_end(
     handle: Handle,
-    forwards: &[Forward],
+    entrances: &Entrances<'_>,
     detail: Detail,
     first_connection: Option<Duration>,
     is_stopping: &AtomicBool,
@@ -56,7 +57,7 @@ pub(crate) fn until_end(
                     }
                     _ => {}
                 }
-                tell(&notice, forwards, detail);
+                tell(&notice, entrances, detail);
             }
             None if due.is_some_and(|due| due <= Instant::now()) => {
                 return Err(Problem::unavailable(format!("no connection in time: {reason}")));
@@ -65,11 +66,18 @@ pub(crate) fn until_end(
         }
     }
     while let Some(notice) = handle.next_notice(Duration::ZERO) {
-        tell(&notice, forwards, detail);
+        tell(&notice, entrances, detail);
     }
     let snapshot = handle.join()?;
     output::event(&summary(&snapshot));
     Ok(())
+}
+
+/// Where a client's local programs enter; a server has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entrances<'a> {
+    pub(crate) forwards: &'a [Forward],
+    pub(crate) proxies: Proxies,
 }
 
 /// How much is told.
@@ -95,10 +103,10 @@ impl Detail {
 }
 
 /// Prints a notice, where this detail is wanted.
-pub(crate) fn tell(notice: &Notice, forwards: &[Forward], detail: Detail) {
+pub(crate) fn tell(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) {
     let is_wanted = detail >= Detail::Visitors || !matches!(notice, Notice::Visitor(_));
     if is_wanted {
-        output::event(&line(notice, forwards, detail));
+        output::event(&line(notice, entrances, detail));
     }
 }
 
@@ -161,16 +169,18 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<Arc<AtomicBool>, 
 }
 
 /// One notice as one line.
-fn line(notice: &Notice, forwards: &[Forward], detail: Detail) -> String {
+fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
     match notice {
         Notice::Listening { local } => format!("listening on {local}"),
         Notice::Connected { server, rtt } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
+            let Entrances { forwards, proxies } = entrances;
             if forwards.len() > FORWARDS_NAMED_MAX {
                 parts.push(format!("{} forwards", forwards.len()));
             } else {
                 parts.extend(forwards.iter().map(forward::describe));
             }
+            parts.extend(proxies.describe());
             format!("connected to {server}, {}", parts.join(", "))
         }
         Notice::Stripes { up, of } => format!("connection restored: {up} of {of}"),
@@ -293,21 +303,33 @@ mod tests {
         };
         let forwards = ["udp:53=10.0.0.1:53", "tcp:80=web:80"].map(str::to_owned);
         let forwards = forward::parse_all(&forwards).unwrap();
+        let said = |forwards, proxies| {
+            let entrances = Entrances { forwards, proxies };
+            line(&notice, &entrances, Detail::Normal)
+        };
         assert_eq!(
-            line(&notice, &forwards, Detail::Normal),
+            said(&forwards, Proxies::default()),
             "connected to 192.0.2.1:443, round trip 0.34 ms, udp 127.0.0.1:53 -> 10.0.0.1:53, \
              tcp 127.0.0.1:80 -> web:80"
         );
+        let socks = Proxies {
+            socks: Some("127.0.0.1:1080".parse().unwrap()),
+            ..Proxies::default()
+        };
+        assert_eq!(
+            said(&[], socks),
+            "connected to 192.0.2.1:443, round trip 0.34 ms, SOCKS5 proxy on 127.0.0.1:1080"
+        );
         let range = forward::parse("udp:8000-8255=10.0.0.1:8000-8255").unwrap();
         assert_eq!(
-            line(&notice, &range, Detail::Normal),
+            said(&range, Proxies::default()),
             "connected to 192.0.2.1:443, round trip 0.34 ms, 256 forwards"
         );
     }
 
     #[test]
     fn connections_that_come_and_go_are_one_short_line_each() {
-        let line = |notice| line(&notice, &[], Detail::Normal);
+        let line = |notice| line(&notice, &Entrances::default(), Detail::Normal);
         assert_eq!(
             line(Notice::Stripes { up: 2, of: 3 }),
             "connection restored: 2 of 3"

@@ -18,7 +18,7 @@ use crate::cover::{Cover, CoverSettings, Imitated};
 use crate::exit::Problem;
 use crate::limits::LISTENING_LIMIT;
 use crate::link::{Link, Proof};
-use crate::run::Detail;
+use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::{CoverKeys, ServerState};
 use crate::{addresses, kill_switch, output, print_link, run, startup};
@@ -70,7 +70,9 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     let deadline = Instant::now() + LISTENING_LIMIT;
     let local = match listening_address(&handle, deadline) {
         Some(local) => local,
-        None if Instant::now() < deadline => return run::until_end(handle, &[], detail, None, &is_stopping),
+        None if Instant::now() < deadline => {
+            return run::until_end(handle, &Entrances::default(), detail, None, &is_stopping);
+        }
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
@@ -100,7 +102,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             directory.path().display()
         ));
     }
-    let ended = run::until_end(handle, &[], detail, None, &is_stopping);
+    let ended = run::until_end(handle, &Entrances::default(), detail, None, &is_stopping);
     host.judge(ended)
 }
 
@@ -147,7 +149,7 @@ impl<'a> Front<'a> {
 fn listening_address(handle: &Handle, deadline: Instant) -> Option<SocketAddr> {
     loop {
         let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;
-        run::tell(&notice, &[], Detail::Normal);
+        run::tell(&notice, &Entrances::default(), Detail::Normal);
         if let Notice::Listening { local } = notice {
             return Some(local);
         }

@@ -16,6 +16,7 @@ mod long_paths;
 mod many;
 mod messages;
 mod paths;
+mod proxies;
 mod refusals;
 mod repair;
 mod restarts;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use tunnel_proto::{NotATarget, Prefix};
 
 use crate::endpoint::EndpointError;
-use crate::forward::ForwardError;
+use crate::forward::{ForwardError, PartError};
 use crate::limits::REPAIR_MILLISECONDS;
 
 /// Why a key's value cannot be used.
@@ -45,6 +45,8 @@ pub(super) enum SettingError {
     Endpoint(#[from] EndpointError),
     #[error(transparent)]
     Forward(#[from] ForwardError),
+    #[error(transparent)]
+    Listener(#[from] PartError),
 }
 
 impl SettingError {

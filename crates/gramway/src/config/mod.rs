@@ -25,6 +25,7 @@ use tunnel_proto::AllowedTarget;
 
 use crate::cover::CoverSettings;
 use crate::exit::Problem;
+use crate::proxies::Proxies;
 use crate::tun::TunSettings;
 pub(crate) use file::template;
 use flags::Given;
@@ -42,6 +43,7 @@ pub(crate) struct Settings {
     pub(crate) allow_target: Vec<AllowedTarget>,
     pub(crate) cover: CoverSettings,
     pub(crate) forward: Vec<Forward>,
+    pub(crate) proxies: Proxies,
     pub(crate) link_file: Option<PathBuf>,
     pub(crate) cover_roots: Option<PathBuf>,
     pub(crate) exit_on_failure: bool,

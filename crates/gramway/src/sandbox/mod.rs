@@ -53,8 +53,8 @@ impl<'a> Needs<'a> {
             state,
             has_tun,
             sets_names: has_tun && !settings.tun.no_dns,
-            // Forwards may have local ports below 1,024.
-            listens: !settings.forward.is_empty(),
+            // Forwards and proxies may have local ports below 1,024.
+            listens: !settings.forward.is_empty() || !settings.proxies.is_empty(),
             exceeds_buffers: privileges::exceed_limits(&settings.common),
         }
     }

@@ -21,6 +21,23 @@ pub(super) static SETTINGS: &[Setting] = &[
          or :PORT (all addresses); TARGET is HOST:PORT or [V6]:PORT, resolved at the server. Both may have a range of ports \
          of the same length, FIRST-LAST",
     ),
+    setting("socks", Kind::Text, Reader::Client, unset("none", "\"1080\""), |settings, value| {
+        settings.proxies.socks = Some(crate::forward::parse_listener(&value.text()?)?);
+        Ok(())
+    })
+    .flag(Flag::Value("LISTEN"))
+    .about(
+        "SOCKS5 proxy for local programs: TCP to any target, names resolved at the server. LISTEN is PORT (127.0.0.1), \
+         ADDR:PORT, [V6]:PORT or :PORT (all addresses); it may be that of http",
+    ),
+    setting("http", Kind::Text, Reader::Client, unset("none", "\"8080\""), |settings, value| {
+        settings.proxies.http = Some(crate::forward::parse_listener(&value.text()?)?);
+        Ok(())
+    })
+    .flag(Flag::Value("LISTEN"))
+    .about(
+        "HTTP proxy for local programs: CONNECT, and http:// in clear, names resolved at the server. LISTEN as for socks",
+    ),
     setting("repair", Kind::Text, Reader::Client, unset("off", "\"40ms\""), |settings, value| {
         settings.common.engine.repair = values::repair(&value.text()?)?;
         Ok(())
