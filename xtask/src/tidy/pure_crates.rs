@@ -12,8 +12,9 @@ use super::{Finding, manifest};
 const RULE: &str = "pure";
 
 /// The crates that are pure.
-pub(crate) const PURE_CRATES: [&str; 7] = [
+pub(crate) const PURE_CRATES: [&str; 8] = [
     "packet",
+    "fake-tcp",
     "reality",
     "quic",
     "masque",
