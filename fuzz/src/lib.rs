@@ -56,6 +56,8 @@ pub mod coalesce;
 pub mod config_file;
 pub mod control_messages;
 pub mod engine;
+pub mod fake_tcp_segment;
+pub mod fake_tcp_stack;
 pub mod helper_call;
 pub mod http3_connection;
 pub mod http3_message;
@@ -113,6 +115,8 @@ targets!(
     http3_connection,
     control_messages,
     steering,
+    fake_tcp_segment,
+    fake_tcp_stack,
     netlink,
     undo_list,
     helper_call,

@@ -5,7 +5,10 @@
 mod conntrack;
 mod data;
 mod end;
+mod flood;
 mod handshake;
+mod hostile;
 mod pair;
 mod path;
+mod phantun;
 mod silence;
