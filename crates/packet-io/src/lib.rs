@@ -35,6 +35,7 @@
 mod batch;
 mod buffers;
 mod capabilities;
+mod classic_bpf;
 mod datagram;
 mod faulty;
 mod interface;

@@ -14,6 +14,10 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use crate::classic_bpf::{
+    TO_ACCUMULATOR, TO_INDEX, answer, combine, compute, jump, load, load_byte, recall, recall_index,
+    statement, store,
+};
 use crate::socket::UdpSocket;
 use crate::sys::options;
 
@@ -49,8 +53,14 @@ pub struct ConnectionIds<'a> {
 /// # Errors
 /// The kernel's refusal, e.g. because `socket` does not share its port.
 pub fn attach(socket: &UdpSocket, ids: ConnectionIds<'_>, shards: u8) -> io::Result<()> {
-    options::attach_reuseport_program(socket.as_fd(), &program(ids, shards))
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot steer by connection ID: {error}")))
+    let program = program(ids, shards);
+    options::attach_program(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_REUSEPORT_CBPF,
+        &program,
+    )
+    .map_err(|error| io::Error::new(error.kind(), format!("cannot steer by connection ID: {error}")))
 }
 
 /// The program's instructions: code, jumps where true and where false, operand.
@@ -62,55 +72,6 @@ pub fn instructions(ids: ConnectionIds<'_>, shards: u8) -> Vec<(u16, u8, u8, u32
         .map(|step| (step.code, step.jt, step.jf, step.k))
         .collect()
 }
-
-const fn statement(code: u32, operand: u32) -> libc::sock_filter {
-    jump(code, operand, 0, 0)
-}
-
-const fn jump(code: u32, operand: u32, if_true: u8, if_false: u8) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: if_true,
-        jf: if_false,
-        k: operand,
-    }
-}
-
-const fn load(offset: u32) -> libc::sock_filter {
-    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
-}
-
-const fn load_byte(offset: u32) -> libc::sock_filter {
-    statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset)
-}
-
-const fn compute(operation: u32, operand: u32) -> libc::sock_filter {
-    statement(libc::BPF_ALU | operation | libc::BPF_K, operand)
-}
-
-/// The accumulator, by `operation` with the index register.
-const fn combine(operation: u32) -> libc::sock_filter {
-    statement(libc::BPF_ALU | operation | libc::BPF_X, 0)
-}
-
-const fn store(place: u32) -> libc::sock_filter {
-    statement(libc::BPF_ST, place)
-}
-
-const fn recall(place: u32) -> libc::sock_filter {
-    statement(libc::BPF_LD | libc::BPF_MEM, place)
-}
-
-const fn recall_index(place: u32) -> libc::sock_filter {
-    statement(libc::BPF_LDX | libc::BPF_MEM, place)
-}
-
-const fn answer(index: u32) -> libc::sock_filter {
-    statement(libc::BPF_RET | libc::BPF_K, index)
-}
-
-const TO_INDEX: libc::sock_filter = statement(libc::BPF_MISC | libc::BPF_TAX, 0);
-const TO_ACCUMULATOR: libc::sock_filter = statement(libc::BPF_MISC | libc::BPF_TXA, 0);
 
 /// The program. Loads of words are big-endian, as the IDs are.
 fn program(ids: ConnectionIds<'_>, shards: u8) -> Vec<libc::sock_filter> {

@@ -25,9 +25,11 @@ pub(crate) fn set(
     }
 }
 
-/// Has the kernel run `program` to choose the socket of a group that shares a port; its answer is the index.
-pub(crate) fn attach_reuseport_program(
+/// Hands the kernel a program of its classic virtual machine, for what `level` and `option` say.
+pub(crate) fn attach_program(
     socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
     program: &[libc::sock_filter],
 ) -> io::Result<()> {
     let Ok(len) = u16::try_from(program.len()) else {
@@ -43,8 +45,8 @@ pub(crate) fn attach_reuseport_program(
     let code = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            level,
+            option,
             (&raw const program).cast(),
             size_of_val(&program) as libc::socklen_t,
         )
