@@ -193,6 +193,25 @@ impl ReceiveBatch {
         true
     }
 
+    /// Fills slots with what `socket` has; how many.
+    fn receive_slots(&mut self, socket: BorrowedFd<'_>, stats: &mut IoStats) -> io::Result<usize> {
+        match self.arrays.receive(socket, &mut self.slots, self.slot_bytes) {
+            Ok(count) => {
+                stats.receives += 1;
+                Ok(count)
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Receives what `socket` has; a message whose sender is unknown, which no UDP socket gives, is passed over.
     pub(crate) fn receive_from(
         &mut self,
@@ -201,19 +220,7 @@ impl ReceiveBatch {
         drops_seen: &mut u32,
     ) -> io::Result<usize> {
         self.clear();
-        let count = match self.arrays.receive(socket, &mut self.slots, self.slot_bytes) {
-            Ok(count) => count,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                return Ok(0);
-            }
-            Err(error) => return Err(error),
-        };
-        stats.receives += 1;
+        let count = self.receive_slots(socket, stats)?;
         for index in 0..count {
             let Some(source) = self.arrays.name(index).decode() else {
                 continue;

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::datagram::{IoStats, Outgoing, SendDrops, SendOutcome};
-use crate::limits::{GSO_BACKOFF, SEND_UNITS_MAX, STEPPED_DOWN_PATHS_MAX, TRAIN_BYTES_MAX};
+use crate::limits::{GSO_BACKOFF, SEND_UNITS_MAX, STEPPED_DOWN_PATHS_MAX};
 
 /// What the kernel takes or refuses as a whole: a part of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,11 @@ pub(crate) struct Unit {
 impl Unit {
     pub(crate) fn is_train(&self) -> bool {
         self.segment_size != 0
+    }
+
+    /// Its bytes.
+    pub(crate) fn of<'a>(&self, messages: &[Outgoing<'a>]) -> &'a [u8] {
+        &messages[self.message].payload[self.offset..self.offset + self.len]
     }
 }
 
@@ -58,6 +63,7 @@ impl Cursor {
 /// The sending side of one socket, apart from the system call.
 pub(crate) struct Sender {
     gso_segments_max: usize,
+    train_bytes_max: usize,
     connected: bool,
     units: Vec<Unit>,
     /// Paths without GSO, by destination (`None`: where the socket is connected to), oldest first.
@@ -65,9 +71,10 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(gso_segments_max: usize, connected: bool) -> Self {
+    pub(crate) fn new(gso_segments_max: usize, train_bytes_max: usize, connected: bool) -> Self {
         Self {
             gso_segments_max,
+            train_bytes_max,
             connected,
             units: Vec::with_capacity(SEND_UNITS_MAX),
             stepped_down: Vec::new(),
@@ -150,12 +157,12 @@ impl Sender {
             let stride = message.stride();
             let gso = split != Some(cursor.message) && !self.is_stepped_down(message.destination);
             let most = if gso {
-                (TRAIN_BYTES_MAX / stride).clamp(1, self.gso_segments_max)
+                (self.train_bytes_max / stride).clamp(1, self.gso_segments_max)
             } else {
                 1
             };
             let len = (message.payload.len() - cursor.offset).min(stride * most);
-            // A train of two has a stride below half of `TRAIN_BYTES_MAX`, which fits 16 bits.
+            // A train of two has a stride below half of a train's bytes, which fits 16 bits.
             let segment_size = if len > stride { stride as u16 } else { 0 };
             let segments = len.div_ceil(stride).max(1);
             self.units.push(Unit {
@@ -236,6 +243,7 @@ fn reason(drops: &mut SendDrops, errno: i32) -> &mut u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TRAIN_BYTES_MAX;
 
     /// A kernel that answers by script, then takes everything; it writes down the datagrams that it took.
     struct Script {
@@ -267,7 +275,7 @@ mod tests {
     }
 
     fn sender(connected: bool) -> Sender {
-        Sender::new(64, connected)
+        Sender::new(64, TRAIN_BYTES_MAX, connected)
     }
 
     #[test]
@@ -303,7 +311,7 @@ mod tests {
     #[test]
     fn without_gso_segments_go_one_by_one_in_few_calls() {
         let train = Outgoing::connected(&[0; 250], 1);
-        let (outcome, stats, script) = send(&mut Sender::new(1, true), &[train], &[]);
+        let (outcome, stats, script) = send(&mut Sender::new(1, TRAIN_BYTES_MAX, true), &[train], &[]);
         assert_eq!(
             (script.taken.len(), outcome.segments, stats.gso_messages),
             (250, 250, 0)

@@ -13,7 +13,9 @@ use crate::buffers::{BufferGrants, Grant};
 use crate::capabilities::{Capabilities, Offloads};
 use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
 use crate::interface::InterfaceName;
-use crate::limits::{RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEND_UNITS_MAX};
+use crate::limits::{
+    RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEND_UNITS_MAX, TRAIN_BYTES_MAX,
+};
 use crate::privileges::{bind_interface, set_mark};
 use crate::send::Sender;
 use crate::sys::addr::Family;
@@ -175,7 +177,7 @@ impl UdpSocket {
             remote,
             wildcard,
             grants,
-            sender: Sender::new(gso_segments_max, remote.is_some()),
+            sender: Sender::new(gso_segments_max, TRAIN_BYTES_MAX, remote.is_some()),
             arrays: SendArrays::new(SEND_UNITS_MAX),
             drops_seen: 0,
             stats: IoStats::default(),
@@ -294,7 +296,7 @@ impl DatagramSocket for UdpSocket {
                 if let Some(source) = message.source.filter(|_| *wildcard) {
                     control.push_source(source);
                 }
-                Some(&message.payload[unit.offset..unit.offset + unit.len])
+                Some([unit.of(messages)])
             })
         }))
     }

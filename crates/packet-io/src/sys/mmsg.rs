@@ -34,13 +34,14 @@ impl Headers {
         self.iovecs.clear();
     }
 
-    /// Writes one header per scatter list, each with its name and control room; empty rooms become null.
+    /// Writes one header per `parts` scatter lists, each with its name and control room; empty rooms become null.
     fn link<'a>(
         &mut self,
+        parts: usize,
         rooms: impl Iterator<Item = (&'a mut [u8], &'a mut [u8])>,
     ) -> &mut [libc::mmsghdr] {
         let iovecs = self.iovecs.as_mut_ptr();
-        for (index, (name, control)) in rooms.take(self.iovecs.len()).enumerate() {
+        for (index, (name, control)) in rooms.take(self.iovecs.len() / parts).enumerate() {
             // SAFETY: `mmsghdr` is plain old data of integers and pointers, for which all-zero bytes are valid.
             let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
             if !name.is_empty() {
@@ -51,8 +52,8 @@ impl Headers {
                 message.msg_hdr.msg_control = control.as_mut_ptr().cast();
                 message.msg_hdr.msg_controllen = control.len() as _;
             }
-            message.msg_hdr.msg_iov = iovecs.wrapping_add(index);
-            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_iov = iovecs.wrapping_add(index * parts);
+            message.msg_hdr.msg_iovlen = parts as _;
             self.messages.push(message);
         }
         &mut self.messages
@@ -95,9 +96,10 @@ impl ReceiveArrays {
             self.headers.iovecs.push(iovec);
         }
         let rooms = self.names.iter_mut().zip(&mut self.controls);
-        let messages = self
-            .headers
-            .link(rooms.map(|(name, control)| (&mut name.room()[..], &mut control.room()[..])));
+        let messages = self.headers.link(
+            1,
+            rooms.map(|(name, control)| (&mut name.room()[..], &mut control.room()[..])),
+        );
         // SAFETY: the descriptor is open for the borrow's life. Each header points at one name, one control room and
         // one scatter list, with their true lengths, in vectors that nothing touches until the call returns; each
         // scatter list points at `slot_bytes` of a slot's spare capacity, likewise untouched. Uninitialised room is
@@ -159,33 +161,34 @@ impl SendArrays {
         }
     }
 
-    /// Sends what `next` yields, up to the capacity: it returns a payload and leaves its address (none on a
-    /// connected socket) and control messages in the rooms, which it finds empty. Returns how many messages the
-    /// kernel took; an error concerns the first.
-    pub(crate) fn send<'a>(
+    /// Sends what `next` yields, up to the capacity: it returns the parts of a payload, at least one, and leaves its
+    /// address (none on a connected socket) and control messages in the rooms, which it finds empty. Returns how many
+    /// messages the kernel took; an error concerns the first.
+    pub(crate) fn send<'a, const PARTS: usize>(
         &mut self,
         socket: BorrowedFd<'_>,
-        mut next: impl FnMut(&mut Name, &mut Control) -> Option<&'a [u8]>,
+        mut next: impl FnMut(&mut Name, &mut Control) -> Option<[&'a [u8]; PARTS]>,
     ) -> io::Result<usize> {
         self.headers.clear();
         for (name, control) in self.names.iter_mut().zip(&mut self.controls) {
             name.set_len(0);
             control.clear();
-            let Some(payload) = next(name, control) else { break };
-            // The kernel only reads through this pointer; the type is shared with receiving.
-            let iovec = libc::iovec {
-                iov_base: payload.as_ptr().cast_mut().cast(),
-                iov_len: payload.len(),
-            };
-            self.headers.iovecs.push(iovec);
+            let Some(parts) = next(name, control) else { break };
+            // The kernel only reads through these pointers; the type is shared with receiving.
+            let iovecs = parts.map(|part| libc::iovec {
+                iov_base: part.as_ptr().cast_mut().cast(),
+                iov_len: part.len(),
+            });
+            self.headers.iovecs.extend(iovecs);
         }
         let rooms = self.names.iter_mut().zip(&mut self.controls);
-        let messages = self
-            .headers
-            .link(rooms.map(|(name, control)| (name.bytes_mut(), control.bytes_mut())));
+        let messages = self.headers.link(
+            PARTS,
+            rooms.map(|(name, control)| (name.bytes_mut(), control.bytes_mut())),
+        );
         // SAFETY: the descriptor is open for the borrow's life. Each header points at one name, one control room and
-        // one scatter list, with their true lengths, in vectors that nothing touches until the call returns; each
-        // scatter list points at a payload that lives for `'a`, which is longer than this call. The kernel writes
+        // `PARTS` scatter lists, with their true lengths, in vectors that nothing touches until the call returns; each
+        // scatter list points at a part that lives for `'a`, which is longer than this call. The kernel writes
         // nothing but the headers' lengths.
         let sent = unsafe {
             libc::sendmmsg(
