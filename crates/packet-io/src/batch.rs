@@ -7,13 +7,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use packet::{Ecn, Segments, segments};
 
 use crate::datagram::IoStats;
 use crate::limits::{LENT_LOOKS, LENT_SLOTS_MAX, SLOT_BYTES_MAX};
+use crate::raw::RawPacket;
 use crate::sys::cmsg::Facts;
 use crate::sys::mmsg::ReceiveArrays;
 
@@ -254,6 +256,56 @@ impl ReceiveBatch {
             self.metas.push(meta);
         }
         Ok(self.metas.len())
+    }
+}
+
+impl ReceiveBatch {
+    /// Receives what a raw socket has, and keeps of each packet what `read` says. Returns how many packets there were.
+    pub(crate) fn receive_raw(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        stats: &mut IoStats,
+        drops_seen: &mut u32,
+        mut read: impl FnMut(RawPacket<'_>) -> Option<(ReceiveMeta, Range<usize>)>,
+    ) -> io::Result<usize> {
+        self.clear();
+        let count = self.receive_slots(socket, stats)?;
+        for index in 0..count {
+            let facts = Facts::read(self.arrays.control(index));
+            if let Some(drops) = facts.drops {
+                stats.kernel_drops += u64::from(newer_drops(drops_seen, drops));
+            }
+            if self.arrays.truncated(index) {
+                stats.truncated += 1;
+                continue;
+            }
+            let Some(name) = self.arrays.name(index).decode_link() else {
+                continue;
+            };
+            let kept = RawPacket::read(&self.slots[index], &name)
+                .and_then(|(packet, before)| Some((read(packet)?, before)));
+            let Some(((meta, payload), before)) = kept else {
+                continue;
+            };
+            let slot = self.metas.len();
+            if slot != index {
+                self.slots.swap(slot, index);
+            }
+            let bytes = &mut self.slots[slot];
+            bytes.advance((before + payload.start).min(bytes.len()));
+            bytes.truncate(payload.len());
+            let meta = ReceiveMeta {
+                len: bytes.len(),
+                segment_size: meta.segment_size.min(bytes.len()),
+                ..meta
+            };
+            stats.messages_received += 1;
+            stats.segments_received += meta.segments() as u64;
+            stats.bytes_received += meta.len as u64;
+            stats.gro_messages += u64::from(meta.segment_size < meta.len);
+            self.metas.push(meta);
+        }
+        Ok(count)
     }
 }
 

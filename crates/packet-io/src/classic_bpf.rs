@@ -47,5 +47,25 @@ pub(crate) const fn answer(index: u32) -> libc::sock_filter {
     statement(libc::BPF_RET | libc::BPF_K, index)
 }
 
+/// A word at an offset from the index register.
+pub(crate) const fn load_at(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, offset)
+}
+
+/// 16 bits at an offset from the index register.
+pub(crate) const fn load_half_at(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, offset)
+}
+
+/// A byte at an offset from the index register.
+pub(crate) const fn load_byte_at(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, offset)
+}
+
+/// A constant to the index register.
+pub(crate) const fn set_index(value: u32) -> libc::sock_filter {
+    statement(libc::BPF_LDX | libc::BPF_IMM, value)
+}
+
 pub(crate) const TO_INDEX: libc::sock_filter = statement(libc::BPF_MISC | libc::BPF_TAX, 0);
 pub(crate) const TO_ACCUMULATOR: libc::sock_filter = statement(libc::BPF_MISC | libc::BPF_TXA, 0);

@@ -6,7 +6,8 @@
 //! duplicates and mangles datagrams by a seed. [`Poller`] and [`Waker`] are the event loop's ends of the kernel.
 //!
 //! [`TunDevice`] exchanges IP packets with the kernel; sockets of several threads may share a port, and [`steering`]
-//! has the kernel spread QUIC packets over them.
+//! has the kernel spread QUIC packets over them. [`RawSocket`] exchanges TCP packets with the network, beside the
+//! kernel's own TCP.
 //!
 //! Sockets are non-blocking and belong to one thread. This is the only crate with unsafe code, all of it in `sys`.
 //!
@@ -45,6 +46,7 @@ mod network;
 mod peer;
 mod poller;
 mod privileges;
+mod raw;
 mod send;
 mod seqpacket;
 mod socket;
@@ -70,15 +72,16 @@ pub use datagram::{DatagramSocket, IoStats, Outgoing, SendDrops, SendOutcome};
 pub use faulty::{FaultCounts, Faults, FaultySocket};
 pub use interface::InterfaceName;
 pub use limits::{
-    GSO_BACKOFF, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEQPACKET_BATCH_MAX,
-    SLOT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_FLOOD_UNITS_MAX, TUN_QUEUES_MAX, TUN_READ_BYTES_MAX,
-    VNET_HEADER_BYTES,
+    GSO_BACKOFF, RAW_GROUP_MAX, RAW_HEAD_BYTES_MAX, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT,
+    SEQPACKET_BATCH_MAX, SLOT_BYTES_MAX, SUPER_SEGMENT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_FLOOD_UNITS_MAX,
+    TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES,
 };
 pub use listener::{join_tcp_group, listen_tcp_group};
 pub use network::{network_cookie, set_strict_listing};
 pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use privileges::{Delegate, PrivilegedOption, bind_to_interface, delegate, set_mark};
+pub use raw::{Link, NeighbourSearch, PortGuard, RawHead, RawHeads, RawPacket, RawSocket};
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu};
 pub use tun::{

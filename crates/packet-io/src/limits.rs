@@ -4,8 +4,9 @@ use std::time::Duration;
 
 // Fixed by the kernel or a protocol.
 
-/// Largest receive slot that is of use, in bytes: a coalesced buffer never exceeds an IP packet.
-pub const SLOT_BYTES_MAX: usize = 65_536;
+/// Largest receive slot that is of use, in bytes: an IP packet, which a coalesced buffer never exceeds, behind what
+/// stands before it on a raw socket.
+pub const SLOT_BYTES_MAX: usize = 65_536 + 64;
 
 /// Most bytes of one GSO train: an IPv4 packet minus its headers.
 pub const TRAIN_BYTES_MAX: usize = packet::UDP_PAYLOAD_MAX;
@@ -18,6 +19,22 @@ pub const TUN_READ_BYTES_MAX: usize = VNET_HEADER_BYTES + 65_535;
 
 /// Most queues of a TUN device (`MAX_TAP_QUEUES` of the kernel).
 pub const TUN_QUEUES_MAX: usize = 256;
+
+/// Most bytes before the payload of a raw socket's packet: its `virtio_net_hdr`, 14 of Ethernet, 40 of IP, 60 of TCP.
+pub const RAW_HEAD_BYTES_MAX: usize = VNET_HEADER_BYTES + 14 + 40 + 60;
+
+/// Most bytes of one TCP super-segment's payload: an IPv6 packet whose length field holds TCP's longest header too; an
+/// IPv4 packet holds its own header instead, which is not longer than the rest of TCP's.
+pub const SUPER_SEGMENT_BYTES_MAX: usize = 65_535 - 20 - 60;
+
+/// Most sockets of one group of packet sockets (`PACKET_FANOUT_MAX` of kernels before 5.11).
+pub const RAW_GROUP_MAX: usize = 256;
+
+/// Bytes of the longest answer about a neighbour, a neighbour advertisement with some options.
+pub(crate) const NEIGHBOUR_ANSWER_BYTES: usize = 256;
+
+/// Most packets that one look for a neighbour's answer reads: on a busy link others talk as well.
+pub(crate) const NEIGHBOUR_LOOKS: usize = 64;
 
 /// Most bytes of an interface's name (`IFNAMSIZ` without its zero).
 pub(crate) const INTERFACE_NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;

@@ -6,7 +6,8 @@ use crate::limits::NAME_BYTES;
 
 const INET_BYTES: usize = size_of::<libc::sockaddr_in>();
 const INET6_BYTES: usize = size_of::<libc::sockaddr_in6>();
-const _: () = assert!(INET6_BYTES <= NAME_BYTES);
+const LINK_BYTES: usize = size_of::<libc::sockaddr_ll>();
+const _: () = assert!(INET6_BYTES <= NAME_BYTES && LINK_BYTES <= NAME_BYTES);
 
 /// Address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,21 @@ impl Family {
     }
 }
 
-/// Room for one `sockaddr_in` or `sockaddr_in6`.
+/// What the kernel says about a packet below IP (`sockaddr_ll`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkName {
+    /// Index of the interface.
+    pub(crate) index: u32,
+    /// Its kind (`ARPHRD_*`).
+    pub(crate) kind: u16,
+    /// The sender's hardware address, or the interface's own where the name is that of a socket.
+    pub(crate) hardware: Option<[u8; HARDWARE_BYTES]>,
+}
+
+/// Bytes of an Ethernet address.
+pub(crate) const HARDWARE_BYTES: usize = 6;
+
+/// Room for one `sockaddr_in`, `sockaddr_in6` or `sockaddr_ll`.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Name {
@@ -79,6 +94,30 @@ impl Name {
         self.len = INET6_BYTES;
     }
 
+    /// Writes the name of an interface, for packets of this EtherType.
+    pub(crate) fn encode_link(&mut self, index: u32, ethertype: u16) {
+        self.bytes[..LINK_BYTES].fill(0);
+        self.bytes[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
+        self.bytes[2..4].copy_from_slice(&ethertype.to_be_bytes());
+        self.bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+        self.len = LINK_BYTES;
+    }
+
+    /// Reads what the kernel wrote; `None` where it is no complete name of a link. The kernel leaves away the bytes
+    /// behind a shorter hardware address.
+    pub(crate) fn decode_link(&self) -> Option<LinkName> {
+        let bytes = self.bytes();
+        if i32::from(u16::from_ne_bytes(array(bytes, 0)?)) != libc::AF_PACKET {
+            return None;
+        }
+        let length = usize::from(*bytes.get(11)?);
+        Some(LinkName {
+            index: u32::from_ne_bytes(array(bytes, 4)?),
+            kind: u16::from_ne_bytes(array(bytes, 8)?),
+            hardware: array(bytes, 12).filter(|_| length == HARDWARE_BYTES),
+        })
+    }
+
     /// Reads what the kernel wrote; `None` where it is no complete IP address.
     pub(crate) fn decode(&self) -> Option<SocketAddr> {
         let bytes = self.bytes();
@@ -131,6 +170,31 @@ mod tests {
         let mut name = Name::EMPTY;
         name.encode(v6, Family::V6);
         assert_eq!(name.decode(), Some(v6));
+    }
+
+    #[test]
+    fn the_name_of_a_link_is_read_as_the_kernel_writes_it() {
+        let mut name = Name::EMPTY;
+        name.encode_link(7, 0x0800);
+        assert_eq!(name.bytes()[2..4], [8, 0]);
+        assert_eq!(name.decode(), None);
+        let expected = LinkName {
+            index: 7,
+            kind: 0,
+            hardware: None,
+        };
+        assert_eq!(name.decode_link(), Some(expected));
+        name.bytes[8..10].copy_from_slice(&1_u16.to_ne_bytes());
+        name.bytes[11..18].copy_from_slice(&[6, 2, 0, 0, 0, 0, 9]);
+        name.set_len(18);
+        let expected = LinkName {
+            kind: 1,
+            hardware: Some([2, 0, 0, 0, 0, 9]),
+            ..expected
+        };
+        assert_eq!(name.decode_link(), Some(expected));
+        name.set_len(11);
+        assert_eq!(name.decode_link(), None);
     }
 
     #[test]

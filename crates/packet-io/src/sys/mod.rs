@@ -9,6 +9,7 @@ pub(crate) mod cmsg;
 pub(crate) mod epoll;
 pub(crate) mod mmsg;
 pub(crate) mod options;
+pub(crate) mod packet;
 pub(crate) mod seqpacket;
 pub(crate) mod tun;
 

@@ -68,10 +68,22 @@ unsafe trait Plain {}
 unsafe impl Plain for u64 {}
 
 // SAFETY: as above.
+unsafe impl Plain for libc::c_int {}
+
+// SAFETY: as above.
 unsafe impl Plain for [u32; MEMINFO_NUMBERS] {}
 
 // SAFETY: as above.
 unsafe impl Plain for libc::ucred {}
+
+/// Reads an option whose value is an `int`.
+pub(crate) fn number(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+) -> io::Result<libc::c_int> {
+    get(socket, level, option, 0)
+}
 
 /// Reads an option; what the kernel does not write of the value stays as it is in `value`.
 fn get<T: Plain>(
