@@ -6,6 +6,7 @@
 
 mod local;
 mod message;
+mod neighbour;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
