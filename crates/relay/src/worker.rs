@@ -1,0 +1,173 @@
+//! The loop of one worker: waits for its sockets and timers, gives each its turn, and publishes its counters.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fake_tcp_socket::FakeTcpSocket;
+use packet_io::{Interest, Poller, Ready, ReceiveBatch, Waker};
+
+use crate::counters::Counters;
+use crate::limits::{LINGER, WAIT_MAX};
+
+/// Tokens of what every worker has; those of flows' sockets follow.
+pub(crate) const WAKER: u64 = 0;
+pub(crate) const UDP: u64 = 1;
+pub(crate) const TCP: u64 = 2;
+pub(crate) const FLOWS: u64 = 3;
+
+/// One of the two directions.
+pub(crate) trait Side: Send {
+    /// Watches the sockets that are there from the start.
+    fn register(&self, poller: &Poller) -> io::Result<()>;
+
+    /// The socket with this token is ready.
+    fn turn(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<()>;
+
+    /// When [`Side::handle_timeout`] is due.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Does what is due by `now`.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// Ends all connections in order.
+    fn close(&mut self, now: Instant);
+
+    /// Whether their ends are known to the peers.
+    fn is_quiet(&self) -> bool;
+
+    fn counters(&mut self) -> Counters;
+}
+
+/// What a worker shares with whoever started it.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) stop: AtomicBool,
+    published: Mutex<Published>,
+    news: Condvar,
+}
+
+/// Counters as they were told last, and how often they were.
+#[derive(Clone, Copy, Default)]
+struct Published {
+    times: u64,
+    counters: Counters,
+}
+
+impl Shared {
+    /// The counters that were published last.
+    pub(crate) fn counters(&self) -> Counters {
+        self.lock().counters
+    }
+
+    /// Calls `ask`, and waits for the counters that are published then, `wait` at most.
+    pub(crate) fn ask(&self, ask: impl FnOnce(), wait: Duration) -> Counters {
+        let published = self.lock();
+        let times = published.times;
+        ask();
+        let is_old = |published: &mut Published| published.times == times;
+        let news = self.news.wait_timeout_while(published, wait, is_old);
+        let (published, _) = news.unwrap_or_else(PoisonError::into_inner);
+        published.counters
+    }
+
+    fn publish(&self, counters: Counters) {
+        let mut published = self.lock();
+        published.times += 1;
+        published.counters = counters;
+        self.news.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A worker before its thread runs.
+pub(crate) struct Worker {
+    side: Box<dyn Side>,
+    poller: Poller,
+    pub(crate) waker: Waker,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Worker {
+    pub(crate) fn new(side: Box<dyn Side>) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let waker = Waker::new(&poller, WAKER)?;
+        side.register(&poller)?;
+        Ok(Self {
+            side,
+            poller,
+            waker,
+            shared: Arc::default(),
+        })
+    }
+
+    /// Works until it is told to stop, and a little longer until all peers know.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut ready: Vec<Ready> = Vec::new();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            self.turn(&mut ready, WAIT_MAX)?;
+        }
+        let end = Instant::now() + LINGER;
+        self.side.close(Instant::now());
+        while !self.side.is_quiet() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.turn(&mut ready, left)?;
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Waits at most so long for something to happen, and handles it.
+    fn turn(&mut self, ready: &mut Vec<Ready>, most: Duration) -> io::Result<()> {
+        let due = self.side.poll_timeout();
+        let wait = due.map_or(most, |due| due.saturating_duration_since(Instant::now()));
+        self.poller.wait(ready, Some(wait.min(most)))?;
+        let now = Instant::now();
+        for event in ready.iter() {
+            match event.token {
+                WAKER => self.publish(),
+                token => self.side.turn(now, &self.poller, token)?,
+            }
+        }
+        if self.side.poll_timeout().is_some_and(|due| due <= now) {
+            self.side.handle_timeout(now);
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        self.shared.publish(self.side.counters());
+    }
+}
+
+/// Interest in what comes.
+pub(crate) const READ: Interest = Interest::READABLE;
+
+/// The earlier of two deadlines.
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    [one, other].into_iter().flatten().min()
+}
+
+/// Twice as long, up to the second of `bounds`; zero means the first.
+pub(crate) fn longer(pause: Duration, bounds: (Duration, Duration)) -> Duration {
+    (2 * pause).clamp(bounds.0, bounds.1)
+}
+
+/// A batch from connections. An interface that goes down is told once and may come back.
+pub(crate) fn receive_or_pass(
+    tcp: &mut FakeTcpSocket,
+    now: Instant,
+    batch: &mut ReceiveBatch,
+) -> io::Result<usize> {
+    match tcp.receive(now, batch) {
+        Err(error) if error.kind() == io::ErrorKind::NetworkDown => Ok(0),
+        other => other,
+    }
+}
