@@ -32,12 +32,24 @@ const PACKAGES: [Package; 8] = [
 /// Cargo tools and the version that this repository is checked with.
 const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-deny", "0.20.2"), ("cargo-machete", "0.9.2")];
 
+/// What a relay is tested against, and its version. Its programs have names like `client`, so they have a directory of
+/// their own.
+const PHANTUN: (&str, &str) = ("phantun", "0.8.1");
+
 /// Installs what is missing.
 pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     if extent == Extent::Everything {
         packages::install(repository, &PACKAGES, None)?;
         install_python_packages(repository)?;
         fetch_go_modules(repository)?;
+        let (name, version) = PHANTUN;
+        install_cargo_programs(
+            repository,
+            &repository.target().join(name),
+            name,
+            version,
+            "client",
+        )?;
     }
     install_cargo_tools(repository)
 }
@@ -111,13 +123,23 @@ fn install_cargo_tools(repository: &Repository) -> Result<()> {
 
 /// Installs this version of a cargo tool beside the build, unless it is there.
 pub(crate) fn install_cargo_tool(repository: &Repository, name: &str, version: &str) -> Result<()> {
-    let tools = repository.tools();
+    install_cargo_programs(repository, &repository.tools(), name, version, name)
+}
+
+/// Installs this version of a crate's programs below `root`, unless it is there with this `program`.
+fn install_cargo_programs(
+    repository: &Repository,
+    root: &Path,
+    name: &str,
+    version: &str,
+    program: &str,
+) -> Result<()> {
     // Cargo's own record of what it installed there, one line per tool: "NAME VERSION (SOURCE)" = …
-    let record = std::fs::read_to_string(tools.join(".crates.toml")).unwrap_or_default();
-    if is_recorded(&record, name, version) && tools.join("bin").join(name).is_file() {
+    let record = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
+    if is_recorded(&record, name, version) && root.join("bin").join(program).is_file() {
         return Ok(());
     }
-    let root = tools.to_string_lossy();
+    let root = root.to_string_lossy();
     let mut command = repository.cargo(&[
         "install",
         "--locked",

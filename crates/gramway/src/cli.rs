@@ -44,6 +44,9 @@ pub(crate) enum Command {
     Status(StatusArguments),
     /// Give the network back that a killed client, or one with --kill-switch, keeps closed; needs root
     Release(ReleaseArguments),
+    /// Carry UDP in packets that look like TCP, where a network is unkind to UDP; needs CAP_NET_RAW
+    #[command(after_help = RELAY_HELP)]
+    Relay(RelayArguments),
     /// Measure UDP, TCP and IP packets through the tunnel, and the cost of its parts
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -144,6 +147,43 @@ pub(crate) struct StatusArguments {
     /// State directory of the server or client
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
+}
+
+const RELAY_HELP: &str = "\
+A relay on each side of that network carries the UDP of any program, e.g. WireGuard:
+  near the clients  gramway relay --listen udp:127.0.0.1:51820 --to tcp:relay.example:443
+  near the target   gramway relay --listen tcp:0.0.0.0:443 --to udp:127.0.0.1:51820
+It encrypts nothing, and nobody is asked who they are. What is lost stays lost: there is no TCP behind these packets, so they do \
+not pass proxies, and an expert can tell. A datagram may have 12 bytes less than by UDP. Nothing of the firewall is changed. \
+SIGUSR1 prints the counters.";
+
+/// `gramway relay`.
+#[derive(Args, Debug)]
+pub(crate) struct RelayArguments {
+    /// Where to listen: udp:ADDRESS:PORT near the clients, tcp:ADDRESS:PORT near the target
+    #[arg(long, value_name = "PROTOCOL:ADDRESS:PORT")]
+    pub(crate) listen: String,
+    /// Where to carry everything: tcp:HOST:PORT of the other relay, or udp:HOST:PORT of the target
+    #[arg(long, value_name = "PROTOCOL:HOST:PORT")]
+    pub(crate) to: String,
+    /// Talk to another program instead of a relay: phantun (0.8)
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) compat: Option<RelayCompat>,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: Option<u16>,
+    /// Seconds without a datagram after which a flow is forgotten
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) idle: u32,
+    /// Print the counters as JSON on standard output, at the end and on SIGUSR1
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Programs that `gramway relay` can talk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum RelayCompat {
+    Phantun,
 }
 
 /// `gramway release`.

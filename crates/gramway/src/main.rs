@@ -24,6 +24,7 @@ mod print_link;
 mod privileges;
 mod proxies;
 mod qr;
+mod relay_command;
 mod release;
 mod run;
 mod sandbox;
@@ -79,6 +80,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),
+        cli::Command::Relay(arguments) => relay_command::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),
         cli::Command::Helper(arguments) => helper::run(&arguments),
         cli::Command::Guardian { file } => guardian::run(&file),

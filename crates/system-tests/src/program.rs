@@ -84,3 +84,14 @@ pub fn interop_python() -> Option<PathBuf> {
     });
     told.or(beside).filter(|path| path.is_file())
 }
+
+/// Where the programs `client` and `server` of phantun are, if `cargo xtask setup` has installed them;
+/// GRAMWAY_TEST_PHANTUN says so where tests are elsewhere than their target directory.
+#[must_use]
+pub fn phantun() -> Option<PathBuf> {
+    let told = std::env::var_os("GRAMWAY_TEST_PHANTUN").map(PathBuf::from);
+    let own = std::env::current_exe().ok();
+    let beside = own.and_then(|own| own.ancestors().nth(3).map(|target| target.join("phantun/bin")));
+    told.or(beside)
+        .filter(|directory| directory.join("client").is_file())
+}

@@ -18,6 +18,7 @@ mod messages;
 mod paths;
 mod proxies;
 mod refusals;
+mod relay;
 mod repair;
 mod restarts;
 mod scene;

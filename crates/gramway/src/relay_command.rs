@@ -1,0 +1,234 @@
+//! `gramway relay`: what goes where, around crate `relay`; signals, and the counters for people and programs.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use relay::{Config, Counters, Direction, Profile, Relay};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use crate::cli::{RelayArguments, RelayCompat};
+use crate::endpoint::Endpoint;
+use crate::exit::{Problem, sentence};
+use crate::{output, startup, units};
+
+/// Why the main thread wakes.
+enum Wake {
+    Signal(i32),
+    WorkerEnded,
+}
+
+/// Runs a relay until a signal ends it.
+///
+/// # Errors
+/// What is wrong with the arguments, what is missing or in use, or why a worker ended.
+pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
+    let config = config(arguments)?;
+    startup::raise_file_limit();
+    let (wake, wakes) = mpsc::channel();
+    watch_signals(wake.clone())?;
+    let ended = move || {
+        // Nobody listens any more where the relay is stopped.
+        let _ = wake.send(Wake::WorkerEnded);
+    };
+    let relay = Relay::start(&config, ended).map_err(|error| cannot_start(&config, &error))?;
+    if let Some(warning) = relay.warning() {
+        output::note(&format!("gramway: {warning}"));
+    }
+    output::event(&started(&config, relay.local_addr()));
+    while let Ok(wake) = wakes.recv() {
+        match wake {
+            Wake::Signal(SIGUSR1) => tell(&relay.counters(), arguments.json)?,
+            Wake::Signal(_) | Wake::WorkerEnded => break,
+        }
+    }
+    let counters = relay
+        .stop()
+        .map_err(|error| Problem::unavailable(format!("the relay ended: {}", sentence(&error))))?;
+    tell(&counters, arguments.json)
+}
+
+fn config(arguments: &RelayArguments) -> Result<Config, Problem> {
+    let (direction, listen, to) = match (protocol(&arguments.listen), protocol(&arguments.to)) {
+        (Some(("udp", listen)), Some(("tcp", to))) => (Direction::UdpToTcp, listen, to),
+        (Some(("tcp", listen)), Some(("udp", to))) => (Direction::TcpToUdp, listen, to),
+        _ => {
+            return Err(Problem::usage(
+                "a relay listens at udp:ADDRESS:PORT and leads to tcp:HOST:PORT, or the other way round",
+            ));
+        }
+    };
+    let listen: SocketAddr = listen.parse().map_err(|_| {
+        Problem::usage(format!(
+            "--listen: \"{listen}\" is not ADDRESS:PORT; IPv6 addresses stand in brackets"
+        ))
+    })?;
+    let cores = || thread::available_parallelism().map_or(1, usize::from);
+    Ok(Config {
+        direction,
+        listen,
+        to: resolve(to)?,
+        workers: arguments.workers.map_or_else(cores, usize::from),
+        idle: Duration::from_secs(arguments.idle.into()),
+        profile: match arguments.compat {
+            None => Profile::Linux,
+            Some(RelayCompat::Phantun) => Profile::Phantun,
+        },
+    })
+}
+
+fn protocol(text: &str) -> Option<(&str, &str)> {
+    text.split_once(':')
+        .filter(|(protocol, _)| matches!(*protocol, "udp" | "tcp"))
+}
+
+fn resolve(text: &str) -> Result<SocketAddr, Problem> {
+    let endpoint = Endpoint::parse(text).map_err(|error| Problem::usage(format!("--to: {error}")))?;
+    let unresolved =
+        |why: &str| Problem::unavailable(format!("--to: cannot resolve {}: {why}", endpoint.host));
+    let mut addresses = (endpoint.host.as_str(), endpoint.port)
+        .to_socket_addrs()
+        .map_err(|error| unresolved(&sentence(&error)))?;
+    addresses.next().ok_or_else(|| unresolved("it has no address"))
+}
+
+/// SIGTERM and SIGINT end the relay, SIGUSR1 prints its counters.
+fn watch_signals(wake: mpsc::Sender<Wake>) -> Result<(), Problem> {
+    let cannot = |error: io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(cannot)?;
+    let watch = move || {
+        for signal in signals.forever() {
+            if wake.send(Wake::Signal(signal)).is_err() {
+                break;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .map_err(cannot)?;
+    Ok(())
+}
+
+fn cannot_start(config: &Config, error: &io::Error) -> Problem {
+    let text = sentence(error);
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Problem::permission(format!(
+            "gramway relay needs the capability CAP_NET_RAW for packets that look like TCP ({text}); run it as root, \
+             or as a service with AmbientCapabilities=CAP_NET_RAW"
+        )),
+        io::ErrorKind::AddrInUse => Problem::unavailable(format!(
+            "cannot listen at {}: the address is in use; stop what uses it, or take another port",
+            config.listen
+        )),
+        _ => Problem::unavailable(format!(
+            "cannot relay from {} to {}: {text}",
+            config.listen, config.to
+        )),
+    }
+}
+
+fn started(config: &Config, listen: SocketAddr) -> String {
+    let (from, to) = match config.direction {
+        Direction::UdpToTcp => ("UDP", "in packets that look like TCP"),
+        Direction::TcpToUdp => ("packets that look like TCP", "by UDP"),
+    };
+    let workers = match config.workers {
+        1 => "one worker".to_owned(),
+        count => format!("{count} workers"),
+    };
+    format!("relaying {from} at {listen} to {} {to}, {workers}", config.to)
+}
+
+fn tell(counters: &Counters, as_json: bool) -> Result<(), Problem> {
+    if as_json {
+        return output::data(&as_object(counters).to_string());
+    }
+    let count = units::count;
+    output::event(&format!(
+        "UDP: {} in, {} out; TCP shape: {} in, {} out; dropped: {} here, {} by the kernel; {} flows, {} in all, {} reconnected",
+        count(counters.udp_received),
+        count(counters.udp_sent),
+        count(counters.tcp_received),
+        count(counters.tcp_sent),
+        count(counters.dropped()),
+        count(counters.kernel_drops),
+        count(counters.flows_open),
+        count(counters.flows),
+        count(counters.reconnects),
+    ));
+    Ok(())
+}
+
+fn as_object(counters: &Counters) -> serde_json::Value {
+    json!({
+        "udp": { "received": counters.udp_received, "sent": counters.udp_sent },
+        "tcp": { "received": counters.tcp_received, "sent": counters.tcp_sent },
+        "waiting": counters.waiting,
+        "dropped": {
+            "too_large": counters.too_large,
+            "socket_full": counters.socket_full,
+            "no_connection": counters.no_connection,
+            "no_flow": counters.no_flow,
+            "other": counters.other,
+            "kernel": counters.kernel_drops,
+        },
+        "flows": { "open": counters.flows_open, "all": counters.flows, "expired": counters.expired },
+        "reconnects": counters.reconnects,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(listen: &str, to: &str) -> Result<Config, String> {
+        let arguments = RelayArguments {
+            listen: listen.to_owned(),
+            to: to.to_owned(),
+            compat: None,
+            workers: Some(3),
+            idle: 7,
+            json: false,
+        };
+        config(&arguments).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn a_relay_leads_from_one_protocol_to_the_other() {
+        let relay = parsed("udp:127.0.0.1:51820", "tcp:192.0.2.1:443").unwrap();
+        assert_eq!(relay.direction, Direction::UdpToTcp);
+        assert_eq!(
+            (relay.listen.port(), relay.to),
+            (51_820, "192.0.2.1:443".parse().unwrap())
+        );
+        assert_eq!((relay.workers, relay.idle), (3, Duration::from_secs(7)));
+        let relay = parsed("tcp:[::]:443", "udp:[2001:db8::1]:51820").unwrap();
+        assert_eq!(relay.direction, Direction::TcpToUdp);
+        for (listen, to) in [
+            ("udp:127.0.0.1:1", "udp:192.0.2.1:1"),
+            ("tcp:127.0.0.1:1", "tcp:192.0.2.1:1"),
+            ("127.0.0.1:1", "tcp:192.0.2.1:1"),
+            ("udp:127.0.0.1:1", "icmp:192.0.2.1:1"),
+        ] {
+            assert!(
+                parsed(listen, to).unwrap_err().contains("the other way round"),
+                "{listen} {to}"
+            );
+        }
+        assert!(
+            parsed("udp:51820", "tcp:192.0.2.1:1")
+                .unwrap_err()
+                .contains("not ADDRESS:PORT")
+        );
+        assert!(
+            parsed("udp:[::1]:1", "tcp:192.0.2.1")
+                .unwrap_err()
+                .contains("has no port")
+        );
+    }
+}
