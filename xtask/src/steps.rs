@@ -2,16 +2,18 @@
 //!
 //! Cargo compiles a crate anew for each set of features, and the packages that a command selects decide on these. So
 //! lints, unit tests and system tests select the whole workspace, which is compiled once; alone, as a user builds them,
-//! the shipped program is linted and the benchmarks' own program is checked. The program under system test is the
-//! release build; the benchmarks' program comes with the unit tests, because its package has integration tests, for
-//! which cargo builds it. Environment variables tell the system tests where both are.
+//! the shipped program is built, without a warning, and the benchmarks' own program is checked. The program under
+//! system test is that release build; the benchmarks' program comes with the unit tests, because its package has
+//! integration tests, for which cargo builds it. Environment variables tell the system tests where both are.
 
+use std::io::Read;
 use std::num::NonZero;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::repository::{Repository, has_sudo, is_root, run_to_success, shown, succeeded};
 use crate::setup::{self, Extent};
@@ -49,10 +51,6 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
         clippy.args(locked).args(["--", "-D", "warnings"]);
         run.command("lints", clippy)?;
-        // By itself, as it is shipped: without the features that the benchmarks' own program turns on in the workspace.
-        let mut shipped = repository.cargo(&["clippy", "--quiet", "--package", "gramway"]);
-        shipped.args(locked).args(["--", "-D", "warnings"]);
-        run.command("lints of the shipped program", shipped)?;
         let mut documentation = repository.cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
         documentation.env("RUSTDOCFLAGS", "-D warnings");
         run.command("documentation", documentation)?;
@@ -60,7 +58,10 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
             let benchmarks = repository.cargo(&["check", "--quiet", "--package", "bench"]);
             run.command("benchmarks", benchmarks)?;
         }
-        Ok(())
+        run.command(
+            "build of the tests",
+            repository.cargo(&["test", "--quiet", "--workspace", "--no-run"]),
+        )
     })?;
     let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
     run.command("unit tests", repository.cargo(&unit_tests))?;
@@ -76,7 +77,7 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         describe_system_tests(repository, &program, &mut system_tests)?;
         system_tests.env(SKIP_LOG_VARIABLE, &log);
         if std::env::var_os(THREADS_VARIABLE).is_none() {
-            let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
             system_tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
         }
         run.command("system tests", system_tests)?;
@@ -136,7 +137,8 @@ impl Run {
         self.step(name, || run_to_success(&mut command))
     }
 
-    /// Runs a command and, at the same time, other steps. If one of these fails, the command is ended.
+    /// Runs a command that must not warn and, at the same time, other steps. If one of these fails, the command is
+    /// ended.
     fn beside(
         &mut self,
         name: &str,
@@ -144,15 +146,30 @@ impl Run {
         others: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let mut child = command
+            .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
+        let mut said = child.stderr.take().expect("it is piped");
+        let told = thread::spawn(move || {
+            let mut text = String::new();
+            said.read_to_string(&mut text).map(|_| text)
+        });
         if let Err(error) = others(self) {
             // It may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
             return Err(error);
         }
-        self.step(name, || succeeded(child.wait(), &command))
+        self.step(name, || {
+            let result = succeeded(child.wait(), &command);
+            let told = told.join().expect("it does not panic")?;
+            eprint!("{told}");
+            result?;
+            if told.lines().any(|line| line.starts_with("warning")) {
+                bail!("`{}` warns; see above", shown(&command));
+            }
+            Ok(())
+        })
     }
 
     fn step(&mut self, name: &str, action: impl FnOnce() -> Result<()>) -> Result<()> {
