@@ -350,11 +350,17 @@ fn segments_that_come_to_the_wrong_shard_are_handed_over() {
     let process = scene.server.process().id().to_string();
     let forgotten = run(Command::new("python3").args([script, &process])).unwrap();
     assert_ne!(forgotten.trim(), "0");
-    let status = scene.rebind(14);
+    scene.rebind(14);
+    let mut status = Value::Null;
+    // An acknowledgement may lie between the two shards when they are asked.
+    wait_until("what was given to be taken", PATH_LIMIT, || {
+        status = scene.server.status();
+        let of = |name| of_shards(&status, name).iter().sum::<u64>();
+        of("/handover/given") == of("/handover/taken")
+    });
     let of = |name| of_shards(&status, name).iter().sum::<u64>();
     // All ports fall on the shard that has the connection once in 16,384 runs.
     assert_ne!(of("/handover/given"), 0, "{status}");
-    assert_eq!(of("/handover/given"), of("/handover/taken"), "{status}");
     assert_eq!(of("/handover/dropped"), 0, "{status}");
 }
 
