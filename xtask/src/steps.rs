@@ -28,7 +28,7 @@ const SKIP_LOG_VARIABLE: &str = "GRAMWAY_SKIP_LOG";
 /// Tells the tests how many of them run at a time.
 const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// System tests mostly wait, for timeouts of protocols and for programs: so many run at a time on each core.
-const SYSTEM_TESTS_PER_CORE: usize = 2;
+const SYSTEM_TESTS_PER_CORE: usize = 3;
 /// Tells the system tests where the Python of the interop tests is.
 const PYTHON_VARIABLE: &str = "GRAMWAY_TEST_PYTHON";
 

@@ -1,7 +1,7 @@
 //! The usual scene: a server and a client on two machines with one cable. Targets are on the server's machine, on its
 //! loopback addresses, which the server opens; forwards listen on the client's.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use system_tests::conservation::assert_conserved;
 use system_tests::program::memory_is_judged;
@@ -73,9 +73,16 @@ impl Scene {
     }
 }
 
-static LOAD: Mutex<()> = Mutex::new(());
+static LOAD: RwLock<()> = RwLock::new(());
 
-/// Held by tests that load the machine or judge losses: one at a time, or they would measure each other.
-pub(crate) fn load() -> MutexGuard<'static, ()> {
-    LOAD.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held by tests that load the machine, or judge how long something took: one at a time, or they would measure each
+/// other.
+pub(crate) fn load() -> RwLockWriteGuard<'static, ()> {
+    LOAD.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by tests that a machine under load would disturb, and that hardly load it: several at a time, beside no
+/// [`load`].
+pub(crate) fn no_load() -> RwLockReadGuard<'static, ()> {
+    LOAD.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,7 +20,7 @@ use testbed::directory::Directory;
 use testbed::programs::run;
 use testbed::wait::wait_until;
 
-use crate::scene::{LISTEN, OPEN_LOOPBACK, both, load};
+use crate::scene::{LISTEN, OPEN_LOOPBACK, both, load, no_load};
 
 /// What the users of UDP are promised after a restart of the server.
 const BACK_LIMIT: Duration = Duration::from_secs(3);
@@ -203,7 +203,7 @@ fn either_end_may_have_any_number_of_shards() {
 fn the_flows_of_a_stripe_that_dies_move_the_others_stay_and_it_comes_back() {
     require_root!();
     require_program!("nft");
-    let _load = load();
+    let _no_load = no_load();
     let mut state = Striped::new(2, 2);
     let mut sources = state.sources();
     ask_all(&mut sources, 0);

@@ -17,7 +17,7 @@ use testbed::place::Place;
 use testbed::port::free_address;
 
 use super::NAME;
-use crate::scene::load;
+use crate::scene::no_load;
 
 /// For all probes and their further runs.
 const PROBES_LIMIT: Duration = Duration::from_secs(240);
@@ -117,7 +117,7 @@ fn assert_is_the_cover(python: &Path, front: SocketAddr, cover: SocketAddr) {
 }
 
 fn check_relay(python: &Path, stack: Stack<'_>) {
-    let _load = load();
+    let _no_load = no_load();
     let directory = Directory::create_for_test().unwrap();
     let authority = Authority::create(directory.path());
     let cover = Cover::start(stack, &Place::Host, "127.0.0.1:0", (&authority, NAME), &[]);
@@ -137,7 +137,7 @@ fn a_relay_cannot_be_told_from_its_cover_of_another_stack() {
 }
 
 fn check_server(python: &Path, stack: Stack<'_>) {
-    let _load = load();
+    let _no_load = no_load();
     let directory = Directory::create_for_test().unwrap();
     let authority = Authority::create(directory.path());
     let cover = Cover::start(stack, &Place::Host, "127.0.0.1:0", (&authority, NAME), &[]);

@@ -245,7 +245,10 @@ fn resolvconf_is_told_to_use_our_servers_alone_and_to_forget_them_after_a_kill()
     wait_until("the end of the name server", PROGRAM_LIMIT, || {
         fs::read_to_string(&told).unwrap() == removed
     });
-    assert_eq!(fs::read_to_string(&machine.file).unwrap(), resolvconfs_file());
+    // It writes the file last.
+    wait_until("the file of before", PROGRAM_LIMIT, || {
+        fs::read_to_string(&machine.file).unwrap() == resolvconfs_file()
+    });
 }
 
 #[test]
