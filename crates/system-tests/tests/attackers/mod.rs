@@ -6,6 +6,7 @@ mod lockout;
 mod report;
 mod speed;
 mod strangers;
+pub(crate) mod syn_flood;
 
 use std::net::SocketAddr;
 use std::path::Path;

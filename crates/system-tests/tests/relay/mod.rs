@@ -1,8 +1,11 @@
 //! `gramway relay`: a pair of them around a network that follows TCP connections.
 
 mod ends;
+mod networks;
 mod phantun;
 mod traffic;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde_json::Value;
 use system_tests::limits::PROGRAM_LIMIT;
@@ -10,6 +13,9 @@ use system_tests::program::gramway_binary;
 use system_tests::topology::Routed;
 use testbed::namespace::Namespace;
 use testbed::process::{Process, Signal};
+
+/// Where the other relay of a pair takes connections.
+const LISTEN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 78, 0, 1), 443);
 
 /// Where the pair's UDP side is on the client's machine, and the target on the server's.
 const ENTRANCE: &str = "127.0.0.1:7000";
@@ -28,8 +34,9 @@ fn start(namespace: &Namespace, listen: &str, to: &str, more: &[&str]) -> Proces
 
 /// Both relays of a pair over `net`: the one of the client's machine, and the other.
 fn start_pair(net: &Routed, more: &[&str]) -> (Process, Process) {
-    let far = start(&net.server, "tcp:10.78.0.1:443", &format!("udp:{TARGET}"), more);
-    let near = start(&net.client, &format!("udp:{ENTRANCE}"), "tcp:10.78.0.1:443", more);
+    let tcp = format!("tcp:{LISTEN}");
+    let far = start(&net.server, &tcp, &format!("udp:{TARGET}"), more);
+    let near = start(&net.client, &format!("udp:{ENTRANCE}"), &tcp, more);
     (near, far)
 }
 
