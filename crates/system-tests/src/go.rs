@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 
 use testbed::programs::run;
 
+/// The module whose program `wireguard` is.
+const WIREGUARD: &str = "golang.zx2c4.com/wireguard";
+
 /// What connect-ip-go asks for.
 const GO_VERSION_MIN: (u32, u32) = (1, 26);
 
@@ -20,7 +23,8 @@ macro_rules! require_go {
     };
 }
 
-/// Where `client`, `cover` and `server` are; built once in each run, which costs little when nothing has changed.
+/// Where `client`, `cover`, `server` and `wireguard` are; built once in each run, which costs little when nothing has
+/// changed.
 ///
 /// # Errors
 /// Why they cannot be built here.
@@ -47,7 +51,7 @@ fn build() -> Result<PathBuf, String> {
     run(go()
         .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
         .arg(&directory)
-        .args(["./client", "./cover", "./server"]))
+        .args(["./client", "./cover", "./server", WIREGUARD]))
     .unwrap();
     Ok(directory)
 }

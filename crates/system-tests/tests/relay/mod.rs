@@ -4,6 +4,7 @@ mod ends;
 mod networks;
 mod phantun;
 mod traffic;
+mod wireguard;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
