@@ -1,5 +1,5 @@
 //! `cargo xtask hostile`: strangers beside honest clients: all kinds at once by a foreign QUIC stack, a thousand that
-//! cost memory, and masses of handshakes among which somebody new connects.
+//! cost memory, masses of handshakes among which somebody new connects, and a flood of SYNs beside a relay.
 //!
 //! Server, client and strangers are in network namespaces of their own, so it needs root. The ignored system tests of
 //! `attackers` judge; each makes all of its checks and ends with a table of them.

@@ -4,6 +4,7 @@
 
 mod lockout;
 mod report;
+mod segments;
 mod speed;
 mod strangers;
 pub(crate) mod syn_flood;

@@ -16,11 +16,17 @@ use testbed::namespace::Namespace;
 use testbed::process::{Process, Signal};
 
 /// Where the other relay of a pair takes connections.
-const LISTEN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 78, 0, 1), 443);
+pub(crate) const LISTEN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 78, 0, 1), 443);
 
 /// Where the pair's UDP side is on the client's machine, and the target on the server's.
-const ENTRANCE: &str = "127.0.0.1:7000";
-const TARGET: &str = "127.0.0.1:7001";
+pub(crate) const ENTRANCE: &str = "127.0.0.1:7000";
+pub(crate) const TARGET: &str = "127.0.0.1:7001";
+
+/// A flood of handshakes, in SYNs a second.
+pub(crate) const SYNS_PER_SECOND: u64 = 10_000;
+
+/// What half-open connections may cost a relay: 512 of half a KiB in each worker, and the packets that wait meanwhile.
+pub(crate) const FLOOD_BYTES_MAX: u64 = 16 << 20;
 
 /// A relay in a namespace, ready to carry.
 fn start(namespace: &Namespace, listen: &str, to: &str, more: &[&str]) -> Process {
@@ -34,7 +40,7 @@ fn start(namespace: &Namespace, listen: &str, to: &str, more: &[&str]) -> Proces
 }
 
 /// Both relays of a pair over `net`: the one of the client's machine, and the other.
-fn start_pair(net: &Routed, more: &[&str]) -> (Process, Process) {
+pub(crate) fn start_pair(net: &Routed, more: &[&str]) -> (Process, Process) {
     let tcp = format!("tcp:{LISTEN}");
     let far = start(&net.server, &tcp, &format!("udp:{TARGET}"), more);
     let near = start(&net.client, &format!("udp:{ENTRANCE}"), &tcp, more);
@@ -42,7 +48,7 @@ fn start_pair(net: &Routed, more: &[&str]) -> (Process, Process) {
 }
 
 /// Ends a relay; the counters that it leaves, each datagram accounted for.
-fn end(mut relay: Process) -> Value {
+pub(crate) fn end(mut relay: Process) -> Value {
     relay.signal(Signal::TERM);
     let status = relay.wait(PROGRAM_LIMIT).unwrap();
     assert_eq!(status.code(), Some(0), "{}", relay.stderr());

@@ -11,19 +11,15 @@ use system_tests::topology::Routed;
 use system_tests::{require_program, require_root};
 use testbed::usage::reset_peak;
 
-use super::{ENTRANCE, LISTEN, TARGET, end, start_pair, watch, watched};
+use super::{ENTRANCE, FLOOD_BYTES_MAX, LISTEN, SYNS_PER_SECOND, TARGET, end, start_pair, watch, watched};
 use crate::attackers::syn_flood::SynFlood;
 
 /// How long the firewall waits for an acknowledgement of data, in seconds; Linux waits 300.
 const UNACKNOWLEDGED_S: u64 = 4;
 
-/// SYNs a second, for how long at least, and who opens a connection meanwhile.
-const SYNS_PER_SECOND: u64 = 10_000;
+/// How long the flood lasts at least, and who opens a connection meanwhile.
 const FLOOD: Duration = Duration::from_secs(4);
 const NEWCOMERS: u64 = 40;
-
-/// What half-open connections may cost a relay: 512 of half a KiB in each worker, and the packets that wait meanwhile.
-const FLOOD_BYTES_MAX: u64 = 16 << 20;
 
 #[test]
 fn data_that_nobody_answers_is_acknowledged_before_a_firewall_forgets_the_connection() {
