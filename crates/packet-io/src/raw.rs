@@ -210,7 +210,7 @@ impl RawSocket {
             turn: 0,
             is_full: false,
             sender: Sender::new(segments_max, SUPER_SEGMENT_BYTES_MAX, false),
-            arrays: SendArrays::new(SEND_UNITS_MAX),
+            arrays: SendArrays::default(),
             written: std::iter::repeat_with(|| Vec::with_capacity(RAW_HEAD_BYTES_MAX))
                 .take(SEND_UNITS_MAX)
                 .collect(),

@@ -76,7 +76,7 @@ impl Sender {
             gso_segments_max,
             train_bytes_max,
             connected,
-            units: Vec::with_capacity(SEND_UNITS_MAX),
+            units: Vec::new(),
             stepped_down: Vec::new(),
         }
     }

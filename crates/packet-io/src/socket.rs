@@ -13,9 +13,7 @@ use crate::buffers::{BufferGrants, Grant};
 use crate::capabilities::{Capabilities, Offloads};
 use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
 use crate::interface::InterfaceName;
-use crate::limits::{
-    RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEND_UNITS_MAX, TRAIN_BYTES_MAX,
-};
+use crate::limits::{RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, TRAIN_BYTES_MAX};
 use crate::privileges::{bind_interface, set_mark};
 use crate::send::Sender;
 use crate::sys::addr::Family;
@@ -178,7 +176,7 @@ impl UdpSocket {
             wildcard,
             grants,
             sender: Sender::new(gso_segments_max, TRAIN_BYTES_MAX, remote.is_some()),
-            arrays: SendArrays::new(SEND_UNITS_MAX),
+            arrays: SendArrays::default(),
             drops_seen: 0,
             stats: IoStats::default(),
         })

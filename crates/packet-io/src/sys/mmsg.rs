@@ -1,4 +1,6 @@
-//! `recvmmsg` and `sendmmsg` over arrays that are allocated once.
+//! `recvmmsg` and `sendmmsg` over arrays that are used again by each call. For receiving they are as long as the batch
+//! that they serve; for sending as long as the longest call so far, because most sockets only ever send one message at
+//! a time and there may be thousands of them.
 //!
 //! The arrays hold raw pointers only inside a call: every call writes all pointers that the kernel will follow, from
 //! borrows that live until it returns.
@@ -10,8 +12,10 @@ use bytes::BytesMut;
 
 use super::addr::Name;
 use super::cmsg::Control;
+use crate::limits::SEND_UNITS_MAX;
 
 /// Headers and scatter lists; their pointers are stale outside a call.
+#[derive(Default)]
 struct Headers {
     messages: Vec<libc::mmsghdr>,
     iovecs: Vec<libc::iovec>,
@@ -22,13 +26,6 @@ struct Headers {
 unsafe impl Send for Headers {}
 
 impl Headers {
-    fn new(capacity: usize) -> Self {
-        Self {
-            messages: Vec::with_capacity(capacity),
-            iovecs: Vec::with_capacity(capacity),
-        }
-    }
-
     fn clear(&mut self) {
         self.messages.clear();
         self.iovecs.clear();
@@ -70,7 +67,7 @@ pub(crate) struct ReceiveArrays {
 impl ReceiveArrays {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
-            headers: Headers::new(slots),
+            headers: Headers::default(),
             names: vec![Name::EMPTY; slots],
             controls: vec![Control::EMPTY; slots],
         }
@@ -145,6 +142,7 @@ impl ReceiveArrays {
 }
 
 /// The arrays of one sending side.
+#[derive(Default)]
 pub(crate) struct SendArrays {
     headers: Headers,
     names: Vec<Name>,
@@ -152,25 +150,21 @@ pub(crate) struct SendArrays {
 }
 
 impl SendArrays {
-    /// Arrays for at most `capacity` messages per call.
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            headers: Headers::new(capacity),
-            names: vec![Name::EMPTY; capacity],
-            controls: vec![Control::EMPTY; capacity],
-        }
-    }
-
-    /// Sends what `next` yields, up to the capacity: it returns the parts of a payload, at least one, and leaves its
-    /// address (none on a connected socket) and control messages in the rooms, which it finds empty. Returns how many
-    /// messages the kernel took; an error concerns the first.
+    /// Sends what `next` yields, at most [`SEND_UNITS_MAX`] messages: it returns the parts of a payload, at least one,
+    /// and leaves its address (none on a connected socket) and control messages in the rooms, which it finds empty.
+    /// Returns how many messages the kernel took; an error concerns the first.
     pub(crate) fn send<'a, const PARTS: usize>(
         &mut self,
         socket: BorrowedFd<'_>,
         mut next: impl FnMut(&mut Name, &mut Control) -> Option<[&'a [u8]; PARTS]>,
     ) -> io::Result<usize> {
         self.headers.clear();
-        for (name, control) in self.names.iter_mut().zip(&mut self.controls) {
+        for index in 0..SEND_UNITS_MAX {
+            if index == self.names.len() {
+                self.names.push(Name::EMPTY);
+                self.controls.push(Control::EMPTY);
+            }
+            let (name, control) = (&mut self.names[index], &mut self.controls[index]);
             name.set_len(0);
             control.clear();
             let Some(parts) = next(name, control) else { break };
