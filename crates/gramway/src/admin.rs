@@ -56,6 +56,8 @@ pub(crate) struct AdminSocket {
 
 impl AdminSocket {
     /// Opens the socket in place of a dead one; `answer` gives the JSON, or `None` if the counters are not available.
+    /// A `status` that comes while it is made waits with its judgement, by the directory's lock: a socket that has a
+    /// name, but does not listen yet, looks like that of a dead process.
     pub(crate) fn open(
         directory: &StateDirectory,
         name: &str,
@@ -63,6 +65,7 @@ impl AdminSocket {
     ) -> Result<Self, Problem> {
         let path = directory.file(name);
         let cannot = |error: io::Error| Problem::file("open the admin socket", &path, &error);
+        let _lock = directory.lock_sockets().map_err(cannot)?;
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot(error)),
             _ => {}

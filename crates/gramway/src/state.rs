@@ -12,6 +12,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
+
 use crate::exit::Problem;
 use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::link::is_link;
@@ -169,6 +172,14 @@ impl StateDirectory {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Waits until nobody else opens or removes an admin socket here; others wait until the file is dropped. The
+    /// directory itself is locked by a server as long as it runs.
+    pub(crate) fn lock_sockets(&self) -> io::Result<File> {
+        let file = File::open(self.file(VERSION_FILE))?;
+        retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+        Ok(file)
     }
 
     fn open(&self, name: &str) -> Result<Option<(File, Vec<u8>)>, Problem> {

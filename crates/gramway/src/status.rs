@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -57,7 +58,11 @@ fn query_all(directory: &StateDirectory) -> Result<Vec<Value>, Problem> {
     let mut processes = Vec::new();
     for name in names {
         let path = directory.file(&name.to_string_lossy());
-        match query(directory, &name) {
+        let mut answer = query(directory, &name);
+        if is_refused(&answer) && !is_dead_and_removed(directory, &name, &path) {
+            answer = query(directory, &name);
+        }
+        match answer {
             Ok(Some(value)) => processes.push(value),
             Ok(None) => {
                 output::note(&format!(
@@ -65,11 +70,11 @@ fn query_all(directory: &StateDirectory) -> Result<Vec<Value>, Problem> {
                     path.display()
                 ));
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // Not ours to remove, perhaps; then it is skipped again the next time.
-                let _ = std::fs::remove_file(&path);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) => {}
             Err(error) => return Err(Problem::file("query", &path, &error)),
         }
     }
@@ -78,10 +83,33 @@ fn query_all(directory: &StateDirectory) -> Result<Vec<Value>, Problem> {
     Ok(processes)
 }
 
+fn is_refused<T>(result: &io::Result<T>) -> bool {
+    result
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Looks again at a socket that has refused, when nobody is about to open one, and removes it if it still refuses.
+fn is_dead_and_removed(directory: &StateDirectory, name: &OsStr, path: &Path) -> bool {
+    // What cannot be locked is not ours to remove; then it is skipped again the next time.
+    let Ok(_lock) = directory.lock_sockets() else {
+        return true;
+    };
+    let is_dead = is_refused(&connect(directory, name));
+    if is_dead {
+        let _ = std::fs::remove_file(path);
+    }
+    is_dead
+}
+
+fn connect(directory: &StateDirectory, name: &OsStr) -> io::Result<UnixStream> {
+    let (path, _held) = socket_path(directory.path(), name)?;
+    UnixStream::connect(path)
+}
+
 /// One process's counters; `None` where it sends nothing that can be read within the limit.
 fn query(directory: &StateDirectory, name: &OsStr) -> io::Result<Option<Value>> {
-    let (path, _held) = socket_path(directory.path(), name)?;
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = connect(directory, name)?;
     let deadline = Instant::now() + STATUS_READ_LIMIT;
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 1 << 16];
@@ -104,6 +132,7 @@ fn query(directory: &StateDirectory, name: &OsStr) -> io::Result<Option<Value>> 
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::admin::{AdminSocket, SERVER_SOCKET, client_socket};
@@ -128,6 +157,27 @@ mod tests {
         assert!(directory.file("other.sock").exists());
         drop(held);
         assert_eq!(query_all(&directory).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_look_at_a_socket_that_is_just_being_opened_leaves_it_there() {
+        let (_guard, directory) = state_directory();
+        directory.create().unwrap();
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    query_all(&directory).unwrap();
+                }
+            });
+            // All of them live on: each takes the place of the one before.
+            let opened: Vec<_> = (0..200)
+                .map(|_| AdminSocket::open(&directory, SERVER_SOCKET, || Some("{}".to_owned())))
+                .collect();
+            has_ended.store(true, Ordering::Relaxed);
+            let errors: Vec<_> = opened.iter().filter_map(|opened| opened.as_ref().err()).collect();
+            assert!(errors.is_empty(), "{errors:?}");
+        });
     }
 
     #[test]
