@@ -38,16 +38,18 @@ impl Load {
         name: &'static str,
         command: Command,
     ) -> Result<(Self, T), Error> {
-        let load = Self {
-            name,
-            process: Process::start(command, name)?,
-        };
+        let load = Self::spawn(name, command)?;
         let line = load.line(limits::READY_TIMEOUT)?;
         let ready = serde_json::from_str(&line).map_err(|source| Error::Json {
             from: name.to_owned(),
             source,
         })?;
         Ok((load, ready))
+    }
+
+    fn spawn(name: &'static str, command: Command) -> Result<Self, Error> {
+        let process = Process::start(command, name)?;
+        Ok(Self { name, process })
     }
 
     /// Process ID.
@@ -72,6 +74,19 @@ impl Load {
     /// When it ends without a report.
     pub(crate) fn report<T: DeserializeOwned>(self, expected: Duration) -> Result<T, Error> {
         self.answer(expected)
+    }
+
+    /// Runs a load that takes so long, and has nothing to say before its report.
+    ///
+    /// # Errors
+    /// When it does not start, or ends without a report.
+    #[cfg(feature = "rivals")]
+    pub(crate) fn run<T: DeserializeOwned>(
+        name: &'static str,
+        command: Command,
+        expected: Duration,
+    ) -> Result<T, Error> {
+        Self::spawn(name, command)?.report(expected)
     }
 
     fn answer<T: DeserializeOwned>(&self, expected: Duration) -> Result<T, Error> {

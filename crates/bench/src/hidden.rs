@@ -105,7 +105,7 @@ pub(crate) fn say(report: &impl Serialize) -> Result<(), Error> {
 }
 
 /// A flag that is set when stdin ends.
-fn stop_at_end_of_input() -> Arc<AtomicBool> {
+pub(crate) fn stop_at_end_of_input() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     std::thread::spawn(move || {

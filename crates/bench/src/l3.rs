@@ -68,9 +68,12 @@ struct Results<'a> {
 /// What every row needs of the system: program and Debian package.
 const NEEDED: [(&str, &str); 3] = [("ip", "iproute2"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
 
-/// Names what is missing, before a row fails for it.
-fn check_programs() -> Result<(), Error> {
-    let missing = NEEDED
+/// Names what is missing of these programs and their packages, before a row fails for it.
+///
+/// # Errors
+/// [`Error::Missing`].
+pub(crate) fn check_programs(needed: &[(&str, &str)]) -> Result<(), Error> {
+    let missing = needed
         .iter()
         .filter(|(name, _)| programs::find(&[name]).is_none());
     let (names, packages): (Vec<_>, Vec<_>) = missing.copied().unzip();
@@ -96,13 +99,8 @@ pub fn run(
 ) -> Result<(), Error> {
     programs.check()?;
     let cases = options.choose(cases::all())?;
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::NotPermitted(
-            "this benchmark makes network namespaces and devices, which only root may: start it with sudo"
-                .to_owned(),
-        ));
-    }
-    check_programs()?;
+    matrix::check_root()?;
+    check_programs(&NEEDED)?;
     let _sweeper = Sweeper::start(programs)?;
     let wanted = options.seconds.unwrap_or(SECONDS);
     let runs = options.runs();

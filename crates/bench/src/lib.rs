@@ -5,8 +5,8 @@
 //! Only `scale` links the tunnel's pure part: thousands of clients in one process show what the state of each costs.
 //!
 //! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature
-//! `rivals`, which only bench's own program has: `paths::run`, `rpc::run`, `scale::run`, and `rivals::L3` for
-//! [`Command::run`].
+//! `rivals`, which only bench's own program has: `paths::run`, `front_door::run`, `rpc::run`, `scale::run`, and `rivals::L3`
+//! for [`Command::run`].
 
 #[cfg(feature = "rivals")]
 mod check;
@@ -19,6 +19,8 @@ mod error;
 pub mod floor;
 mod flow;
 pub mod forward;
+#[cfg(feature = "rivals")]
+pub mod front_door;
 mod generator;
 pub mod hidden;
 pub mod l3;

@@ -76,3 +76,15 @@ pub const SCALE_WARM_UPS: usize = 2;
 
 /// A windowed generator takes datagrams for lost when nothing has arrived for so long.
 pub const WINDOW_PATIENCE: Duration = Duration::from_millis(20);
+
+/// Different packets of a flood of handshakes; each takes some 0.2 ms to make.
+pub const SPOOFED_PACKETS: u32 = 1_024;
+
+/// For one handshake of `bench front-door`, losses included.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// For one visit at a web site.
+pub const VISIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between two visits: a server lets in so and so many new addresses of a network in a second, and no more.
+pub const VISIT_PAUSE: Duration = Duration::from_millis(25);

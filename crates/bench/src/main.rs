@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{Programs, demo, hidden, paths, rivals, rpc, scale};
+use bench::{MatrixOptions, Programs, demo, front_door, hidden, paths, rivals, rpc, scale};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -25,6 +25,8 @@ enum Command {
     Shared(bench::Command),
     /// Long and lossy paths, compared with direct traffic, Hysteria2 and TUIC (sing-box); needs root
     Paths(paths::Options),
+    /// What a server's front door costs and bears: handshakes, first bytes, a flood; needs root
+    FrontDoor(MatrixOptions),
     /// Typed calls over Unix sockets, compared with other transports and libraries.
     Rpc {
         /// Write results as JSON.
@@ -61,12 +63,16 @@ fn run() -> anyhow::Result<()> {
     if arguments.first().is_some_and(|name| rpc::is_hidden(name)) {
         return Ok(rpc::run_hidden(&arguments)?);
     }
+    if arguments.first().is_some_and(|name| front_door::is_hidden(name)) {
+        return Ok(front_door::run_hidden(&arguments)?);
+    }
     let Arguments { gramway, command } = Arguments::parse();
     let programs = Programs::of_bench(gramway)?;
     let mut output = std::io::stdout();
     match command {
         Command::Shared(command) => command.run(&programs, rivals::L3, &mut output)?,
         Command::Paths(options) => paths::run(&programs, &options, &mut output)?,
+        Command::FrontDoor(options) => front_door::run(&programs, &options, &mut output)?,
         Command::Rpc { json, quick, only } => {
             let options = rpc::Options {
                 programs,

@@ -132,6 +132,20 @@ pub(crate) fn check_iperf() -> Result<(), Error> {
     }
 }
 
+/// Says that it needs root, before a row fails for it.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub(crate) fn check_root() -> Result<(), Error> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::NotPermitted(
+        "this benchmark makes network namespaces and devices, which only root may: start it with sudo"
+            .to_owned(),
+    ))
+}
+
 /// A line that is seen at once.
 pub(crate) fn print(output: &mut dyn Write, line: &str) -> Result<(), Error> {
     writeln!(output, "{line}")

@@ -13,6 +13,10 @@ use crate::{Error, Programs, hidden};
 /// The server's address on the wire.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 
+/// The client's address on the wire.
+#[cfg(feature = "rivals")]
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
+
 /// The client's and the server's address on the wire with their prefix length.
 const ADDRESSES: [&str; 2] = ["10.98.0.2/24", "10.98.0.1/24"];
 

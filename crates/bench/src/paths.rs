@@ -140,12 +140,7 @@ struct Results<'a> {
 pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     programs.check()?;
     let cases = cases::choose(&options.only, options.all)?;
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::NotPermitted(
-            "this benchmark makes network namespaces and devices, which only root may: start it with sudo"
-                .to_owned(),
-        ));
-    }
+    matrix::check_root()?;
     matrix::check_iperf()?;
     check_congestion_control(options.inner)?;
     let _sweeper = Sweeper::start(programs)?;

@@ -33,6 +33,7 @@ use crate::median::median_index;
 use crate::{Error, Programs, limits};
 use cases::{Case, Contestant, Place};
 use measure::{Measurement, Rig};
+pub(crate) use outcome::failed;
 
 /// How long a run lasts: with all of them the benchmark stays below five minutes.
 const SPAN: Duration = Duration::from_millis(550);

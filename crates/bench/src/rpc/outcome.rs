@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use crate::Error;
 
-/// Says what was tried when a contestant's own error came up.
-pub(super) fn failed<E: Display>(what: &'static str) -> impl FnOnce(E) -> Error {
+/// Says what was tried when a library's own error came up.
+pub(crate) fn failed<E: Display>(what: &'static str) -> impl FnOnce(E) -> Error {
     // The alternate form of irpc's errors names their causes, too.
     move |error| Error::Setup(format!("cannot {what}: {error:#}"))
 }
