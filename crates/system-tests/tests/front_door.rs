@@ -2,6 +2,7 @@
 //! site that stands on the server's machine.
 
 mod changes;
+mod flood;
 mod redirection;
 
 use std::io::{ErrorKind, Read, Write};
