@@ -4,6 +4,7 @@
 mod changes;
 mod flood;
 mod redirection;
+mod watched;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, UdpSocket};
