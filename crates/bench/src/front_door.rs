@@ -18,7 +18,6 @@ use serde::Serialize;
 
 use crate::check::Check;
 use crate::hidden::{parse, say, stop_at_end_of_input};
-use crate::l3;
 use crate::machine::Machine;
 use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median;
@@ -103,8 +102,7 @@ pub fn run_hidden(arguments: &[String]) -> Result<(), Error> {
 pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write) -> Result<(), Error> {
     programs.check()?;
     let cases = options.choose(Case::ALL.to_vec())?;
-    matrix::check_root()?;
-    l3::check_programs(&NEEDED)?;
+    matrix::check_system(&NEEDED)?;
     let _sweeper = Sweeper::start(programs)?;
     let seconds = options.seconds.unwrap_or(SECONDS);
     let machine = Machine::describe();

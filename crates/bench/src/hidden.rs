@@ -1,5 +1,5 @@
-//! The load processes: `_generate`, `_sink`, `_relay`, `_emulate` and `_sweep`, each with its options as one JSON
-//! argument.
+//! The load processes: `_generate`, `_sink`, `_relay`, `_relay_tcp`, `_emulate` and `_sweep`, each with its options as
+//! one JSON argument.
 //!
 //! Protocol on stdout: one line when it is ready, with the bound address where there is one (JSON), then, at the end,
 //! one line with the report. The emulator also answers each line on stdin with a report. All but the generator end when their stdin does, so that none outlives a benchmark that
@@ -25,6 +25,8 @@ pub(crate) const GENERATE: &str = "_generate";
 pub(crate) const SINK: &str = "_sink";
 /// Subcommand of the relay hop.
 pub(crate) const RELAY: &str = "_relay";
+/// Subcommand of the TCP half of a relay hop.
+pub(crate) const RELAY_TCP: &str = "_relay_tcp";
 /// Subcommand of the link emulator.
 pub(crate) const EMULATE: &str = "_emulate";
 /// Subcommand of the process that removes namespaces; its option is the process ID of the benchmark.
@@ -33,7 +35,7 @@ pub(crate) const SWEEP: &str = "_sweep";
 /// Whether `name` is one of the hidden subcommands.
 #[must_use]
 pub fn is_hidden(name: &str) -> bool {
-    [GENERATE, SINK, RELAY, EMULATE, SWEEP].contains(&name)
+    [GENERATE, SINK, RELAY, RELAY_TCP, EMULATE, SWEEP].contains(&name)
 }
 
 /// Runs a hidden subcommand; `arguments` are its name and its options as JSON.
@@ -69,6 +71,13 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
             say(&relay.address())?;
             relay.run(&stop_at_end_of_input())?;
             say(&testbed::usage::usage(std::process::id()))
+        }
+        RELAY_TCP => {
+            let options: RelayOptions = parse(options)?;
+            tcp_relay::start(options.listen, options.target)?;
+            say(&options.listen)?;
+            until_end_of_input();
+            say(&())
         }
         EMULATE => {
             let emulator = Emulator::open(&parse::<EmulatorOptions>(options)?)?;

@@ -17,7 +17,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use testbed::programs;
 
 use crate::emulator::EmulatorReport;
 use crate::machine::Machine;
@@ -68,24 +67,6 @@ struct Results<'a> {
 /// What every row needs of the system: program and Debian package.
 const NEEDED: [(&str, &str); 3] = [("ip", "iproute2"), ("ping", "iputils-ping"), ("iperf3", "iperf3")];
 
-/// Names what is missing of these programs and their packages, before a row fails for it.
-///
-/// # Errors
-/// [`Error::Missing`].
-pub(crate) fn check_programs(needed: &[(&str, &str)]) -> Result<(), Error> {
-    let missing = needed
-        .iter()
-        .filter(|(name, _)| programs::find(&[name]).is_none());
-    let (names, packages): (Vec<_>, Vec<_>) = missing.copied().unzip();
-    if names.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Missing {
-        programs: names.join(", "),
-        packages: packages.join(" "),
-    })
-}
-
 /// Runs the cases and prints each as soon as it is measured. A rival that is missing or fails is a dash and a reason.
 ///
 /// # Errors
@@ -99,8 +80,7 @@ pub fn run(
 ) -> Result<(), Error> {
     programs.check()?;
     let cases = options.choose(cases::all())?;
-    matrix::check_root()?;
-    check_programs(&NEEDED)?;
+    matrix::check_system(&NEEDED)?;
     let _sweeper = Sweeper::start(programs)?;
     let wanted = options.seconds.unwrap_or(SECONDS);
     let runs = options.runs();

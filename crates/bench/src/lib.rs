@@ -5,8 +5,8 @@
 //! Only `scale` links the tunnel's pure part: thousands of clients in one process show what the state of each costs.
 //!
 //! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature
-//! `rivals`, which only bench's own program has: `paths::run`, `front_door::run`, `rpc::run`, `scale::run`, and `rivals::L3`
-//! for [`Command::run`].
+//! `rivals`, which only bench's own program has: `paths::run`, `front_door::run`, `rpc::run`, `scale::run`,
+//! `tcp_shape::run`, and `rivals::L3` for [`Command::run`].
 
 #[cfg(feature = "rivals")]
 mod check;
@@ -16,6 +16,7 @@ mod counters;
 pub mod demo;
 pub mod emulator;
 mod error;
+mod flood;
 pub mod floor;
 mod flow;
 pub mod forward;
@@ -47,6 +48,8 @@ mod sweeper;
 mod table;
 mod tcp_load;
 mod tcp_relay;
+#[cfg(feature = "rivals")]
+pub mod tcp_shape;
 mod tracker;
 mod tunnel;
 

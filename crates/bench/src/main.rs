@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{MatrixOptions, Programs, demo, front_door, hidden, paths, rivals, rpc, scale};
+use bench::{MatrixOptions, Programs, demo, front_door, hidden, paths, rivals, rpc, scale, tcp_shape};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -27,6 +27,8 @@ enum Command {
     Paths(paths::Options),
     /// What a server's front door costs and bears: handshakes, first bytes, a flood; needs root
     FrontDoor(MatrixOptions),
+    /// UDP in packets that look like TCP, compared with direct traffic, a plaintext relay and phantun; needs root
+    Tcp(MatrixOptions),
     /// Typed calls over Unix sockets, compared with other transports and libraries.
     Rpc {
         /// Write results as JSON.
@@ -71,6 +73,7 @@ fn run() -> anyhow::Result<()> {
     let mut output = std::io::stdout();
     match command {
         Command::Shared(command) => command.run(&programs, rivals::L3, &mut output)?,
+        Command::Tcp(options) => tcp_shape::run(&programs, &options, &mut output)?,
         Command::Paths(options) => paths::run(&programs, &options, &mut output)?,
         Command::FrontDoor(options) => front_door::run(&programs, &options, &mut output)?,
         Command::Rpc { json, quick, only } => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use testbed::programs;
 
 use crate::Error;
 use crate::error::During;
@@ -118,6 +119,25 @@ pub(crate) fn go_through<C: Case, R>(
     } else {
         Err(Error::Cases(failed.join(", ")))
     }
+}
+
+/// Says what to do where a benchmark with namespaces lacks root or one of these programs, each with its Debian package.
+///
+/// # Errors
+/// [`Error::NotPermitted`], [`Error::Missing`].
+pub(crate) fn check_system(needed: &[(&str, &str)]) -> Result<(), Error> {
+    check_root()?;
+    let missing = needed
+        .iter()
+        .filter(|(name, _)| programs::find(&[name]).is_none());
+    let (names, packages): (Vec<_>, Vec<_>) = missing.copied().unzip();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        programs: names.join(", "),
+        packages: packages.join(" "),
+    })
 }
 
 /// Says what to do where iperf3 is missing.

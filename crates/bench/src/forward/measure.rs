@@ -12,8 +12,8 @@ use testbed::usage::{self, Usage};
 use super::Options;
 use super::cases::{Case, Generator, Load, Payload};
 use crate::children::Load as LoadProcess;
+use crate::flood::Flood;
 use crate::flow::{self, FlowPlan, FlowReport};
-use crate::generator::{GeneratorOptions, GeneratorReport};
 use crate::latency::{self, EchoReport};
 use crate::relay::RelayOptions;
 use crate::sink::{SinkOptions, SinkReport};
@@ -245,30 +245,22 @@ impl Rig {
         flows: usize,
         stock_buffers: bool,
     ) -> Result<Measurement, Error> {
-        let receive_buffer_bytes = (!stock_buffers).then_some(limits::LOAD_BUFFER_BYTES);
-        let sink = SinkOptions {
-            listen: self.target,
-            echo: false,
-            receive_buffer_bytes,
-        };
-        let (sink, _) = LoadProcess::start(&self.programs, hidden::SINK, &sink)?;
-        let options = GeneratorOptions {
-            destination,
+        let flood = Flood {
+            entrance: destination,
+            target: self.target,
             payload_bytes: self.payload_bytes.expect("a UDP case has a payload size"),
             flows,
             offered_bits_per_second: offered,
-            seconds: f64::from(self.seconds),
+            seconds: self.seconds,
+            receive_buffer_bytes: (!stock_buffers).then_some(limits::LOAD_BUFFER_BYTES),
         };
-        let (generator, _) = LoadProcess::start(&self.programs, hidden::GENERATE, &options)?;
-        let sent: GeneratorReport = generator.report(Duration::from_secs(u64::from(self.seconds)))?;
-        let received: SinkReport = sink.finish()?;
+        let flooded = flood.run(&self.programs, [&Place::Host; 2])?;
+        let (sent, received) = (&flooded.sent, &flooded.received);
         let gigabytes = (received.bytes as f64 / 1e9).max(1e-9);
-        let missing = sent.datagrams.saturating_sub(received.total.received);
         Ok(Measurement {
-            sender_bits_per_second: sent.bytes as f64 * 8.0 / sent.seconds.max(1e-9),
-            receiver_bits_per_second: received.bytes as f64 * 8.0
-                / received.seconds.max(sent.seconds).max(1e-9),
-            loss: missing as f64 / sent.datagrams.max(1) as f64,
+            sender_bits_per_second: flooded.sender_bits_per_second(),
+            receiver_bits_per_second: flooded.receiver_bits_per_second(),
+            loss: flooded.loss(),
             datagrams: sent.datagrams,
             reordered: received.total.reordered,
             duplicates: received.total.duplicates,

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use testbed::iperf::IperfResult;
 
-use crate::children::Load;
 use crate::error::During;
+use crate::flood::Flood;
 use crate::flow::{self, FlowPlan, FlowReport};
-use crate::generator::{GeneratorOptions, GeneratorReport};
 use crate::network::Network;
-use crate::sink::{SinkOptions, SinkReport};
-use crate::{Error, Programs, hidden, limits};
+use crate::{Error, Programs, limits};
 
 /// Enough that each shard has one.
 const CALLS: u16 = 4;
@@ -77,32 +75,23 @@ fn flood(
         (&network.client, &network.server, server)
     };
     let destination = SocketAddr::from((address, FLOOD_PORT));
-    let sink = SinkOptions {
-        listen: destination,
-        echo: false,
-        receive_buffer_bytes: Some(limits::LOAD_BUFFER_BYTES),
-    };
-    let sink = to.wrap(&programs.load_with(hidden::SINK, &sink)?);
-    let (sink, _) = Load::launch::<SocketAddr>(hidden::SINK, sink)?;
-    let generator = GeneratorOptions {
-        destination,
+    let flood = Flood {
+        entrance: destination,
+        target: destination,
         payload_bytes: payload_bytes as usize,
         flows: 1,
         offered_bits_per_second: None,
-        seconds: f64::from(seconds),
+        seconds,
+        receive_buffer_bytes: Some(limits::LOAD_BUFFER_BYTES),
     };
-    let generator = from.wrap(&programs.load_with(hidden::GENERATE, &generator)?);
-    let (generator, _) = Load::launch::<SocketAddr>(hidden::GENERATE, generator)?;
-    let sent: GeneratorReport = generator.report(Duration::from_secs(u64::from(seconds)))?;
-    let received: SinkReport = sink.finish()?;
-    let elapsed = received.seconds.max(sent.seconds).max(1e-9);
-    let missing = sent.datagrams.saturating_sub(received.total.received);
+    let flooded = flood.run(programs, [&from.place(), &to.place()])?;
+    let (sent, received) = (&flooded.sent, &flooded.received);
     Ok(IperfResult {
-        sender_bits_per_second: sent.bytes as f64 * 8.0 / sent.seconds.max(1e-9),
-        receiver_bits_per_second: received.bytes as f64 * 8.0 / elapsed,
-        loss: missing as f64 / sent.datagrams.max(1) as f64,
+        sender_bits_per_second: flooded.sender_bits_per_second(),
+        receiver_bits_per_second: flooded.receiver_bits_per_second(),
+        loss: flooded.loss(),
         datagrams: sent.datagrams,
-        lost_datagrams: missing,
+        lost_datagrams: flooded.missing(),
         received_bytes: received.bytes as f64,
         seconds: sent.seconds,
         sender_cpu_seconds: sent.usage.cpu_seconds,
