@@ -5,18 +5,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fake_tcp::{CloseReason, ConnectionId};
-use packet::Ecn;
 use packet_io::Outgoing;
 
+use crate::held::Held;
 use crate::hop::Hop;
 use crate::limits::{HELD_BYTES_MAX, REOPEN};
-
-/// A train that waits.
-pub(crate) struct Held {
-    pub(crate) payload: Vec<u8>,
-    pub(crate) segment_size: usize,
-    pub(crate) ecn: Ecn,
-}
 
 pub(crate) struct Client {
     pub(crate) local: SocketAddr,
@@ -80,11 +73,8 @@ impl Client {
     pub(crate) fn hold(&mut self, message: &Outgoing<'_>) {
         if self.held_bytes + message.payload.len() <= HELD_BYTES_MAX {
             self.held_bytes += message.payload.len();
-            self.held.push(Held {
-                payload: message.payload.to_vec(),
-                segment_size: message.segment_size,
-                ecn: message.ecn,
-            });
+            self.held
+                .push(Held::new(message.payload, message.segment_size, message.ecn));
         }
     }
 }

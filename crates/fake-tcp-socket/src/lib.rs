@@ -10,6 +10,7 @@
 
 mod client;
 mod heads;
+mod held;
 mod hop;
 pub mod limits;
 mod locals;
@@ -19,4 +20,5 @@ mod peers;
 mod socket;
 
 pub use fake_tcp::{CloseReason, ConnectionId, Event, Profile};
+pub use held::Held;
 pub use socket::{FakeTcpSocket, Options};

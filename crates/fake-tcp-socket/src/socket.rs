@@ -16,6 +16,7 @@ use packet_io::{
 
 use crate::client::Client;
 use crate::heads::{Heads, raw_head};
+use crate::held::Held;
 use crate::hop::Hop;
 use crate::limits::RECEIVES_MAX;
 use crate::locals::Locals;
@@ -383,13 +384,7 @@ impl FakeTcpSocket {
         };
         let held = client.opened();
         let connections = vec![client.connection; held.len()];
-        let messages: Vec<_> = held
-            .iter()
-            .map(|held| Outgoing {
-                ecn: held.ecn,
-                ..Outgoing::connected(&held.payload, held.segment_size)
-            })
-            .collect();
+        let messages: Vec<_> = held.iter().map(Held::message).collect();
         self.send_by(now, &messages, &connections);
     }
 

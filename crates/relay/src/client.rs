@@ -6,8 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use fake_tcp_socket::{ConnectionId, Event, FakeTcpSocket};
-use packet::Ecn;
+use fake_tcp_socket::{ConnectionId, Event, FakeTcpSocket, Held};
 use packet_io::{DatagramSocket, Outgoing, Poller, ReceiveBatch, Received, SLOT_BYTES_MAX, UdpSocket};
 
 use crate::counters::Counters;
@@ -31,14 +30,6 @@ struct State {
     is_waiting: bool,
     held: Vec<Held>,
     held_bytes: usize,
-}
-
-/// Datagrams that wait.
-struct Held {
-    payload: Vec<u8>,
-    segment_size: usize,
-    ecn: Ecn,
-    count: u64,
 }
 
 pub(crate) struct Client {
@@ -209,12 +200,10 @@ impl Client {
         state.held_bytes += bytes;
         self.held_bytes += bytes;
         self.counters.waiting += count;
-        state.held.push(Held {
-            payload: received.payload.to_vec(),
-            segment_size: received.meta.segment_size,
-            ecn: received.meta.ecn,
-            count,
-        });
+        let meta = received.meta;
+        state
+            .held
+            .push(Held::new(received.payload, meta.segment_size, meta.ecn));
     }
 
     /// What waited, which waits no longer.
@@ -224,13 +213,13 @@ impl Client {
         };
         self.held_bytes -= std::mem::take(&mut flow.state.held_bytes);
         let held = std::mem::take(&mut flow.state.held);
-        self.counters.waiting -= held.iter().map(|held| held.count).sum::<u64>();
+        self.counters.waiting -= held.iter().map(Held::datagrams).sum::<u64>();
         held
     }
 
     fn drop_held(&mut self, index: usize) {
         let held = self.take_held(index);
-        self.counters.no_connection += held.iter().map(|held| held.count).sum::<u64>();
+        self.counters.no_connection += held.iter().map(Held::datagrams).sum::<u64>();
     }
 
     fn handle_events(&mut self, now: Instant) {
@@ -258,14 +247,8 @@ impl Client {
             (flow.state.reopen_at, flow.state.pause) = (None, Duration::ZERO);
         }
         let held = self.take_held(index);
-        let offered = held.iter().map(|held| held.count).sum();
-        let messages: Vec<_> = held
-            .iter()
-            .map(|held| Outgoing {
-                ecn: held.ecn,
-                ..Outgoing::connected(&held.payload, held.segment_size)
-            })
-            .collect();
+        let offered = held.iter().map(Held::datagrams).sum();
+        let messages: Vec<_> = held.iter().map(Held::message).collect();
         let connections = vec![Some(connection); messages.len()];
         let outcome = self.tcp.send_by(now, &messages, &connections);
         self.counters.tcp_sent += self.counters.sent(offered, &outcome);
@@ -334,12 +317,7 @@ impl Side for Client {
 
     fn close(&mut self, now: Instant) {
         self.is_closing = true;
-        let connections: Vec<_> = self
-            .flows
-            .iter()
-            .filter_map(|(_, flow)| flow.connection)
-            .collect();
-        for connection in connections {
+        for connection in self.flows.connections() {
             self.tcp.close(now, connection);
         }
     }

@@ -46,6 +46,11 @@ impl<K: Copy + Eq + Hash, T> Flows<K, T> {
         self.flows.len()
     }
 
+    /// The connections of all flows.
+    pub(crate) fn connections(&self) -> Vec<ConnectionId> {
+        self.by_connection.keys().copied().collect()
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.flows.len() >= FLOWS_MAX
     }

@@ -194,12 +194,7 @@ impl Side for Server {
     }
 
     fn close(&mut self, now: Instant) {
-        let connections: Vec<_> = self
-            .flows
-            .iter()
-            .filter_map(|(_, flow)| flow.connection)
-            .collect();
-        for connection in connections {
+        for connection in self.flows.connections() {
             self.tcp.close(now, connection);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_tcp::segment::{Flags, Segment};
-use fake_tcp::{Config, Profile, Refused, limits};
+use fake_tcp::{Config, Profile, Refused, Sequence, limits};
 use packet::Ecn;
 use sim::{LinkConfig, for_each_seed};
 
@@ -304,6 +304,13 @@ fn data_far_from_the_window_is_dropped() {
     let sample = pair.take_sent(CLIENT).pop().unwrap();
     let next = sample.segment.end();
     let window = u32::from(u16::MAX) << 10;
+    let counts_at = |pair: &mut Pair, next: Sequence, offset| {
+        let before = pair.received[SERVER].len();
+        let number = next.plus(offset).0;
+        let packet = renumbered(&sample.bytes, number, sample.segment.acknowledgement.0);
+        pair.deliver(SERVER, &packet, None);
+        pair.received[SERVER].len() > before
+    };
     let late = 0_u32.wrapping_sub(limits::REORDER_BYTES_MAX);
     for (offset, counts) in [
         (late, true),
@@ -311,26 +318,12 @@ fn data_far_from_the_window_is_dropped() {
         (1 << 31, false),
         (window - 100, true),
     ] {
-        let before = pair.received[SERVER].len();
-        let packet = renumbered(
-            &sample.bytes,
-            next.plus(offset).0,
-            sample.segment.acknowledgement.0,
-        );
-        pair.deliver(SERVER, &packet, None);
-        assert_eq!(pair.received[SERVER].len() > before, counts, "{offset:#x}");
+        assert_eq!(counts_at(&mut pair, next, offset), counts, "{offset:#x}");
     }
     // The window moved with the last one.
     let next = next.plus(window);
     for (offset, counts) in [(window - 99, false), (window - 100, true)] {
-        let before = pair.received[SERVER].len();
-        let packet = renumbered(
-            &sample.bytes,
-            next.plus(offset).0,
-            sample.segment.acknowledgement.0,
-        );
-        pair.deliver(SERVER, &packet, None);
-        assert_eq!(pair.received[SERVER].len() > before, counts, "{offset:#x}");
+        assert_eq!(counts_at(&mut pair, next, offset), counts, "{offset:#x}");
     }
 }
 

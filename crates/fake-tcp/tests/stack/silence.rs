@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_tcp::segment::Flags;
-use fake_tcp::{CloseReason, Config, Event, Profile};
+use fake_tcp::{CloseReason, Config, ConnectionId, Event, Profile};
 
 use super::pair::{CLIENT, Pair, SERVER, delayed, listening};
 
@@ -29,6 +29,12 @@ fn a_silent_peer_that_answers_is_asked_every_thirty_seconds() {
     assert_eq!(pair.send(CLIENT, client, b"still there", 0), Ok(()));
 }
 
+/// Nothing else happened to the client than that its connection ended for want of an answer.
+fn assert_timed_out(pair: &Pair, connection: ConnectionId) {
+    let reason = CloseReason::TimedOut;
+    assert_eq!(pair.events[CLIENT], [Event::Closed { connection, reason }]);
+}
+
 /// FTCP-13.
 #[test]
 fn a_peer_that_is_gone_is_given_up() {
@@ -39,14 +45,7 @@ fn a_peer_that_is_gone_is_given_up() {
     pair.run(seconds(44));
     assert!(pair.events[CLIENT].is_empty());
     pair.run(seconds(2));
-    let reason = CloseReason::TimedOut;
-    assert_eq!(
-        pair.events[CLIENT],
-        [Event::Closed {
-            connection: client,
-            reason
-        }]
-    );
+    assert_timed_out(&pair, client);
     let sent = pair.take_sent(CLIENT);
     let times: Vec<_> = sent.iter().map(|sent| (sent.at - start).as_secs()).collect();
     // The handshake's last segment was heard 180 ms before.
@@ -71,14 +70,7 @@ fn data_without_acknowledgement_is_asked_about_sooner() {
         let _ = pair.send(CLIENT, client, &[1; 100], 0);
         pair.run(seconds(1));
     }
-    let reason = CloseReason::TimedOut;
-    assert_eq!(
-        pair.events[CLIENT],
-        [Event::Closed {
-            connection: client,
-            reason
-        }]
-    );
+    assert_timed_out(&pair, client);
     let times: Vec<_> = pair
         .take_sent(CLIENT)
         .into_iter()
