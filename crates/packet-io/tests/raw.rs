@@ -11,16 +11,20 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, address, in_namespace, options, pattern, without_offloads, without_privileges};
+use common::{
+    DEADLINE, address, in_namespace, options, pattern, with_capabilities, without_offloads,
+    without_privileges,
+};
 use packet::vnet::{GsoType, VnetHeader};
 use packet::{Ecn, checksum};
 use packet_io::{
     Interest, Link, NeighbourSearch, Outgoing, Poller, PortGuard, RawHead, RawHeads, RawSocket, ReceiveBatch,
     ReceiveMeta, SLOT_BYTES_MAX,
 };
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, move_into_link_name_space};
 
 const TCP_BYTES: usize = 20;
+const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
@@ -352,24 +356,46 @@ fn a_super_segment_crosses_the_loopback_interface_whole() {
 #[test]
 fn the_kernel_says_nothing_about_a_guarded_port() {
     let name = "the_kernel_says_nothing_about_a_guarded_port";
-    if !in_namespace(name, CABLE) {
-        return;
+    if in_namespace(name, CABLE) {
+        kernel_says_nothing(PortGuard::take);
     }
-    for (from, to) in [("10.78.0.1:0", "10.78.0.2:0"), ("[fd78::1]:0", "[fd78::2]:0")] {
-        let own = PortGuard::take(address(from)).unwrap();
-        let guard = at_the_other_end(|| PortGuard::take(address(to)).unwrap());
-        let (from, to) = (own.local_addr(), guard.local_addr());
+}
+
+#[test]
+fn the_kernel_says_nothing_about_a_port_guarded_without_cap_net_admin() {
+    let name = "the_kernel_says_nothing_about_a_port_guarded_without_cap_net_admin";
+    if in_namespace(name, CABLE) {
+        kernel_says_nothing(|at| with_capabilities(CapabilitySet::NET_RAW, || PortGuard::take(at)));
+    }
+}
+
+fn kernel_says_nothing(guard: fn(SocketAddr) -> io::Result<PortGuard>) {
+    for (from, at) in [
+        ("10.78.0.1:0", "10.78.0.2:0"),
+        ("10.78.0.1:0", "[::]:0"),
+        ("[fd78::1]:0", "[fd78::2]:0"),
+        ("[fd78::1]:0", "[::]:0"),
+    ] {
+        let own = guard(address(from)).unwrap();
+        let guard = at_the_other_end(|| guard(address(at)).unwrap());
+        let from = own.local_addr();
+        let far_ip: IpAddr = if from.is_ipv4() {
+            [10, 78, 0, 2].into()
+        } else {
+            "fd78::2".parse().unwrap()
+        };
+        let to = SocketAddr::new(far_ip, guard.local_addr().port());
         let heads = Heads::new(link("near", from, to), from, to);
         let mut near = RawSocket::connect(from, to, index_of("near"), &options()).unwrap();
         let mut far = at_the_other_end(|| RawSocket::listen(to, 1, &options()).unwrap().remove(0));
         let before = at_the_other_end(resets);
         let mut open = heads.tcp_head(0, 0);
-        // Acknowledgements and beginnings of connections, to a listener.
-        for flags in [ACK, SYN, SYN | ACK] {
+        // Acknowledgements, ends and beginnings of connections, to a listener.
+        for flags in [ACK, FIN | ACK, SYN, SYN | ACK] {
             open.bytes[open.len - TCP_BYTES + 13] = flags;
             near.send_head(&open).unwrap();
         }
-        receive(&mut far, 3);
+        receive(&mut far, 4);
         let mut batch = ReceiveBatch::new(8, SLOT_BYTES_MAX);
         assert_eq!(take(&mut near, &mut batch), [], "neither RST nor SYN-ACK");
         assert_eq!(at_the_other_end(resets), before);

@@ -1,8 +1,12 @@
 //! Keeps a TCP port for ourselves, and the kernel silent about it.
 //!
-//! A listener reserves the port, and a filter on it drops whatever comes, before the kernel answers (`tcp_filter` in
-//! `tcp_v4_rcv` and `tcp_v6_rcv`): neither RST, as without a listener, nor SYN-ACK. Raw sockets see the packets all the
-//! same. Nothing remains when the process ends.
+//! A listener reserves the port and drops whatever comes, before the kernel answers (`tcp_v4_rcv` and `tcp_v6_rcv`):
+//! neither RST, as without a listener, nor SYN-ACK. Raw sockets see the packets all the same. Nothing remains when the
+//! process ends.
+//!
+//! A filter drops everything, but since Linux 6.18 it needs CAP_NET_ADMIN on a socket of TCP. Without it the listener takes
+//! only packets with the highest hop limit: hosts send 64 or 128, and each router on the way lowers it. Only a neighbour who
+//! sends 255 is then answered by the kernel, which is nobody who speaks to us (specs/fake-tcp.md, FTCP-1).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +17,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::filter;
 use crate::sys::options;
+
+/// The highest hop limit of an IP packet.
+const HOP_LIMIT_MAX: libc::c_int = 255;
 
 /// A TCP port that is ours as long as this lives.
 #[derive(Debug)]
@@ -45,8 +52,7 @@ impl PortGuard {
         }
         // As the standard library does: connections of an earlier process do not keep the port.
         socket.set_reuse_address(true)?;
-        let silence = filter::nothing();
-        options::attach_program(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &silence)?;
+        silence(&socket, local.is_ipv6())?;
         socket.bind(&local.into())?;
         socket.listen(1)?;
         let local = socket.local_addr()?.as_socket().unwrap_or(local);
@@ -61,6 +67,20 @@ impl PortGuard {
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
+}
+
+/// Has the socket drop what comes.
+fn silence(socket: &Socket, is_ipv6: bool) -> io::Result<()> {
+    let (socket, nothing) = (socket.as_fd(), filter::nothing());
+    match options::attach_program(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &nothing) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        other => return other,
+    }
+    options::set(socket, libc::IPPROTO_IP, libc::IP_MINTTL, HOP_LIMIT_MAX)?;
+    if is_ipv6 {
+        options::set(socket, libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT, HOP_LIMIT_MAX)?;
+    }
+    Ok(())
 }
 
 fn is_without_family(error: &io::Error) -> bool {

@@ -130,12 +130,16 @@ pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
 
 /// Runs `work` on a thread without any capability.
 pub fn without_privileges<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    with_capabilities(CapabilitySet::empty(), work)
+}
+
+/// Runs `work` on a thread with these capabilities alone.
+pub fn with_capabilities<T: Send>(kept: CapabilitySet, work: impl FnOnce() -> T + Send) -> T {
     let drop_and_work = || {
-        let none = CapabilitySet::empty();
         let sets = CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
         };
         set_capabilities(None, sets).unwrap();
         work()

@@ -89,19 +89,59 @@ fn a_flow_that_carries_nothing_is_forgotten_and_comes_back() {
     assert_eq!(watched(&net, "invalid"), 0);
 }
 
+/// Another user's command of the program, which stands in `directory` for everybody, with these capabilities.
+fn as_nobody(namespace: &Namespace, directory: &Directory, capabilities: &[&str]) -> Command {
+    let program = directory.join("gramway");
+    run(Command::new("cp")
+        .arg("--remove-destination")
+        .arg(gramway_binary())
+        .arg(&program))
+    .unwrap();
+    run(Command::new("chmod").args(["-R", "a+rx"]).arg(directory.path())).unwrap();
+    let mut command = namespace.command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args(capabilities).arg(&program);
+    command
+}
+
+#[test]
+fn cap_net_raw_alone_suffices_and_the_kernel_resets_nothing() {
+    require_root!();
+    require_program!("nft");
+    require_program!("setpriv");
+    let net = Routed::new(1500);
+    watch(&net);
+    let directory = Directory::create_for_test().unwrap();
+    let _echo = Service::udp_echo(&net.server, TARGET);
+    let start = |namespace: &Namespace, listen: &str, to: &str| {
+        let capabilities = ["--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw"];
+        let mut command = as_nobody(namespace, &directory, &capabilities);
+        command.args(["relay", "--json", "--listen", listen, "--to", to]);
+        let mut relay = Process::start(command, "relay").unwrap();
+        relay.wait_for_line("relaying ", PROGRAM_LIMIT).unwrap();
+        relay
+    };
+    let far = start(&net.server, "tcp:10.78.0.1:4443", &format!("udp:{TARGET}"));
+    let near = start(&net.client, &format!("udp:{ENTRANCE}"), "tcp:10.78.0.1:4443");
+    let mut source = Source::new(&net.client, ENTRANCE);
+    for _ in 0..20 {
+        source.ask(b"with one capability", PROGRAM_LIMIT);
+    }
+    end(near);
+    end(far);
+    assert_eq!(watched(&net, "resets"), 0);
+    assert_eq!(watched(&net, "invalid"), 0);
+}
+
 #[test]
 fn who_may_not_relay_is_told_what_is_missing() {
     require_root!();
     require_program!("setpriv");
     let directory = Directory::create_for_test().unwrap();
-    let program = directory.join("gramway");
-    run(Command::new("cp").arg(gramway_binary()).arg(&program)).unwrap();
-    run(Command::new("chmod").args(["-R", "a+rx"]).arg(directory.path())).unwrap();
     let net = Routed::new(1500);
     let refused = |arguments: &[&str]| {
-        let mut command = net.client.command("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.arg(&program).arg("relay").args(arguments);
+        let mut command = as_nobody(&net.client, &directory, &[]);
+        command.arg("relay").args(arguments);
         let mut relay = Process::start(command, "relay").unwrap();
         let code = relay.wait(PROGRAM_LIMIT).unwrap().code();
         (code, relay.stderr())
