@@ -160,6 +160,14 @@ impl FakeTcpSocket {
         self.flush(now);
         self.forget(connection);
     }
+
+    /// Tells all peers that their connections end, before the socket is dropped; nobody waits for what they say to it.
+    pub fn close_all(&mut self, now: Instant) {
+        for connection in self.peers.connections() {
+            self.stack.close(now, connection);
+        }
+        self.flush(now);
+    }
 }
 
 fn config(options: &Options) -> Config {

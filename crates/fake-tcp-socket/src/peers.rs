@@ -45,6 +45,10 @@ impl Peers {
         self.by_connection.get(&connection)
     }
 
+    pub(crate) fn connections(&self) -> Vec<ConnectionId> {
+        self.by_connection.keys().copied().collect()
+    }
+
     /// The connection between two addresses.
     pub(crate) fn find(&self, remote: SocketAddr, local: IpAddr) -> Option<ConnectionId> {
         self.by_address.get(&(remote, local)).copied()

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use fake_tcp::limits::WAITING_EVENTS_MAX;
 use fake_tcp::{ConnectionId, Counters, Event, Profile, Stack};
 use packet_io::{
-    IoStats, Link, Outgoing, PortGuard, RawHead, RawSocket, ReceiveBatch, ReceiveMeta, SendOutcome,
-    SocketOptions,
+    BufferGrants, IoStats, Link, Outgoing, PortGuard, RawHead, RawSocket, ReceiveBatch, ReceiveMeta,
+    SendOutcome, SocketOptions,
 };
 
 use crate::client::Client;
@@ -105,6 +105,12 @@ impl FakeTcpSocket {
     #[must_use]
     pub fn backend(&self) -> &'static str {
         "packet socket"
+    }
+
+    /// Buffers asked for and obtained.
+    #[must_use]
+    pub fn grants(&self) -> BufferGrants {
+        self.raw.grants()
     }
 
     /// One sentence if a buffer is smaller than requested, with the command that allows more.

@@ -169,6 +169,11 @@ impl ReceiveBatch {
         }
     }
 
+    /// Where the messages came from, to be known by other addresses from here on.
+    pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut SocketAddr> {
+        self.metas.iter_mut().map(|meta| &mut meta.source)
+    }
+
     /// Empties the batch. A receive does this by itself; it is for other implementations of a socket.
     pub fn clear(&mut self) {
         self.metas.clear();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::AddAssign;
 
 use packet::Ecn;
 
@@ -116,6 +117,15 @@ impl SendDrops {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.too_large + self.refused + self.unreachable + self.other
+    }
+}
+
+impl AddAssign for SendDrops {
+    fn add_assign(&mut self, other: Self) {
+        self.too_large += other.too_large;
+        self.refused += other.refused;
+        self.unreachable += other.unreachable;
+        self.other += other.other;
     }
 }
 

@@ -10,6 +10,7 @@
 //! - [`icmp`], [`mss`]: telling an inner sender what fits and what failed.
 //! - [`vnet`], [`segmentation`], [`coalesce`]: super-packets of a TUN device with `IFF_VNET_HDR`.
 
+mod carrier_kind;
 pub mod checksum;
 pub mod coalesce;
 mod ecn;
@@ -29,6 +30,7 @@ pub mod varint;
 pub mod vnet;
 mod wire;
 
+pub use carrier_kind::CarrierKind;
 pub use ecn::Ecn;
 pub use path::Path;
 pub use prefix::{PrefixBudget, customer_prefix};

@@ -4,9 +4,10 @@
 //! neither RST, as without a listener, nor SYN-ACK. Raw sockets see the packets all the same. Nothing remains when the
 //! process ends.
 //!
-//! A filter drops everything, but since Linux 6.18 it needs CAP_NET_ADMIN on a socket of TCP. Without it the listener takes
-//! only packets with the highest hop limit: hosts send 64 or 128, and each router on the way lowers it. Only a neighbour who
-//! sends 255 is then answered by the kernel, which is nobody who speaks to us (specs/fake-tcp.md, FTCP-1).
+//! A filter drops everything, but since Linux 6.18 it needs CAP_NET_ADMIN on a socket of TCP. Without it the listener
+//! takes only packets with the highest hop limit: hosts send 64 or 128, and each router on the way lowers it. Only a
+//! neighbour who sends 255 is then answered by the kernel, which is nobody who speaks to us (specs/fake-tcp.md,
+//! FTCP-1).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use packet::CarrierKind;
 use quinn_proto::{Transmit, VarInt};
 
 use super::{Endpoint, Receiver};
@@ -261,7 +262,10 @@ impl Endpoint {
             return self.proto.ignore(core);
         }
         // Behind a front door the hello has shown more than a Retry would, and a Retry would show us.
-        let is_validated = core.remote_address_validated() || !core.may_retry() || self.is_covered;
+        // In TCP's shape its handshake has shown the address.
+        let has_shaken_hands = CarrierKind::of(remote) == CarrierKind::Tcp;
+        let is_validated =
+            core.remote_address_validated() || !core.may_retry() || self.is_covered || has_shaken_hands;
         let connections = self.open + self.undecided.entries.len();
         match self.admission.judge(now, remote.ip(), is_validated, connections) {
             Verdict::Accept if self.undecided.has_room(datagram.len()) => {
