@@ -19,7 +19,7 @@ use crate::link::{Link, Proof};
 use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
-use crate::{authorities, kill_switch, output, run, startup};
+use crate::{authorities, kill_switch, output, run, startup, tcp_shape};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
@@ -41,6 +41,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, --socks 1080, --http 8080 or --tun",
         ));
     }
+    let carriers = tcp_shape::of_client(settings.carrier, link.tcp_port)?;
     settings.proxies.check(&settings.forward)?;
     if let Some(warning) = settings.proxies.warning() {
         output::event(&format!("warning: {warning}"));
@@ -50,7 +51,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     if !settings.tun.default_route {
         kill_switch::warn_of_one_left();
     }
-    let needs = Needs::of_client(&directory, &settings);
+    let needs = Needs::of_client(&directory, &settings, carriers);
     let mut host = needs.host_access(settings.has_no_sandbox)?;
     let (tun, _name_lock) = settings.tun.for_client(&directory, host.changes())?.unzip();
     startup::raise_file_limit();
@@ -61,6 +62,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
             .into_iter()
             .map(|endpoint| (endpoint.host, endpoint.port))
             .collect(),
+        carriers,
         proof,
         token: link.token,
         forwards: settings.forward.clone(),

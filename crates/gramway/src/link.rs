@@ -1,6 +1,8 @@
 //! The link that the owner of a server shares: `gramway://TOKEN@HOST:PORT[,HOST:PORT…]?pin=sha256-…[#name]`, or with
 //! `?!cover=…&!name=HOST` in place of the pin.
 //!
+//! `&tcp=PORT` names the port at which all hosts listen in TCP's shape as well (specs/fake-tcp.md).
+//!
 //! It contains what a client needs to connect, and no local settings. The pin is the SHA-256 of the server's
 //! SubjectPublicKeyInfo in base64url. A server with a cover is known by its X25519 key, in base64url, and asked for the
 //! name of the cover (specs/qr1.md, QR1-1). Names and parameter values are percent-encoded (RFC 3986 section 2.1).
@@ -26,6 +28,8 @@ pub(crate) struct Link {
     /// At least one, in order of preference.
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) proof: Proof,
+    /// The port in TCP's shape, where there is one.
+    pub(crate) tcp_port: Option<u16>,
     /// What the owner calls the server; may be empty.
     pub(crate) name: String,
 }
@@ -146,12 +150,15 @@ impl Link {
         let (authority, query) = split_at_mark(rest, '?');
         let (token, endpoints) = parse_authority(SCHEME.len(), authority)?;
         let query_start = query.unwrap_or(rest.len());
-        let proof = Parameters::parse(query_start, &rest[query_start..])?.proof(rest.len())?;
+        let parameters = Parameters::parse(query_start, &rest[query_start..])?;
+        let tcp_port = parameters.tcp.map(|(_, port)| port);
+        let proof = parameters.proof(rest.len())?;
         let name = fragment.map_or(Ok(String::new()), |start| parse_name(start, &text[start..]))?;
         Ok(Self {
             token,
             endpoints,
             proof,
+            tcp_port,
             name,
         })
     }
@@ -170,6 +177,9 @@ impl Link {
             }
         };
         let mut text = format!("{SCHEME}{}@{}?{proof}", self.token.reveal(), endpoints.join(","));
+        if let Some(port) = self.tcp_port {
+            text.push_str(&format!("&tcp={port}"));
+        }
         if !self.name.is_empty() {
             text.push('#');
             text.push_str(&percent_encode(&self.name));
@@ -223,6 +233,8 @@ struct Parameters {
     cover: Option<(usize, [u8; 32])>,
     /// The name to ask for.
     shown: Option<(usize, String)>,
+    /// The port in TCP's shape.
+    tcp: Option<(usize, u16)>,
 }
 
 impl Parameters {
@@ -240,6 +252,8 @@ impl Parameters {
                 (_, "name") if found.shown.is_some() => {
                     return broken(offset, "the name to show is given twice");
                 }
+                (_, "tcp") if found.tcp.is_some() => return broken(offset, "the TCP port is given twice"),
+                (_, "tcp") => found.tcp = Some((offset, parse_port(value_offset, value)?)),
                 (_, "pin") => found.pin = Some((offset, parse_pin(value_offset, value)?)),
                 (_, "cover") => found.cover = Some((offset, parse_cover(value_offset, value)?)),
                 (_, "name") => found.shown = Some((offset, parse_shown(value_offset, value)?)),
@@ -290,6 +304,13 @@ fn parse_cover(offset: usize, value: &str) -> Result<[u8; 32], LinkError> {
             offset,
             "the key behind the cover is not 43 characters of base64url; the link may have been cut",
         ),
+    }
+}
+
+fn parse_port(offset: usize, value: &str) -> Result<u16, LinkError> {
+    match percent_decode(offset, value)?.parse() {
+        Ok(port) if port != 0 => Ok(port),
+        _ => broken(offset, "the TCP port is not a number from 1 to 65535"),
     }
 }
 
@@ -390,6 +411,7 @@ mod tests {
                 port: 443,
             }],
             proof: Proof::Pin([3; 32]),
+            tcp_port: None,
             name: String::new(),
         }
     }
@@ -416,6 +438,7 @@ mod tests {
             port: 8443,
         });
         link.name = "home & away, naïve #1".to_owned();
+        link.tcp_port = Some(443);
         let text = link.reveal();
         assert!(
             text.contains("@example.org:443,[2001:db8::1]:8443?pin=sha256-"),
@@ -600,13 +623,13 @@ mod tests {
         fn every_link_survives_its_text_form(
             token: [u8; 32], pin: [u8; 32], name in "[^\\p{C}\\p{Zl}\\p{Zp}]{0,64}",
             hosts in prop::collection::vec(("[a-z][a-z0-9-]{0,20}(\\.[a-z]{1,9}){0,3}", 1u16..), 1..5),
-            v6: u128, shown in "[a-z][a-z0-9-]{0,20}(\\.[a-z]{1,9}){0,3}",
+            v6: u128, tcp_port in prop::option::of(1u16..), shown in "[a-z][a-z0-9-]{0,20}(\\.[a-z]{1,9}){0,3}",
         ) {
             let mut endpoints: Vec<_> = hosts.into_iter().map(|(host, port)| Endpoint { host, port }).collect();
             endpoints.push(Endpoint { host: std::net::Ipv6Addr::from(v6).to_string(), port: 1 });
             for proof in [Proof::Pin(pin), Proof::Cover { key: pin, name: shown.clone() }] {
                 let (endpoints, name) = (endpoints.clone(), name.clone());
-                let link = Link { token: Token::from_bytes(token), endpoints, proof, name };
+                let link = Link { token: Token::from_bytes(token), endpoints, proof, tcp_port, name };
                 prop_assert_eq!(Link::parse(&link.reveal()), Ok(link));
             }
         }

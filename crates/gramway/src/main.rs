@@ -33,6 +33,7 @@ mod startup;
 mod state;
 mod status;
 mod status_table;
+mod tcp_shape;
 #[cfg(test)]
 mod test_support;
 mod tls_names;

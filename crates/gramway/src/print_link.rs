@@ -10,7 +10,7 @@ use crate::{addresses, output, qr, startup};
 pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
     let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
     let state = ServerState::existing(&directory)?;
-    let mut endpoints = state.endpoints()?;
+    let (mut endpoints, tcp_port) = state.endpoints()?;
     if endpoints.is_empty() || arguments.flags.value("public").is_some() {
         let mut listen = settings.listen.unwrap_or_else(addresses::default_listen);
         if let Some(announced) = endpoints.first() {
@@ -22,6 +22,7 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
         proof: state.last_proof()?,
         token: state.token,
         endpoints,
+        tcp_port,
         name: String::new(),
     };
     if arguments.masque {
@@ -75,6 +76,7 @@ mod tests {
             token: token.clone(),
             endpoints,
             proof: Proof::Pin([0; 32]),
+            tcp_port: None,
             name: String::new(),
         };
         let text = masque_text(&link, "-----BEGIN CERTIFICATE-----\n");

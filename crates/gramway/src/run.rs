@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tunnel::carrier::CarrierKind;
 use tunnel::config::Forward;
 use tunnel::handle::{Controller, Handle, Notice, Visitor};
 use tunnel::snapshot::Snapshot;
@@ -171,8 +172,14 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<Arc<AtomicBool>, 
 /// One notice as one line.
 fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
     match notice {
-        Notice::Listening { local } => format!("listening on {local}"),
-        Notice::Connected { server, rtt } => {
+        Notice::Listening { local, tcp: None } => format!("listening on {local}"),
+        Notice::Listening {
+            local,
+            tcp: Some(tcp),
+        } => {
+            format!("listening on {local}, and on {tcp} in packets that look like TCP")
+        }
+        Notice::Connected { server, carrier, rtt } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
             let Entrances { forwards, proxies } = entrances;
             if forwards.len() > FORWARDS_NAMED_MAX {
@@ -181,7 +188,11 @@ fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
                 parts.extend(forwards.iter().map(forward::describe));
             }
             parts.extend(proxies.describe());
-            format!("connected to {server}, {}", parts.join(", "))
+            let shape = match carrier {
+                CarrierKind::Udp => "",
+                CarrierKind::Tcp => " in packets that look like TCP",
+            };
+            format!("connected to {server}{shape}, {}", parts.join(", "))
         }
         Notice::Stripes { up, of } => format!("connection restored: {up} of {of}"),
         Notice::StripeLost { up, of, reason } => format!(
@@ -299,6 +310,7 @@ mod tests {
     fn the_connected_line_names_server_round_trip_and_forwards_or_their_number() {
         let notice = Notice::Connected {
             server: "192.0.2.1:443".parse().unwrap(),
+            carrier: CarrierKind::Udp,
             rtt: Duration::from_micros(340),
         };
         let forwards = ["udp:53=10.0.0.1:53", "tcp:80=web:80"].map(str::to_owned);

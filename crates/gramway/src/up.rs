@@ -21,7 +21,7 @@ use crate::link::{Link, Proof};
 use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::{CoverKeys, ServerState};
-use crate::{addresses, kill_switch, output, print_link, run, startup};
+use crate::{addresses, kill_switch, output, print_link, run, startup, tcp_shape};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .map(|endpoint| endpoint.host)
         .collect();
     let cover = settings.cover.for_server()?;
+    tcp_shape::check_server(&settings, listen)?;
     let mut state = ServerState::open(&directory, &hosts)?;
 
     startup::undo_leftovers(&directory);
@@ -52,6 +53,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     };
     let handle = tunnel::server::start(ServerConfig {
         listen,
+        tcp: settings.tcp,
         certificate_chain: state.identity.chain().to_vec(),
         private_key: state.identity.key_der(),
         tokens: vec![state.token.clone()],
@@ -76,7 +78,8 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         None => return Err(Problem::bug("the server does not say where it listens")),
     };
     let endpoints = addresses::announced(local, &settings.public);
-    if let Some(warning) = state.commit(&endpoints, &proof)? {
+    let tcp_port = tcp_shape::announced(settings.tcp, &endpoints);
+    if let Some(warning) = state.commit(&endpoints, tcp_port, &proof)? {
         output::event(&format!("warning: {warning}"));
     }
     if let Some(front) = &front {
@@ -93,6 +96,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             token: state.token.clone(),
             endpoints,
             proof,
+            tcp_port,
             name: String::new(),
         };
         print_link::show_with_code(&link)?;
@@ -150,7 +154,7 @@ fn listening_address(handle: &Handle, deadline: Instant) -> Option<SocketAddr> {
     loop {
         let notice = handle.next_notice(deadline.saturating_duration_since(Instant::now()))?;
         run::tell(&notice, &Entrances::default(), Detail::Normal);
-        if let Notice::Listening { local } = notice {
+        if let Notice::Listening { local, .. } = notice {
             return Some(local);
         }
     }

@@ -200,6 +200,10 @@ pub const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
 /// Between two attempts of a race (RFC 8305 section 5, Connection Attempt Delay).
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
+/// From the first attempt over UDP to the first one in TCP's shape, or the other way round where that one worked last:
+/// time for both versions of IP over the first ([`ATTEMPT_DELAY`]).
+pub const CARRIER_DELAY: Duration = Duration::from_millis(300);
+
 /// Attempts of a stripe that go on at once: two servers, each with two addresses of either version.
 pub const ATTEMPTS_MAX: usize = 8;
 

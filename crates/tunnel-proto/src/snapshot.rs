@@ -42,6 +42,8 @@ pub struct AuthorizationCounters {
 pub struct PeerSnapshot {
     /// The peer's address.
     pub remote: SocketAddr,
+    /// What carries its datagrams: `udp` or `tcp`.
+    pub carrier: &'static str,
     /// Whether a valid token has been seen.
     pub authenticated: bool,
     /// Smoothed round-trip time in milliseconds.

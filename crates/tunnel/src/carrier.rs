@@ -2,20 +2,27 @@
 //!
 //! A shard has one carrier, and one more for each of a client's attempts to connect: it watches the carriers'
 //! descriptors, takes what came, sends trains, and runs the carriers' timers. Nothing above names a socket.
-//! [`Carriers`] makes them, one for each shard of a server and one for each attempt of a client; [`Udp`] is what the
-//! program uses.
+//! [`Carriers`] makes them, one for each shard of a server and one for each attempt of a client; [`UdpOrTcp`] is what
+//! the program uses.
+
+mod both;
+mod tcp;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+pub use packet::CarrierKind;
 use packet_io::{
     DatagramSocket, InterfaceName, Outgoing, ReceiveBatch, SendOutcome, SocketOptions, UdpSocket, steering,
 };
 use quic::{STEER_MARK, SteerKey};
 
+use crate::config::TcpListen;
 use crate::snapshot::IoCounters;
+use both::BothCarriers;
+use tcp::TcpCarrier;
 
 /// Why nothing could be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +35,7 @@ pub enum Refusal {
 }
 
 /// Carries datagrams for one shard, without blocking. Its descriptor becomes readable when something has come, and
-/// writable when it takes more after it was full.
+/// writable or readable when it takes more after it was full.
 pub trait Carrier: AsFd + Send {
     /// Replaces what `batch` holds by what has arrived; `Ok(0)` means that nothing is there.
     ///
@@ -39,16 +46,21 @@ pub trait Carrier: AsFd + Send {
     /// Sends messages in order, as many as it takes. What is neither disposed of nor blocked can never be sent.
     fn send(&mut self, messages: &[Outgoing<'_>]) -> SendOutcome;
 
+    /// Whether it takes more after it was full, where its descriptor is only readable then.
+    fn takes_more(&mut self) -> bool {
+        false
+    }
+
     /// The address that packets leave from, where it is known.
     fn local_addr(&self) -> Option<SocketAddr>;
 
-    /// The only peer; messages then name no destination.
+    /// The only peer, with its kind of carrier ([`CarrierKind`]); messages then name no destination.
     fn remote_addr(&self) -> Option<SocketAddr>;
 
     /// What it has done since it exists.
     fn counters(&mut self) -> IoCounters;
 
-    /// Bytes that it adds to each datagram besides the headers of IP and UDP; so many fewer remain for QUIC.
+    /// Bytes that it adds to each datagram besides the headers of IP and of its kind; so many fewer remain for QUIC.
     fn overhead_bytes(&self) -> u16 {
         0
     }
@@ -92,7 +104,7 @@ pub trait Carriers: Send + Sync {
         options: &SocketOptions,
     ) -> io::Result<Vec<Box<dyn Carrier>>>;
 
-    /// A carrier from `local`, or from where the system chooses, to a server.
+    /// A carrier from `local`, or from where the system chooses, to a server, whose address says of which kind.
     ///
     /// # Errors
     /// The system's refusal, e.g. where no route leads there.
@@ -104,11 +116,14 @@ pub trait Carriers: Send + Sync {
     ) -> io::Result<Box<dyn Carrier>>;
 }
 
-/// UDP sockets of the kernel.
+/// UDP sockets of the kernel, and sockets in TCP's shape beside its TCP.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Udp;
+pub struct UdpOrTcp {
+    /// Where a server listens in TCP's shape besides.
+    pub tcp: Option<TcpListen>,
+}
 
-impl Carriers for Udp {
+impl Carriers for UdpOrTcp {
     fn listen(
         &self,
         listen: SocketAddr,
@@ -126,10 +141,14 @@ impl Carriers for Udp {
             };
             steering::attach(&sockets[0], ids, shards)?;
         }
-        Ok(sockets
-            .into_iter()
-            .map(|socket| UdpCarrier(socket).boxed())
-            .collect())
+        let local = sockets[0].local_addr()?;
+        let sockets = sockets.into_iter().map(|socket| UdpCarrier(socket).boxed());
+        let Some(tcp) = self.tcp else {
+            return Ok(sockets.collect());
+        };
+        let tcp = TcpCarrier::listen(tcp.address(local), count, options)?;
+        let both = |(udp, tcp)| Ok(Box::new(BothCarriers::new(udp, tcp)?) as Box<dyn Carrier>);
+        sockets.zip(tcp).map(both).collect()
     }
 
     fn connect(
@@ -138,7 +157,10 @@ impl Carriers for Udp {
         server: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<Box<dyn Carrier>> {
-        Ok(UdpCarrier(UdpSocket::connect(local, server, options)?).boxed())
+        Ok(match CarrierKind::of(server) {
+            CarrierKind::Udp => UdpCarrier(UdpSocket::connect(local, server, options)?).boxed(),
+            CarrierKind::Tcp => Box::new(TcpCarrier::connect(local, server, options)?),
+        })
     }
 }
 

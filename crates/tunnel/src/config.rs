@@ -8,6 +8,7 @@ use std::time::Duration;
 use host::HostChanges;
 pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
+pub use tunnel_proto::CarrierChoice;
 use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Negotiation, Prefix, Protocol, Token, TunRoutes};
 
 use crate::examination;
@@ -59,11 +60,33 @@ impl CommonConfig {
     }
 }
 
+/// Where a server listens in TCP's shape (specs/fake-tcp.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpListen {
+    /// At the address and port number of its UDP socket.
+    LikeUdp,
+    /// There.
+    At(SocketAddr),
+}
+
+impl TcpListen {
+    /// The address, where UDP listens at `udp`.
+    #[must_use]
+    pub fn address(self, udp: SocketAddr) -> SocketAddr {
+        match self {
+            Self::LikeUdp => udp,
+            Self::At(address) => address,
+        }
+    }
+}
+
 /// Everything a server needs; it holds secrets, so it has no `Debug`.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Address of the outer UDP socket.
     pub listen: SocketAddr,
+    /// Where it listens in TCP's shape besides; `None`: nowhere.
+    pub tcp: Option<TcpListen>,
     /// Certificate chain, DER, leaf first.
     pub certificate_chain: Vec<Vec<u8>>,
     /// Private key of the leaf, PKCS#8 DER.
@@ -231,6 +254,8 @@ pub enum ServerProof {
 pub struct ClientConfig {
     /// Servers in order of preference: host name or address, and port.
     pub servers: Vec<(String, u16)>,
+    /// Over what it reaches them.
+    pub carriers: CarrierChoice,
     /// What the server is known by.
     pub proof: ServerProof,
     /// The user's token.

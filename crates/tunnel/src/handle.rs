@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use host::{HostChanges, HostError};
+use packet::CarrierKind;
 use packet_io::Waker;
 use tunnel_proto::{ClientIdentity, Prefix, UserId};
 
@@ -19,11 +20,15 @@ pub enum Notice {
     Listening {
         /// The address of the outer socket.
         local: SocketAddr,
+        /// Where it listens in TCP's shape besides.
+        tcp: Option<SocketAddr>,
     },
     /// Client: the server accepted the token and the forwards work.
     Connected {
         /// The server's address.
         server: SocketAddr,
+        /// What carries datagrams there.
+        carrier: CarrierKind,
         /// Smoothed round-trip time.
         rtt: Duration,
     },

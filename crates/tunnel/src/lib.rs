@@ -19,16 +19,17 @@ pub mod fuzzing {
 pub mod server {
     pub use crate::driver::start_server as start_over;
 
-    use crate::carrier::Udp;
+    use crate::carrier::UdpOrTcp;
     use crate::config::ServerConfig;
     use crate::handle::{Failure, Handle};
 
-    /// Starts a server over UDP.
+    /// Starts a server over UDP, and in TCP's shape where it is to listen so.
     ///
     /// # Errors
     /// As [`start_over`].
     pub fn start(config: ServerConfig) -> Result<Handle, Failure> {
-        start_over(config, &Udp)
+        let carriers = UdpOrTcp { tcp: config.tcp };
+        start_over(config, &carriers)
     }
 }
 
@@ -38,16 +39,16 @@ pub mod client {
 
     pub use crate::driver::start_client as start_over;
 
-    use crate::carrier::{Carriers, Udp};
+    use crate::carrier::{Carriers, UdpOrTcp};
     use crate::config::ClientConfig;
     use crate::handle::{Failure, Handle};
 
-    /// Starts a client over UDP.
+    /// Starts a client over UDP, in TCP's shape, or whichever answers first.
     ///
     /// # Errors
     /// As [`start_over`].
     pub fn start(config: ClientConfig) -> Result<Handle, Failure> {
-        let carriers: Arc<dyn Carriers> = Arc::new(Udp);
+        let carriers: Arc<dyn Carriers> = Arc::new(UdpOrTcp::default());
         start_over(config, &carriers)
     }
 }

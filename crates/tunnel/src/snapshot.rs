@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
-use packet_io::{DatagramSocket, UdpSocket};
+use packet_io::{BufferGrants, DatagramSocket, IoStats, UdpSocket};
 use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 use serde::Serialize;
 use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
@@ -82,6 +82,8 @@ pub struct ShardSnapshot {
     pub server_shard: Option<u8>,
     /// Client: round trip, window and path MTU of the stripe while it is up.
     pub stripe: Option<StripeSnapshot>,
+    /// Client: what carries its connection while it is up.
+    pub carrier: Option<CarrierSnapshot>,
     /// Client: how often its connection was made again.
     pub reconnects: u64,
     /// QUIC connections open at present, and since the start.
@@ -96,6 +98,15 @@ pub struct ShardSnapshot {
     pub datagrams_received: u64,
     /// What passed between this shard and the others.
     pub handover: HandoverCounters,
+}
+
+/// What carries a stripe's datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CarrierSnapshot {
+    /// `udp` or `tcp`.
+    pub kind: &'static str,
+    /// Why, for people.
+    pub reason: &'static str,
 }
 
 /// A client's stripe.
@@ -161,7 +172,12 @@ impl IoCounters {
     pub(crate) fn of_socket(socket: &mut UdpSocket) -> Self {
         // Where the kernel does not tell, a number that is a little old is better than none.
         let _ = socket.refresh_kernel_drops();
-        let (stats, buffer) = (*socket.stats(), socket.grants().receive);
+        Self::of_stats(socket.stats(), socket.grants())
+    }
+
+    /// The same of another socket.
+    pub(crate) fn of_stats(stats: &IoStats, grants: BufferGrants) -> Self {
+        let buffer = grants.receive;
         Self {
             receives: stats.receives,
             segments_received: stats.segments_received,

@@ -15,7 +15,7 @@ use bytes::{Buf, BytesMut};
 use packet_io::SocketOptions;
 use quic::SteerKey;
 use support::{LIMIT, client_config, connected, listening, server_config};
-use tunnel::carrier::{Carrier, Carriers, Udp};
+use tunnel::carrier::{Carrier, Carriers, UdpOrTcp};
 use tunnel::config::{ClientConfig, Forward, Proxy};
 use tunnel::handle::Handle;
 use tunnel::snapshot::Snapshot;
@@ -295,7 +295,7 @@ impl Carriers for OneStripe {
         key: &SteerKey,
         options: &SocketOptions,
     ) -> std::io::Result<Vec<Box<dyn Carrier>>> {
-        Udp.listen(listen, count, key, options)
+        UdpOrTcp::default().listen(listen, count, key, options)
     }
 
     fn connect(
@@ -307,7 +307,7 @@ impl Carriers for OneStripe {
         if self.0.swap(true, Ordering::Relaxed) {
             return Err(ErrorKind::NetworkUnreachable.into());
         }
-        Udp.connect(local, server, options)
+        UdpOrTcp::default().connect(local, server, options)
     }
 }
 

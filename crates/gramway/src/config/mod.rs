@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use tunnel::config::{CommonConfig, Forward};
+use tunnel::config::{CommonConfig, Forward, TcpListen};
 use tunnel_proto::AllowedTarget;
 
 use crate::cover::CoverSettings;
@@ -38,6 +38,8 @@ use values::Value;
 pub(crate) struct Settings {
     /// `None`: the default, every address with port 443.
     pub(crate) listen: Option<SocketAddr>,
+    /// Where a server listens in TCP's shape; `None`: nowhere.
+    pub(crate) tcp: Option<TcpListen>,
     /// Host, and port where it is another than the listener's.
     pub(crate) public: Vec<(String, Option<u16>)>,
     pub(crate) allow_target: Vec<AllowedTarget>,
@@ -48,9 +50,22 @@ pub(crate) struct Settings {
     pub(crate) cover_roots: Option<PathBuf>,
     pub(crate) exit_on_failure: bool,
     pub(crate) bind: Option<IpAddr>,
+    pub(crate) carrier: CarrierSetting,
     pub(crate) tun: TunSettings,
     pub(crate) has_no_sandbox: bool,
     pub(crate) common: CommonConfig,
+}
+
+/// Over what a client reaches its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CarrierSetting {
+    /// Over UDP, or in TCP's shape where the link names a port: whichever answers first.
+    #[default]
+    Auto,
+    /// Over UDP.
+    Udp,
+    /// In TCP's shape.
+    Tcp,
 }
 
 /// Where `gramway up` listens by default.

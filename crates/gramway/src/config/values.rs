@@ -8,6 +8,7 @@ use std::time::Duration;
 use tunnel::config::Profile;
 use tunnel_proto::{Oversize, Prefix, QueuePolicy};
 
+use super::CarrierSetting;
 use super::error::SettingError;
 use super::setting::Kind;
 use crate::addresses;
@@ -113,6 +114,25 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, SettingError> {
         .zip(port.parse().ok())
         .map(SocketAddr::from)
         .ok_or_else(|| SettingError::text(text, "not ADDRESS:PORT, such as [::]:443 or 192.0.2.7:443"))
+}
+
+/// `ADDR:PORT` with a port that others can be told.
+pub(super) fn listen_at(text: &str) -> Result<SocketAddr, SettingError> {
+    let wrong = || SettingError::text(text, "not ADDRESS:PORT, such as [::]:443, with a port from 1 on");
+    listen(text)
+        .ok()
+        .filter(|address| address.port() != 0)
+        .ok_or_else(wrong)
+}
+
+/// Over what a client reaches its server.
+pub(super) fn carrier(text: &str) -> Result<CarrierSetting, SettingError> {
+    match text {
+        "auto" => Ok(CarrierSetting::Auto),
+        "udp" => Ok(CarrierSetting::Udp),
+        "tcp" => Ok(CarrierSetting::Tcp),
+        _ => Err(SettingError::text(text, "none of udp, tcp and auto")),
+    }
 }
 
 /// Ranges of addresses. Host bits are an error, because they are probably a mistake.

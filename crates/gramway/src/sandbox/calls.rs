@@ -59,22 +59,34 @@ const OLDER: &str = "
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &str = "";
 
-/// Confines this process and all that it starts; with `runs_programs` it may start others.
-pub(super) fn confine(runs_programs: bool) -> io::Result<()> {
+/// What a process may do besides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// It starts others.
+    pub(super) runs_programs: bool,
+    /// It sends and receives packets of its own make, in TCP's shape.
+    pub(super) makes_packets: bool,
+}
+
+/// Confines this process and all that it starts.
+pub(super) fn confine(extent: Extent) -> io::Result<()> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let text = filter(runs_programs).to_string();
+    let text = filter(extent).to_string();
     let filters = compile_from_json(text.as_bytes(), architecture).map_err(io::Error::other)?;
     let program = filters.get("process").ok_or(io::ErrorKind::InvalidData)?;
     apply_filter_all_threads(program).map_err(io::Error::other)
 }
 
-fn filter(runs_programs: bool) -> Value {
-    let lists = [PROGRAM, OLDER, if runs_programs { CHILDREN } else { "" }];
+fn filter(extent: Extent) -> Value {
+    let lists = [PROGRAM, OLDER, if extent.runs_programs { CHILDREN } else { "" }];
     let names: BTreeSet<_> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
     let plain = names.into_iter().map(|name| json!({ "syscall": name }));
     let condition =
         |operator: Value, value: u64| json!([{"index": 0, "type": "qword", "op": operator, "val": value}]);
+    let packets = extent.makes_packets.then_some(AddressFamily::PACKET);
     let sockets = SOCKET_FAMILIES
+        .into_iter()
+        .chain(packets)
         .map(|family| json!({ "syscall": "socket", "args": condition(json!("eq"), family.as_raw().into()) }));
     let threads =
         json!({ "syscall": "clone", "args": condition(json!({ "masked_eq": NAMESPACE_FLAGS }), 0) });
@@ -96,14 +108,24 @@ mod tests {
     fn both_filters_are_made_and_only_one_runs_programs() {
         let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
         for runs_programs in [false, true] {
-            let text = filter(runs_programs).to_string();
+            let extent = Extent {
+                runs_programs,
+                makes_packets: !runs_programs,
+            };
+            let text = filter(extent).to_string();
             let filters = compile_from_json(text.as_bytes(), architecture).unwrap();
             assert!(
                 filters["process"].len() < 4_096,
                 "the kernel's limit (BPF_MAXINSNS)"
             );
         }
-        let names = |runs_programs| filter(runs_programs).to_string();
+        let names = |runs_programs| {
+            let extent = Extent {
+                runs_programs,
+                makes_packets: false,
+            };
+            filter(extent).to_string()
+        };
         assert!(names(true).contains("\"execve\"") && !names(false).contains("\"execve\""));
     }
 }

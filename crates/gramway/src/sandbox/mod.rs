@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
+use tunnel::config::CarrierChoice;
 
 use crate::config::Settings;
 use crate::exit::Problem;
@@ -36,6 +37,8 @@ pub(crate) struct Needs<'a> {
     listens: bool,
     /// Larger socket buffers than the system lets everybody have.
     exceeds_buffers: bool,
+    /// Packets in TCP's shape.
+    has_tcp: bool,
 }
 
 impl<'a> Needs<'a> {
@@ -43,11 +46,12 @@ impl<'a> Needs<'a> {
         Self {
             listens: true,
             sets_names: false,
-            ..Self::of_client(state, settings)
+            has_tcp: settings.tcp.is_some(),
+            ..Self::of_client(state, settings, CarrierChoice::UDP)
         }
     }
 
-    pub(crate) fn of_client(state: &'a StateDirectory, settings: &Settings) -> Self {
+    pub(crate) fn of_client(state: &'a StateDirectory, settings: &Settings, carriers: CarrierChoice) -> Self {
         let has_tun = settings.tun.name.is_some();
         Self {
             state,
@@ -56,6 +60,7 @@ impl<'a> Needs<'a> {
             // Forwards and proxies may have local ports below 1,024.
             listens: !settings.forward.is_empty() || !settings.proxies.is_empty(),
             exceeds_buffers: privileges::exceed_limits(&settings.common),
+            has_tcp: carriers.tcp_port.is_some(),
         }
     }
 
@@ -96,7 +101,14 @@ impl Sandbox {
         // What does not exist cannot be allowed.
         let made = make_directory(needs.state.path())?;
         let rules = files::of_tunnel(needs, made.first());
-        let (mut report, told) = confine(privileges::of_tunnel(needs), rules, false);
+        let (mut report, told) = confine(
+            privileges::of_tunnel(needs),
+            rules,
+            calls::Extent {
+                runs_programs: false,
+                makes_packets: needs.has_tcp,
+            },
+        );
         for text in told {
             output::event(&format!("warning: the sandbox does not hold for {text}"));
         }
@@ -116,11 +128,15 @@ pub(crate) fn confine_helper(directory: &Path, sets_names: bool) -> Value {
     let _ = make_directory(directory);
     // What does not hold for it does not for its parent, which tells.
     let rules = files::of_helper(directory, sets_names);
-    confine(privileges::OF_HELPER, rules, true).0
+    let extent = calls::Extent {
+        runs_programs: true,
+        makes_packets: false,
+    };
+    confine(privileges::OF_HELPER, rules, extent).0
 }
 
 /// Confines this process, and all that it starts from here on. What holds, and what does not and why.
-fn confine(kept: CapabilitySet, rules: files::Rules, runs_programs: bool) -> (Value, Vec<String>) {
+fn confine(kept: CapabilitySet, rules: files::Rules, extent: calls::Extent) -> (Value, Vec<String>) {
     let mut told = Vec::new();
     let privileges = privileges::keep(kept).unwrap_or_else(|error| {
         told.push(format!("privileges: {error}"));
@@ -137,7 +153,7 @@ fn confine(kept: CapabilitySet, rules: files::Rules, runs_programs: bool) -> (Va
             false
         }
     };
-    let calls = calls::confine(runs_programs).map_err(|error| told.push(format!("system calls: {error}")));
+    let calls = calls::confine(extent).map_err(|error| told.push(format!("system calls: {error}")));
     let report = json!({
         "capabilities": privileges,
         "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),

@@ -149,14 +149,14 @@ mod tests {
         let mut state = ServerState::open(directory, &[]).unwrap();
         let keys = state.cover_keys().unwrap();
         let proof = state.proof_behind(NAME.to_owned(), &keys).unwrap();
-        let told = state.commit(&endpoints(), &proof).unwrap();
+        let told = state.commit(&endpoints(), None, &proof).unwrap();
         (proof, told)
     }
 
     fn run_without(directory: &StateDirectory) -> Option<String> {
         let mut state = ServerState::open(directory, &[]).unwrap();
         let proof = Proof::Pin(state.identity.pin());
-        state.commit(&endpoints(), &proof).unwrap()
+        state.commit(&endpoints(), None, &proof).unwrap()
     }
 
     #[test]

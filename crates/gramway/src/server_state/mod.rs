@@ -27,6 +27,8 @@ const TOKEN_FILE: &str = "owner.token";
 const RESET_KEY_FILE: &str = "reset.key";
 const TOKEN_KEY_FILE: &str = "token.key";
 const ENDPOINTS_FILE: &str = "endpoints";
+/// What the line with the port in TCP's shape begins with.
+const TCP_LINE: &str = "tcp ";
 
 /// The config file's name in the state directory.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
@@ -157,6 +159,7 @@ impl ServerState {
     pub(crate) fn commit(
         &mut self,
         endpoints: &[Endpoint],
+        tcp_port: Option<u16>,
         proof: &Proof,
     ) -> Result<Option<String>, Problem> {
         let replaced = self.replaced_token();
@@ -184,7 +187,10 @@ impl ServerState {
         for (name, bytes) in self.missing.drain(..) {
             self.directory.write(name, &bytes)?;
         }
-        let lines: String = endpoints.iter().map(|endpoint| format!("{endpoint}\n")).collect();
+        let mut lines: String = endpoints.iter().map(|endpoint| format!("{endpoint}\n")).collect();
+        if let Some(port) = tcp_port {
+            lines.push_str(&format!("{TCP_LINE}{port}\n"));
+        }
         if self.directory.read(ENDPOINTS_FILE)?.as_deref() != Some(lines.as_bytes()) {
             self.directory.write(ENDPOINTS_FILE, lines.as_bytes())?;
         }
@@ -192,15 +198,18 @@ impl ServerState {
         Ok(replaced.or(changed))
     }
 
-    /// The endpoints that the last start announced; empty where none did.
-    pub(crate) fn endpoints(&self) -> Result<Vec<Endpoint>, Problem> {
+    /// The endpoints that the last start announced, and their port in TCP's shape; empty where none did.
+    pub(crate) fn endpoints(&self) -> Result<(Vec<Endpoint>, Option<u16>), Problem> {
         let bytes = self.directory.read(ENDPOINTS_FILE)?.unwrap_or_default();
-        String::from_utf8_lossy(&bytes)
-            .lines()
-            .map(|line| {
-                Endpoint::parse(line).map_err(|error| unusable(&self.directory, ENDPOINTS_FILE, error))
-            })
-            .collect()
+        let (mut endpoints, mut tcp_port) = (Vec::new(), None);
+        for line in String::from_utf8_lossy(&bytes).lines() {
+            let unusable = |error: &dyn fmt::Display| unusable(&self.directory, ENDPOINTS_FILE, error);
+            match line.strip_prefix(TCP_LINE) {
+                Some(port) => tcp_port = Some(port.parse().map_err(|error| unusable(&error))?),
+                None => endpoints.push(Endpoint::parse(line).map_err(|error| unusable(&error))?),
+            }
+        }
+        Ok((endpoints, tcp_port))
     }
 }
 
@@ -242,7 +251,7 @@ mod tests {
 
     fn commit(state: &mut ServerState) -> Result<Option<String>, Problem> {
         let proof = Proof::Pin(state.identity.pin());
-        state.commit(&endpoints(), &proof)
+        state.commit(&endpoints(), Some(8_443), &proof)
     }
 
     #[test]
@@ -286,7 +295,7 @@ mod tests {
         assert_eq!(second.reset_key, reset_key);
         assert_eq!(listing(directory.path()), before);
         let existing = ServerState::existing(&directory).unwrap();
-        assert_eq!(existing.endpoints().unwrap(), endpoints());
+        assert_eq!(existing.endpoints().unwrap(), (endpoints(), Some(8_443)));
         assert_eq!(existing.token, token);
     }
 

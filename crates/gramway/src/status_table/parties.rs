@@ -52,9 +52,14 @@ pub(super) fn render_peer(peer: &Value) -> String {
         Duration::try_from_secs_f64(peer["rtt_ms"].as_f64().unwrap_or(0.0) / 1_000.0).unwrap_or_default();
     let decimal = |pointer: &str| peer.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
     format!(
-        "{}{}, round trip {}, window {}, path MTU {}, {} bytes unsplit, {} queued, {} packets lost; {}: {}, \
+        "{}{}{}, round trip {}, window {}, path MTU {}, {} bytes unsplit, {} queued, {} packets lost; {}: {}, \
          path {:.1} Mbit/s, {:.1} ms and {:.1} ms of queue, random loss {:.1} %",
         block.text("/remote"),
+        if peer["carrier"] == "tcp" {
+            " in TCP's shape"
+        } else {
+            ""
+        },
         if peer["authenticated"] == true {
             ""
         } else {
@@ -87,8 +92,15 @@ pub(super) fn render_shard(shard: &Value) -> String {
             block.number("/stripe/path_mtu"),
         )
     });
+    let carrier = shard["carrier"].as_object().map_or(String::new(), |_| {
+        let name = match block.text("/carrier/kind") {
+            "tcp" => "in TCP's shape",
+            _ => "over UDP",
+        };
+        format!(" {name} ({})", block.text("/carrier/reason"))
+    });
     format!(
-        "{}{}{stripe}; {} connections, {} UDP sessions, {} TCP connections open; {} datagrams sent, {} received; \
+        "{}{}{carrier}{stripe}; {} connections, {} UDP sessions, {} TCP connections open; {} datagrams sent, {} received; \
          {} given to others, {} taken{}{}",
         block.text("/state"),
         shard["server_shard"]

@@ -155,6 +155,7 @@ fn every_counter_that_people_ask_for_is_shown() {
     snapshot.outer_io.receives = 4;
     snapshot.peers.push(PeerSnapshot {
         remote: "192.0.2.1:443".parse().unwrap(),
+        carrier: "udp",
         authenticated: false,
         rtt_ms: 0.34,
         congestion_window_bytes: 12_000,

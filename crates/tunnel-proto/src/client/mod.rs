@@ -18,7 +18,7 @@ pub use address_move::AddressMove;
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathWatch};
 pub use proxies::{Http, Socks, SocksOrHttp};
-pub use reconnection::{AttemptId, ConnectAction, Reconnection};
+pub use reconnection::{AttemptId, CarrierChoice, ConnectAction, Reconnection};
 pub use resting::Resting;
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};
 pub use tun_plan::TunPlan;

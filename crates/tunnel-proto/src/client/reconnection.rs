@@ -9,6 +9,10 @@
 //! Where the genuine site of a cover answered (specs/qr1.md, QR1-19), the pauses are longer from the first one on: whoever
 //! looks sees a browser that comes back now and then.
 //!
+//! Where servers are reached in TCP's shape as well, attempts over both carriers race: over UDP first, in TCP's shape from
+//! 300 ms later on, or at once where UDP has failed. The carrier that worked last leads the next race, until the network
+//! changes.
+//!
 //! A connection that is up but whose server stays silent is doubted: a race begins beside it, with its own address
 //! first. Whichever answers first lives, the connection or an attempt.
 
@@ -23,6 +27,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use packet::CarrierKind;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -31,6 +36,7 @@ use candidates::Candidates;
 use race::{Attempt, Race};
 
 pub use action::{AttemptId, ConnectAction};
+pub use candidates::CarrierChoice;
 
 /// Why an attempt without any answer failed, in the words of [`quic::CloseReason::TimedOut`].
 const NO_ANSWER: &str = "no answer";
@@ -41,6 +47,12 @@ const NO_HANDSHAKE: &str = "it answers, but the connection did not come about in
 /// Why an attempt failed that met the genuine site, the likeliest cause first.
 const REDIRECTED: &str = "the genuine site answered: this machine's clock is wrong by more than two minutes, the server's key \
                           has changed, or somebody is between";
+
+/// Why a carrier is used, for people.
+const SOLE_CARRIER: &str = "nothing else may be used";
+const FIRST_CARRIER: &str = "it answered first";
+const UDP_SILENT: &str = "nothing answered over UDP";
+const UDP_SLOW: &str = "UDP answered, but more slowly";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -65,6 +77,10 @@ pub struct Reconnection {
     race: Race,
     /// What was chosen last.
     present: Option<Attempt>,
+    /// Why its carrier is used.
+    carrier_reason: &'static str,
+    /// The carrier that worked last.
+    lead: CarrierKind,
     /// Rounds over all servers that failed one after the other.
     failed_rounds: u32,
     /// The genuine site answered in this round.
@@ -89,12 +105,14 @@ impl Reconnection {
     /// # Panics
     /// Where there is no server.
     #[must_use]
-    pub fn new(servers: Vec<(String, u16)>, seed: u64, now: Instant) -> Self {
+    pub fn new(servers: Vec<(String, u16)>, carriers: CarrierChoice, seed: u64, now: Instant) -> Self {
         Self {
-            candidates: Candidates::new(servers),
+            candidates: Candidates::new(servers, carriers),
             phase: Phase::Pause { until: now },
             race: Race::new(now),
             present: None,
+            carrier_reason: SOLE_CARRIER,
+            lead: CarrierKind::Udp,
             failed_rounds: 0,
             is_redirected: false,
             redirected_rounds: 0,
@@ -113,7 +131,7 @@ impl Reconnection {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Pause { until } | Phase::Chosen { until } => Some(until),
-            Phase::Race | Phase::Doubt => self.race.poll_timeout(self.candidates.waits()),
+            Phase::Race | Phase::Doubt => self.race.poll_timeout(|kind| self.candidates.waits(kind)),
             Phase::Up | Phase::Replacing { .. } => None,
         }
     }
@@ -172,7 +190,7 @@ impl Reconnection {
         }
         match self.phase {
             Phase::Race | Phase::Doubt => self.go_on(now),
-            Phase::Pause { .. } if self.candidates.waits() => {
+            Phase::Pause { .. } if self.candidates.any_waits() => {
                 self.phase = Phase::Race;
                 self.go_on(now);
             }
@@ -202,6 +220,7 @@ impl Reconnection {
         (self.failed_rounds, self.redirected_rounds) = (0, 0);
         if let Some(present) = self.present {
             self.candidates.found(present.candidate);
+            self.lead = present.candidate.carrier();
         }
         let is_again = std::mem::replace(&mut self.has_been_up, true);
         self.rejoins += u64::from(is_again);
@@ -234,6 +253,7 @@ impl Reconnection {
 
     /// Packets leave this machine in another way: what has been tried may be answered there.
     pub fn handle_network_changed(&mut self, now: Instant) {
+        self.lead = CarrierKind::Udp;
         match self.phase {
             Phase::Race => {
                 self.close_attempts();
@@ -315,7 +335,7 @@ impl Reconnection {
         (self.is_reason_definite, self.is_redirected) = (false, false);
         self.candidates
             .begin_round(&self.race.addresses(), &mut self.actions);
-        self.race.hurry(now);
+        self.race.begin_round(now, self.lead);
         self.go_on(now);
     }
 
@@ -328,17 +348,20 @@ impl Reconnection {
 
     /// Begins the attempts that are due; where none is left, the round is over.
     fn go_on(&mut self, now: Instant) {
-        while self.race.may_begin(now)
-            && let Some(candidate) = self.candidates.take_next()
-        {
-            let attempt = self.race.begin(now, candidate);
-            self.actions.push_back(ConnectAction::Connect {
-                attempt,
-                address: candidate.address,
-                server_name: self.candidates.host(candidate.server).to_owned(),
-            });
+        let [lead, _] = self.race.carriers();
+        for kind in self.race.carriers() {
+            while self.race.may_begin(now, kind, self.candidates.waits(lead))
+                && let Some(candidate) = self.candidates.take_next(kind)
+            {
+                let attempt = self.race.begin(now, candidate);
+                self.actions.push_back(ConnectAction::Connect {
+                    attempt,
+                    address: candidate.address,
+                    server_name: self.candidates.host(candidate.server).to_owned(),
+                });
+            }
         }
-        if !self.race.is_empty() || self.candidates.waits() {
+        if !self.race.is_empty() || self.candidates.any_waits() {
             return;
         }
         match self.phase {
@@ -351,6 +374,7 @@ impl Reconnection {
 
     /// This attempt has won; what the others tried waits again until it is up.
     fn choose(&mut self, now: Instant, winner: Attempt) {
+        self.carrier_reason = self.reason_for(winner.candidate.carrier());
         for loser in self.race.iter().rev() {
             self.candidates.put_back(loser.candidate);
         }
@@ -360,6 +384,19 @@ impl Reconnection {
         self.phase = Phase::Chosen { until };
         let attempt = winner.id;
         self.actions.push_back(ConnectAction::Choose { attempt });
+    }
+
+    /// Why this carrier has won.
+    fn reason_for(&self, winner: CarrierKind) -> &'static str {
+        let is_udp = |attempt: &&Attempt| attempt.candidate.carrier() == CarrierKind::Udp;
+        match winner {
+            _ if self.candidates.carriers().is_sole() => SOLE_CARRIER,
+            CarrierKind::Udp => FIRST_CARRIER,
+            // UDP has had no time to answer.
+            CarrierKind::Tcp if self.lead == CarrierKind::Tcp => self.carrier_reason,
+            CarrierKind::Tcp if self.race.iter().filter(is_udp).any(|udp| udp.is_answered) => UDP_SLOW,
+            CarrierKind::Tcp => UDP_SILENT,
+        }
     }
 
     fn close_attempts(&mut self) {
@@ -395,11 +432,12 @@ impl Reconnection {
         let until = now + pause.mul_f64(self.random.random_range(0.5..=1.0));
         self.phase = Phase::Pause { until };
         let (host, port) = self.candidates.last_server();
+        let ports = self.candidates.carriers().ports(*port);
         let is_silence = self.last_reason == NO_ANSWER;
         let hint = if is_silence { "; a firewall?" } else { "" };
         let last = &self.last_reason;
         self.actions.push_back(ConnectAction::Unreachable {
-            reason: format!("cannot reach {host} (UDP {port}, {last}{hint}), retrying"),
+            reason: format!("cannot reach {host} ({ports}, {last}{hint}), retrying"),
             is_silence,
         });
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use packet::CarrierKind;
 use quic::ConnectionKey;
 
 use super::{Engine, Role, payload_unsplit};
@@ -68,7 +69,8 @@ impl<R: Role> Engine<R> {
                 continue;
             };
             snapshots.push(PeerSnapshot {
-                remote: report.remote,
+                remote: CarrierKind::unmark(report.remote),
+                carrier: CarrierKind::of(report.remote).name(),
                 authenticated: peer.authenticated,
                 rtt_ms: report.rtt.as_secs_f64() * 1e3,
                 congestion_window_bytes: report.congestion_window,
@@ -92,8 +94,9 @@ impl<R: Role> Engine<R> {
         ]
     }
 
-    /// The remote address of a connection, for tests and logs.
+    /// The remote address of a connection as sockets know it, for tests and logs.
     pub fn remote(&mut self, connection: ConnectionKey) -> Option<SocketAddr> {
-        self.endpoint.report(connection).map(|report| report.remote)
+        let report = self.endpoint.report(connection)?;
+        Some(CarrierKind::unmark(report.remote))
     }
 }

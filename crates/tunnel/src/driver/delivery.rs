@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use bytes::BytesMut;
 use packet::checksum::ChecksumState;
-use packet::{Ecn, Train, TrainLimits};
+use packet::{CarrierKind, Ecn, Train, TrainLimits};
 use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, route_mtu};
 use quic::Path;
 use tunnel_proto::{Account, Deliver, DropReason, RequestId};
@@ -15,9 +15,9 @@ use super::neighbours::Segment;
 use super::tun::end::TunEnd;
 use crate::limits;
 
-/// IP and UDP headers, in bytes.
-const HEADERS_V4: u32 = 28;
-const HEADERS_V6: u32 = 48;
+/// IP headers, in bytes.
+const IP_HEADER_V4: u32 = 20;
+const IP_HEADER_V6: u32 = 40;
 
 const TRAIN_LIMITS: TrainLimits = TrainLimits {
     segments: limits::INNER_TRAIN_SEGMENTS,
@@ -111,11 +111,12 @@ impl Deliver for Delivery {
 /// and the carrier adds `overhead_bytes` to each.
 pub(super) fn udp_payload_max(remote: SocketAddr, mtu: Option<u32>, overhead_bytes: u16) -> u16 {
     let mtu = mtu.or_else(|| route_mtu(remote, None).ok());
-    let headers = if remote.ip().to_canonical().is_ipv4() {
-        HEADERS_V4
+    let ip_header = if remote.ip().to_canonical().is_ipv4() {
+        IP_HEADER_V4
     } else {
-        HEADERS_V6
+        IP_HEADER_V6
     };
+    let headers = ip_header + u32::from(CarrierKind::of(remote).header_bytes());
     let payload = mtu.unwrap_or(limits::ETHERNET_MTU).saturating_sub(headers);
     let payload = payload.min(packet::UDP_PAYLOAD_MAX as u32) as u16;
     payload.saturating_sub(overhead_bytes)

@@ -160,6 +160,11 @@ impl Outer {
         }
     }
 
+    /// Whether a carrier that was full takes more, whose descriptor does not become writable.
+    fn takes_more(&mut self) -> bool {
+        self.blocked && self.carrier.as_mut().is_some_and(|carrier| carrier.takes_more())
+    }
+
     fn unblock(&mut self, poller: &Poller) {
         if let Some(carrier) = self.carrier.as_ref().filter(|_| self.blocked) {
             self.blocked = false;
@@ -189,7 +194,7 @@ impl<R: Role> Shard<R> {
     }
 
     pub(super) fn outer_ready(&mut self, now: Instant, event: Ready) {
-        if event.writable {
+        if event.writable || self.io.outer.takes_more() {
             self.io.outer.unblock(&self.io.poller);
             self.io.outer.send(&self.io.poller);
         }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use tunnel::config::{ClientConfig, CommonConfig, ServerConfig, ServerProof};
+use tunnel::config::{CarrierChoice, ClientConfig, CommonConfig, ServerConfig, ServerProof};
 use tunnel::handle::{Handle, Notice};
 use tunnel_proto::Token;
 
@@ -26,6 +26,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
     let pin = quic::public_key_pin(&certificate).unwrap();
     let config = ServerConfig {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        tcp: None,
         certificate_chain: vec![certificate],
         private_key: key.serialize_der(),
         tokens: vec![Token::from_bytes([42; 32])],
@@ -44,6 +45,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
 pub(crate) fn client_config(server: SocketAddr, pin: [u8; 32]) -> ClientConfig {
     ClientConfig {
         servers: vec![(server.ip().to_string(), server.port())],
+        carriers: CarrierChoice::UDP,
         proof: ServerProof::Pin(pin),
         token: Token::from_bytes([42; 32]),
         forwards: Vec::new(),
@@ -57,7 +59,7 @@ pub(crate) fn client_config(server: SocketAddr, pin: [u8; 32]) -> ClientConfig {
 /// The address of a server that has just been started.
 pub(crate) fn listening(server: &Handle) -> SocketAddr {
     notice(server, |notice| match notice {
-        Notice::Listening { local } => Some(local),
+        Notice::Listening { local, .. } => Some(local),
         _ => None,
     })
 }

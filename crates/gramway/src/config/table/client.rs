@@ -77,4 +77,14 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Value("ADDR"))
     .about("Local address for connections to the server"),
+    setting("carrier", Kind::Text, Reader::Client, default("\"auto\""), |settings, value| {
+        settings.carrier = values::carrier(&value.text()?)?;
+        Ok(())
+    })
+    .flag(Flag::Value("udp|tcp|auto"))
+    .about(
+        "Reach the server over UDP, in packets that look like TCP (tcp: the link has to name a port, see --tcp of gramway up), \
+         or over whichever answers first, UDP being asked first (auto). TCP's shape needs CAP_NET_RAW; there is no TCP behind \
+         it: it does not pass proxies, and an expert can tell",
+    ),
 ];

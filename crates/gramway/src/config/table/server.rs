@@ -1,5 +1,7 @@
 //! Where a server listens, who its link names, and what its users reach.
 
+use tunnel::config::TcpListen;
+
 use super::{setting, unset};
 use crate::config::setting::{Flag, Kind, Reader, Setting};
 use crate::config::values;
@@ -27,6 +29,24 @@ pub(super) static SETTINGS: &[Setting] = &[
     .about(
         "Host that the link names, with a port if it is not the listening port. Its addresses are closed to users like the \
          server's own",
+    ),
+    setting("tcp", Kind::Text, Reader::Server, unset("UDP alone", "\"auto\""), |settings, value| {
+        let text = value.text()?;
+        settings.tcp = match text.as_str() {
+            "off" => None,
+            "auto" => Some(TcpListen::LikeUdp),
+            _ => Some(TcpListen::At(values::listen_at(&text)?)),
+        };
+        Ok(())
+    })
+    .flag(Flag::OptionalValue {
+        value: "ADDR:PORT",
+        alone: "auto",
+    })
+    .about(
+        "Listen in packets that look like TCP as well, for networks that block or throttle UDP: at ADDR:PORT, at the address \
+         and number of UDP (auto), or off. The link names the port. Needs CAP_NET_RAW. There is no TCP behind these packets: \
+         they do not pass proxies, and an expert can tell",
     ),
     setting("allow_target", Kind::List, Reader::Server, unset(
         "none",

@@ -3,29 +3,81 @@
 //! A round begins with the addresses at which the server has taken the token, the latest one first: a connection that is
 //! lost is often back there before a name could be resolved, and name servers may be out of reach without the tunnel.
 //! The addresses of all servers follow as the settings name them and as names resolve, IPv6 and IPv4 in turn (RFC 8305
-//! section 4); what names resolved to before serves until they are resolved again.
+//! section 4); what names resolved to before serves until they are resolved again. Each is tried over every carrier that
+//! may be used; carriers have queues of their own, because [`Race`](super::race::Race) begins them at different times.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
+use packet::CarrierKind;
+
 use super::ConnectAction;
 use crate::limits;
 
-/// An address of a server, which is named by its index.
+/// Over what a client reaches its servers; at least one carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarrierChoice {
+    /// Over UDP.
+    pub udp: bool,
+    /// In TCP's shape, at this port of each server.
+    pub tcp_port: Option<u16>,
+}
+
+impl CarrierChoice {
+    /// UDP alone.
+    pub const UDP: Self = Self {
+        udp: true,
+        tcp_port: None,
+    };
+
+    /// Whether there is one carrier only.
+    pub(super) fn is_sole(self) -> bool {
+        !self.udp || self.tcp_port.is_none()
+    }
+
+    /// What is tried of a server, for people.
+    pub(super) fn ports(self, udp: u16) -> String {
+        match (self.udp, self.tcp_port) {
+            (_, None) => format!("UDP {udp}"),
+            (false, Some(tcp)) => format!("TCP {tcp}"),
+            (true, Some(tcp)) => format!("UDP {udp} and TCP {tcp}"),
+        }
+    }
+
+    /// An address over a carrier; `None` where that may not be used.
+    fn address(self, kind: CarrierKind, mut address: SocketAddr) -> Option<SocketAddr> {
+        match kind {
+            CarrierKind::Udp => self.udp.then_some(address),
+            CarrierKind::Tcp => {
+                address.set_port(self.tcp_port?);
+                Some(kind.mark(address))
+            }
+        }
+    }
+}
+
+/// An address of a server, which is named by its index, over one carrier ([`CarrierKind`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) server: usize,
     pub(super) address: SocketAddr,
 }
 
+impl Candidate {
+    pub(super) fn carrier(&self) -> CarrierKind {
+        CarrierKind::of(self.address)
+    }
+}
+
 /// What one stripe knows of its servers' addresses.
 pub(super) struct Candidates {
     /// Host name or address, and port, in order of preference; at least one.
     servers: Vec<(String, u16)>,
+    carriers: CarrierChoice,
     /// Where the server has taken the token, the latest first.
     good: Vec<Candidate>,
-    /// What waits for its turn in this round.
-    waiting: VecDeque<Candidate>,
+    /// What waits for its turn in this round, over UDP and in TCP's shape.
+    waiting: [VecDeque<Candidate>; 2],
     /// All addresses of this round.
     met: Vec<SocketAddr>,
     /// By server, its address, or what its name resolved to last.
@@ -39,7 +91,7 @@ pub(super) struct Candidates {
 impl Candidates {
     /// # Panics
     /// Where there is no server.
-    pub(super) fn new(servers: Vec<(String, u16)>) -> Self {
+    pub(super) fn new(servers: Vec<(String, u16)>, carriers: CarrierChoice) -> Self {
         assert!(!servers.is_empty(), "a client knows a server");
         let literal = |(host, port): &(String, u16)| host.parse().map(|ip| vec![SocketAddr::new(ip, *port)]);
         Self {
@@ -48,8 +100,9 @@ impl Candidates {
                 .map(|server| literal(server).unwrap_or_default())
                 .collect(),
             servers,
+            carriers,
             good: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: [VecDeque::new(), VecDeque::new()],
             met: Vec::new(),
             resolving: Vec::new(),
             resolutions: 0,
@@ -69,11 +122,11 @@ impl Candidates {
     /// Lets all known addresses wait but those in `tried`, the good ones first, and asks for names.
     pub(super) fn begin_round(&mut self, tried: &[SocketAddr], actions: &mut VecDeque<ConnectAction>) {
         self.met = tried.to_vec();
-        self.waiting.clear();
+        self.end_round();
         for candidate in &self.good {
             if !self.met.contains(&candidate.address) {
                 self.met.push(candidate.address);
-                self.waiting.push_back(*candidate);
+                self.waiting[candidate.carrier() as usize].push_back(*candidate);
             }
         }
         let mut known = Vec::new();
@@ -90,7 +143,7 @@ impl Candidates {
             }
         }
         known.sort_by_key(|(_, address)| address.is_ipv4());
-        self.add(known.into_iter());
+        self.add(&known);
     }
 
     /// The addresses of a name have come, possibly none. The server, where this resolution was open.
@@ -105,38 +158,60 @@ impl Candidates {
 
     /// What this server's name resolved to goes into the present round.
     pub(super) fn add_resolved(&mut self, server: usize) {
-        let addresses = self.resolved[server].clone();
-        self.add(addresses.into_iter().map(|address| (server, address)));
+        let addresses = self.resolved[server].iter();
+        let addresses: Vec<_> = addresses.map(|address| (server, *address)).collect();
+        self.add(&addresses);
     }
 
     /// Lets addresses wait that are new in this round: IPv6 and IPv4 in turn, beginning with the kind of the first one.
-    fn add(&mut self, addresses: impl Iterator<Item = (usize, SocketAddr)>) {
+    fn add(&mut self, addresses: &[(usize, SocketAddr)]) {
+        for kind in [CarrierKind::Udp, CarrierKind::Tcp] {
+            self.add_over(kind, addresses);
+        }
+    }
+
+    fn add_over(&mut self, kind: CarrierKind, addresses: &[(usize, SocketAddr)]) {
         let mut added: Vec<Candidate> = Vec::new();
         for (server, address) in addresses {
+            let (server, Some(address)) = (*server, self.carriers.address(kind, *address)) else {
+                continue;
+            };
             if !self.met.contains(&address) {
                 self.met.push(address);
                 added.push(Candidate { server, address });
             }
         }
-        let Some(first) = added.first().map(|candidate| candidate.address.is_ipv6()) else {
+        let is_v6 = |candidate: &Candidate| candidate.address.ip().to_canonical().is_ipv6();
+        let Some(first) = added.first().map(is_v6) else {
             return;
         };
-        let (leading, other): (Vec<_>, Vec<_>) = added
-            .into_iter()
-            .partition(|candidate| candidate.address.is_ipv6() == first);
+        let (leading, other): (Vec<_>, Vec<_>) =
+            added.into_iter().partition(|candidate| is_v6(candidate) == first);
         let (mut leading, mut other) = (leading.into_iter(), other.into_iter());
+        let waiting = &mut self.waiting[kind as usize];
         loop {
-            let before = self.waiting.len();
-            self.waiting.extend(leading.next());
-            self.waiting.extend(other.next());
-            if self.waiting.len() == before {
+            let before = waiting.len();
+            waiting.extend(leading.next());
+            waiting.extend(other.next());
+            if waiting.len() == before {
                 return;
             }
         }
     }
 
-    pub(super) fn waits(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether anything waits to be tried over this carrier.
+    pub(super) fn waits(&self, kind: CarrierKind) -> bool {
+        !self.waiting[kind as usize].is_empty()
+    }
+
+    /// Whether anything waits to be tried.
+    pub(super) fn any_waits(&self) -> bool {
+        self.waits(CarrierKind::Udp) || self.waits(CarrierKind::Tcp)
+    }
+
+    /// Over what the servers are reached.
+    pub(super) fn carriers(&self) -> CarrierChoice {
+        self.carriers
     }
 
     /// Whether addresses of names may still come, and nothing is known that could be tried before.
@@ -144,18 +219,18 @@ impl Candidates {
         !self.resolving.is_empty() && self.good.is_empty()
     }
 
-    pub(super) fn take_next(&mut self) -> Option<Candidate> {
-        self.waiting.pop_front()
+    pub(super) fn take_next(&mut self, kind: CarrierKind) -> Option<Candidate> {
+        self.waiting[kind as usize].pop_front()
     }
 
     /// An address is the next one again.
     pub(super) fn put_back(&mut self, candidate: Candidate) {
-        self.waiting.push_front(candidate);
+        self.waiting[candidate.carrier() as usize].push_front(candidate);
     }
 
     /// The server has taken the token there, and the round is over.
     pub(super) fn found(&mut self, candidate: Candidate) {
-        self.waiting.clear();
+        self.end_round();
         self.good.retain(|known| known.address != candidate.address);
         self.good.insert(0, candidate);
         self.good.truncate(limits::GOOD_ADDRESSES_MAX);
@@ -163,7 +238,7 @@ impl Candidates {
 
     /// The round is over.
     pub(super) fn end_round(&mut self) {
-        self.waiting.clear();
+        self.waiting.iter_mut().for_each(VecDeque::clear);
     }
 }
 
@@ -176,11 +251,16 @@ mod tests {
     }
 
     fn candidates(hosts: &[&str]) -> Candidates {
-        Candidates::new(hosts.iter().map(|host| ((*host).to_owned(), 443)).collect())
+        candidates_over(hosts, CarrierChoice::UDP)
+    }
+
+    fn candidates_over(hosts: &[&str], carriers: CarrierChoice) -> Candidates {
+        let servers = hosts.iter().map(|host| ((*host).to_owned(), 443));
+        Candidates::new(servers.collect(), carriers)
     }
 
     fn all(candidates: &mut Candidates) -> Vec<SocketAddr> {
-        std::iter::from_fn(|| candidates.take_next())
+        std::iter::from_fn(|| candidates.take_next(CarrierKind::Udp))
             .map(|candidate| candidate.address)
             .collect()
     }
@@ -197,6 +277,30 @@ mod tests {
         candidates.begin_round(&[at("192.0.2.1")], &mut actions);
         assert_eq!(all(&mut candidates), [at("2001:db8::1"), at("192.0.2.2")]);
         assert_eq!(actions, []);
+    }
+
+    #[test]
+    fn every_address_is_tried_over_every_carrier_that_may_be_used() {
+        let both = CarrierChoice {
+            udp: true,
+            tcp_port: Some(8_443),
+        };
+        let tcp_alone = CarrierChoice { udp: false, ..both };
+        for (carriers, over_udp) in [(both, 2), (tcp_alone, 0)] {
+            let mut candidates = candidates_over(&["192.0.2.1", "2001:db8::1"], carriers);
+            candidates.begin_round(&[], &mut VecDeque::new());
+            assert_eq!(all(&mut candidates).len(), over_udp);
+            let next = std::iter::from_fn(|| candidates.take_next(CarrierKind::Tcp));
+            let found: Vec<_> = next.map(|candidate| candidate.address).collect();
+            assert!(
+                found
+                    .iter()
+                    .all(|address| CarrierKind::of(*address) == CarrierKind::Tcp)
+            );
+            let plain: Vec<_> = found.into_iter().map(CarrierKind::unmark).collect();
+            let wanted = ["[2001:db8::1]:8443", "192.0.2.1:8443"].map(|text| text.parse().unwrap());
+            assert_eq!(plain, wanted);
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! The attempts that race, and when the next one may begin.
+//! The attempts that race, and when the next one may begin: over each carrier a while after the one before, and over the
+//! second carrier a while after the first one over the leading carrier.
 
 use std::net::SocketAddr;
 use std::time::Instant;
+
+use packet::CarrierKind;
 
 use super::action::AttemptId;
 use super::candidates::Candidate;
@@ -26,8 +29,12 @@ impl Attempt {
 pub(super) struct Race {
     /// The oldest first.
     attempts: Vec<Attempt>,
-    /// Before then no attempt begins.
-    next: Instant,
+    /// The carrier that begins.
+    lead: CarrierKind,
+    /// Over UDP and in TCP's shape: before then no attempt begins.
+    next: [Instant; 2],
+    /// Before then none begins over the other carrier; `None`: nothing was tried over the leading one in this round.
+    other_from: Option<Instant>,
     /// Numbers the attempts.
     begun: AttemptId,
 }
@@ -36,7 +43,9 @@ impl Race {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             attempts: Vec::new(),
-            next: now,
+            lead: CarrierKind::Udp,
+            next: [now; 2],
+            other_from: None,
             begun: 0,
         }
     }
@@ -73,11 +82,15 @@ impl Race {
         }
     }
 
-    /// When an attempt expires, or where others wait the next one may begin.
-    pub(super) fn poll_timeout(&self, others_wait: bool) -> Option<Instant> {
+    /// When an attempt expires, or where others wait over a carrier the next one may begin.
+    pub(super) fn poll_timeout(&self, others_wait: impl Fn(CarrierKind) -> bool) -> Option<Instant> {
         let expiry = self.attempts.first().map(Attempt::expires);
-        let next = (others_wait && self.has_room()).then_some(self.next);
-        [expiry, next].into_iter().flatten().min()
+        let lead_waits = others_wait(self.lead);
+        let next = [CarrierKind::Udp, CarrierKind::Tcp]
+            .into_iter()
+            .filter(|kind| self.has_room() && others_wait(*kind))
+            .filter_map(|kind| self.begins_at(kind, lead_waits));
+        next.chain(expiry).min()
     }
 
     /// Takes an attempt out that took too long.
@@ -86,22 +99,58 @@ impl Race {
         is_expired.then(|| self.attempts.remove(0))
     }
 
-    /// One has failed, or all are new: the next one need not wait.
+    /// One has failed: the next one over its carrier need not wait.
     pub(super) fn hurry(&mut self, now: Instant) {
-        self.next = now;
+        self.next = [now; 2];
+    }
+
+    /// All are new but those that go on, and `lead` begins.
+    pub(super) fn begin_round(&mut self, now: Instant, lead: CarrierKind) {
+        self.hurry(now);
+        self.lead = lead;
+        self.other_from = self.other_from.filter(|_| self.goes_on(lead));
+    }
+
+    fn goes_on(&self, kind: CarrierKind) -> bool {
+        self.iter().any(|attempt| attempt.candidate.carrier() == kind)
+    }
+
+    /// From when on an attempt over this carrier may begin, where none has to come before it.
+    fn begins_at(&self, kind: CarrierKind, lead_waits: bool) -> Option<Instant> {
+        let next = self.next[kind as usize];
+        let waits_for_lead = kind != self.lead && (lead_waits || self.goes_on(self.lead));
+        if waits_for_lead {
+            self.other_from.map(|from| from.max(next))
+        } else {
+            Some(next)
+        }
     }
 
     fn has_room(&self) -> bool {
         self.attempts.len() < limits::ATTEMPTS_MAX
     }
 
-    pub(super) fn may_begin(&self, now: Instant) -> bool {
-        self.has_room() && (self.is_empty() || self.next <= now)
+    /// Whether an attempt over this carrier may begin; `lead_waits`: others wait over the leading one.
+    pub(super) fn may_begin(&self, now: Instant, kind: CarrierKind, lead_waits: bool) -> bool {
+        let is_due = || self.begins_at(kind, lead_waits).is_some_and(|from| from <= now);
+        self.has_room() && (self.is_empty() && kind == self.lead || is_due())
+    }
+
+    /// The order in which carriers are asked.
+    pub(super) fn carriers(&self) -> [CarrierKind; 2] {
+        match self.lead {
+            CarrierKind::Udp => [CarrierKind::Udp, CarrierKind::Tcp],
+            CarrierKind::Tcp => [CarrierKind::Tcp, CarrierKind::Udp],
+        }
     }
 
     pub(super) fn begin(&mut self, now: Instant, candidate: Candidate) -> AttemptId {
         self.begun += 1;
-        self.next = now + limits::ATTEMPT_DELAY;
+        let kind = candidate.carrier();
+        self.next[kind as usize] = now + limits::ATTEMPT_DELAY;
+        if kind == self.lead {
+            self.other_from.get_or_insert(now + limits::CARRIER_DELAY);
+        }
         self.attempts.push(Attempt {
             id: self.begun,
             candidate,

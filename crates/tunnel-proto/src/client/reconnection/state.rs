@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use packet::CarrierKind;
+
 use super::action::AttemptId;
 use super::{Phase, Reconnection};
 
@@ -25,12 +27,19 @@ impl Reconnection {
         self.is_up() && self.is_present(attempt)
     }
 
-    /// The server's address that was chosen, while that goes on.
+    /// The server's address that was chosen, while that goes on, with its carrier ([`CarrierKind::of`]).
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         let is_chosen = self.is_up() || matches!(self.phase, Phase::Chosen { .. });
         let present = self.present.filter(|_| is_chosen)?;
         Some(present.candidate.address)
+    }
+
+    /// What carries the connection that was chosen, while that goes on, and why.
+    #[must_use]
+    pub fn carrier(&self) -> Option<(CarrierKind, &'static str)> {
+        let address = self.address()?;
+        Some((CarrierKind::of(address), self.carrier_reason))
     }
 
     /// Where an attempt leads that goes on, or the connection.

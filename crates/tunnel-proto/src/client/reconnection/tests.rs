@@ -14,7 +14,7 @@ fn start() -> Instant {
 /// Its first round has begun.
 fn reconnection(hosts: &[&str], now: Instant) -> Reconnection {
     let servers = hosts.iter().map(|host| ((*host).to_owned(), 443)).collect();
-    let mut reconnection = Reconnection::new(servers, 7, now);
+    let mut reconnection = Reconnection::new(servers, CarrierChoice::UDP, 7, now);
     assert_eq!(reconnection.state_name(), "connecting");
     reconnection.handle_timeout(now);
     reconnection
@@ -266,7 +266,8 @@ fn pauses_double_up_to_a_bound_and_their_second_half_is_random() {
 fn pauses_are_those_of_the_seed() {
     let now = start();
     let pause = |seed| {
-        let mut reconnection = Reconnection::new(vec![("192.0.2.1".to_owned(), 443)], seed, now);
+        let mut reconnection =
+            Reconnection::new(vec![("192.0.2.1".to_owned(), 443)], CarrierChoice::UDP, seed, now);
         reconnection.handle_timeout(now);
         let attempt = begins(&mut reconnection, "192.0.2.1");
         reconnection.handle_lost(now, attempt, None);
@@ -495,4 +496,94 @@ fn another_address_is_tried_at_once_where_one_meets_the_genuine_site() {
     reconnection.handle_redirected(now, first);
     let second = begins(&mut reconnection, "192.0.2.2");
     assert!(!comes_up(&mut reconnection, now, second));
+}
+
+const BOTH: CarrierChoice = CarrierChoice {
+    udp: true,
+    tcp_port: Some(8_443),
+};
+
+fn over(carriers: CarrierChoice, hosts: &[&str], now: Instant) -> Reconnection {
+    let servers = hosts.iter().map(|host| ((*host).to_owned(), 443)).collect();
+    let mut reconnection = Reconnection::new(servers, carriers, 7, now);
+    reconnection.handle_timeout(now);
+    reconnection
+}
+
+/// The attempt that begins at this host in TCP's shape.
+fn begins_over_tcp(reconnection: &mut Reconnection, host: &str) -> AttemptId {
+    let wanted = CarrierKind::Tcp.mark(SocketAddr::new(host.parse().unwrap(), 8_443));
+    match reconnection.poll_action() {
+        Some(ConnectAction::Connect { attempt, address, .. }) if address == wanted => attempt,
+        other => panic!("an attempt begins at {host} over TCP: {other:?}"),
+    }
+}
+
+#[test]
+fn tcp_joins_the_race_three_tenths_of_a_second_after_udp_and_beside_it() {
+    let now = start();
+    let mut reconnection = over(BOTH, &["192.0.2.1", "2001:db8::1"], now);
+    begins(&mut reconnection, "2001:db8::1");
+    assert_eq!(reconnection.poll_action(), None);
+    reconnection.handle_timeout(now + limits::ATTEMPT_DELAY);
+    let udp = begins(&mut reconnection, "192.0.2.1");
+    let later = now + limits::CARRIER_DELAY;
+    reconnection.handle_timeout(later - STEP);
+    assert_eq!(reconnection.poll_action(), None);
+    assert_eq!(reconnection.poll_timeout(), Some(later));
+    reconnection.handle_timeout(later);
+    let tcp = begins_over_tcp(&mut reconnection, "2001:db8::1");
+    assert_eq!(reconnection.poll_timeout(), Some(later + limits::ATTEMPT_DELAY));
+    reconnection.handle_timeout(later + limits::ATTEMPT_DELAY);
+    begins_over_tcp(&mut reconnection, "192.0.2.1");
+    // Whichever answers first is kept.
+    let mut other = over(BOTH, &["192.0.2.1", "2001:db8::1"], now);
+    std::iter::from_fn(|| other.poll_action()).for_each(drop);
+    for after in [limits::ATTEMPT_DELAY, limits::CARRIER_DELAY] {
+        other.handle_timeout(now + after);
+    }
+    comes_up(&mut other, later, udp);
+    assert_eq!(other.carrier(), Some((CarrierKind::Udp, FIRST_CARRIER)));
+    comes_up(&mut reconnection, later + limits::ATTEMPT_DELAY, tcp);
+    assert_eq!(reconnection.carrier(), Some((CarrierKind::Tcp, UDP_SILENT)));
+}
+
+#[test]
+fn where_udp_has_failed_tcp_need_not_wait_and_leads_the_next_race() {
+    let now = start();
+    let mut reconnection = over(BOTH, &["192.0.2.1"], now);
+    let udp = begins(&mut reconnection, "192.0.2.1");
+    refuse(&mut reconnection, now, udp);
+    let tcp = begins_over_tcp(&mut reconnection, "192.0.2.1");
+    comes_up(&mut reconnection, now, tcp);
+    // The connection is lost.
+    reconnection.handle_lost(now, tcp, Some("gone".to_owned()));
+    let tcp = begins_over_tcp(&mut reconnection, "192.0.2.1");
+    assert_eq!(reconnection.poll_action(), None);
+    reconnection.handle_timeout(now + limits::CARRIER_DELAY);
+    let udp = begins(&mut reconnection, "192.0.2.1");
+    assert!(comes_up(&mut reconnection, now + limits::CARRIER_DELAY, tcp));
+    assert_eq!(reconnection.carrier(), Some((CarrierKind::Tcp, UDP_SILENT)));
+    // UDP is there as early as TCP after the next loss.
+    let later = now + limits::CONNECT_ATTEMPT;
+    reconnection.handle_lost(later, udp, None);
+    reconnection.handle_lost(later, tcp, Some("gone".to_owned()));
+    begins_over_tcp(&mut reconnection, "192.0.2.1");
+    reconnection.handle_timeout(later + limits::CARRIER_DELAY);
+    let udp = begins(&mut reconnection, "192.0.2.1");
+    assert!(comes_up(&mut reconnection, later + limits::CARRIER_DELAY, udp));
+    assert_eq!(reconnection.carrier(), Some((CarrierKind::Udp, FIRST_CARRIER)));
+}
+
+#[test]
+fn one_carrier_alone_is_tried_at_once_and_named_where_nobody_answers() {
+    let now = start();
+    let tcp_alone = CarrierChoice { udp: false, ..BOTH };
+    let mut reconnection = over(tcp_alone, &["192.0.2.1"], now);
+    let tcp = begins_over_tcp(&mut reconnection, "192.0.2.1");
+    refuse(&mut reconnection, now, tcp);
+    let Some(ConnectAction::Unreachable { reason, .. }) = reconnection.poll_action() else {
+        panic!("nobody is left");
+    };
+    assert_eq!(reason, "cannot reach 192.0.2.1 (TCP 8443, refused), retrying");
 }

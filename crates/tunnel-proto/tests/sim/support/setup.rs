@@ -11,8 +11,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use sim::{Clock, LinkConfig, Network};
 use tunnel_proto::{
-    Acceptance, Authorizer, Budget, ClientId, Engine, EngineConfig, IpService, Leases, OwnAddresses, Prefix,
-    Reconnection, ServerShard, SoleOwner, TargetRules, Token, TunRoutes, limits, own_address,
+    Acceptance, Authorizer, Budget, CarrierChoice, ClientId, Engine, EngineConfig, IpService, Leases,
+    OwnAddresses, Prefix, Reconnection, ServerShard, SoleOwner, TargetRules, Token, TunRoutes, limits,
+    own_address,
 };
 
 use super::book::Book;
@@ -201,7 +202,8 @@ impl World {
                     engine
                 };
                 let servers = servers.iter().map(|(name, _)| ((*name).to_owned(), 443));
-                let reconnection = Reconnection::new(servers.collect(), seed, self.network.now());
+                let reconnection =
+                    Reconnection::new(servers.collect(), CarrierChoice::UDP, seed, self.network.now());
                 let ceiling = self.setup.ceiling;
                 let stripe = Tunnel::stripe(
                     engine,

@@ -11,7 +11,7 @@ use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
 use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
-use crate::snapshot::{ShardSnapshot, Snapshot, StripeSnapshot};
+use crate::snapshot::{CarrierSnapshot, ShardSnapshot, Snapshot, StripeSnapshot};
 
 impl Role for Client {
     type Proto = tunnel_proto::Client;
@@ -195,6 +195,11 @@ impl Role for Client {
         let client = &shard.role;
         snapshot.reconnects = client.reconnects;
         own.server_shard = client.server_shard.map(|shard| shard.index);
+        let carrier = client.reconnection.carrier().filter(|_| client.is_up());
+        own.carrier = carrier.map(|(kind, reason)| CarrierSnapshot {
+            kind: kind.name(),
+            reason,
+        });
         own.reconnects = client.reconnection.rejoins();
         let peer = snapshot.peers.first().filter(|_| client.is_up());
         own.stripe = peer.map(|peer| StripeSnapshot {

@@ -53,7 +53,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         let endpoint = quic::Endpoint::new(&parameters, None)
             .map_err(|error| Failure::Configuration(error.to_string()))?;
         let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
-        let reconnection = Reconnection::new(config.servers.clone(), seed()?, now);
+        let reconnection = Reconnection::new(config.servers.clone(), config.carriers, seed()?, now);
         let (stripes, carriers) = (stripes.clone(), Arc::clone(carriers));
         let client = Client::new(
             reconnection,

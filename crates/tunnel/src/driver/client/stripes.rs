@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use packet::CarrierKind;
 use tunnel_proto::{StripeNews, Stripes};
 
 use crate::handle::Notice;
@@ -26,14 +27,19 @@ impl SharedStripes {
 impl From<StripeNews> for Notice {
     fn from(news: StripeNews) -> Self {
         match news {
-            StripeNews::Connected { server, rtt } => Self::Connected { server, rtt },
+            StripeNews::Connected { server, rtt } => Self::Connected {
+                server: CarrierKind::unmark(server),
+                carrier: CarrierKind::of(server),
+                rtt,
+            },
             StripeNews::Joined { up, of } => Self::Stripes { up, of },
             StripeNews::Lost { up, of, reason } => Self::StripeLost { up, of, reason },
             StripeNews::Down { reason } => Self::Reconnecting { reason },
             StripeNews::Stranger { server } => Self::Warning {
                 text: format!(
-                    "another server answers at {server}: its public key does not match the link's pin, so it gets nothing; \
-                     seeking the right one"
+                    "another server answers at {}: its public key does not match the link's pin, so it gets nothing; \
+                     seeking the right one",
+                    CarrierKind::unmark(server)
                 ),
             },
             StripeNews::Unreachable { reason } => Self::Unreachable { reason },

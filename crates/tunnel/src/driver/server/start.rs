@@ -85,7 +85,8 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     for (shard, carrier) in group.shards.iter_mut().zip(carriers) {
         shard.use_carrier(carrier).map_err(|error| unavailable(&error))?;
     }
-    group.notify(Notice::Listening { local });
+    let tcp = config.tcp.map(|tcp| tcp.address(local));
+    group.notify(Notice::Listening { local, tcp });
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {
         notices.into_iter().for_each(|notice| group.notify(notice));
         let seed = seed()?;
