@@ -9,6 +9,9 @@ use testbed::programs::run;
 /// Exit codes of `gramway`, as README lists them: something needed is missing or in use.
 pub const UNAVAILABLE: i32 = 69;
 
+/// Its exit code where the command line is wrong.
+pub const USAGE: i32 = 64;
+
 /// The same: refused, by the system or by the server.
 pub const PERMISSION: i32 = 77;
 

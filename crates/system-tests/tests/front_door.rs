@@ -138,6 +138,18 @@ fn assert_carries(scene: &Scene) {
 }
 
 #[test]
+fn the_front_door_opens_in_tcps_shape_too() {
+    require_root!();
+    let mut scene = Scene::new(require_python!(), &["--tcp=:4444"]);
+    let mut client = scene.client("client", &both!("7000"), &["--carrier", "tcp"]);
+    assert_carries(&scene);
+    let shard = &client.status()["shards"][0];
+    assert_eq!(shard["carrier"]["kind"], "tcp", "{shard}");
+    assert_eq!(client.stop(), Some(0));
+    assert_eq!(scene.server.stop(), Some(0));
+}
+
+#[test]
 fn who_has_the_link_goes_through_and_a_visitor_gets_the_covers_page() {
     require_root!();
     let mut scene = Scene::new(require_python!(), &[]);

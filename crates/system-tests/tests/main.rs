@@ -25,4 +25,5 @@ mod scene;
 mod sizes;
 mod streams;
 mod stripes;
+mod tcp_shape;
 mod unprivileged;

@@ -17,7 +17,7 @@ use testbed::programs::run;
 use super::{ENTRANCE, TARGET, end, start, start_pair, watch, watched};
 
 /// What of a machine's network a relay could change.
-fn network(namespace: &Namespace) -> String {
+pub(crate) fn network(namespace: &Namespace) -> String {
     let of = |program: &str, arguments: &[&str]| namespace.run(program, arguments).unwrap();
     [
         of("nft", &["list", "ruleset"]),

@@ -1,6 +1,6 @@
 //! `gramway relay`: a pair of them around a network that follows TCP connections.
 
-mod ends;
+pub(crate) mod ends;
 mod networks;
 mod phantun;
 mod traffic;
@@ -67,7 +67,7 @@ pub(crate) fn end(mut relay: Process) -> Value {
 }
 
 /// Counts on the router what its connection tracking finds invalid, and RSTs.
-fn watch(net: &Routed) {
+pub(crate) fn watch(net: &Routed) {
     net.router
         .nft(
             "table inet watch {\n\
@@ -82,7 +82,7 @@ fn watch(net: &Routed) {
 }
 
 /// Packets of a counter of [`watch`].
-fn watched(net: &Routed, counter: &str) -> u64 {
+pub(crate) fn watched(net: &Routed, counter: &str) -> u64 {
     let told = net
         .router
         .run("nft", ["list", "counter", "inet", "watch", counter])

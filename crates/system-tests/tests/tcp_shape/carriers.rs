@@ -1,0 +1,81 @@
+//! What passes in TCP's shape, and which carrier a client takes.
+
+use std::time::Duration;
+
+use system_tests::conservation::assert_conserved;
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::{require_program, require_root};
+use testbed::wait::wait_until;
+
+use super::{Scene, carrier};
+use crate::relay::watched;
+
+/// UDP has 300 ms of advance; the rest is for handshakes on a busy machine.
+const SWITCH_LIMIT: Duration = Duration::from_secs(10);
+
+#[test]
+fn forwards_pass_in_tcps_shape_and_no_packet_is_invalid_to_a_firewall() {
+    require_root!();
+    require_program!("nft");
+    let mut scene = Scene::new(&[]);
+    let mut client = scene.client(&["--carrier", "tcp"]);
+    let line = client.wait_until_connected(1, PROGRAM_LIMIT);
+    assert!(line.contains("in packets that look like TCP"), "{line}");
+    scene.exchange();
+    assert_eq!(carrier(&client).0, "tcp");
+    assert_eq!(scene.server.status()["peers"][0]["carrier"], "tcp");
+    assert_conserved(&client.status());
+    assert_conserved(&scene.server.status());
+    assert_eq!(client.stop(), Some(0));
+    assert_eq!(scene.server.stop(), Some(0));
+    assert_eq!(watched(&scene.net, "invalid"), 0);
+}
+
+#[test]
+fn ip_packets_pass_in_tcps_shape() {
+    require_root!();
+    require_program!("nft", "ping");
+    let scene = Scene::new(&["--tun=tun0"]);
+    let mut client = scene.client(&["--carrier", "tcp", "--tun=tun0"]);
+    client.wait_until_connected(1, PROGRAM_LIMIT);
+    for size in ["56", "1400", "4000"] {
+        wait_until("an answer through the tunnel", PROGRAM_LIMIT, || {
+            let mut ping = scene.net.client.command("ping");
+            ping.args(["-n", "-c", "1", "-W", "1", "-s", size, "10.86.0.1"]);
+            ping.output().unwrap().status.success()
+        });
+    }
+    assert_conserved(&client.status());
+    assert_conserved(&scene.server.status());
+    assert_eq!(watched(&scene.net, "invalid"), 0);
+}
+
+#[test]
+fn udp_comes_first_where_it_works() {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(&[]);
+    let mut client = scene.client(&["--connections", "1"]);
+    client.wait_until_connected(1, PROGRAM_LIMIT);
+    scene.exchange();
+    assert_eq!(
+        carrier(&client),
+        ("udp".to_owned(), "it answered first".to_owned())
+    );
+}
+
+#[test]
+fn where_a_firewall_drops_all_udp_a_client_connects_in_tcps_shape_and_says_why() {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(&[]);
+    let hole =
+        "table inet hole { chain forward { type filter hook forward priority -1; meta l4proto udp drop; }; }";
+    scene.net.router.nft(hole).unwrap();
+    let mut client = scene.client(&["--connections", "1"]);
+    client.wait_until_connected(1, SWITCH_LIMIT);
+    scene.exchange();
+    let wanted = ("tcp".to_owned(), "nothing answered over UDP".to_owned());
+    assert_eq!(carrier(&client), wanted);
+    assert_eq!(watched(&scene.net, "invalid"), 0);
+}
