@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -146,6 +146,12 @@ impl FakeTcpSocket {
     /// Whether it takes more after a send that it blocked. The descriptor becomes readable or writable then.
     pub fn takes_more(&mut self) -> bool {
         self.raw.takes_more()
+    }
+
+    /// Whether it has the connection between two addresses.
+    #[must_use]
+    pub fn has_connection(&self, remote: SocketAddr, local: IpAddr) -> bool {
+        self.peers.find(remote, local).is_some()
     }
 
     /// The connection by which message `index` of the last receive came.

@@ -6,6 +6,7 @@
 //! the program uses.
 
 mod both;
+mod siblings;
 mod tcp;
 
 use std::io;

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// Bytes of trains that wait for the sibling that has their connection in TCP's shape, for each shard: as much as a
+/// socket's buffer holds. What exceeds it is lost, as on the way.
+pub const HANDED_TRAIN_BYTES_MAX: usize = 1 << 20;
+
 /// Shards of one process: an index of a connection ID names no more, and more cores than this share better elsewhere.
 pub const SHARDS_MAX: usize = 16;
 

@@ -1,17 +1,23 @@
 //! What passes in TCP's shape, and which carrier a client takes.
 
+use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::service::connect;
 use system_tests::{require_program, require_root};
 use testbed::wait::wait_until;
 
-use super::{Scene, carrier};
+use super::{ENTRANCE, Scene, carrier};
 use crate::relay::watched;
 
 /// UDP has 300 ms of advance; the rest is for handshakes on a busy machine.
 const SWITCH_LIMIT: Duration = Duration::from_secs(10);
+
+/// Ports that a client loses one after the other.
+const MOVES: u32 = 4;
 
 #[test]
 fn forwards_pass_in_tcps_shape_and_no_packet_is_invalid_to_a_firewall() {
@@ -78,4 +84,32 @@ fn where_a_firewall_drops_all_udp_a_client_connects_in_tcps_shape_and_says_why()
     let wanted = ("tcp".to_owned(), "nothing answered over UDP".to_owned());
     assert_eq!(carrier(&client), wanted);
     assert_eq!(watched(&scene.net, "invalid"), 0);
+}
+
+#[test]
+fn a_connection_that_moves_to_other_ports_goes_on_whichever_shard_gets_them() {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(&["--connections", "2"]);
+    let mut client = scene.client(&["--carrier", "tcp", "--connections", "1"]);
+    client.wait_until_connected(1, PROGRAM_LIMIT);
+    let mut stream = connect(&scene.net.client, ENTRANCE);
+    stream.set_read_timeout(Some(PROGRAM_LIMIT)).unwrap();
+    let mut received = [0; 5];
+    // A port leads to the other shard as often as not.
+    for hole in 0..MOVES {
+        let status = client.status();
+        let local: SocketAddr = status["local"].as_str().unwrap().parse().unwrap();
+        let port = local.port();
+        let script = format!(
+            "table inet hole{hole} {{ chain forward {{ type filter hook forward priority -1; \
+             tcp sport {port} drop; tcp dport {port} drop; }}; }}"
+        );
+        scene.net.router.nft(&script).unwrap();
+        stream.write_all(b"on it").unwrap();
+        stream.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"on it");
+    }
+    assert_eq!(client.status()["reconnects"], 0);
+    assert_eq!(scene.server.status()["connections"]["total"], 1);
 }

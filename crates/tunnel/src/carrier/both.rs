@@ -41,6 +41,9 @@ impl BothCarriers {
         for kind in KINDS {
             epoll::add(&both.watcher, both.descriptor(kind), data(kind), EventFlags::IN)?;
         }
+        if let Some(bell) = both.tcp.bell() {
+            epoll::add(&both.watcher, bell, data(CarrierKind::Tcp), EventFlags::IN)?;
+        }
         Ok(both)
     }
 
