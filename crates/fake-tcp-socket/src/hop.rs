@@ -1,5 +1,5 @@
 //! The first hop towards a peer: interface, local address and MTU by the kernel's routes, the hardware address by its
-//! cache, and where it is not there, by asking.
+//! cache, and where it is not there, by asking. The route is looked up again while packets leave.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,23 +8,71 @@ use std::time::{Duration, Instant};
 use host::Network;
 use packet_io::{Link, NeighbourSearch, SocketOptions, route_mtu};
 
-use crate::limits::{NEIGHBOUR_LOOKS, NEIGHBOUR_QUESTIONS_MAX, NEIGHBOUR_REPEAT};
+use crate::limits::{NEIGHBOUR_LOOKS, NEIGHBOUR_QUESTIONS_MAX, NEIGHBOUR_REPEAT, ROUTE_TIME};
 
 /// The first hop, found or being found.
 pub(crate) struct Hop {
-    /// Index of the interface.
-    pub(crate) index: u32,
     /// The address that packets of this machine carry.
     pub(crate) source: IpAddr,
     /// Bytes of an IP packet.
     pub(crate) mtu: u16,
     /// `None` while it is asked for.
     pub(crate) link: Option<Link>,
+    /// Index of the interface.
+    pub(crate) index: u32,
+    /// The next machine, on the link.
+    neighbour: IpAddr,
+    route: Route,
     search: NeighbourSearch,
+    /// When the route is looked up again, with the next packet.
+    again: Instant,
+    /// A connection got no answer: the neighbour is asked for again though the route is the same.
+    is_doubted: bool,
     /// When it is looked for an answer, and how long after the last time.
     look: (Instant, Duration),
     /// When it is asked again, and how often it was.
     ask: (Instant, u32),
+}
+
+/// What decides where packets go.
+struct Route {
+    network: Network,
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+    over: Option<u32>,
+    mark: Option<u32>,
+}
+
+/// Interface, address of this machine, and neighbour.
+type Way = (u32, IpAddr, IpAddr);
+
+impl Route {
+    fn way(&mut self) -> io::Result<Way> {
+        let remote = self.remote;
+        let way = self.network.way_towards(remote.ip(), self.over);
+        let way = way.map_err(|error| io::Error::new(error.kind(), error))?;
+        let nowhere = || {
+            io::Error::new(
+                io::ErrorKind::NetworkUnreachable,
+                format!("no route leads to {remote}"),
+            )
+        };
+        let way = way.ok_or_else(nowhere)?;
+        let source = self.local.or(way.source).ok_or_else(nowhere)?;
+        Ok((way.index, source, way.gateway.unwrap_or(remote.ip())))
+    }
+
+    /// A search for the neighbour of `way`, the link where it is known already, and the MTU.
+    fn search(
+        &mut self,
+        (index, source, neighbour): Way,
+    ) -> io::Result<(NeighbourSearch, Option<Link>, u16)> {
+        let mut search = NeighbourSearch::open(index, source, neighbour)?;
+        let known = self.network.neighbour(index, neighbour).ok().flatten();
+        let link = search.answer().or(known.map(|hardware| search.link_to(hardware)));
+        let mtu = route_mtu(self.remote, self.mark)?.min(u16::MAX.into()) as u16;
+        Ok((search, link, mtu))
+    }
 }
 
 impl Hop {
@@ -38,35 +86,68 @@ impl Hop {
         remote: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<Self> {
-        let mut network = Network::open().map_err(|error| io::Error::new(error.kind(), error))?;
+        let network = Network::open().map_err(|error| io::Error::new(error.kind(), error))?;
         let over = options
             .interface
             .map(|interface| network.index_of(interface.as_str()))
             .transpose();
-        let way = over.and_then(|over| network.way_towards(remote.ip(), over));
-        let way = way.map_err(|error| io::Error::new(error.kind(), error))?;
-        let nowhere = || {
-            io::Error::new(
-                io::ErrorKind::NetworkUnreachable,
-                format!("no route leads to {remote}"),
-            )
+        let mut route = Route {
+            over: over.map_err(|error| io::Error::new(error.kind(), error))?,
+            mark: options.mark,
+            network,
+            remote,
+            local,
         };
-        let way = way.ok_or_else(nowhere)?;
-        let source = local.or(way.source).ok_or_else(nowhere)?;
-        let neighbour = way.gateway.unwrap_or(remote.ip());
-        let mut search = NeighbourSearch::open(way.index, source, neighbour)?;
-        let known = network.neighbour(way.index, neighbour).ok().flatten();
-        let link = search.answer().or(known.map(|hardware| search.link_to(hardware)));
-        let mtu = route_mtu(remote, options.mark)?.min(u16::MAX.into()) as u16;
+        let (index, source, neighbour) = route.way()?;
+        let (search, link, mtu) = route.search((index, source, neighbour))?;
         Ok(Self {
-            index: way.index,
             source,
             mtu,
             link,
+            index,
+            neighbour,
+            route,
             search,
+            again: now + ROUTE_TIME,
+            is_doubted: false,
             look: (now, NEIGHBOUR_LOOKS.0),
             ask: (now, 0),
         })
+    }
+
+    /// The same for whoever keeps its address, whatever the route says later.
+    pub(crate) fn at_its_address(mut self) -> Self {
+        self.route.local = Some(self.source);
+        self
+    }
+
+    /// Looks the route up again, where that is due; whether another hop is first from here on, or the same is asked for
+    /// again. While no route leads there, nothing changes.
+    pub(crate) fn look_again(&mut self, now: Instant) -> bool {
+        if now < self.again {
+            return false;
+        }
+        self.again = now + ROUTE_TIME;
+        let Ok(way) = self.route.way() else {
+            return false;
+        };
+        if way == (self.index, self.source, self.neighbour) && !self.is_doubted {
+            return false;
+        }
+        let Ok((search, link, mtu)) = self.route.search(way) else {
+            return false;
+        };
+        (self.index, self.source, self.neighbour) = way;
+        (self.search, self.link, self.mtu) = (search, link, mtu);
+        self.is_doubted = false;
+        self.look = (now, NEIGHBOUR_LOOKS.0);
+        self.ask = (now, 0);
+        true
+    }
+
+    /// A connection got no answer, perhaps because another machine has the neighbour's address.
+    pub(crate) fn doubt(&mut self) {
+        self.is_doubted = true;
     }
 
     /// When [`Hop::handle_timeout`] is due.

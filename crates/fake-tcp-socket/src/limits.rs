@@ -21,6 +21,10 @@ pub const MTUS_MAX: usize = 64;
 /// connections.
 pub const HALF_OPEN_LINKS_MAX: usize = fake_tcp::limits::HALF_OPEN_MAX;
 
+/// How long a route is believed while packets leave: a lookup takes some 20 microseconds, and users wait for another
+/// way.
+pub const ROUTE_TIME: Duration = Duration::from_secs(1);
+
 /// Time from one question for a neighbour to the next, as the kernel has it divided by four: who waits for it is the
 /// user.
 pub const NEIGHBOUR_REPEAT: Duration = Duration::from_millis(250);

@@ -51,6 +51,7 @@ impl FakeTcpSocket {
         let now = Instant::now();
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let hop = Hop::find(now, local.map(|local| local.ip()), remote, &options.socket)?;
+        let hop = hop.at_its_address();
         let guard = PortGuard::take(SocketAddr::new(hop.source, local.map_or(0, |local| local.port())))?;
         let local = guard.local_addr();
         let raw = RawSocket::connect(local, remote, hop.index, &options.socket)?;
@@ -80,8 +81,7 @@ impl FakeTcpSocket {
         let now = Instant::now();
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let mut sockets = Vec::with_capacity(workers);
-        let index = Hop::find(now, None, remote, &options.socket)?.index;
-        let group = RawSocket::towards(remote, workers, index, &options.socket)?;
+        let group = RawSocket::towards(remote, workers, &options.socket)?;
         for (worker, raw) in group.into_iter().enumerate() {
             let hop = Box::new(Hop::find(now, None, remote, &options.socket)?);
             let config = Config {
@@ -120,6 +120,7 @@ impl FakeTcpSocket {
     /// # Errors
     /// `WouldBlock` while the first hop is looked for; no port is free; there are too many connections.
     pub fn open(&mut self, now: Instant) -> io::Result<ConnectionId> {
+        self.follow_route(now);
         let Role::Towards {
             remote,
             hop,

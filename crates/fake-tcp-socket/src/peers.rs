@@ -61,6 +61,18 @@ impl Peers {
         }
     }
 
+    /// All packets leave by this link from here on.
+    pub(crate) fn redirect(&mut self, link: Link) {
+        self.by_connection.values_mut().for_each(|peer| peer.link = link);
+    }
+
+    /// Connections of this machine from another address than `local`.
+    pub(crate) fn at_other_addresses(&self, local: IpAddr) -> Vec<ConnectionId> {
+        let elsewhere =
+            |(connection, peer): (&ConnectionId, &Peer)| (peer.local.ip() != local).then_some(*connection);
+        self.by_connection.iter().filter_map(elsewhere).collect()
+    }
+
     /// Somebody without a connection is answered by this link, perhaps once more later.
     pub(crate) fn answered(&mut self, remote: SocketAddr, link: Link) {
         if self.half_open.back() == Some(&(remote, link)) {

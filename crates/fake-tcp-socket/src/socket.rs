@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake_tcp::limits::WAITING_EVENTS_MAX;
-use fake_tcp::{ConnectionId, Counters, Event, Profile, Stack};
+use fake_tcp::{CloseReason, ConnectionId, Counters, Event, Profile, Stack};
 use packet_io::{
     BufferGrants, IoStats, Link, Outgoing, PortGuard, RawHead, RawSocket, ReceiveBatch, ReceiveMeta,
     SendOutcome, SocketOptions,
@@ -68,6 +68,17 @@ pub(crate) enum Role {
         place: (usize, usize),
         guards: HashMap<ConnectionId, PortGuard>,
     },
+}
+
+impl Role {
+    /// The way to the only peer.
+    fn hop(&mut self) -> Option<&mut Hop> {
+        match self {
+            Self::Listener { .. } => None,
+            Self::Client { client, .. } => Some(&mut client.hop),
+            Self::Towards { hop, .. } => Some(hop),
+        }
+    }
 }
 
 impl FakeTcpSocket {
@@ -285,6 +296,7 @@ impl FakeTcpSocket {
         messages: &[Outgoing<'_>],
         connections: &[Option<ConnectionId>],
     ) -> SendOutcome {
+        self.follow_route(now);
         let named = messages.iter().zip(connections);
         let named: Vec<_> = named
             .map(|(message, connection)| (*connection, message.ecn))
@@ -313,11 +325,10 @@ impl FakeTcpSocket {
 
     /// Does what is due: handshakes, acknowledgements, keep-alives, the search for the first hop.
     pub fn handle_timeout(&mut self, now: Instant) {
-        match &mut self.role {
-            Role::Listener { .. } => {}
-            Role::Client { client, .. } => client.hop.handle_timeout(now),
-            Role::Towards { hop, .. } => hop.handle_timeout(now),
+        if let Some(hop) = self.role.hop() {
+            hop.handle_timeout(now);
         }
+        self.follow_link();
         self.stack.handle_timeout(now);
         self.open_client(now);
         self.flush(now);
@@ -368,6 +379,30 @@ impl FakeTcpSocket {
         }
     }
 
+    /// Packets leave another way where the route has changed. Connections stay, except those from an address that this
+    /// machine does not send from any more: nobody would find the way back, and the user may open others.
+    pub(crate) fn follow_route(&mut self, now: Instant) {
+        let Some(hop) = self.role.hop() else { return };
+        if !hop.look_again(now) {
+            return;
+        }
+        let (source, mtu) = (hop.source, hop.mtu);
+        self.stack.set_mtu(mtu);
+        self.follow_link();
+        for connection in self.peers.at_other_addresses(source) {
+            let reason = CloseReason::TimedOut;
+            self.stack.close(now, connection);
+            self.take_event(now, Event::Closed { connection, reason });
+        }
+    }
+
+    /// All connections leave by the first hop, once it is known.
+    fn follow_link(&mut self) {
+        if let Some(link) = self.hop_link() {
+            self.peers.redirect(link);
+        }
+    }
+
     fn hop_link(&self) -> Option<Link> {
         match &self.role {
             Role::Listener { .. } => None,
@@ -380,6 +415,14 @@ impl FakeTcpSocket {
     fn take_event(&mut self, now: Instant, event: Event) {
         if let Event::Closed { connection, .. } = event {
             self.forget(connection);
+        }
+        if let Event::Closed {
+            reason: CloseReason::TimedOut,
+            ..
+        } = event
+            && let Some(hop) = self.role.hop()
+        {
+            hop.doubt();
         }
         match (&mut self.role, event) {
             (Role::Client { .. }, Event::Connected { .. }) => self.send_held(now),

@@ -113,18 +113,14 @@ impl RawSocket {
         })
     }
 
-    /// One socket for each of `count` workers, which receive what comes over interface `index` from `remote`, each the
-    /// flows that [`RawSocket::place`] gives it. Other programs of this machine may talk to `remote` as well: their
-    /// packets are seen, too.
+    /// One socket for each of `count` workers, which receive what comes from `remote`, each the flows that
+    /// [`RawSocket::place`] gives it, over the interface of `options` or any: the route may change. Other programs of
+    /// this machine may talk to `remote` as well: their packets are seen, too.
     ///
     /// # Errors
     /// As of [`RawSocket::listen`].
-    pub fn towards(
-        remote: SocketAddr,
-        count: usize,
-        index: u32,
-        options: &SocketOptions,
-    ) -> io::Result<Vec<Self>> {
+    pub fn towards(remote: SocketAddr, count: usize, options: &SocketOptions) -> io::Result<Vec<Self>> {
+        let index = options.interface.map_or(Ok(0), interface_index)?;
         Self::group(&[remote.is_ipv4()], count, index, options, |v4| Flows {
             v4,
             local: None,

@@ -169,6 +169,28 @@ impl Routed {
         }
     }
 
+    /// Gives the client's machine another cable to the router, `eth1` with the address 10.79.0.2, by which everything
+    /// leaves from here on; the first one is dead.
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn add_second_uplink(&self) {
+        let end = |namespace, interface, addresses| End {
+            namespace,
+            interface,
+            addresses,
+        };
+        join(
+            end(&self.client, "eth1", &["10.79.0.2/24"]),
+            end(&self.router, "inside1", &["10.79.0.1/24"]),
+            1_500,
+        )
+        .unwrap();
+        let route = ["route", "replace", "default", "via", "10.79.0.1"];
+        self.client.run("ip", route).unwrap();
+        self.client.set_link("eth0", false).unwrap();
+    }
+
     /// Makes the router translate the client's UDP port to this port of [`ROUTER_OUTSIDE_V4`], and answers back. Called
     /// again with another outside port, a flow moves there at once, as when a home router forgets its table.
     ///
