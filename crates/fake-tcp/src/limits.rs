@@ -59,6 +59,9 @@ pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
 /// Connections of one worker, those that ended and are in quarantine included.
 pub const CONNECTIONS_MAX: usize = 65_536;
 
+/// Bytes that a connection takes at most, in all tables of a stack together, each of which may be half empty.
+pub const CONNECTION_BYTES_MAX: usize = 1 << 10;
+
 /// Connections that one customer's network ([`packet::customer_prefix`]) may have accepted at one worker.
 pub const PREFIX_CONNECTIONS_MAX: u32 = 4_096;
 

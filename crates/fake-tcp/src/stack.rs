@@ -45,6 +45,9 @@ pub struct Stack {
     counters: Counters,
 }
 
+const _: () =
+    assert!(Table::ENTRY_BYTES_MAX + 2 * size_of::<(Instant, usize)>() <= limits::CONNECTION_BYTES_MAX);
+
 impl Stack {
     /// A stack without connections. `seed` is secret and another one for each worker.
     #[must_use]

@@ -35,6 +35,11 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Bytes that one entry takes at most: vectors and maps double when they are full, and maps are full when an eighth
+    /// of their places is free.
+    pub(super) const ENTRY_BYTES_MAX: usize =
+        2 * size_of::<Entry>() + 16 * (size_of::<(Tuple, usize)>() + 1) / 7;
+
     pub(super) fn new(state: TupleState) -> Self {
         Self {
             entries: Slab::new(),
