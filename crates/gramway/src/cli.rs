@@ -178,6 +178,9 @@ pub(crate) struct RelayArguments {
     /// Print the counters as JSON on standard output, at the end and on SIGUSR1
     #[arg(long)]
     pub(crate) json: bool,
+    /// Keep all privileges, files and system calls
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
 }
 
 /// Programs that `gramway relay` can talk to.

@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::{RelayArguments, RelayCompat};
 use crate::endpoint::Endpoint;
 use crate::exit::{Problem, sentence};
+use crate::sandbox::{self, OfRelay};
 use crate::{output, startup, units};
 
 /// Why the main thread wakes.
@@ -29,13 +30,21 @@ enum Wake {
 pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
     let config = config(arguments)?;
     startup::raise_file_limit();
+    let cannot = |error: io::Error| cannot_start(&config, &error);
+    let opened = Relay::open(&config).map_err(cannot)?;
+    if !arguments.no_sandbox {
+        sandbox::confine_relay(match config.direction {
+            Direction::UdpToTcp => OfRelay::NearClients,
+            Direction::TcpToUdp => OfRelay::NearTarget,
+        });
+    }
     let (wake, wakes) = mpsc::channel();
     watch_signals(wake.clone())?;
     let ended = move || {
         // Nobody listens any more where the relay is stopped.
         let _ = wake.send(Wake::WorkerEnded);
     };
-    let relay = Relay::start(&config, ended).map_err(|error| cannot_start(&config, &error))?;
+    let relay = opened.start(ended).map_err(cannot)?;
     if let Some(warning) = relay.warning() {
         output::note(&format!("gramway: {warning}"));
     }
@@ -194,6 +203,7 @@ mod tests {
             workers: Some(3),
             idle: 7,
             json: false,
+            no_sandbox: false,
         };
         config(&arguments).map_err(|problem| problem.to_string())
     }

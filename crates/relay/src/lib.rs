@@ -6,7 +6,8 @@
 //! connection. Each worker is a thread with sockets of its own, over which the kernel spreads peers and
 //! connections; a flow stays at its worker, in order. Datagrams move in batches: a train in is a super-segment out.
 //!
-//! [`Relay::start`] begins, [`Relay::counters`] tells, [`Relay::stop`] ends all connections in order.
+//! [`Relay::open`] opens all sockets, [`Opened::start`] begins, [`Relay::counters`] tells, [`Relay::stop`] ends all
+//! connections in order.
 
 mod client;
 mod counters;
@@ -19,4 +20,4 @@ mod worker;
 
 pub use counters::Counters;
 pub use fake_tcp_socket::Profile;
-pub use relay::{Config, Direction, Relay};
+pub use relay::{Config, Direction, Opened, Relay};

@@ -42,6 +42,14 @@ pub struct Config {
     pub profile: Profile,
 }
 
+/// A relay whose sockets are open, and which has no thread yet: between the two a process can give up what it does not
+/// need any more, for all threads alike.
+pub struct Opened {
+    listen: SocketAddr,
+    warning: Option<String>,
+    workers: Vec<Worker>,
+}
+
 /// See the module's text. Dropping it stops it.
 pub struct Relay {
     listen: SocketAddr,
@@ -55,12 +63,31 @@ struct Running {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Relay {
-    /// Opens all sockets, and starts the workers. Each calls `ended` when it ends, for whatever reason.
+impl Opened {
+    /// Starts the workers. Each calls `ended` when it ends, for whatever reason.
     ///
     /// # Errors
-    /// The address is taken, no way leads there, CAP_NET_RAW is missing, or the system has no more sockets or threads.
-    pub fn start(config: &Config, ended: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
+    /// The system has no more threads.
+    pub fn start(self, ended: impl Fn() + Clone + Send + 'static) -> io::Result<Relay> {
+        let mut relay = Relay {
+            listen: self.listen,
+            warning: self.warning,
+            workers: Vec::with_capacity(self.workers.len()),
+        };
+        for (number, worker) in self.workers.into_iter().enumerate() {
+            let running = Running::start(worker, number, ended.clone())?;
+            relay.workers.push(running);
+        }
+        Ok(relay)
+    }
+}
+
+impl Relay {
+    /// Opens all sockets.
+    ///
+    /// # Errors
+    /// The address is taken, no way leads there, CAP_NET_RAW is missing, or the system has no more sockets.
+    pub fn open(config: &Config) -> io::Result<Opened> {
         let workers = config.workers.clamp(1, WORKERS_MAX);
         let socket = SocketOptions {
             receive_buffer_bytes: SHARED_BUFFER_BYTES,
@@ -73,37 +100,32 @@ impl Relay {
             profile: config.profile,
             idle: None,
         };
-        let mut relay = Self {
-            listen: config.listen,
-            warning: None,
-            workers: Vec::with_capacity(workers),
-        };
         let mut sides: Vec<Box<dyn Side>> = Vec::with_capacity(workers);
-        match config.direction {
+        let (listen, warning) = match config.direction {
             Direction::UdpToTcp => {
                 let udp = UdpSocket::bind_group(config.listen, workers, &socket)?;
                 let tcp = FakeTcpSocket::towards(config.to, workers, &options)?;
-                relay.listen = udp[0].local_addr()?;
-                relay.warning = udp[0].buffer_warning().or(tcp[0].warning());
+                let told = (udp[0].local_addr()?, udp[0].buffer_warning().or(tcp[0].warning()));
                 for (udp, tcp) in udp.into_iter().zip(tcp) {
                     sides.push(Box::new(Client::new(udp, tcp, config.idle)));
                 }
+                told
             }
             Direction::TcpToUdp => {
                 let tcp = FakeTcpSocket::listen(config.listen, workers, &options)?;
-                relay.listen = tcp[0].local_addr();
-                relay.warning = tcp[0].warning();
+                let told = (tcp[0].local_addr(), tcp[0].warning());
                 for tcp in tcp {
                     sides.push(Box::new(Server::new(tcp, config.to, config.idle)));
                 }
+                told
             }
-        }
-        for side in sides {
-            let number = relay.workers.len();
-            let running = Running::start(Worker::new(side)?, number, ended.clone())?;
-            relay.workers.push(running);
-        }
-        Ok(relay)
+        };
+        let workers = sides.into_iter().map(Worker::new);
+        Ok(Opened {
+            listen,
+            warning,
+            workers: workers.collect::<io::Result<_>>()?,
+        })
     }
 
     /// The address that was bound.

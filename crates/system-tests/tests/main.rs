@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod attackers;
+mod confinement;
 mod cover;
 mod dead_paths;
 mod emulator;

@@ -20,6 +20,17 @@ const SOCKET_FAMILIES: [AddressFamily; 4] = [
     AddressFamily::NETLINK,
 ];
 
+/// What a process goes on doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// What every end does.
+    Program,
+    /// It opens packet sockets, too.
+    PacketSockets,
+    /// It starts others.
+    Children,
+}
+
 /// The flags of `clone` that make namespaces (`CLONE_NEW*`). `clone3` is not on the list: its flags are in memory.
 const NAMESPACE_FLAGS: u64 = 0x7e02_0000;
 
@@ -59,31 +70,23 @@ const OLDER: &str = "
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &str = "";
 
-/// What a process may do besides.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
-    /// It starts others.
-    pub(super) runs_programs: bool,
-    /// It sends and receives packets of its own make, in TCP's shape.
-    pub(super) makes_packets: bool,
-}
-
 /// Confines this process and all that it starts.
-pub(super) fn confine(extent: Extent) -> io::Result<()> {
+pub(super) fn confine(calls: Calls) -> io::Result<()> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let text = filter(extent).to_string();
+    let text = filter(calls).to_string();
     let filters = compile_from_json(text.as_bytes(), architecture).map_err(io::Error::other)?;
     let program = filters.get("process").ok_or(io::ErrorKind::InvalidData)?;
     apply_filter_all_threads(program).map_err(io::Error::other)
 }
 
-fn filter(extent: Extent) -> Value {
-    let lists = [PROGRAM, OLDER, if extent.runs_programs { CHILDREN } else { "" }];
+fn filter(calls: Calls) -> Value {
+    let children = if calls == Calls::Children { CHILDREN } else { "" };
+    let lists = [PROGRAM, OLDER, children];
     let names: BTreeSet<_> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
     let plain = names.into_iter().map(|name| json!({ "syscall": name }));
     let condition =
         |operator: Value, value: u64| json!([{"index": 0, "type": "qword", "op": operator, "val": value}]);
-    let packets = extent.makes_packets.then_some(AddressFamily::PACKET);
+    let packets = (calls == Calls::PacketSockets).then_some(AddressFamily::PACKET);
     let sockets = SOCKET_FAMILIES
         .into_iter()
         .chain(packets)
@@ -105,27 +108,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_filters_are_made_and_only_one_runs_programs() {
+    fn every_filter_is_made_and_only_one_runs_programs() {
         let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-        for runs_programs in [false, true] {
-            let extent = Extent {
-                runs_programs,
-                makes_packets: !runs_programs,
-            };
-            let text = filter(extent).to_string();
+        for calls in [Calls::Program, Calls::PacketSockets, Calls::Children] {
+            let text = filter(calls).to_string();
             let filters = compile_from_json(text.as_bytes(), architecture).unwrap();
             assert!(
                 filters["process"].len() < 4_096,
                 "the kernel's limit (BPF_MAXINSNS)"
             );
         }
-        let names = |runs_programs| {
-            let extent = Extent {
-                runs_programs,
-                makes_packets: false,
-            };
-            filter(extent).to_string()
-        };
-        assert!(names(true).contains("\"execve\"") && !names(false).contains("\"execve\""));
+        let runs_programs = |calls| filter(calls).to_string().contains("\"execve\"");
+        assert!(runs_programs(Calls::Children));
+        assert!(!runs_programs(Calls::Program) && !runs_programs(Calls::PacketSockets));
     }
 }

@@ -90,6 +90,11 @@ pub(super) fn of_helper(lists: &Path, sets_names: bool) -> Rules {
     rules
 }
 
+/// What a relay needs: nothing is written.
+pub(super) fn of_relay() -> Rules {
+    of_all()
+}
+
 fn of_all() -> Rules {
     vec![
         (paths(&READ), reading()),

@@ -1,6 +1,7 @@
-//! What a server or client gives up before it opens its first socket to others and starts its first thread, so that
-//! all its threads are confined alike: privileges (`privileges.rs`), files by Landlock (`files.rs`) and system calls by
-//! seccomp (`calls.rs`), the last, because the others need calls that it refuses.
+//! What a server or client gives up before it opens its first socket to others and starts its first thread, and a relay
+//! between its sockets and its first thread, so that all threads are confined alike: privileges (`privileges.rs`),
+//! files by Landlock (`files.rs`) and system calls by seccomp (`calls.rs`), the last, because the others need calls
+//! that it refuses.
 //!
 //! No program is run, nothing of the machine is changed, and only the state directory is written. With a TUN device the
 //! host's network is changed by a helper (`crate::helper`), which is confined as well: it keeps the privileges, more
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 use tunnel::config::CarrierChoice;
+
+use calls::Calls;
 
 use crate::config::Settings;
 use crate::exit::Problem;
@@ -59,7 +62,10 @@ impl<'a> Needs<'a> {
             sets_names: has_tun && !settings.tun.no_dns,
             // Forwards and proxies may have local ports below 1,024.
             listens: !settings.forward.is_empty() || !settings.proxies.is_empty(),
-            exceeds_buffers: privileges::exceed_limits(&settings.common),
+            exceeds_buffers: privileges::exceed_limits(
+                settings.common.receive_buffer_bytes,
+                settings.common.send_buffer_bytes,
+            ),
             has_tcp: carriers.tcp_port.is_some(),
         }
     }
@@ -101,17 +107,13 @@ impl Sandbox {
         // What does not exist cannot be allowed.
         let made = make_directory(needs.state.path())?;
         let rules = files::of_tunnel(needs, made.first());
-        let (mut report, told) = confine(
-            privileges::of_tunnel(needs),
-            rules,
-            calls::Extent {
-                runs_programs: false,
-                makes_packets: needs.has_tcp,
-            },
-        );
-        for text in told {
-            output::event(&format!("warning: the sandbox does not hold for {text}"));
-        }
+        let calls = if needs.has_tcp {
+            Calls::PacketSockets
+        } else {
+            Calls::Program
+        };
+        let (mut report, told) = confine(privileges::of_tunnel(needs), rules, calls);
+        warn(&told);
         report["helper"] = host.report();
         Ok(Self { report, made })
     }
@@ -122,21 +124,41 @@ impl Sandbox {
     }
 }
 
+/// The two ends of `gramway relay`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfRelay {
+    /// Listens to UDP and opens connections.
+    NearClients,
+    /// Listens to connections.
+    NearTarget,
+}
+
+/// Confines a relay whose sockets are open and whose threads do not run yet.
+pub(crate) fn confine_relay(relay: OfRelay) {
+    let calls = match relay {
+        OfRelay::NearClients => Calls::PacketSockets,
+        OfRelay::NearTarget => Calls::Program,
+    };
+    warn(&confine(privileges::of_relay(relay), files::of_relay(), calls).1);
+}
+
+fn warn(told: &[String]) {
+    for text in told {
+        output::event(&format!("warning: the sandbox does not hold for {text}"));
+    }
+}
+
 /// Confines the helper, whose lists of changes are in `directory`. What holds.
 pub(crate) fn confine_helper(directory: &Path, sets_names: bool) -> Value {
     // The first change makes it otherwise, or tells why not.
     let _ = make_directory(directory);
     // What does not hold for it does not for its parent, which tells.
     let rules = files::of_helper(directory, sets_names);
-    let extent = calls::Extent {
-        runs_programs: true,
-        makes_packets: false,
-    };
-    confine(privileges::OF_HELPER, rules, extent).0
+    confine(privileges::OF_HELPER, rules, Calls::Children).0
 }
 
 /// Confines this process, and all that it starts from here on. What holds, and what does not and why.
-fn confine(kept: CapabilitySet, rules: files::Rules, extent: calls::Extent) -> (Value, Vec<String>) {
+fn confine(kept: CapabilitySet, rules: files::Rules, calls: Calls) -> (Value, Vec<String>) {
     let mut told = Vec::new();
     let privileges = privileges::keep(kept).unwrap_or_else(|error| {
         told.push(format!("privileges: {error}"));
@@ -153,7 +175,7 @@ fn confine(kept: CapabilitySet, rules: files::Rules, extent: calls::Extent) -> (
             false
         }
     };
-    let calls = calls::confine(extent).map_err(|error| told.push(format!("system calls: {error}")));
+    let calls = calls::confine(calls).map_err(|error| told.push(format!("system calls: {error}")));
     let report = json!({
         "capabilities": privileges,
         "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),

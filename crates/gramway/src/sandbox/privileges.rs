@@ -6,18 +6,17 @@ use rustix::io::Errno;
 use rustix::thread::{
     CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
-use tunnel::config::CommonConfig;
 
-use super::Needs;
+use super::{Needs, OfRelay};
 
-/// Whether the buffers that sockets are to have are larger than the system grants without CAP_NET_ADMIN.
-pub(super) fn exceed_limits(common: &CommonConfig) -> bool {
+/// Whether the buffers that sockets are to have, in bytes, are larger than the system grants without CAP_NET_ADMIN.
+pub(super) fn exceed_limits(receive_bytes: usize, send_bytes: usize) -> bool {
     let limit = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
         text.trim().parse::<usize>().ok()
     };
     let exceeds = |name, bytes: usize| limit(name).is_none_or(|limit| limit < bytes);
-    exceeds("rmem_max", common.receive_buffer_bytes) || exceeds("wmem_max", common.send_buffer_bytes)
+    exceeds("rmem_max", receive_bytes) || exceeds("wmem_max", send_bytes)
 }
 
 /// What changes the host's network; the second one binds a socket to another interface than before.
@@ -30,6 +29,17 @@ pub(super) fn of_tunnel(needs: &Needs) -> CapabilitySet {
     kept.set(CapabilitySet::NET_RAW, needs.has_tcp);
     kept.set(CapabilitySet::NET_ADMIN, needs.exceeds_buffers && !needs.has_tun);
     kept
+}
+
+/// What a relay keeps: near the clients it takes a port with each connection, and looks for the first hop again when
+/// the route changes; near the target it opens a UDP socket with each connection.
+pub(super) fn of_relay(relay: OfRelay) -> CapabilitySet {
+    let bytes = relay::limits::FLOW_BUFFER_BYTES;
+    match relay {
+        OfRelay::NearClients => CapabilitySet::NET_RAW,
+        OfRelay::NearTarget if exceed_limits(bytes, bytes) => CapabilitySet::NET_ADMIN,
+        OfRelay::NearTarget => CapabilitySet::empty(),
+    }
 }
 
 /// Gives up all but these; the names of those that stay.

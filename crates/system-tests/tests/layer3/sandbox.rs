@@ -1,7 +1,7 @@
 //! What servers and clients have given up when they run, in each thread; their helpers, guardians and the programs
 //! that those run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -10,48 +10,8 @@ use system_tests::{require_program, require_root};
 
 use super::dns::{connect_by, resolved, with_resolvectl};
 use super::*;
+use crate::confinement::{NET_ADMIN, NET_BIND_SERVICE, NET_RAW, assert_confined, fields, threads};
 use crate::scene::{LISTEN as SCENE_LISTEN, OPEN_LOOPBACK, Scene, both};
-
-const NET_BIND_SERVICE: u64 = 1 << 10;
-const NET_ADMIN: u64 = 1 << 12;
-const NET_RAW: u64 = 1 << 13;
-
-/// The fields of a process's or thread's `status` file.
-fn fields(status: PathBuf) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(status).unwrap();
-    let lines = text.lines().filter_map(|line| line.split_once(':'));
-    lines
-        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
-        .collect()
-}
-
-/// Every thread of a process, and of the children of each.
-fn threads(process: u32) -> Vec<PathBuf> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-    let mut all = Vec::new();
-    for task in tasks.map(|task| task.unwrap().path()) {
-        let children = fs::read_to_string(task.join("children")).unwrap();
-        for child in children.split_whitespace() {
-            all.extend(threads(child.parse().unwrap()));
-        }
-        all.push(task);
-    }
-    all
-}
-
-/// All of them are confined, and have none but these capabilities.
-fn assert_confined(threads: &[PathBuf], allowed: u64) {
-    for thread in threads {
-        let fields = fields(thread.join("status"));
-        let told = format!("{}: {fields:?}", thread.display());
-        for set in ["CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"] {
-            let set = u64::from_str_radix(&fields[set], 16).unwrap();
-            assert_eq!(set & !allowed, 0, "{told}");
-        }
-        assert_eq!(fields["NoNewPrivs"], "1", "{told}");
-        assert_eq!(fields["Seccomp"], "2", "{told}");
-    }
-}
 
 #[test]
 fn forwards_need_neither_other_capabilities_nor_other_calls() {

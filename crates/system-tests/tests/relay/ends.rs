@@ -13,6 +13,9 @@ use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::programs::run;
+use testbed::wait::wait_until;
+
+use crate::confinement::{NET_ADMIN, NET_RAW, assert_confined, fields, threads};
 
 use super::{ENTRANCE, TARGET, end, start, start_pair, watch, watched};
 
@@ -131,6 +134,57 @@ fn cap_net_raw_alone_suffices_and_the_kernel_resets_nothing() {
     end(far);
     assert_eq!(watched(&net, "resets"), 0);
     assert_eq!(watched(&net, "invalid"), 0);
+}
+
+#[test]
+fn relays_keep_what_they_go_on_needing_alone() {
+    require_root!();
+    let net = Routed::new(1500);
+    let _echo = Service::udp_echo(&net.server, TARGET);
+    let (near, far) = start_pair(&net, &[]);
+    let mut source = Source::new(&net.client, ENTRANCE);
+    source.ask(b"confined", PROGRAM_LIMIT);
+    // The system's limits of buffers decide about NET_ADMIN.
+    for (relay, allowed) in [(&near, NET_RAW), (&far, NET_ADMIN)] {
+        let threads = threads(relay.id());
+        assert!(threads.len() > 2, "workers and signals");
+        assert_confined(&threads, allowed);
+        assert!(!relay.stderr().contains("does not hold"), "{}", relay.stderr());
+    }
+    end(near);
+    end(far);
+    let open = start(
+        &net.server,
+        "tcp:10.78.0.1:443",
+        &format!("udp:{TARGET}"),
+        &["--no-sandbox"],
+    );
+    let status = fields(format!("/proc/{}/status", open.id()).into());
+    assert_eq!(
+        (status["Seccomp"].as_str(), status["NoNewPrivs"].as_str()),
+        ("0", "0")
+    );
+}
+
+#[test]
+fn a_relay_follows_another_route_to_another_address_of_its_machine() {
+    require_root!();
+    let net = Routed::new(1500);
+    let _echo = Service::udp_echo(&net.server, TARGET);
+    let (near, far) = start_pair(&net, &["--workers", "2"]);
+    let mut source = Source::new(&net.client, ENTRANCE);
+    source.ask(b"by the first uplink", PROGRAM_LIMIT);
+    net.add_second_uplink();
+    // What is sent before the relay has looked is lost.
+    wait_until("an answer by the second uplink", PROGRAM_LIMIT, || {
+        source
+            .try_ask(b"by the second one", Duration::from_millis(200))
+            .is_some()
+    });
+    let counters = end(near);
+    assert_eq!(counters["flows"]["all"], 1, "{counters}");
+    assert_eq!(counters["reconnects"], 1, "{counters}");
+    end(far);
 }
 
 #[test]
