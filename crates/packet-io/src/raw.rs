@@ -266,11 +266,9 @@ impl RawSocket {
             let v4 = named[0].is_v4();
             let version = versions.iter().find(|version| version.v4 == v4);
             let socket = &version.unwrap_or(&versions[0]).socket;
-            let mut parts = units.iter().zip(&named).zip(written.iter());
-            let taken = arrays.send(socket.as_fd(), |name, _| {
-                let ((unit, to), head) = parts.next()?;
-                to.encode(name);
-                Some([&head[..], unit.of(messages)])
+            let taken = arrays.send(socket.as_fd(), named.len(), |index, name, _| {
+                named[index].encode(name);
+                [&written[index][..], units[index].of(messages)]
             });
             let left = taken.as_ref().copied().unwrap_or(0)..named.len();
             for unit in units[left].iter().rev() {
@@ -291,11 +289,10 @@ impl RawSocket {
         let to = head.write(&mut bytes);
         let version = self.versions.iter().find(|version| version.v4 == to.is_v4());
         let socket = &version.unwrap_or(&self.versions[0]).socket;
-        let mut parts = Some([&bytes[..]]);
         self.stats.sends += 1;
-        self.arrays.send(socket.as_fd(), |name, _| {
+        self.arrays.send(socket.as_fd(), 1, |_, name, _| {
             to.encode(name);
-            parts.take()
+            [&bytes[..]]
         })?;
         self.stats.messages_sent += 1;
         Ok(())

@@ -151,6 +151,7 @@ impl Sender {
     /// Cuts what follows `cursor` into units; message `split` goes without GSO.
     fn plan(&mut self, messages: &[Outgoing<'_>], mut cursor: Cursor, split: Option<usize>) {
         self.units.clear();
+        self.units.reserve_exact(1);
         while let Some(message) = messages.get(cursor.message)
             && self.units.len() < SEND_UNITS_MAX
         {

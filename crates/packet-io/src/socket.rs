@@ -271,9 +271,8 @@ impl DatagramSocket for UdpSocket {
             ..
         } = self;
         Ok(sender.send(messages, stats, |units| {
-            let mut units = units.iter();
-            arrays.send(socket.as_fd(), |name, control| {
-                let unit = units.next()?;
+            arrays.send(socket.as_fd(), units.len(), |index, name, control| {
+                let unit = &units[index];
                 let message = &messages[unit.message];
                 // A name on a connected socket would cost a route lookup.
                 let named = message
@@ -294,7 +293,7 @@ impl DatagramSocket for UdpSocket {
                 if let Some(source) = message.source.filter(|_| *wildcard) {
                     control.push_source(source);
                 }
-                Some([unit.of(messages)])
+                [unit.of(messages)]
             })
         }))
     }

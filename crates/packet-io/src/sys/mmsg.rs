@@ -12,7 +12,6 @@ use bytes::BytesMut;
 
 use super::addr::Name;
 use super::cmsg::Control;
-use crate::limits::SEND_UNITS_MAX;
 
 /// Headers and scatter lists; their pointers are stale outside a call.
 #[derive(Default)]
@@ -26,6 +25,13 @@ struct Headers {
 unsafe impl Send for Headers {}
 
 impl Headers {
+    fn new(capacity: usize) -> Self {
+        Self {
+            messages: Vec::with_capacity(capacity),
+            iovecs: Vec::with_capacity(capacity),
+        }
+    }
+
     fn clear(&mut self) {
         self.messages.clear();
         self.iovecs.clear();
@@ -67,7 +73,7 @@ pub(crate) struct ReceiveArrays {
 impl ReceiveArrays {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
-            headers: Headers::default(),
+            headers: Headers::new(slots),
             names: vec![Name::EMPTY; slots],
             controls: vec![Control::EMPTY; slots],
         }
@@ -141,7 +147,8 @@ impl ReceiveArrays {
     }
 }
 
-/// The arrays of one sending side.
+/// The arrays of one sending side. They grow with what is sent at once: a process has thousands of sockets, of which
+/// most send one train at a time.
 #[derive(Default)]
 pub(crate) struct SendArrays {
     headers: Headers,
@@ -150,24 +157,22 @@ pub(crate) struct SendArrays {
 }
 
 impl SendArrays {
-    /// Sends what `next` yields, at most [`SEND_UNITS_MAX`] messages: it returns the parts of a payload, at least one,
-    /// and leaves its address (none on a connected socket) and control messages in the rooms, which it finds empty.
-    /// Returns how many messages the kernel took; an error concerns the first.
+    /// Sends `count` messages: `make` returns the parts of the payload of the one with this number, and leaves its
+    /// address (none on a connected socket) and control messages in the rooms, which it finds empty. Returns how many
+    /// messages the kernel took; an error concerns the first.
     pub(crate) fn send<'a, const PARTS: usize>(
         &mut self,
         socket: BorrowedFd<'_>,
-        mut next: impl FnMut(&mut Name, &mut Control) -> Option<[&'a [u8]; PARTS]>,
+        count: usize,
+        mut make: impl FnMut(usize, &mut Name, &mut Control) -> [&'a [u8]; PARTS],
     ) -> io::Result<usize> {
         self.headers.clear();
-        for index in 0..SEND_UNITS_MAX {
-            if index == self.names.len() {
-                self.names.push(Name::EMPTY);
-                self.controls.push(Control::EMPTY);
-            }
-            let (name, control) = (&mut self.names[index], &mut self.controls[index]);
+        self.reserve(count, PARTS);
+        let rooms = self.names.iter_mut().zip(&mut self.controls);
+        for (index, (name, control)) in rooms.take(count).enumerate() {
             name.set_len(0);
             control.clear();
-            let Some(parts) = next(name, control) else { break };
+            let parts = make(index, name, control);
             // The kernel only reads through these pointers; the type is shared with receiving.
             let iovecs = parts.map(|part| libc::iovec {
                 iov_base: part.as_ptr().cast_mut().cast(),
@@ -196,6 +201,18 @@ impl SendArrays {
             Err(io::Error::last_os_error())
         } else {
             Ok((sent as usize).min(messages.len()))
+        }
+    }
+
+    /// Rooms for so many messages.
+    fn reserve(&mut self, count: usize, parts: usize) {
+        self.headers.messages.reserve_exact(count);
+        self.headers.iovecs.reserve_exact(count * parts);
+        if let Some(more) = count.checked_sub(self.names.len()) {
+            self.names.reserve_exact(more);
+            self.controls.reserve_exact(more);
+            self.names.resize(count, Name::EMPTY);
+            self.controls.resize(count, Control::EMPTY);
         }
     }
 }
