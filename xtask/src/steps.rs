@@ -1,4 +1,5 @@
-//! `cargo xtask test`: everything that CI checks, one step after the other, stopping at the first failure.
+//! `cargo xtask test`: everything that CI checks, stopping at the first failure. One step comes after the other but
+//! where the processors would be idle: while the program is linked, and while system tests wait.
 //!
 //! Cargo compiles a crate anew for each set of features, and the packages that a command selects decide on these. So
 //! lints, unit tests and system tests select the whole workspace, which is compiled once; alone, as a user builds them,
@@ -47,7 +48,7 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     run.step("tidy", || tidy::run(repository))?;
     let build = repository.cargo(&["build", "--quiet", "--release", "--package", "gramway"]);
     // One core links the program for minutes; cargo locks the directory of each profile by itself.
-    run.beside("build", build, |run| {
+    run.beside("build", build, Warnings::Denied, |run| {
         let mut clippy = repository.cargo(&["clippy", "--quiet", "--workspace", "--all-targets"]);
         clippy.args(locked).args(["--", "-D", "warnings"]);
         run.command("lints", clippy)?;
@@ -63,11 +64,11 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
             repository.cargo(&["test", "--quiet", "--workspace", "--no-run"]),
         )
     })?;
-    let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
-    run.command("unit tests", repository.cargo(&unit_tests))?;
     let mut fuzz_inputs = fuzz::replay(repository);
     fuzz_inputs.args(locked);
     run.command("fuzz inputs", fuzz_inputs)?;
+    let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
+    let unit_tests = repository.cargo(&unit_tests);
     if extent == Extent::Everything {
         let log = repository.target().join("skips.log");
         // Skips of an earlier run would count for this one; a missing file means none.
@@ -80,8 +81,13 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
             let cores = thread::available_parallelism().map_or(1, NonZero::get);
             system_tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
         }
-        run.command("system tests", system_tests)?;
+        // Those compute, and these wait for the most part.
+        run.beside("unit tests", patient(&unit_tests), Warnings::Allowed, |run| {
+            run.command("system tests", system_tests)
+        })?;
         run.step("skips", || skips::report(repository, &log, strict))?;
+    } else {
+        run.command("unit tests", unit_tests)?;
     }
     let tools = repository.tools().join("bin");
     let mut deny = repository.command(tools.join("cargo-deny"));
@@ -127,6 +133,42 @@ pub(crate) fn describe_system_tests(
     Ok(())
 }
 
+/// Whether a command may warn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Warnings {
+    Allowed,
+    Denied,
+}
+
+/// Reads to the end, on a thread of its own, so that nobody waits for a full pipe.
+fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read was not said.
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The command, behind everybody else on this machine.
+fn patient(command: &Command) -> Command {
+    let mut patient = Command::new("nice");
+    patient
+        .args(["-n", "19"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => patient.env(name, value),
+            None => patient.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        patient.current_dir(directory);
+    }
+    patient
+}
+
 struct Run {
     started: Instant,
     passed: u32,
@@ -137,23 +179,22 @@ impl Run {
         self.step(name, || run_to_success(&mut command))
     }
 
-    /// Runs a command that must not warn and, at the same time, other steps. If one of these fails, the command is
-    /// ended.
+    /// Runs a command and, at the same time, other steps; what it says comes at its end. If one of these fails, the
+    /// command is ended.
     fn beside(
         &mut self,
         name: &str,
         mut command: Command,
+        warnings: Warnings,
         others: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let mut child = command
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("`{}` cannot be started", shown(&command)))?;
-        let mut said = child.stderr.take().expect("it is piped");
-        let told = thread::spawn(move || {
-            let mut text = String::new();
-            said.read_to_string(&mut text).map(|_| text)
-        });
+        let output = collect(child.stdout.take().expect("it is piped"));
+        let errors = collect(child.stderr.take().expect("it is piped"));
         if let Err(error) = others(self) {
             // It may have ended by itself.
             let _ = child.kill();
@@ -162,10 +203,15 @@ impl Run {
         }
         self.step(name, || {
             let result = succeeded(child.wait(), &command);
-            let told = told.join().expect("it does not panic")?;
-            eprint!("{told}");
+            let said = [output, errors].map(|reader| reader.join().expect("it does not panic"));
+            for text in &said {
+                print!("{text}");
+            }
             result?;
-            if told.lines().any(|line| line.starts_with("warning")) {
+            let warns = said
+                .iter()
+                .any(|text| text.lines().any(|line| line.starts_with("warning")));
+            if warns && warnings == Warnings::Denied {
                 bail!("`{}` warns; see above", shown(&command));
             }
             Ok(())
