@@ -1,7 +1,7 @@
 //! `gramway relay`: what goes where, around crate `relay`; signals, and the counters for people and programs.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use relay::{Config, Counters, Direction, Profile, Relay};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use tunnel::names;
 
 use crate::cli::{RelayArguments, RelayCompat};
 use crate::endpoint::Endpoint;
@@ -99,10 +100,11 @@ fn resolve(text: &str) -> Result<SocketAddr, Problem> {
     let endpoint = Endpoint::parse(text).map_err(|error| Problem::usage(format!("--to: {error}")))?;
     let unresolved =
         |why: &str| Problem::unavailable(format!("--to: cannot resolve {}: {why}", endpoint.host));
-    let mut addresses = (endpoint.host.as_str(), endpoint.port)
-        .to_socket_addrs()
-        .map_err(|error| unresolved(&sentence(&error)))?;
-    addresses.next().ok_or_else(|| unresolved("it has no address"))
+    let addresses = names::addresses(&endpoint.host, endpoint.port).map_err(|why| unresolved(&why))?;
+    addresses
+        .first()
+        .copied()
+        .ok_or_else(|| unresolved("it has no address"))
 }
 
 /// SIGTERM and SIGINT end the relay, SIGUSR1 prints its counters.

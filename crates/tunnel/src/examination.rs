@@ -12,9 +12,8 @@ pub use reality::examination::verdict::{Obstacle, Profile, Verdict, Warning};
 pub use reality::examination::{CertificateMessage, End, Groups, Observation, Roots, ServerHello};
 use reality::examination::{verdict, version_probe, visit::Visit};
 
-use crate::driver::resolve_once;
 use crate::handle::Failure;
-use crate::limits;
+use crate::{limits, names};
 
 /// What is examined.
 #[derive(Clone, Debug)]
@@ -53,11 +52,7 @@ pub struct Findings {
 pub fn examine(site: &Site) -> Result<Findings, Failure> {
     let unavailable =
         |reason: String| Failure::Unavailable(format!("cannot examine {}: {reason}", site.host));
-    let addresses = match site.host.parse() {
-        Ok(address) => vec![SocketAddr::new(address, site.port)],
-        Err(_) => resolve_once(&site.host, site.port)
-            .map_err(|_| unavailable("its name has no address, or no name server answers".to_owned()))?,
-    };
+    let addresses = names::addresses(&site.host, site.port).map_err(unavailable)?;
     examine_among(&addresses, site).map_err(unavailable)
 }
 

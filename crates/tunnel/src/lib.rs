@@ -6,6 +6,7 @@ mod driver;
 pub mod examination;
 pub mod handle;
 pub mod limits;
+pub mod names;
 pub mod snapshot;
 
 /// Parsers of bytes from outside, for fuzzing; not a stable interface.
