@@ -237,6 +237,10 @@ pub const SENTENCES_MAX: usize = 64;
 /// [`MOVED_ROUND_TRIPS`] where they take longer.
 pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
 
+/// The same in TCP's shape, where a handshake comes first: a SYN that is lost is repeated after a second
+/// (specs/fake-tcp.md, FTCP-5).
+pub const MOVED_SILENCE_TCP: Duration = Duration::from_millis(1_300);
+
 /// A client of a front door, which can try nothing beside its connection, gives it up only after so long a silence: what
 /// a train spends in a tunnel.
 pub const FRONT_DOOR_SILENCE: Duration = Duration::from_secs(15);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use packet::CarrierKind;
+
 use crate::limits;
 
 /// The last move of a connection, until it is known whether it was answered.
@@ -29,12 +31,16 @@ impl AddressMove {
         }
     }
 
-    /// The connection goes on from another local address; the path's round trip, where it is known.
-    pub fn begin(&mut self, now: Instant, round_trip: Option<Duration>) {
+    /// The connection goes on from another local address over `carrier`; the path's round trip, where it is known.
+    pub fn begin(&mut self, now: Instant, carrier: CarrierKind, round_trip: Option<Duration>) {
         let patience = limits::MOVED_ROUND_TRIPS * round_trip.unwrap_or_default();
+        let patience_min = match carrier {
+            CarrierKind::Udp => limits::MOVED_SILENCE,
+            CarrierKind::Tcp => limits::MOVED_SILENCE_TCP,
+        };
         self.last = Some(Move {
             began: now,
-            until: now + patience.max(limits::MOVED_SILENCE),
+            until: now + patience.max(patience_min),
         });
     }
 
@@ -80,7 +86,7 @@ mod tests {
         for (heard, is_silent) in [(None, true), (Some(now), true), (Some(now + STEP), false)] {
             let mut moved = AddressMove::default();
             assert!(!moved.handle_timeout(late, None));
-            moved.begin(now, None);
+            moved.begin(now, CarrierKind::Udp, None);
             assert_eq!(moved.poll_timeout(), Some(late));
             assert!(!moved.handle_timeout(late - STEP, heard));
             assert_eq!(moved.handle_timeout(late, heard), is_silent, "{heard:?}");
@@ -95,12 +101,12 @@ mod tests {
         let heard = Instant::now();
         let (now, end) = (heard + limits::PATH_SILENCE, heard + limits::FRONT_DOOR_SILENCE);
         let mut moved = AddressMove::of_front_door();
-        moved.begin(now, None);
+        moved.begin(now, CarrierKind::Udp, None);
         assert!(!moved.handle_timeout(now + limits::MOVED_SILENCE, Some(heard)));
         assert_eq!(moved.poll_timeout(), Some(end));
         // Another move changes nothing about it, and an answer does.
         let mut answered = moved;
-        moved.begin(end - STEP, None);
+        moved.begin(end - STEP, CarrierKind::Udp, None);
         let late = end - STEP + limits::MOVED_SILENCE;
         assert!(moved.handle_timeout(late, Some(heard)));
         assert!(!answered.handle_timeout(end, Some(now + STEP)));
@@ -113,10 +119,20 @@ mod tests {
         let now = Instant::now();
         let round_trip = limits::MOVED_SILENCE;
         let mut moved = AddressMove::default();
-        moved.begin(now, Some(round_trip));
+        moved.begin(now, CarrierKind::Udp, Some(round_trip));
         assert_eq!(
             moved.poll_timeout(),
             Some(now + limits::MOVED_ROUND_TRIPS * round_trip)
         );
+    }
+
+    #[test]
+    fn in_tcps_shape_a_handshake_that_is_lost_once_is_waited_for() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let mut moved = AddressMove::default();
+        moved.begin(now, CarrierKind::Tcp, None);
+        assert!(!moved.handle_timeout(now + limits::MOVED_SILENCE, None));
+        assert!(moved.handle_timeout(now + limits::MOVED_SILENCE_TCP, None));
     }
 }

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use host::Uplink;
+use packet::CarrierKind;
 use packet_io::InterfaceName;
 
 use super::{Client, ClientSource};
@@ -79,7 +80,9 @@ impl Shard<Client> {
         self.more_to_send = self.flush_outer(now);
         let round_trip = self.engine.round_trip();
         self.role.path_watch.forget();
-        self.role.moved.begin(now, round_trip);
+        let carrier = self.role.reconnection.carrier();
+        let kind = carrier.map_or(CarrierKind::Udp, |(kind, _)| kind);
+        self.role.moved.begin(now, kind, round_trip);
         true
     }
 
