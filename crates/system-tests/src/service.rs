@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use testbed::limits::POLL_INTERVAL;
 use testbed::namespace::Namespace;
+use testbed::wait::wait_for;
 
 use crate::limits::{PROGRAM_LIMIT, UDP_PAYLOAD_BUFFER};
 
@@ -42,8 +43,7 @@ impl Service {
         handler: impl Fn(&UdpSocket, &[u8], SocketAddr) + Send + 'static,
     ) -> Self {
         let address = parse(address);
-        let socket = namespace.inside(|| UdpSocket::bind(address));
-        let socket = socket.unwrap_or_else(|error| panic!("{address} cannot be bound: {error}"));
+        let socket = bind(namespace, address, UdpSocket::bind);
         let timed = socket.set_read_timeout(Some(POLL_INTERVAL));
         timed.expect("a timeout above zero is taken");
         Self::run(move |stop| {
@@ -67,8 +67,7 @@ impl Service {
         handler: impl Fn(TcpStream) + Send + Sync + 'static,
     ) -> Self {
         let address = parse(address);
-        let listener = namespace.inside(|| TcpListener::bind(address));
-        let listener = listener.unwrap_or_else(|error| panic!("{address} cannot be bound: {error}"));
+        let listener = bind(namespace, address, TcpListener::bind);
         let set = listener.set_nonblocking(true);
         set.expect("a listener can be non-blocking");
         let handler = Arc::new(handler);
@@ -114,6 +113,21 @@ impl Drop for Service {
             let _ = thread.join();
         }
     }
+}
+
+/// A process that another test starts at this moment holds all sockets until it is another program, also one that was
+/// closed at this address a moment ago: that is waited for.
+fn bind<T: Send>(
+    namespace: &Namespace,
+    address: SocketAddr,
+    open: impl Fn(SocketAddr) -> io::Result<T> + Sync,
+) -> T {
+    let bound = wait_for("the address to be free", PROGRAM_LIMIT, || {
+        let bound = namespace.inside(|| open(address));
+        let is_taken = |error: &io::Error| error.kind() == ErrorKind::AddrInUse;
+        Some(bound).filter(|bound| !bound.as_ref().is_err_and(is_taken))
+    });
+    bound.unwrap_or_else(|error| panic!("{address} cannot be bound: {error}"))
 }
 
 /// Opens a TCP connection from inside; its reads and writes wait 30 s at most.
