@@ -11,7 +11,7 @@ use packet_io::{DatagramSocket, Outgoing, Poller, ReceiveBatch, Received, SLOT_B
 
 use crate::counters::Counters;
 use crate::flows::Flows;
-use crate::limits::{BATCH_SLOTS, HELD_BYTES_ALL_MAX, HELD_BYTES_MAX, RECEIVES_PER_TURN, REOPEN};
+use crate::limits::{BATCH_SLOTS, HELD_BYTES_ALL_MAX, HELD_BYTES_MAX, REOPEN};
 use crate::trains::Trains;
 use crate::worker::{READ, Side, TCP, UDP, earlier, longer, receive_or_pass};
 
@@ -286,22 +286,17 @@ impl Side for Client {
         poller.add(&self.tcp, TCP, READ)
     }
 
-    fn turn(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<()> {
-        for _ in 0..RECEIVES_PER_TURN {
-            let came = match token {
-                UDP if self.is_closing => {
-                    poller.remove(&self.udp)?;
-                    false
-                }
-                UDP => self.receive_udp(now)?,
-                _ => self.receive_tcp(now)?,
-            };
-            self.handle_events(now);
-            if !came {
-                break;
+    fn receive(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<bool> {
+        let came = match token {
+            UDP if self.is_closing => {
+                poller.remove(&self.udp)?;
+                false
             }
-        }
-        Ok(())
+            UDP => self.receive_udp(now)?,
+            _ => self.receive_tcp(now)?,
+        };
+        self.handle_events(now);
+        Ok(came)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -10,7 +10,7 @@ use packet_io::{DatagramSocket, Outgoing, Poller, ReceiveBatch, SLOT_BYTES_MAX, 
 
 use crate::counters::Counters;
 use crate::flows::Flows;
-use crate::limits::{BATCH_SLOTS, FLOW_BUFFER_BYTES, RECEIVES_PER_TURN};
+use crate::limits::{BATCH_SLOTS, FLOW_BUFFER_BYTES};
 use crate::trains::Trains;
 use crate::worker::{FLOWS, READ, Side, TCP, earlier, receive_or_pass};
 
@@ -163,18 +163,13 @@ impl Side for Server {
         poller.add(&self.tcp, TCP, READ)
     }
 
-    fn turn(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<()> {
-        for _ in 0..RECEIVES_PER_TURN {
-            let came = match token.checked_sub(FLOWS) {
-                None => self.receive_tcp(now, poller)?,
-                Some(index) => self.receive_udp(now, index as usize),
-            };
-            self.handle_events();
-            if !came {
-                break;
-            }
-        }
-        Ok(())
+    fn receive(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<bool> {
+        let came = match token.checked_sub(FLOWS) {
+            None => self.receive_tcp(now, poller)?,
+            Some(index) => self.receive_udp(now, index as usize),
+        };
+        self.handle_events();
+        Ok(came)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -9,7 +9,7 @@ use fake_tcp_socket::FakeTcpSocket;
 use packet_io::{Interest, Poller, Ready, ReceiveBatch, Waker};
 
 use crate::counters::Counters;
-use crate::limits::{LINGER, WAIT_MAX};
+use crate::limits::{LINGER, RECEIVES_PER_TURN, WAIT_MAX};
 
 /// Tokens of what every worker has; those of flows' sockets follow.
 pub(crate) const WAKER: u64 = 0;
@@ -22,8 +22,8 @@ pub(crate) trait Side: Send {
     /// Watches the sockets that are there from the start.
     fn register(&self, poller: &Poller) -> io::Result<()>;
 
-    /// The socket with this token is ready.
-    fn turn(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<()>;
+    /// One batch from the socket with this token, and what follows from it; `false` where nothing was there.
+    fn receive(&mut self, now: Instant, poller: &Poller, token: u64) -> io::Result<bool>;
 
     /// When [`Side::handle_timeout`] is due.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -133,11 +133,21 @@ impl Worker {
         for event in ready.iter() {
             match event.token {
                 WAKER => self.publish(),
-                token => self.side.turn(now, &self.poller, token)?,
+                token => self.receive(now, token)?,
             }
         }
         if self.side.poll_timeout().is_some_and(|due| due <= now) {
             self.side.handle_timeout(now);
+        }
+        Ok(())
+    }
+
+    /// Some batches from one socket, if there are.
+    fn receive(&mut self, now: Instant, token: u64) -> io::Result<()> {
+        for _ in 0..RECEIVES_PER_TURN {
+            if !self.side.receive(now, &self.poller, token)? {
+                break;
+            }
         }
         Ok(())
     }
