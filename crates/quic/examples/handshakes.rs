@@ -8,12 +8,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    AcceptParameters, Aead, ClientParameters, ConnectionKey, CoverTls, DatagramSource, Endpoint,
-    EndpointParameters, Event, FrontDoorClient, FrontDoorIdentity, IdLength, IncomingKey, Outbox, Path,
-    Profile, Receiver, ServerParameters, Shard, TrustedRoots,
+    AcceptParameters, Aead, ClientParameters, CoverTls, Endpoint, EndpointParameters, Event, FrontDoorClient,
+    FrontDoorIdentity, IdLength, IncomingKey, NoDatagrams, Outbox, Path, ServerParameters, TrustedRoots,
 };
 use reality::authenticator::{Binding, open};
 use reality::client_hello::ClientHello;
@@ -32,27 +31,6 @@ const COVER: CoverTls = CoverTls {
     certificate_message_bytes: 2_977,
     is_version_first: false,
 };
-
-/// Nothing to send, and nobody who receives.
-struct Nothing;
-
-impl DatagramSource for Nothing {
-    fn waits(&self, _: ConnectionKey) -> bool {
-        false
-    }
-
-    fn next_datagram(&mut self, _: ConnectionKey, _: usize, _: usize) -> Option<Bytes> {
-        None
-    }
-}
-
-impl Receiver for Nothing {
-    fn datagram(&mut self, _: ConnectionKey, _: Bytes) {}
-
-    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
-        1_452
-    }
-}
 
 /// Time spent at each place.
 #[derive(Clone, Copy, Default)]
@@ -123,17 +101,13 @@ fn main() {
 fn party(entrance: &Entrance, address: &str, seed: u8, server: Option<ServerParameters>) -> Party {
     let is_covered = matches!(entrance, Entrance::FrontDoor(_));
     let parameters = EndpointParameters {
-        udp_payload_max: None,
-        profile: Profile::Throughput,
-        aead: Aead::default(),
         reset_key: [seed; 64],
         id_length: match (is_covered, &server) {
             (true, None) => IdLength::NONE,
             _ => IdLength::default(),
         },
         is_covered,
-        shard: Shard::SOLE,
-        seed: [seed; 32],
+        ..EndpointParameters::of_client([seed; 32])
     };
     Party {
         endpoint: Endpoint::new(&parameters, server).unwrap(),
@@ -217,7 +191,7 @@ fn accept_with(entrance: &Entrance, flight: &[Vec<u8>]) -> AcceptParameters {
 impl Party {
     /// The datagrams that leave now.
     fn send(&mut self, now: Instant) -> Vec<Vec<u8>> {
-        self.endpoint.flush(now, &mut Nothing, &mut self.outbox);
+        self.endpoint.flush(now, &mut no_datagrams(), &mut self.outbox);
         let trains = self.outbox.trains();
         let datagrams = trains
             .iter()
@@ -241,7 +215,7 @@ impl Party {
         for datagram in datagrams {
             let bytes = BytesMut::from(&datagram[..]);
             let Self { endpoint, outbox, .. } = self;
-            endpoint.handle_received(now, path, Ecn::NotEct, bytes, 0, &mut Nothing, outbox);
+            endpoint.handle_received(now, path, Ecn::NotEct, bytes, 0, &mut no_datagrams(), outbox);
         }
         while let Some(event) = self.endpoint.poll_event() {
             match event {
@@ -251,5 +225,12 @@ impl Party {
             }
         }
         connected
+    }
+}
+
+/// Nothing is carried in datagrams, and none is expected.
+fn no_datagrams() -> NoDatagrams {
+    NoDatagrams {
+        udp_payload_ceiling: 1_452,
     }
 }

@@ -55,6 +55,23 @@ pub struct EndpointParameters {
     pub seed: [u8; 32],
 }
 
+impl EndpointParameters {
+    /// A client that is the only endpoint of its process and has no past: throughput, payloads of any size, no front door.
+    #[must_use]
+    pub fn of_client(seed: [u8; 32]) -> Self {
+        Self {
+            udp_payload_max: None,
+            profile: Profile::Throughput,
+            aead: Aead::default(),
+            reset_key: [0; 64],
+            id_length: IdLength::default(),
+            is_covered: false,
+            shard: Shard::SOLE,
+            seed,
+        }
+    }
+}
+
 /// What a server needs besides.
 pub struct ServerParameters {
     /// Certificate chain, DER, leaf first.

@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    Aead, ClientParameters, ConnectionKey, DatagramSource, Endpoint, EndpointParameters, Event,
-    FrontDoorClient, IdLength, Outbox, Path, Profile, Receiver, Shard, TrustedRoots,
+    ClientParameters, ConnectionKey, Endpoint, EndpointParameters, Event, FrontDoorClient, IdLength,
+    NoDatagrams, Outbox, Path, TrustedRoots,
 };
 use reality::credentials::ServerKey;
 use serde::{Deserialize, Serialize};
@@ -124,14 +124,9 @@ impl Attempt {
         seed[8..10].copy_from_slice(&socket.local_addr()?.port().to_be_bytes());
         seed[10..14].copy_from_slice(&unix_seconds.to_be_bytes());
         let parameters = EndpointParameters {
-            udp_payload_max: None,
-            profile: Profile::Throughput,
-            aead: Aead::default(),
-            reset_key: [0; 64],
             id_length,
             is_covered: matches!(proof, ClientParameters::FrontDoor(_)),
-            shard: Shard::SOLE,
-            seed,
+            ..EndpointParameters::of_client(seed)
         };
         let mut endpoint = Endpoint::new(&parameters, None).map_err(io::Error::other)?;
         let connection = endpoint
@@ -190,14 +185,14 @@ impl Attempt {
         let (now, bytes) = (Instant::now(), BytesMut::from(packet));
         let outbox = &mut self.outbox;
         self.endpoint
-            .handle_received(now, path, Ecn::NotEct, bytes, 0, &mut NoDatagrams, outbox);
+            .handle_received(now, path, Ecn::NotEct, bytes, 0, &mut no_datagrams(), outbox);
     }
 
     fn send(&mut self) {
         loop {
             let more = self
                 .endpoint
-                .flush(Instant::now(), &mut NoDatagrams, &mut self.outbox);
+                .flush(Instant::now(), &mut no_datagrams(), &mut self.outbox);
             for train in self.outbox.trains() {
                 for packet in train.bytes.chunks(train.segment_size.max(1)) {
                     // A loss, which QUIC makes up for.
@@ -213,22 +208,8 @@ impl Attempt {
 }
 
 /// Nothing is carried in datagrams, and none is expected.
-pub(super) struct NoDatagrams;
-
-impl DatagramSource for NoDatagrams {
-    fn waits(&self, _: ConnectionKey) -> bool {
-        false
-    }
-
-    fn next_datagram(&mut self, _: ConnectionKey, _: usize, _: usize) -> Option<Bytes> {
-        None
-    }
-}
-
-impl Receiver for NoDatagrams {
-    fn datagram(&mut self, _: ConnectionKey, _: Bytes) {}
-
-    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
-        PAYLOAD_MAX
+fn no_datagrams() -> NoDatagrams {
+    NoDatagrams {
+        udp_payload_ceiling: PAYLOAD_MAX,
     }
 }

@@ -9,11 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bytes::Bytes;
-use quic::{
-    Aead, ClientParameters, ConnectionKey, DatagramSource, Endpoint, EndpointParameters, IdLength, Outbox,
-    Profile, Shard,
-};
+use quic::{ClientParameters, Endpoint, EndpointParameters, NoDatagrams, Outbox};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
 use serde::{Deserialize, Serialize};
@@ -139,16 +135,7 @@ fn first_packet(server: SocketAddrV4, number: u32) -> Result<Vec<u8>, Error> {
     let failed = |error: &dyn std::fmt::Display| Error::Setup(format!("cannot make a handshake: {error}"));
     let mut seed = [0; 32];
     seed[..4].copy_from_slice(&number.to_be_bytes());
-    let parameters = EndpointParameters {
-        udp_payload_max: None,
-        profile: Profile::Throughput,
-        aead: Aead::default(),
-        reset_key: [0; 64],
-        id_length: IdLength::default(),
-        is_covered: false,
-        shard: Shard::SOLE,
-        seed,
-    };
+    let parameters = EndpointParameters::of_client(seed);
     let mut endpoint = Endpoint::new(&parameters, None).map_err(|error| failed(&error))?;
     let (now, server) = (Instant::now(), SocketAddr::V4(server));
     endpoint
@@ -161,24 +148,18 @@ fn first_packet(server: SocketAddrV4, number: u32) -> Result<Vec<u8>, Error> {
         )
         .map_err(|error| failed(&error))?;
     let mut outbox = Outbox::default();
-    endpoint.flush(now, &mut NoDatagrams, &mut outbox);
+    endpoint.flush(
+        now,
+        &mut NoDatagrams {
+            udp_payload_ceiling: PAYLOAD_BYTES_MAX,
+        },
+        &mut outbox,
+    );
     let first = outbox.trains().first();
     let first = first.and_then(|train| train.bytes.chunks(train.segment_size.max(1)).next());
     first
         .map(<[u8]>::to_vec)
         .ok_or_else(|| failed(&"it sends nothing"))
-}
-
-struct NoDatagrams;
-
-impl DatagramSource for NoDatagrams {
-    fn waits(&self, _: ConnectionKey) -> bool {
-        false
-    }
-
-    fn next_datagram(&mut self, _: ConnectionKey, _: usize, _: usize) -> Option<Bytes> {
-        None
-    }
 }
 
 /// The payload behind headers of IPv4 (RFC 791 section 3.1), whose checksum and length the kernel fills in, and of UDP,

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    Aead, ClientParameters, ConnectionKey, DatagramSource, Direction, Endpoint, EndpointParameters, Event,
-    IdLength, Outbox, Path, Profile, Receiver, Shard, StreamId,
+    ClientParameters, ConnectionKey, Direction, Endpoint, EndpointParameters, Event, NoDatagrams, Outbox,
+    Path, StreamId,
 };
 use testbed::namespace::Namespace;
 
@@ -143,27 +143,6 @@ fn attempts(attack: &Attack, progress: &Progress, start: Instant) {
     }
 }
 
-/// Nothing is carried in datagrams, and none is expected.
-struct NoDatagrams;
-
-impl DatagramSource for NoDatagrams {
-    fn waits(&self, _: ConnectionKey) -> bool {
-        false
-    }
-
-    fn next_datagram(&mut self, _: ConnectionKey, _: usize, _: usize) -> Option<Bytes> {
-        None
-    }
-}
-
-impl Receiver for NoDatagrams {
-    fn datagram(&mut self, _: ConnectionKey, _: Bytes) {}
-
-    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
-        PAYLOAD_MAX
-    }
-}
-
 /// One attempt.
 struct Stranger {
     socket: UdpSocket,
@@ -182,16 +161,7 @@ impl Stranger {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&number.to_be_bytes());
         seed[8..10].copy_from_slice(&socket.local_addr()?.port().to_be_bytes());
-        let parameters = EndpointParameters {
-            udp_payload_max: None,
-            profile: Profile::Throughput,
-            aead: Aead::default(),
-            reset_key: [0; 64],
-            id_length: IdLength::default(),
-            is_covered: false,
-            shard: Shard::SOLE,
-            seed,
-        };
+        let parameters = EndpointParameters::of_client(seed);
         let mut endpoint = Endpoint::new(&parameters, None).map_err(io::Error::other)?;
         let pin = ClientParameters::Pin(attack.pin);
         let connection = endpoint
@@ -280,7 +250,7 @@ impl Stranger {
         let (now, bytes) = (Instant::now(), BytesMut::from(packet));
         let outbox = &mut self.outbox;
         self.endpoint
-            .handle_received(now, path, Ecn::NotEct, bytes, 0, &mut NoDatagrams, outbox);
+            .handle_received(now, path, Ecn::NotEct, bytes, 0, &mut no_datagrams(), outbox);
     }
 
     /// Makes the packets that are due; `leaves`: and sends them.
@@ -288,7 +258,7 @@ impl Stranger {
         loop {
             let more = self
                 .endpoint
-                .flush(Instant::now(), &mut NoDatagrams, &mut self.outbox);
+                .flush(Instant::now(), &mut no_datagrams(), &mut self.outbox);
             for train in self.outbox.trains().iter().filter(|_| leaves) {
                 for packet in train.bytes.chunks(train.segment_size.max(1)) {
                     // A full buffer of the sender loses one, which the attempt makes up for or not.
@@ -300,5 +270,12 @@ impl Stranger {
                 return;
             }
         }
+    }
+}
+
+/// Nothing is carried in datagrams, and none is expected.
+fn no_datagrams() -> NoDatagrams {
+    NoDatagrams {
+        udp_payload_ceiling: PAYLOAD_MAX,
     }
 }
