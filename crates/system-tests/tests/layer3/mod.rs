@@ -17,6 +17,7 @@ mod rules;
 mod sandbox;
 mod settings;
 mod sizes;
+mod tcp_shape;
 mod traffic;
 mod waits;
 
