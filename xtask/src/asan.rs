@@ -23,7 +23,14 @@ const SYSTEM_TESTS: [&str; 2] = ["restarts::", "hostile::"];
 
 /// Tests that judge memory, which is more than without it, and one whose calls of 16 MiB, serialized byte by byte, take
 /// longer than tests wait for on a busy machine.
-const LEFT_OUT: [&str; 4] = ["--skip", "memory::", "--skip", "payloads_of_every_size"];
+const LEFT_OUT: [&str; 6] = [
+    "--skip",
+    "memory::",
+    "--skip",
+    "costs_little_memory",
+    "--skip",
+    "payloads_of_every_size",
+];
 
 /// Leaks are not judged: an endpoint of noq lives in tasks that the end of a test's runtime forgets.
 const OPTIONS: (&str, &str) = ("ASAN_OPTIONS", "detect_leaks=0");
