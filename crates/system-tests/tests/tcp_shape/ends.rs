@@ -17,6 +17,10 @@ use crate::relay::ends::network;
 use crate::relay::watched;
 use crate::scene::both;
 
+/// Resets of a kernel whose server was killed: for what comes until the client knows, and for its attempts at a way
+/// back.
+const RESETS_MAX: u64 = 32;
+
 #[test]
 fn either_end_that_is_killed_leaves_nothing_and_comes_back() {
     require_root!();
@@ -38,6 +42,8 @@ fn either_end_that_is_killed_leaves_nothing_and_comes_back() {
     );
     scene.server.start_again();
     source.ask(b"the server is back", PROGRAM_LIMIT);
+    let resets = watched(&scene.net, "resets");
+    assert!(resets <= RESETS_MAX, "{resets} resets");
 
     client.kill();
     drop(client);
