@@ -22,6 +22,8 @@ pub(crate) struct Hop {
     pub(crate) index: u32,
     /// The next machine, on the link.
     neighbour: IpAddr,
+    /// The neighbour's hardware address by the kernel's cache, when the route was last looked up.
+    cached: Option<[u8; 6]>,
     route: Route,
     search: NeighbourSearch,
     /// When the route is looked up again, with the next packet.
@@ -62,14 +64,21 @@ impl Route {
         Ok((way.index, source, way.gateway.unwrap_or(remote.ip())))
     }
 
+    /// The hardware address of the neighbour of `way` in the kernel's cache.
+    fn cached(&mut self, (index, _, neighbour): Way) -> Option<[u8; 6]> {
+        self.network.neighbour(index, neighbour).ok().flatten()
+    }
+
     /// A search for the neighbour of `way`, the link where it is known already, and the MTU.
     fn search(
         &mut self,
         (index, source, neighbour): Way,
+        hardware: Option<[u8; 6]>,
     ) -> io::Result<(NeighbourSearch, Option<Link>, u16)> {
         let mut search = NeighbourSearch::open(index, source, neighbour)?;
-        let known = self.network.neighbour(index, neighbour).ok().flatten();
-        let link = search.answer().or(known.map(|hardware| search.link_to(hardware)));
+        let link = search
+            .answer()
+            .or(hardware.map(|hardware| search.link_to(hardware)));
         let mtu = route_mtu(self.remote, self.mark)?.min(u16::MAX.into()) as u16;
         Ok((search, link, mtu))
     }
@@ -98,14 +107,17 @@ impl Hop {
             remote,
             local,
         };
-        let (index, source, neighbour) = route.way()?;
-        let (search, link, mtu) = route.search((index, source, neighbour))?;
+        let way = route.way()?;
+        let (index, source, neighbour) = way;
+        let cached = route.cached(way);
+        let (search, link, mtu) = route.search(way, cached)?;
         Ok(Self {
             source,
             mtu,
             link,
             index,
             neighbour,
+            cached,
             route,
             search,
             again: now + ROUTE_TIME,
@@ -131,12 +143,19 @@ impl Hop {
         let Ok(way) = self.route.way() else {
             return false;
         };
-        if way == (self.index, self.source, self.neighbour) && !self.is_doubted {
+        let cached = self.route.cached(way);
+        let is_same = way == (self.index, self.source, self.neighbour);
+        // The kernel's cache hears when another machine takes over an address, and forgets without a reason.
+        let is_told = cached.is_some() && cached != self.cached;
+        if is_same && !is_told && !self.is_doubted {
             return false;
         }
-        let Ok((search, link, mtu)) = self.route.search(way) else {
+        // Nobody answered at what the kernel says: the neighbour is asked.
+        let believed = cached.filter(|_| is_told || !is_same);
+        let Ok((search, link, mtu)) = self.route.search(way, believed) else {
             return false;
         };
+        self.cached = cached.or(self.cached.filter(|_| is_same));
         (self.index, self.source, self.neighbour) = way;
         (self.search, self.link, self.mtu) = (search, link, mtu);
         self.is_doubted = false;
@@ -167,6 +186,9 @@ impl Hop {
             let _ = self.search.ask();
             self.ask = (now + NEIGHBOUR_REPEAT, self.ask.1 + 1);
             self.look.1 = NEIGHBOUR_LOOKS.0;
+        }
+        if self.link.is_none() && self.ask.1 > NEIGHBOUR_QUESTIONS_MAX {
+            self.link = self.cached.map(|hardware| self.search.link_to(hardware));
         }
         self.look = (now + self.look.1, (2 * self.look.1).min(NEIGHBOUR_LOOKS.1));
     }

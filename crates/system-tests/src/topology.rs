@@ -191,6 +191,46 @@ impl Routed {
         self.client.set_link("eth0", false).unwrap();
     }
 
+    /// Gives the router another hardware address towards the client, and tells everybody on the cable, as when a spare
+    /// router takes over the IP addresses of one that fails (RFC 5798).
+    ///
+    /// # Panics
+    /// When `ip` fails.
+    pub fn replace_router(&self) {
+        self.router
+            .set_parameter("net.ipv4.conf.inside.arp_notify", "1")
+            .unwrap();
+        let inside = ["link", "set", "inside", "address", "02:00:00:00:00:77"];
+        self.router.run("ip", inside).unwrap();
+    }
+
+    /// Gives the client's machine another gateway on the same cable, 10.77.0.3 with a hardware address of its own, by
+    /// which everything leaves from here on; the first one forwards nothing any more.
+    ///
+    /// # Panics
+    /// When `ip` or `nft` fails.
+    pub fn replace_gateway(&self) {
+        // Either interface answers for its own addresses alone.
+        self.router
+            .set_parameter("net.ipv4.conf.all.arp_ignore", "1")
+            .unwrap();
+        let gateway = [
+            "link", "add", "link", "inside", "name", "spare", "type", "macvlan",
+        ];
+        self.router.run("ip", gateway).unwrap();
+        let address = ["address", "add", "10.77.0.3/24", "dev", "spare"];
+        self.router.run("ip", address).unwrap();
+        self.router.set_link("spare", true).unwrap();
+        self.router
+            .nft(
+                "table ip replaced { chain forward { type filter hook forward priority 0; \
+                 iifname \"inside\" drop; }; }",
+            )
+            .unwrap();
+        let route = ["route", "replace", "default", "via", "10.77.0.3"];
+        self.client.run("ip", route).unwrap();
+    }
+
     /// Makes the router translate the client's UDP port to this port of [`ROUTER_OUTSIDE_V4`], and answers back. Called
     /// again with another outside port, a flow moves there at once, as when a home router forgets its table.
     ///

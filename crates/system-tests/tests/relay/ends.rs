@@ -187,6 +187,41 @@ fn a_relay_follows_another_route_to_another_address_of_its_machine() {
     end(far);
 }
 
+/// A relay near the client goes on after `change` of the router, by the same connection.
+fn goes_on_after(change: impl Fn(&Routed)) {
+    let net = Routed::new(1500);
+    let _echo = Service::udp_echo(&net.server, TARGET);
+    let (near, far) = start_pair(&net, &[]);
+    let mut source = Source::new(&net.client, ENTRANCE);
+    source.ask(b"by the first one", PROGRAM_LIMIT);
+    // Every machine says something to its gateway now and then, so that the kernel has it in its cache.
+    net.client.run("ping", ["-n", "-c", "1", "10.77.0.1"]).unwrap();
+    change(&net);
+    wait_until("an answer by the second one", PROGRAM_LIMIT, || {
+        source
+            .try_ask(b"by the second one", Duration::from_millis(200))
+            .is_some()
+    });
+    let counters = end(near);
+    assert_eq!(counters["flows"]["all"], 1, "{counters}");
+    assert_eq!(counters["reconnects"], 0, "{counters}");
+    end(far);
+}
+
+#[test]
+fn a_relay_follows_another_gateway_on_the_same_cable() {
+    require_root!();
+    require_program!("nft", "ping");
+    goes_on_after(Routed::replace_gateway);
+}
+
+#[test]
+fn a_relay_follows_its_gateway_to_another_hardware_address() {
+    require_root!();
+    require_program!("ping");
+    goes_on_after(Routed::replace_router);
+}
+
 #[test]
 fn who_may_not_relay_is_told_what_is_missing() {
     require_root!();
