@@ -7,6 +7,7 @@ use std::time::Duration;
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::connect;
+use system_tests::source::{Source, pattern};
 use system_tests::{require_program, require_root};
 use testbed::wait::wait_until;
 
@@ -53,6 +54,29 @@ fn ip_packets_pass_in_tcps_shape() {
     }
     assert_conserved(&client.status());
     assert_conserved(&scene.server.status());
+    assert_eq!(watched(&scene.net, "invalid"), 0);
+}
+
+#[test]
+fn a_path_that_grows_narrow_below_a_connection_is_heeded() {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(&[]);
+    let mut client = scene.client(&["--carrier", "tcp", "--connections", "1"]);
+    client.wait_until_connected(1, PROGRAM_LIMIT);
+    scene.exchange();
+    // QUIC has room in it, but not for packets as long as those that passed until now.
+    scene.net.router.set_mtu("outside", 1_300).unwrap();
+    scene.net.server.set_mtu("eth0", 1_300).unwrap();
+    let mut source = Source::new(&scene.net.client, ENTRANCE);
+    wait_until("an answer by the narrow path", PROGRAM_LIMIT, || {
+        source
+            .try_ask(&pattern(1, 1_200), Duration::from_millis(500))
+            .is_some()
+    });
+    scene.exchange();
+    assert_eq!(client.status()["reconnects"], 0);
+    assert_conserved(&client.status());
     assert_eq!(watched(&scene.net, "invalid"), 0);
 }
 
