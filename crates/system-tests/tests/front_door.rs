@@ -2,6 +2,7 @@
 //! site that stands on the server's machine.
 
 mod changes;
+mod constants;
 mod flood;
 mod redirection;
 mod watched;
@@ -23,6 +24,7 @@ use system_tests::tunnel::{Client, Server};
 use system_tests::{python, require_program, require_python, require_root};
 use testbed::directory::Directory;
 use testbed::namespace::Namespace;
+use testbed::place::Place;
 use testbed::process::Process;
 use testbed::wait::wait_until;
 
@@ -98,8 +100,13 @@ impl Scene {
 
     /// What a client sends that has the link, and of which the server has heard nothing.
     fn first_flight(&self) -> Recorder {
+        self.first_flight_by(&self.server.link())
+    }
+
+    /// The same of a client with this link.
+    fn first_flight_by(&self, link: &str) -> Recorder {
         let mut recorder = Recorder::listen(&self.pair.client, "10.77.0.2:4433");
-        let link = self.server.link().replace("10.77.0.1", "10.77.0.2");
+        let link = link.replace("10.77.0.1", "10.77.0.2");
         let place = self.pair.client.place();
         let options = ["--connections", "1"];
         let files = self.directory.path();
