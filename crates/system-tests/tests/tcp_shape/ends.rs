@@ -4,7 +4,7 @@ use std::process::Command;
 
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, USAGE, gramway_binary};
-use system_tests::source::Source;
+use system_tests::source::{Source, pattern};
 use system_tests::tunnel::Client;
 use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
@@ -20,6 +20,9 @@ use crate::scene::both;
 /// Resets of a kernel whose server was killed: for what comes until the client knows, and for its attempts at a way
 /// back.
 const RESETS_MAX: u64 = 32;
+
+/// Datagrams for a server that is killed.
+const UNANSWERED: u64 = 2_000;
 
 #[test]
 fn either_end_that_is_killed_leaves_nothing_and_comes_back() {
@@ -40,6 +43,8 @@ fn either_end_that_is_killed_leaves_nothing_and_comes_back() {
         !network(&scene.net.server).contains("0003"),
         "no packet socket is left"
     );
+    // Whoever answered each of these with another attempt would be reset as often.
+    (0..UNANSWERED).for_each(|number| source.send(&pattern(number, 1_000)));
     scene.server.start_again();
     source.ask(b"the server is back", PROGRAM_LIMIT);
     let resets = watched(&scene.net, "resets");
