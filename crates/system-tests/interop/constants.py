@@ -22,6 +22,7 @@ SECRET = ("destination", "random", "key share")
 
 PADDING, PING, CRYPTO = 0, 1, 6
 KEY_SHARE, TRANSPORT_PARAMETERS = 51, 57
+VERSION_INFORMATION = 17
 
 
 def hello_of(flight):
@@ -75,7 +76,15 @@ def parameters(data):
     while not buffer.eof():
         kind = buffer.pull_uint_var()
         value = buffer.pull_bytes(buffer.pull_uint_var())
+        if kind == VERSION_INFORMATION:
+            value = b"".join(ungreased(value[at : at + 4]) for at in range(0, len(value), 4))
         yield "greased" if kind % 31 == 27 else kind, value
+
+
+def ungreased(version):
+    """A version whose number is chance (RFC 9000 section 15) as the same one always."""
+    is_greased = all(byte & 0x0F == 0x0A for byte in version)
+    return b"\x0a" * 4 if is_greased else version
 
 
 def fields_of(flight):
