@@ -15,6 +15,7 @@ mod gate;
 mod local_queue;
 mod loss;
 mod model;
+mod recent;
 mod round_trip;
 mod sharing;
 mod sustained;

@@ -29,6 +29,7 @@ use super::estimate::Phase;
 use super::gate::Gate;
 use super::local_queue::LocalQueue;
 use super::loss::{Floor, Tally};
+use super::recent::Recent;
 use super::round_trip::RoundTrip;
 use super::sharing::Sharing;
 use super::sustained::Sustained;
@@ -87,6 +88,7 @@ pub(super) struct Model {
     /// Until when a probe for more would make others lose.
     costly_until: Instant,
     slowdown: Slowdown,
+    recent: Recent,
     random: u64,
 }
 
@@ -147,6 +149,7 @@ impl Model {
                 answered: now,
                 before: None,
             },
+            recent: Recent::new(now),
             random: 0x9e37_79b9_7f4a_7c15,
         };
         model.publish();
@@ -185,6 +188,7 @@ impl Model {
             self.publish();
             return;
         };
+        self.recent.update(now, self.delivery.delivered());
         self.round_trip.update(now, sample.round_trip);
         let is_of_this_path = sample.departure.at >= self.slowdown.answered;
         if is_of_this_path {
@@ -220,8 +224,10 @@ impl Model {
         lost_bytes: u64,
     ) {
         self.delivery.on_lost(lost_bytes);
+        self.recent.on_lost(lost_bytes);
         if is_persistent {
-            self.restart(now, self.bandwidth.get() / 2);
+            let passes = self.recent.bytes_per_second();
+            self.restart(now, (self.bandwidth.get() / 2).max(passes));
             self.gate.count_cut();
         } else if self.answered_until.is_some_and(|until| sent <= until) {
             // What left before the last answer has been answered.

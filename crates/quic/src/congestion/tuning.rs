@@ -29,6 +29,12 @@ pub(super) const GAIN_CHECK: f64 = 0.95;
 /// Rate at which datagrams may go at any time: their senders probe, too, with a quarter more where they are BBR.
 pub(super) const GAIN_DATAGRAMS: f64 = 1.25;
 
+/// Rate on a local path that lets far less pass than is sent.
+pub(super) const GAIN_POLICED: f64 = 1.25;
+
+/// Least such rate, in bytes per second.
+pub(super) const POLICED_RATE_MIN: u64 = 32_000;
+
 /// A start goes on while each round delivers so much more than the last.
 pub(super) const GROWTH: f64 = 1.25;
 

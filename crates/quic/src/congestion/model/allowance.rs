@@ -90,7 +90,10 @@ impl Model {
     pub(super) fn bytes_per_second(&self) -> u64 {
         let base = self.base();
         if self.round_trip.base().is_some() && self.tuning.is_local(base) {
-            return u64::MAX;
+            // The first train after an acknowledgement, of what is needed most, meets a policer that has just passed one.
+            let passes = self.recent.policed();
+            let paced = |passes| scale(passes, tuning::GAIN_POLICED).max(tuning::POLICED_RATE_MIN);
+            return passes.map_or(u64::MAX, paced);
         }
         let carries_datagrams = self.gate.carries_datagrams();
         let gain = match self.phase {
