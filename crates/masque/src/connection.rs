@@ -13,7 +13,8 @@ use packet::varint;
 use crate::{
     Code, ConnectionError, Settings,
     frame::{HeaderReader, frame, kind},
-    limits::{SETTINGS_BYTES_MAX, UNIDIRECTIONAL_STREAMS_MAX},
+    held_back::HeldBack,
+    limits::{HELD_BACK_BYTES_MAX, SETTINGS_BYTES_MAX, UNIDIRECTIONAL_STREAMS_MAX},
 };
 
 /// Stream types (RFC 9114 section 6.2, RFC 9204 section 4.2).
@@ -39,6 +40,8 @@ pub enum Event {
     /// It takes no new work: requests on stream `id` and above were not processed (from a server; RFC 9114 section
     /// 5.2).
     Goaway(u64),
+    /// It had more to send than the path let through.
+    HeldBack(HeldBack),
 }
 
 /// What becomes of a unidirectional stream.
@@ -196,6 +199,12 @@ impl Connection {
         frame(kind::GOAWAY, &bytes[..used])
     }
 
+    /// A HELD_BACK frame for our control stream.
+    #[must_use]
+    pub fn held_back_frame(&self, held_back: HeldBack) -> Vec<u8> {
+        frame(kind::HELD_BACK, &held_back.encode())
+    }
+
     /// State of a stream whose type is known now; `None` for a type that we do not know.
     fn open(&mut self, kind: u64) -> Result<Option<Uni>, ConnectionError> {
         let uni = match kind {
@@ -276,7 +285,10 @@ impl Connection {
             (kind, _) if kind::is_reserved(kind) => {
                 fail(Code::FrameUnexpected, "frame type reserved by HTTP/2")
             }
-            (kind, _) if is_kept(kind) && length > varint::LEN_MAX as u64 => {
+            (kind::HELD_BACK, _) if length > HELD_BACK_BYTES_MAX => {
+                fail(Code::FrameError, "HELD_BACK frame too long")
+            }
+            (kind, _) if is_identifier(kind) && length > varint::LEN_MAX as u64 => {
                 fail(Code::FrameError, "frame is longer than its identifier")
             }
             _ => Ok(()),
@@ -301,7 +313,7 @@ impl Connection {
                     ));
                 }
                 if self.goaway.replace(id) != Some(id) {
-                    self.set_goaway_event(id);
+                    self.set_event(Event::Goaway(id));
                 }
             }
             kind::MAX_PUSH_ID => {
@@ -315,24 +327,35 @@ impl Connection {
                 identifier(payload)?;
                 return Err(ConnectionError::new(Code::IdError, "CANCEL_PUSH without a push"));
             }
+            // PATH-3: what servers say; a client has nothing to tell by it.
+            kind::HELD_BACK if self.role == Role::Client => {
+                let held_back = HeldBack::decode(payload).ok_or(ConnectionError::new(
+                    Code::FrameError,
+                    "HELD_BACK frame is not two counts",
+                ))?;
+                self.set_event(Event::HeldBack(held_back));
+            }
             _ => {}
         }
         Ok(())
     }
 
-    /// Keeps one GOAWAY event at most: a peer that lowers its identifier a million times costs nothing.
-    fn set_goaway_event(&mut self, id: u64) {
-        self.events.retain(|event| !matches!(event, Event::Goaway(_)));
-        self.events.push_back(Event::Goaway(id));
+    /// Keeps one event of a kind at most: a peer that says a million things costs nothing.
+    fn set_event(&mut self, event: Event) {
+        let is_other = |known: &Event| std::mem::discriminant(known) != std::mem::discriminant(&event);
+        self.events.retain(is_other);
+        self.events.push_back(event);
     }
 }
 
 /// Control frames whose payload is looked at.
 const fn is_kept(kind: u64) -> bool {
-    matches!(
-        kind,
-        kind::SETTINGS | kind::GOAWAY | kind::MAX_PUSH_ID | kind::CANCEL_PUSH
-    )
+    is_identifier(kind) || matches!(kind, kind::SETTINGS | kind::HELD_BACK)
+}
+
+/// Control frames whose payload is one varint.
+const fn is_identifier(kind: u64) -> bool {
+    matches!(kind, kind::GOAWAY | kind::MAX_PUSH_ID | kind::CANCEL_PUSH)
 }
 
 /// A payload that is one varint and nothing else.

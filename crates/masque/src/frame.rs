@@ -9,7 +9,7 @@ use crate::{HeaderList, qpack};
 /// Bytes of the longest frame header: two varints.
 pub(crate) const HEADER_BYTES_MAX: usize = 2 * varint::LEN_MAX;
 
-/// Frame types of RFC 9114 section 11.2.1.
+/// Frame types of RFC 9114 section 11.2.1, and one of our own.
 pub(crate) mod kind {
     pub(crate) const DATA: u64 = 0x00;
     pub(crate) const HEADERS: u64 = 0x01;
@@ -18,6 +18,8 @@ pub(crate) mod kind {
     pub(crate) const PUSH_PROMISE: u64 = 0x05;
     pub(crate) const GOAWAY: u64 = 0x07;
     pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
+    /// Of our own, chosen at random (specs/path.md).
+    pub(crate) const HELD_BACK: u64 = 0x1ace_11ed;
 
     /// Types of HTTP/2 frames without a counterpart: their receipt is H3_FRAME_UNEXPECTED (RFC 9114 section 7.2.8).
     pub(crate) const fn is_reserved(kind: u64) -> bool {

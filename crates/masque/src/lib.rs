@@ -5,7 +5,7 @@
 //! chunks, and writes out the bytes that it gets back; time enters as a parameter. Everything from the peer is
 //! hostile: nothing is buffered before its length is known to lie within [`limits`], and no input makes it panic.
 //!
-//! - [`Connection`]: control and QPACK streams, SETTINGS, GOAWAY of one connection.
+//! - [`Connection`]: control and QPACK streams, SETTINGS, GOAWAY, [`HeldBack`] of one connection.
 //! - [`MessageReader`]: the receive half of one request stream; [`headers_frame`] and [`data_frame_header`] make the
 //!   send half.
 //! - [`request`] and [`response`]: building and parsing CONNECT and CONNECT-UDP.
@@ -22,6 +22,7 @@ pub mod datagram;
 mod error;
 mod frame;
 mod headers;
+mod held_back;
 pub mod ip;
 pub mod limits;
 mod message;
@@ -38,6 +39,7 @@ pub use connection::{Connection, Event, Role, UniDisposition};
 pub use error::{Code, ConnectionError, MessageError};
 pub use frame::{data_frame_header, headers_frame};
 pub use headers::{Field, HeaderList};
+pub use held_back::HeldBack;
 pub use message::{Item, MessageReader};
 pub use server_shard::ServerShard;
 pub use settings::Settings;

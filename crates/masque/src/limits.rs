@@ -34,6 +34,9 @@ pub const FIELD_SECTION_BYTES_MAX: u64 = 8 * 1024;
 /// Bytes of a SETTINGS frame; real ones have under 100.
 pub const SETTINGS_BYTES_MAX: u64 = 1024;
 
+/// Bytes of a HELD_BACK frame's payload: two varints.
+pub const HELD_BACK_BYTES_MAX: u64 = 16;
+
 /// Unidirectional streams of a peer whose state is kept at a time: three are critical, the others must first say what
 /// they are.
 pub const UNIDIRECTIONAL_STREAMS_MAX: usize = 16;

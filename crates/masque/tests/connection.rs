@@ -1,7 +1,7 @@
 //! Control and QPACK streams: what a peer may say, in any chunks, and what ends the connection.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use masque::{Code, Connection, ConnectionError, Event, Role, Settings, UniDisposition};
+use masque::{Code, Connection, ConnectionError, Event, HeldBack, Role, Settings, UniDisposition};
 use packet::varint;
 use proptest::prelude::*;
 
@@ -145,6 +145,29 @@ fn goaway_identifiers_may_only_fall_and_must_name_a_request() {
         code_after(Role::Client, &[frame(0x07, &[0; 9])]),
         Code::FrameError
     );
+}
+
+/// PATH-1, PATH-3.
+#[test]
+fn what_a_server_says_of_the_path_is_kept_once_and_a_client_has_nothing_to_say() {
+    let server = Connection::new(Role::Server);
+    let frames = [(100, 3), (70, 7)].map(|(sent, lost)| server.held_back_frame(HeldBack { sent, lost }));
+    let (mut connection, result) = after(Role::Client, &frames);
+    assert_eq!(result, Ok(UniDisposition::Continue));
+    assert!(matches!(connection.poll_event(), Some(Event::Settings(_))));
+    let last = HeldBack { sent: 70, lost: 7 };
+    assert_eq!(connection.poll_event(), Some(Event::HeldBack(last)));
+    assert_eq!(connection.poll_event(), None);
+    let (mut connection, result) = after(Role::Server, &frames);
+    assert_eq!(result, Ok(UniDisposition::Continue));
+    assert!(matches!(connection.poll_event(), Some(Event::Settings(_))));
+    assert_eq!(connection.poll_event(), None);
+    for payload in [&[1][..], &[1, 2, 3], &[0; 17]] {
+        assert_eq!(
+            code_after(Role::Client, &[frame(0x1ace_11ed, payload)]),
+            Code::FrameError
+        );
+    }
 }
 
 /// RFC 9114 sections 4.6, 7.2.3 and 7.2.7.

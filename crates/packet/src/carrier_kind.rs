@@ -11,6 +11,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 /// Beyond the 28 bits of traffic class and flow label (RFC 8200 section 3).
 const MARK: u32 = 0x8000_0000;
 
+/// Beyond the same bits, beside the mark: a number follows.
+const STAND_IN: u32 = 0x4000_0000;
+
 /// What carries datagrams between two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CarrierKind {
@@ -25,7 +28,7 @@ impl CarrierKind {
     #[must_use]
     pub fn of(address: SocketAddr) -> Self {
         match address {
-            SocketAddr::V6(v6) if v6.flowinfo() == MARK => Self::Tcp,
+            SocketAddr::V6(v6) if v6.flowinfo() & MARK != 0 => Self::Tcp,
             _ => Self::Udp,
         }
     }
@@ -46,10 +49,40 @@ impl CarrierKind {
         }
     }
 
+    /// Stands for `address` where QUIC knows another path by that one: an address of this kind that equals no other but the
+    /// same `number`'s, up to 2^30 of them.
+    #[must_use]
+    pub fn stand_in(self, address: SocketAddr, number: u64) -> SocketAddr {
+        let SocketAddr::V6(plain) = Self::Tcp.mark(address) else {
+            unreachable!("marked addresses are of IPv6");
+        };
+        let number = number as u32 & (STAND_IN - 1);
+        let kind = match self {
+            Self::Udp => 0,
+            Self::Tcp => MARK,
+        };
+        SocketAddrV6::new(
+            *plain.ip(),
+            plain.port(),
+            kind | STAND_IN | number,
+            plain.scope_id(),
+        )
+        .into()
+    }
+
     /// The address without a mark, as sockets and people know it.
     #[must_use]
     pub fn unmark(address: SocketAddr) -> SocketAddr {
         Self::Udp.mark(address)
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Udp => Self::Tcp,
+            Self::Tcp => Self::Udp,
+        }
     }
 
     /// Bytes of headers between those of IP and a datagram.
@@ -89,6 +122,23 @@ mod tests {
             assert_eq!(CarrierKind::unmark(plain), plain);
             assert_eq!(CarrierKind::Tcp.mark(marked), marked);
             assert_eq!(marked.ip().to_canonical(), plain.ip());
+        }
+    }
+
+    #[test]
+    fn a_stand_in_is_another_address_of_the_same_place_and_kind() {
+        for text in ["192.0.2.1:443", "[2001:db8::1]:443", "[fe80::1%3]:443"] {
+            let plain: SocketAddr = text.parse().unwrap();
+            for kind in [CarrierKind::Udp, CarrierKind::Tcp] {
+                let stand_ins = [0, 1, u64::MAX].map(|number| kind.stand_in(plain, number));
+                let [first, second, last] = stand_ins;
+                assert!(first != second && second != last && first != last);
+                for stand_in in stand_ins {
+                    assert_eq!(CarrierKind::of(stand_in), kind);
+                    assert_eq!(CarrierKind::unmark(stand_in), plain);
+                    assert_ne!(stand_in, kind.mark(plain));
+                }
+            }
         }
     }
 }

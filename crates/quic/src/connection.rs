@@ -61,6 +61,8 @@ pub(crate) struct Connection {
     datagrams_handed: u64,
     datagrams_dropped: u64,
     trains_sent: u64,
+    held_back: u64,
+    idle: u64,
     turn: Turn,
 }
 
@@ -102,6 +104,8 @@ impl Connection {
             datagrams_handed: 0,
             datagrams_dropped: 0,
             trains_sent: 0,
+            held_back: 0,
+            idle: 0,
             turn: Turn::FIRST,
         }
     }
@@ -197,6 +201,8 @@ impl Connection {
             congestion_window: allowance.window,
             in_flight: allowance.in_flight,
             acknowledgements: self.gate.acknowledgements(),
+            held_back: self.held_back,
+            idle: self.idle,
             pacing_bits_per_second: (allowance.bytes_per_second < u64::MAX)
                 .then(|| allowance.bytes_per_second.saturating_mul(8)),
             profile: self.profile,

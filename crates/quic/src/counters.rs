@@ -129,6 +129,10 @@ pub struct ConnectionReport {
     pub in_flight: u64,
     /// Counts ACK frames that acknowledged something that was in flight.
     pub acknowledgements: u64,
+    /// How often there was more to send than congestion control let go.
+    pub held_back: u64,
+    /// How often there was nothing more to send.
+    pub idle: u64,
     /// Pacing rate in bits per second; `None` where trains are not paced.
     pub pacing_bits_per_second: Option<u64>,
     /// How throughput is weighed against delay.

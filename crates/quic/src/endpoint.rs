@@ -275,6 +275,17 @@ impl Endpoint {
         }
     }
 
+    /// A client's connection takes another path from here on, of which nothing is known: estimates, window and path MTU begin
+    /// anew (RFC 9000 section 9.4). To be called before what goes on the new path is sent.
+    pub fn path_changed(&mut self, now: Instant, connection: ConnectionKey) {
+        if let Some(entry) = self.live(connection)
+            && !entry.proto.is_closed()
+        {
+            entry.proto.path_changed(now);
+            self.touch(connection.0);
+        }
+    }
+
     /// Both ends go on to new keys (RFC 9001 section 6), which QUIC also does by itself, before the limits of the cipher are
     /// near. Nothing happens before the handshake is complete, and for three probe timeouts after an update.
     pub fn update_keys(&mut self, connection: ConnectionKey) {

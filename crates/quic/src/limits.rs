@@ -76,6 +76,9 @@ pub const CONNECTION_WINDOW_BYTES_MAX: u32 =
 /// Unacknowledged stream bytes that we keep for retransmission, per connection.
 pub const SEND_WINDOW_BYTES: u64 = 16 << 20;
 
+/// The same beyond it, of what does not wait for the rest.
+pub const WRITE_AHEAD_BYTES: u64 = 4 << 10;
+
 /// Datagrams inside quinn-proto towards the caller, in bytes with 32 bytes of bookkeeping each. We drain after every
 /// received message of at most 64 KiB; the shortest DATAGRAM frame takes two bytes, so this never overflows.
 pub const DATAGRAM_RECEIVE_BYTES: usize = (64 << 10) / 2 * 32 + (64 << 10) + 1;

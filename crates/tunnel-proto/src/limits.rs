@@ -233,6 +233,34 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Warnings about a TUN device that are remembered, so that each is told once.
 pub const SENTENCES_MAX: usize = 64;
 
+/// Between two looks at whether a carrier carries what is wanted.
+pub const CARRIER_WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long a server's word counts that the path holds it back: it comes every second.
+pub const HELD_BACK_FRESH: Duration = Duration::from_millis(1_500);
+
+/// Looks of which all have to find that a carrier holds traffic back, before the other one is tried: three seconds.
+pub const CARRIER_POOR_LOOKS: usize = 6;
+
+/// Looks that show what a carrier on trial carries, in TCP's shape and over UDP; UDP that is throttled often is so only
+/// after some seconds.
+pub const CARRIER_TRIAL_LOOKS: [usize; 2] = [20, 6];
+
+/// First looks of a trial that say nothing: QUIC seeks its rate.
+pub const CARRIER_START_LOOKS: usize = 2;
+
+/// Packets lost of a hundred at which a carrier is poor.
+pub const CARRIER_POOR_LOSS_PERCENT: u64 = 2;
+
+/// So many times less than the carrier carried before is poor.
+pub const CARRIER_POOR_FALL: u64 = 4;
+
+/// From a trial of a carrier that came to nothing, or from when it was left, to the next one; doubles each time.
+pub const CARRIER_RETRY_MIN: Duration = Duration::from_secs(30);
+
+/// The longest such time.
+pub const CARRIER_RETRY_MAX: Duration = Duration::from_secs(3_600);
+
 /// A client that moved to another address and hears nothing there for so long makes its connection anew;
 /// [`MOVED_ROUND_TRIPS`] where they take longer.
 pub const MOVED_SILENCE: Duration = Duration::from_millis(300);

@@ -122,7 +122,10 @@ impl Connection {
                         self.turn.spend(sent, segments);
                         return Progress::More;
                     }
-                    Written::Blocked => return Progress::Stop,
+                    Written::Blocked => {
+                        self.held_back += 1;
+                        return Progress::Stop;
+                    }
                     Written::Nothing if !waiting => {
                         self.note_idle(now);
                         return Progress::Stop;
@@ -135,6 +138,7 @@ impl Connection {
                 return Progress::More;
             }
             let Ok(allowed) = self.allowed(now, self.turn.packets) else {
+                self.held_back += 1;
                 self.write_train(now, 1, outbox);
                 return Progress::Stop;
             };
@@ -253,6 +257,7 @@ impl Connection {
 
     /// There was nothing to send: where it could have gone, the path is not what limits the rate.
     fn note_idle(&mut self, now: Instant) {
+        self.idle += 1;
         if self.allowed(now, 1).is_ok() {
             self.gate.set_idle();
         }

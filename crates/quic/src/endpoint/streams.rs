@@ -6,6 +6,7 @@ use quinn_proto::VarInt;
 use super::Endpoint;
 use crate::error::StreamError;
 use crate::event::ConnectionKey;
+use crate::limits;
 use crate::stream::{Direction, Read, StreamId};
 use crate::translate::{self, core_stream, written};
 
@@ -34,6 +35,26 @@ impl Endpoint {
             self.mark_ready(connection);
         }
         Ok(written)
+    }
+
+    /// The same for a few bytes that do not wait for other streams, whose bytes fill the window of what is unacknowledged.
+    ///
+    /// # Errors
+    /// As [`Endpoint::write`].
+    pub fn write_ahead(
+        &mut self,
+        connection: ConnectionKey,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Result<usize, StreamError> {
+        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let ahead = limits::SEND_WINDOW_BYTES + limits::WRITE_AHEAD_BYTES;
+        entry.proto.set_send_window(ahead);
+        let result = self.write(connection, stream, data);
+        if let Some(entry) = self.live(connection) {
+            entry.proto.set_send_window(limits::SEND_WINDOW_BYTES);
+        }
+        result
     }
 
     /// Like [`Endpoint::write`] without a copy; taken bytes are cut off `data`.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use quic::{CloseReason, ConnectionKey, Counters};
+use quic::{CloseReason, ConnectionKey, ConnectionReport, Counters};
 
 use super::life::Cause;
 use super::peer::Peer;
@@ -121,17 +121,46 @@ impl<R: Role> Engine<R> {
         }
     }
 
+    /// Tells a client where the path holds back what we send to it (PATH-2).
+    pub(super) fn tell_held_back(&mut self, connection: ConnectionKey, report: &ConnectionReport) {
+        let Some(peer) = self.state.peer(connection).filter(|peer| peer.authenticated) else {
+            return;
+        };
+        let held_back = peer.meter.take(report);
+        if let Some(held_back) = held_back.filter(|_| peer.control_unsent.is_empty()) {
+            let frame = peer.h3.held_back_frame(held_back);
+            self.send_control(connection, &frame);
+        }
+    }
+
+    /// Writes whole frames to our control stream, behind what found no credit before.
+    pub(super) fn send_control(&mut self, connection: ConnectionKey, frames: &[u8]) {
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
+        let mut unsent = std::mem::take(&mut peer.control_unsent);
+        unsent.extend_from_slice(frames);
+        let written = match peer.own_streams.first() {
+            Some(control) if !unsent.is_empty() => self.endpoint.write_ahead(connection, *control, &unsent),
+            _ => return,
+        };
+        // Where the connection has ended, nothing is owed.
+        unsent.drain(..written.unwrap_or(unsent.len()));
+        if let Some(peer) = self.state.peer(connection) {
+            peer.control_unsent = unsent;
+        }
+    }
+
     /// Refuses new requests from here on, and tells the peers so (RFC 9114 section 5.2).
     pub fn start_drain(&mut self) {
         self.state.draining = true;
-        for peer in self.state.peers.iter().flatten() {
+        let goaway = |peer: &Peer| {
             let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
-            if let Some(control) = peer.own_streams.first() {
-                // Where even a few bytes find no credit, the peer learns it from the refusals.
-                let _ = self
-                    .endpoint
-                    .write(peer.connection, *control, &peer.h3.goaway_frame(next));
-            }
+            (peer.connection, peer.h3.goaway_frame(next))
+        };
+        let goaways: Vec<_> = self.state.peers.iter().flatten().map(goaway).collect();
+        for (connection, frame) in goaways {
+            self.send_control(connection, &frame);
         }
     }
 }

@@ -94,6 +94,9 @@ impl<R: Role> Engine<R> {
             match event {
                 masque::Event::Settings(_) => R::settings_received(self, now, connection),
                 masque::Event::Goaway(_) => R::goaway_received(&mut self.state, connection),
+                masque::Event::HeldBack(held_back) => {
+                    R::held_back(&mut self.state, now, connection, held_back);
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ mod connections;
 mod delay_control;
 mod egress;
 mod handler;
+mod held_back;
 mod hold_queue;
 mod idleness;
 mod ingress;

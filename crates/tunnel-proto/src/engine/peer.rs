@@ -7,6 +7,7 @@ use masque::split::Reassembler;
 use quic::{ConnectionKey, StreamId};
 use repair::{LossMeter, Plan};
 
+use super::held_back::Meter;
 use super::hold_queue::HoldQueue;
 use super::queue::FairQueue;
 use super::request::RequestId;
@@ -40,6 +41,10 @@ pub(crate) struct Peer {
     /// How lossy the path is, measured while there are some, and the parity that it needs.
     pub(crate) loss: LossMeter,
     pub(crate) plan: Plan,
+    /// Frames, or the rest of one, for our control stream that found no credit.
+    pub(crate) control_unsent: Vec<u8>,
+    /// Whether the path holds back what we send.
+    pub(crate) meter: Meter,
 }
 
 impl Peer {
@@ -62,6 +67,8 @@ impl Peer {
             repair_bytes: 0,
             loss: LossMeter::default(),
             plan: Plan::default(),
+            control_unsent: Vec::new(),
+            meter: Meter::default(),
         }
     }
 

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use masque::ip::IpCapsule;
-use masque::{HeaderList, ServerShard};
+use masque::{HeaderList, HeldBack, ServerShard};
 use packet::ip::IpView;
-use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Incoming, StreamId};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, ConnectionReport, Counters, Incoming, StreamId};
 use slab::Slab;
 
 use super::ip::session::IpSession;
@@ -59,6 +59,9 @@ pub trait Side: Sized {
     /// The peer takes no new requests.
     fn goaway_received(state: &mut State<Self>, connection: ConnectionKey);
 
+    /// The peer has more to send than the path lets through.
+    fn held_back(state: &mut State<Self>, now: Instant, connection: ConnectionKey, held_back: HeldBack);
+
     /// The peer allows more streams.
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);
 
@@ -88,12 +91,12 @@ pub trait Side: Sized {
     /// What only this role has timers for.
     fn handle_due(engine: &mut Engine<Self>, now: Instant);
 
-    /// The counters of a living connection, every second.
+    /// The state of a living connection, every second.
     fn connection_reported(
         engine: &mut Engine<Self>,
         now: Instant,
         connection: ConnectionKey,
-        counters: &Counters,
+        report: &ConnectionReport,
     );
 
     /// What is due every second.

@@ -79,8 +79,9 @@ impl<R: Role> Engine<R> {
                 .ledger
                 .egress
                 .drop(DropReason::ReassemblyExpired, u64::from(fragments));
+            self.send_control(connection, &[]);
             if let Some(report) = report {
-                R::connection_reported(self, now, connection, &report.counters);
+                R::connection_reported(self, now, connection, &report);
             }
         }
     }

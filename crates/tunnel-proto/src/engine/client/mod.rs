@@ -9,6 +9,7 @@ pub(super) mod token_check;
 
 use std::time::Instant;
 
+use masque::HeldBack;
 use masque::ip::ClientId;
 use quic::ConnectionKey;
 
@@ -36,6 +37,8 @@ pub struct Client {
     ip: Option<(ClientId, u32)>,
     /// What it takes of what the server assigns, advertises and sends.
     acceptance: Acceptance,
+    /// When the server said last that the path holds it back.
+    server_held_back: Option<(Instant, HeldBack)>,
     /// How often news of addresses and routes may be told.
     news: Bucket,
     /// When withheld news is told.
@@ -56,6 +59,7 @@ impl Engine<Client> {
             holds_requests: false,
             ip: None,
             acceptance: Acceptance::new(TunRoutes::Advertised, false),
+            server_held_back: None,
             news: Bucket::new(limits::ASSIGNMENTS_BURST, limits::ASSIGNMENT_INTERVAL),
             news_due: None,
             ip_session: None,

@@ -11,7 +11,7 @@ use quic::{ConnectionKey, Direction};
 
 use super::Client;
 use super::token_check::TokenCheck;
-use crate::client::PathActivity;
+use crate::client::{Carried, PathActivity};
 use crate::config::{Oversize, Protocol};
 use crate::drops::DropReason;
 use crate::engine::body::TcpConnection;
@@ -269,5 +269,30 @@ impl Engine<Client> {
             is_awaited: report.in_flight > 0,
             round_trip: report.rtt,
         })
+    }
+
+    /// What the connection has carried; `None` while not connected. To be asked every [`limits::CARRIER_WATCH_INTERVAL`].
+    pub fn carried(&mut self, now: Instant) -> Option<Carried> {
+        let connection = self.state.role.current?;
+        let report = self.endpoint.report(connection)?;
+        let down = self.state.role.server_held_back;
+        let is_fresh = |(said, _): &(Instant, _)| now.duration_since(*said) < limits::HELD_BACK_FRESH;
+        let up = self.state.peer(connection)?.meter.take(&report);
+        Some(Carried {
+            bytes_sent: report.counters.bytes_sent,
+            bytes_received: report.counters.bytes_received,
+            packets_sent: report.counters.packets_sent,
+            packets_lost: report.counters.packets_lost,
+            up,
+            down: down.filter(is_fresh).map(|(_, held_back)| held_back),
+        })
+    }
+
+    /// The connection goes on over another path, of which nothing is known ([`quic::Endpoint::path_changed`]).
+    pub fn path_changed(&mut self, now: Instant) {
+        if let Some(connection) = self.state.role.current {
+            self.state.role.server_held_back = None;
+            self.endpoint.path_changed(now, connection);
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use masque::ip::{IpCapsule, Prefix, Routes};
-use masque::{HeaderList, ServerShard};
+use masque::{HeaderList, HeldBack, ServerShard};
 use packet::icmp;
 use packet::ip::IpView;
-use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Incoming, StreamId};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, ConnectionReport, Counters, Incoming, StreamId};
 use slab::Slab;
 
 use super::Client;
@@ -63,6 +63,12 @@ impl Side for Client {
         }
     }
 
+    fn held_back(state: &mut State<Self>, now: Instant, connection: ConnectionKey, held_back: HeldBack) {
+        if state.role.current == Some(connection) {
+            state.role.server_held_back = Some((now, held_back));
+        }
+    }
+
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey) {
         engine.send_queued_requests(now, connection);
     }
@@ -107,7 +113,7 @@ impl Side for Client {
         }
     }
 
-    fn connection_reported(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: &Counters) {}
+    fn connection_reported(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: &ConnectionReport) {}
 
     fn sweep(_: &mut Engine<Self>, _: Instant) {}
 

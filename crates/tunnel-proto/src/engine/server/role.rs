@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use masque::ip::IpCapsule;
-use masque::{HeaderList, ServerShard};
+use masque::{HeaderList, HeldBack, ServerShard};
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, flow_key};
 use packet::vnet::VnetHeader;
-use quic::{AcceptParameters, CloseReason, ConnectionKey, Counters, Incoming, StreamId};
+use quic::{AcceptParameters, CloseReason, ConnectionKey, ConnectionReport, Counters, Incoming, StreamId};
 use slab::Slab;
 
 use super::{Server, WrongTokens};
@@ -81,6 +81,9 @@ impl Side for Server {
     /// A server pushes nothing, so that there is nothing to stop.
     fn goaway_received(_: &mut State<Self>, _: ConnectionKey) {}
 
+    /// A client sees for itself what becomes of what it sends.
+    fn held_back(_: &mut State<Self>, _: Instant, _: ConnectionKey, _: HeldBack) {}
+
     /// A server opens no requests.
     fn streams_available(_: &mut Engine<Self>, _: Instant, _: ConnectionKey) {}
 
@@ -122,9 +125,10 @@ impl Side for Server {
         engine: &mut Engine<Self>,
         now: Instant,
         connection: ConnectionKey,
-        counters: &Counters,
+        report: &ConnectionReport,
     ) {
-        engine.count_bytes(now, connection, counters);
+        engine.count_bytes(now, connection, &report.counters);
+        engine.tell_held_back(connection, report);
     }
 
     /// Closes connections that have shown too many wrong tokens, and ends TCP connections that are idle.
