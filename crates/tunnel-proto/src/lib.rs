@@ -23,9 +23,9 @@ pub use access::{
 };
 pub use budget::Budget;
 pub use client::{
-    Acceptance, AddressMove, Arrival, AttemptId, CarrierChoice, ConnectAction, Http, LocalNetworks,
-    Negotiation, NotOpened, PathActivity, PathWatch, Progress, Reconnection, Resting, Socks, SocksOrHttp,
-    StripeNews, Stripes, TunPlan, Welcome,
+    Acceptance, AddressMove, Arrival, AttemptId, Carried, CarrierAdvice, CarrierChoice, CarrierWatch,
+    ConnectAction, Http, LocalNetworks, Negotiation, NotOpened, PathActivity, PathWatch, Progress,
+    Reconnection, Resting, Socks, SocksOrHttp, StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};

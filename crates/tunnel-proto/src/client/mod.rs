@@ -3,6 +3,7 @@
 
 mod acceptance;
 mod address_move;
+mod carrier_watch;
 mod holders;
 mod negotiation;
 mod path_watch;
@@ -15,6 +16,7 @@ mod tun_plan;
 
 pub use acceptance::{Acceptance, LocalNetworks};
 pub use address_move::AddressMove;
+pub use carrier_watch::{Carried, CarrierAdvice, CarrierWatch};
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathWatch};
 pub use proxies::{Http, Socks, SocksOrHttp};

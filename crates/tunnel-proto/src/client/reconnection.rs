@@ -13,11 +13,14 @@
 //! 300 ms later on, or at once where UDP has failed. The carrier that worked last leads the next race, until the network
 //! changes.
 //!
+//! A connection that is up moves to the other carrier where the caller finds that its own carries too little.
+//!
 //! A connection that is up but whose server stays silent is doubted: a race begins beside it, with its own address
 //! first. Whichever answers first lives, the connection or an attempt.
 
 mod action;
 mod candidates;
+mod other_carrier;
 mod race;
 mod state;
 #[cfg(test)]
@@ -75,6 +78,8 @@ pub struct Reconnection {
     candidates: Candidates,
     phase: Phase,
     race: Race,
+    /// Beside a connection that is up, over the other carrier.
+    scout: Option<Attempt>,
     /// What was chosen last.
     present: Option<Attempt>,
     /// Why its carrier is used.
@@ -110,6 +115,7 @@ impl Reconnection {
             candidates: Candidates::new(servers, carriers),
             phase: Phase::Pause { until: now },
             race: Race::new(now),
+            scout: None,
             present: None,
             carrier_reason: SOLE_CARRIER,
             lead: CarrierKind::Udp,
@@ -132,7 +138,8 @@ impl Reconnection {
         match self.phase {
             Phase::Pause { until } | Phase::Chosen { until } => Some(until),
             Phase::Race | Phase::Doubt => self.race.poll_timeout(|kind| self.candidates.waits(kind)),
-            Phase::Up | Phase::Replacing { .. } => None,
+            Phase::Up => self.scout.map(|scout| scout.expires()),
+            Phase::Replacing { .. } => None,
         }
     }
 
@@ -164,7 +171,8 @@ impl Reconnection {
                 self.disconnect_present();
                 self.go_on_without_chosen(now);
             }
-            Phase::Up | Phase::Replacing { .. } => {}
+            Phase::Up => self.give_up_scout(),
+            Phase::Replacing { .. } => {}
         }
     }
 
@@ -200,6 +208,9 @@ impl Reconnection {
 
     /// The handshake of an attempt is complete, and its certificate is the pinned one.
     pub fn handle_connected(&mut self, now: Instant, attempt: AttemptId) {
+        if self.scout.is_some_and(|scout| scout.id == attempt) {
+            return self.actions.push_back(ConnectAction::Move { attempt });
+        }
         // Otherwise it has been closed.
         let Some(winner) = self.race.remove(attempt) else {
             return;
@@ -237,6 +248,7 @@ impl Reconnection {
     /// The server stays silent, at a new local port, too.
     pub fn handle_silence(&mut self, now: Instant) {
         if self.phase == Phase::Up {
+            self.give_up_scout();
             self.phase = Phase::Doubt;
             self.begin_round(now);
         }
@@ -266,6 +278,9 @@ impl Reconnection {
 
     /// An attempt met the genuine site: it has failed, and the caller closes it after a rest.
     pub fn handle_redirected(&mut self, now: Instant, attempt: AttemptId) {
+        if self.scout_failed(attempt) {
+            return;
+        }
         if self.race.remove(attempt).is_some() {
             self.is_redirected = true;
             self.failed(REDIRECTED);
@@ -276,6 +291,9 @@ impl Reconnection {
 
     /// The connection is over, or an attempt, or it could not begin: why, unless we ended it ourselves.
     pub fn handle_lost(&mut self, now: Instant, attempt: AttemptId, reason: Option<String>) {
+        if self.scout_failed(attempt) {
+            return;
+        }
         if self.race.remove(attempt).is_some() {
             if let Some(reason) = &reason {
                 self.failed(reason);
@@ -308,6 +326,7 @@ impl Reconnection {
 
     /// What was up is over; what was tried beside it goes on.
     fn connection_lost(&mut self, now: Instant) {
+        self.give_up_scout();
         match std::mem::replace(&mut self.phase, Phase::Race) {
             Phase::Replacing { by } => self.choose(now, by),
             _ => self.begin_round(now),

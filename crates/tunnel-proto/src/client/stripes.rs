@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use masque::{Code, ServerShard};
+use packet::CarrierKind;
 use quic::CloseReason;
 
 use super::reconnection::{AttemptId, Reconnection};
@@ -55,6 +56,13 @@ pub enum StripeNews {
         /// The address.
         server: SocketAddr,
     },
+    /// Connections go on over another carrier.
+    Carrier {
+        /// Which.
+        carrier: CarrierKind,
+        /// Why, for people.
+        reason: &'static str,
+    },
     /// The path MTU of all stripes that are up has settled, at another value or with more stripes than told last.
     Path {
         /// The least of all, in bytes of UDP payload.
@@ -86,6 +94,8 @@ pub struct Stripes {
     unreachable_told: Option<String>,
     /// The path MTU and the number of stripes, as told last.
     path_told: Option<(u16, usize)>,
+    /// The carrier that a connection moved to, as told last.
+    carrier_told: Option<CarrierKind>,
     /// The program knows that somebody else answers, until the server does.
     announced_stranger: bool,
     refusals: Refusals,
@@ -123,6 +133,7 @@ impl Stripes {
             was_complete: false,
             unreachable_told: None,
             path_told: None,
+            carrier_told: None,
             announced_stranger: false,
             refusals: Refusals::default(),
         }
@@ -204,6 +215,7 @@ impl Stripes {
         if is_first {
             self.unreachable_told = None;
             self.path_told = None;
+            self.carrier_told = None;
             self.announced_stranger = false;
             self.was_complete = self.stripes.len() == 1;
             return Arrival {
@@ -274,6 +286,12 @@ impl Stripes {
         }
         self.path_told = Some((mtu, up));
         Some(StripeNews::Path { mtu, up, of })
+    }
+
+    /// A stripe's connection moved to another carrier and stays there: told once for all stripes.
+    pub fn moved(&mut self, carrier: CarrierKind, reason: &'static str) -> Option<StripeNews> {
+        let is_told = self.carrier_told.replace(carrier) == Some(carrier);
+        (!is_told).then_some(StripeNews::Carrier { carrier, reason })
     }
 
     /// Whether the refusal that this sentence is about is to be told: each is once, and not many at a time.

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use packet::CarrierKind;
+
 #[cfg(doc)]
 use super::Reconnection;
 
@@ -29,6 +31,17 @@ pub enum ConnectAction {
         address: SocketAddr,
         /// The server as the settings name it.
         server_name: String,
+    },
+    /// The connection moves to this attempt's carrier, and the attempt ends: [`Reconnection::handle_moved`] is to follow, or
+    /// [`Reconnection::handle_lost`] where it cannot.
+    Move {
+        /// Which attempt; it has been told to be connected.
+        attempt: AttemptId,
+    },
+    /// The server is not reached over this carrier: the connection stays where it is.
+    NotMoved {
+        /// Over which.
+        carrier: CarrierKind,
     },
     /// This attempt is the connection from here on.
     Choose {

@@ -219,6 +219,14 @@ impl Candidates {
         !self.resolving.is_empty() && self.good.is_empty()
     }
 
+    /// The same address of a server over the other carrier; `None` where that may not be used.
+    pub(super) fn over_other(&self, candidate: Candidate) -> Option<Candidate> {
+        let mut address = CarrierKind::unmark(candidate.address);
+        address.set_port(self.servers[candidate.server].1);
+        let address = self.carriers.address(candidate.carrier().other(), address)?;
+        Some(Candidate { address, ..candidate })
+    }
+
     pub(super) fn take_next(&mut self, kind: CarrierKind) -> Option<Candidate> {
         self.waiting[kind as usize].pop_front()
     }

@@ -20,7 +20,16 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    fn expires(&self) -> Instant {
+    pub(super) fn new(id: AttemptId, candidate: Candidate, now: Instant) -> Self {
+        Self {
+            id,
+            candidate,
+            began: now,
+            is_answered: false,
+        }
+    }
+
+    pub(super) fn expires(&self) -> Instant {
         self.began + limits::CONNECT_ATTEMPT
     }
 }
@@ -144,19 +153,20 @@ impl Race {
         }
     }
 
-    pub(super) fn begin(&mut self, now: Instant, candidate: Candidate) -> AttemptId {
+    /// The number of an attempt that begins.
+    pub(super) fn next_id(&mut self) -> AttemptId {
         self.begun += 1;
+        self.begun
+    }
+
+    pub(super) fn begin(&mut self, now: Instant, candidate: Candidate) -> AttemptId {
+        let id = self.next_id();
         let kind = candidate.carrier();
         self.next[kind as usize] = now + limits::ATTEMPT_DELAY;
         if kind == self.lead {
             self.other_from.get_or_insert(now + limits::CARRIER_DELAY);
         }
-        self.attempts.push(Attempt {
-            id: self.begun,
-            candidate,
-            began: now,
-            is_answered: false,
-        });
-        self.begun
+        self.attempts.push(Attempt::new(id, candidate, now));
+        id
     }
 }

@@ -46,7 +46,8 @@ impl Reconnection {
     #[must_use]
     pub fn address_of(&self, attempt: AttemptId) -> Option<SocketAddr> {
         let present = self.present.filter(|present| present.id == attempt);
-        let known = self.race.find(attempt).or(present)?;
+        let scout = self.scout.filter(|scout| scout.id == attempt);
+        let known = self.race.find(attempt).or(scout).or(present)?;
         Some(known.candidate.address)
     }
 
