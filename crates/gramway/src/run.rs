@@ -201,6 +201,10 @@ fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
         ),
         Notice::Reconnecting { reason } => format!("connecting again: {reason}"),
         Notice::Unreachable { reason } => reason.clone(),
+        Notice::Carrier { carrier, reason } => match carrier {
+            CarrierKind::Udp => format!("going on over UDP: {reason}"),
+            CarrierKind::Tcp => format!("going on in packets that look like TCP: {reason}"),
+        },
         Notice::Path { mtu, of: 1, .. } => format!("path MTU {mtu}"),
         Notice::Path { mtu, up, of } if up == of => format!("path MTU {mtu}, {of} connections"),
         Notice::Path { mtu, up, of } => format!("path MTU {mtu}, {up} of {of} connections"),

@@ -58,6 +58,13 @@ pub enum Notice {
         /// Server and what happened, for people.
         reason: String,
     },
+    /// Client: the connections go on over another carrier.
+    Carrier {
+        /// Which.
+        carrier: CarrierKind,
+        /// Why, for people.
+        reason: &'static str,
+    },
     /// Client: path MTU discovery has settled on all stripes that are up.
     Path {
         /// The least of all stripes, in bytes of UDP payload.

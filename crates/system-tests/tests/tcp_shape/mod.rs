@@ -2,6 +2,7 @@
 
 mod carriers;
 mod ends;
+mod throttled;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -56,15 +57,15 @@ impl Scene {
 
     /// A client that is being started.
     fn client(&self, options: &[&str]) -> Client {
+        self.client_with(&[], options)
+    }
+
+    /// The same with more forwards.
+    fn client_with(&self, forwards: &[&str], options: &[&str]) -> Client {
         let (place, link) = (self.net.client.place(), self.server.link());
-        Client::start_unconnected(
-            &place,
-            "client",
-            &link,
-            &both!(7000),
-            options,
-            self.directory.path(),
-        )
+        let forwards = [&both!(7000), forwards].concat();
+        let files = self.directory.path();
+        Client::start_unconnected(&place, "client", &link, &forwards, options, files)
     }
 
     /// Datagrams and a stream through the client's forwards come back.

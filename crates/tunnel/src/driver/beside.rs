@@ -19,6 +19,8 @@ use crate::snapshot::IoCounters;
 pub(super) struct Beside {
     attempt: AttemptId,
     pub(super) remote: SocketAddr,
+    /// How QUIC knows `remote`: another carrier may lead there, too.
+    pub(super) known: SocketAddr,
     pub(super) carrier: Box<dyn Carrier>,
     /// How it leaves this machine, where there is a TUN device.
     pub(super) uplink: Option<UplinkBinding>,
@@ -37,6 +39,11 @@ impl BesideCarriers {
         self.0.iter_mut()
     }
 
+    /// Whether QUIC knows the peer of a carrier so.
+    pub(super) fn knows(&self, address: SocketAddr) -> bool {
+        self.0.iter().any(|beside| beside.known == address)
+    }
+
     pub(super) fn oldest(&self) -> Option<&Beside> {
         self.0.first()
     }
@@ -44,7 +51,7 @@ impl BesideCarriers {
     pub(super) fn add(
         &mut self,
         attempt: AttemptId,
-        remote: SocketAddr,
+        (remote, known): (SocketAddr, SocketAddr),
         carrier: Box<dyn Carrier>,
         uplink: Option<UplinkBinding>,
         poller: &Poller,
@@ -53,6 +60,7 @@ impl BesideCarriers {
         self.0.push(Beside {
             attempt,
             remote,
+            known,
             carrier,
             uplink,
         });
@@ -68,13 +76,20 @@ impl BesideCarriers {
         Some(taken)
     }
 
-    /// Takes in what an attempt's carrier has received.
+    /// Takes in what an attempt's carrier has received, and how QUIC knows where it came from.
     ///
     /// # Errors
     /// What the path reported.
-    pub(super) fn receive(&mut self, attempt: AttemptId, batch: &mut ReceiveBatch) -> Result<usize, Refusal> {
+    pub(super) fn receive(
+        &mut self,
+        attempt: AttemptId,
+        batch: &mut ReceiveBatch,
+    ) -> Result<(usize, Option<SocketAddr>), Refusal> {
         let beside = self.0.iter_mut().find(|beside| beside.attempt == attempt);
-        beside.map_or(Ok(0), |beside| beside.carrier.receive(batch))
+        beside.map_or(Ok((0, None)), |beside| {
+            let count = beside.carrier.receive(batch)?;
+            Ok((count, Some(beside.known)))
+        })
     }
 
     /// Sends the trains that lead where an attempt does. What a carrier does not take at once is lost: QUIC repeats a
@@ -82,14 +97,14 @@ impl BesideCarriers {
     pub(super) fn send(&mut self, outbox: &mut Outbox) {
         for beside in &mut self.0 {
             let trains = outbox.trains().iter();
-            let own = trains.filter(|train| train.destination == beside.remote);
+            let own = trains.filter(|train| train.destination == beside.known);
             let is_connected = beside.carrier.remote_addr().is_some();
             let messages: Vec<Outgoing<'_>> = own.map(|train| outgoing(train, is_connected)).collect();
             if !messages.is_empty() {
                 beside.carrier.send(&messages);
             }
         }
-        outbox.discard(|train| self.0.iter().any(|beside| beside.remote == train.destination));
+        outbox.discard(|train| self.0.iter().any(|beside| beside.known == train.destination));
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

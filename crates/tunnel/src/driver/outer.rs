@@ -2,6 +2,7 @@
 //! carriers beside it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use packet_io::{Interest, Outgoing, Poller, Ready, ReceiveBatch, SocketOptions};
@@ -20,6 +21,8 @@ use crate::snapshot::IoCounters;
 /// The carrier of a shard, replaced when a client connects anew.
 pub(super) struct Outer {
     carrier: Option<Box<dyn Carrier>>,
+    /// How QUIC knows the carrier's only peer, where it has one: a connection may have moved here from another carrier.
+    pub(super) known: Option<SocketAddr>,
     /// Of attempts to connect.
     pub(super) beside: BesideCarriers,
     batch: ReceiveBatch,
@@ -49,6 +52,7 @@ impl Outer {
     pub(super) fn new() -> Self {
         Self {
             carrier: None,
+            known: None,
             beside: BesideCarriers::default(),
             batch: ReceiveBatch::new(limits::OUTER_RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
             outbox: Outbox::default(),
@@ -210,7 +214,8 @@ impl<R: Role> Shard<R> {
                 self.io.outer.heard = Some(now);
                 self.engine
                     .set_copies_received(self.io.outer.batch.has_lent_much());
-                (0..count).for_each(|index| self.take_outer(now, index));
+                let known = self.io.outer.known;
+                (0..count).for_each(|index| self.take_outer(now, index, known));
             }
             Err(Refusal::PortClosed) => R::port_is_closed(self, now),
             Err(Refusal::Passing) => {}
@@ -220,20 +225,21 @@ impl<R: Role> Shard<R> {
     /// What came for an attempt to connect; how many messages.
     pub(super) fn receive_beside(&mut self, now: Instant, attempt: AttemptId) -> Result<usize, Refusal> {
         let outer = &mut self.io.outer;
-        let count = outer.beside.receive(attempt, &mut outer.batch)?;
-        (0..count).for_each(|index| self.take_outer(now, index));
+        let (count, known) = outer.beside.receive(attempt, &mut outer.batch)?;
+        (0..count).for_each(|index| self.take_outer(now, index, known));
         Ok(count)
     }
 
-    /// One message of the outer batch; what it holds for inner sockets leaves in bursts that receivers can take.
-    fn take_outer(&mut self, now: Instant, index: usize) {
+    /// One message of the outer batch, from where QUIC knows as `known`, or by its own address; what it holds for inner sockets
+    /// leaves in bursts that receivers can take.
+    fn take_outer(&mut self, now: Instant, index: usize, known: Option<SocketAddr>) {
         let outer = &mut self.io.outer;
         let (meta, data) = outer.batch.take(index);
         if meta.truncated {
             return;
         }
         let path = Path {
-            remote: meta.source,
+            remote: known.unwrap_or(meta.source),
             local: meta.local,
         };
         self.engine.handle_outer(

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::Instant;
 
+use packet::CarrierKind;
 use packet_io::route_mtu;
 use quic::ConnectError;
 use tunnel_proto::{AttemptId, ConnectAction};
@@ -66,6 +67,8 @@ impl Shard<Client> {
                     });
                     self.begin_waiting_attempts(now);
                 }
+                ConnectAction::Move { attempt } => self.move_to_other_carrier(now, attempt),
+                ConnectAction::NotMoved { carrier } => self.role.carrier_watch.not_moved(now, carrier),
                 ConnectAction::Choose { attempt } => self.choose(now, attempt),
                 ConnectAction::Disconnect { attempt } => self.abandon(now, attempt),
                 ConnectAction::Unreachable { reason, is_silence } => {
@@ -126,19 +129,27 @@ impl Shard<Client> {
             let mtu = carrier.path_mtu().or_else(|| route_mtu(address, mark).ok());
             udp_payload_max(address, mtu, carrier.overhead_bytes())
         };
-        let ceiling = if let Some(carrier) = shared {
-            ceiling_of(carrier)
+        let (ceiling, known) = if let Some(carrier) = shared {
+            let ceiling = ceiling_of(carrier);
+            (ceiling, self.io.outer.known.unwrap_or(address))
         } else {
             let carrier = self.carrier_to(address, binding.as_ref())?;
             let ceiling = ceiling_of(carrier.as_ref());
-            let (beside, poller) = (&mut self.io.outer.beside, &self.io.poller);
-            beside.add(attempt, address, carrier, binding, poller)?;
-            ceiling
+            let (outer, poller) = (&mut self.io.outer, &self.io.poller);
+            // A connection that has moved is known by where it was made.
+            let known = if outer.known == Some(address) || outer.beside.knows(address) {
+                CarrierKind::of(address).stand_in(address, attempt)
+            } else {
+                address
+            };
+            let addresses = (address, known);
+            outer.beside.add(attempt, addresses, carrier, binding, poller)?;
+            (ceiling, known)
         };
         let knows = &self.role.knows;
         let (name, parameters) = (knows.name(&waiting.server_name), knows.parameters());
         self.engine
-            .connect(now, attempt, address, name, &parameters, ceiling)?;
+            .connect(now, attempt, known, name, &parameters, ceiling)?;
         Ok(())
     }
 
@@ -163,6 +174,7 @@ impl Shard<Client> {
     fn choose(&mut self, now: Instant, attempt: AttemptId) {
         if let Some(taken) = self.io.outer.beside.take(attempt, &self.io.poller) {
             self.role.uplink = taken.uplink;
+            self.io.outer.known = Some(taken.known);
             if let Err(error) = self.use_carrier(taken.carrier) {
                 self.engine.abandon(now, attempt);
                 return self
@@ -174,6 +186,9 @@ impl Shard<Client> {
         self.io.outer.heard = Some(now);
         self.role.moved.forget();
         self.role.path_watch.forget();
+        if let Some((kind, _)) = self.role.reconnection.carrier() {
+            self.role.carrier_watch.connected(now, kind);
+        }
         self.engine.choose(now, attempt);
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quic::CloseReason;
-use tunnel_proto::limits::PATH_WATCH_INTERVAL;
+use tunnel_proto::limits::{CARRIER_WATCH_INTERVAL, PATH_WATCH_INTERVAL};
 use tunnel_proto::{AttemptId, ServerShard, Welcome};
 
 use super::attempts::PORT_CLOSED;
@@ -25,6 +25,10 @@ impl Shard<Client> {
         if self.role.next_path_watch <= now {
             self.role.next_path_watch = now + PATH_WATCH_INTERVAL;
             self.watch_path(now);
+        }
+        if self.role.next_carrier_watch <= now {
+            self.role.next_carrier_watch = now + CARRIER_WATCH_INTERVAL;
+            self.watch_carrier(now);
         }
         if self.role.next_tick <= now {
             self.role.next_tick = now + limits::TICK;

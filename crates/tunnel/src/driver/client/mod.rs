@@ -1,6 +1,7 @@
 //! What only a client's shard does: its connection to the server, its listeners, its end of the TUN device.
 
 mod attempts;
+mod carriers;
 mod connection;
 mod exceptions;
 mod front_door;
@@ -26,7 +27,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use host::{Monitor, OUTER_MARK};
-use tunnel_proto::{AddressMove, FewAtATime, PathWatch, Reconnection, Resting, ServerShard};
+use tunnel_proto::{AddressMove, CarrierWatch, FewAtATime, PathWatch, Reconnection, Resting, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
@@ -83,6 +84,8 @@ pub(in crate::driver) struct Client {
     pub(super) moved: AddressMove,
     pub(super) path_watch: PathWatch,
     next_path_watch: Instant,
+    pub(super) carrier_watch: CarrierWatch,
+    next_carrier_watch: Instant,
     next_ip_turn: Instant,
 }
 
@@ -128,6 +131,8 @@ impl Client {
             moved,
             path_watch: PathWatch::default(),
             next_path_watch: now,
+            carrier_watch: CarrierWatch::default(),
+            next_carrier_watch: now,
             next_ip_turn: now,
         }
     }

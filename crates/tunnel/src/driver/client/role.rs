@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use packet::CarrierKind;
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use tunnel_proto::{AttemptId, ClientAction, Ending, NotOpened, RequestId};
 
@@ -32,7 +33,7 @@ impl Role for Client {
             self.moved.poll_timeout(),
             self.resting.poll_timeout(),
         ];
-        let next = next.min(self.next_path_watch);
+        let next = next.min(self.next_path_watch).min(self.next_carrier_watch);
         due.into_iter().flatten().chain([next]).min()
     }
 
@@ -201,6 +202,11 @@ impl Role for Client {
             reason,
         });
         own.reconnects = client.reconnection.rejoins();
+        if let (Some(peer), Some(address)) = (snapshot.peers.first_mut(), client.server_address()) {
+            // QUIC knows it by where the connection was made.
+            peer.remote = CarrierKind::unmark(address);
+            peer.carrier = CarrierKind::of(address).name();
+        }
         let peer = snapshot.peers.first().filter(|_| client.is_up());
         own.stripe = peer.map(|peer| StripeSnapshot {
             rtt_ms: peer.rtt_ms,

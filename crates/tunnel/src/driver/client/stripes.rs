@@ -43,6 +43,7 @@ impl From<StripeNews> for Notice {
                 ),
             },
             StripeNews::Unreachable { reason } => Self::Unreachable { reason },
+            StripeNews::Carrier { carrier, reason } => Self::Carrier { carrier, reason },
             StripeNews::Path { mtu, up, of } => Self::Path { mtu, up, of },
         }
     }

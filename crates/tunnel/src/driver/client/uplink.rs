@@ -35,6 +35,9 @@ impl Shard<Client> {
     pub(super) fn judge_move(&mut self, now: Instant) {
         let client = &mut self.role;
         if client.moved.handle_timeout(now, self.io.outer.heard) {
+            if client.carrier_watch.is_on_trial() {
+                return self.leave_silent_carrier(now);
+            }
             if client.knows.is_cover() {
                 // Without connection IDs nothing can be tried at its address beside it.
                 client.set_reason("no answer");
@@ -72,7 +75,7 @@ impl Shard<Client> {
     }
 
     /// The connection goes on over another carrier; whether it could be put in place.
-    fn move_to(&mut self, now: Instant, carrier: Box<dyn Carrier>) -> bool {
+    pub(super) fn move_to(&mut self, now: Instant, carrier: Box<dyn Carrier>) -> bool {
         if self.use_carrier(carrier).is_err() {
             return false;
         }

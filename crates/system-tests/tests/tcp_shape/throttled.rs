@@ -1,0 +1,140 @@
+//! UDP that lets handshakes through and is throttled later: the connection moves to TCP's shape, and back when UDP is as
+//! good again (specs/path.md). Nothing that goes over it is lost.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::service::connect;
+use system_tests::{require_program, require_root};
+use testbed::wait::wait_until;
+
+use super::{Scene, carrier};
+use crate::relay::watched;
+
+/// What the tests name is three seconds; the rest is for a busy machine.
+const SWITCH_LIMIT: Duration = Duration::from_secs(40);
+
+/// UDP is tried again after 30 s, for ten.
+const RETURN_LIMIT: Duration = Duration::from_secs(120);
+
+/// Bytes that a sender wants to send at once, and how often: 16 Mbit/s.
+const PIECE: [u8; 20_000] = [7; 20_000];
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Both directions together, so that acknowledgements cannot pass for what was wanted.
+const THROTTLE: &str = "table inet throttle { chain forward { type filter hook forward priority -1; \
+                        meta l4proto udp limit rate over 125 kbytes/second burst 32 kbytes drop; }; }";
+
+/// Who sends.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Up,
+    Down,
+}
+
+/// Sends until it is told to stop; how much was sent.
+fn send(stream: &mut TcpStream, is_over: &AtomicBool) -> u64 {
+    let mut sent = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        stream.write_all(&PIECE).unwrap();
+        sent += PIECE.len() as u64;
+        std::thread::sleep(PAUSE);
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    sent
+}
+
+/// Receives until the other end has sent all.
+fn receive(stream: &mut TcpStream, received: &AtomicU64) {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let bytes = stream.read(&mut buffer).unwrap();
+        if bytes == 0 {
+            return;
+        }
+        assert!(buffer[..bytes].iter().all(|byte| *byte == 7));
+        received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Ends the sender.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn moves_and_comes_back(way: Way, options: &[&str]) {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(options);
+    // In place of the echo.
+    let listener = scene
+        .net
+        .server
+        .inside(|| TcpListener::bind("127.0.0.1:7001"))
+        .unwrap();
+    let forward = ["tcp:127.0.0.1:7001=127.0.0.1:7001"];
+    let mut client = scene.client_with(&forward, &["--connections", "1"]);
+    client.wait_until_connected(1, PROGRAM_LIMIT);
+    assert_eq!(carrier(&client).0, "udp");
+    let mut near = connect(&scene.net.client, "127.0.0.1:7001");
+    let (mut far, _) = listener.accept().unwrap();
+    for stream in [&near, &far] {
+        stream.set_read_timeout(Some(RETURN_LIMIT)).unwrap();
+        stream.set_write_timeout(Some(RETURN_LIMIT)).unwrap();
+    }
+    let (sender, receiver) = match way {
+        Way::Up => (&mut near, &mut far),
+        Way::Down => (&mut far, &mut near),
+    };
+    let (is_over, received) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        // A test that fails ends the threads, too.
+        let end = End(&is_over);
+        let sending = scope.spawn(|| send(sender, &is_over));
+        let receiving = scope.spawn(|| receive(receiver, &received));
+        let wait_for = |wanted: (&str, &str), limit| {
+            let began = Instant::now();
+            wait_until(&format!("{wanted:?}"), limit, || {
+                let (kind, reason) = carrier(&client);
+                (kind.as_str(), reason.as_str()) == wanted
+            });
+            println!("{wanted:?} after {:.1} s", began.elapsed().as_secs_f32());
+        };
+        wait_until("traffic at full speed", PROGRAM_LIMIT, || {
+            received.load(Ordering::Relaxed) > 8 << 20
+        });
+        scene.net.router.nft(THROTTLE).unwrap();
+        wait_for(
+            ("tcp", "it carries more than UDP, which held traffic back"),
+            SWITCH_LIMIT,
+        );
+        scene.net.router.nft("delete table inet throttle").unwrap();
+        wait_for(("udp", "UDP carries what is wanted"), RETURN_LIMIT);
+        drop(end);
+        let sent = sending.join().unwrap();
+        receiving.join().unwrap();
+        assert_eq!(received.load(Ordering::Relaxed), sent);
+    });
+    scene.exchange();
+    assert_eq!(client.status()["reconnects"], 0);
+    assert_eq!(watched(&scene.net, "invalid"), 0);
+}
+
+/// PATH-4 to PATH-6.
+#[test]
+fn an_upload_leaves_throttled_udp_and_comes_back_when_it_is_better() {
+    moves_and_comes_back(Way::Up, &[]);
+}
+
+/// PATH-2.
+#[test]
+fn a_download_leaves_throttled_udp_and_comes_back_when_it_is_better() {
+    moves_and_comes_back(Way::Down, &[]);
+}
