@@ -49,8 +49,8 @@ impl CarrierKind {
         }
     }
 
-    /// Stands for `address` where QUIC knows another path by that one: an address of this kind that equals no other but the
-    /// same `number`'s, up to 2^30 of them.
+    /// Stands for `address` where QUIC knows another path by that one: an address of this kind that equals no other but
+    /// the same `number`'s, up to 2^30 of them.
     #[must_use]
     pub fn stand_in(self, address: SocketAddr, number: u64) -> SocketAddr {
         let SocketAddr::V6(plain) = Self::Tcp.mark(address) else {

@@ -1,5 +1,5 @@
-//! UDP that lets handshakes through and is throttled later: the connection moves to TCP's shape, and back when UDP is as
-//! good again (specs/path.md). Nothing that goes over it is lost.
+//! UDP that lets handshakes through and is throttled later: the connection moves to TCP's shape, and back when UDP is
+//! as good again (specs/path.md). Nothing that goes over it is lost.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ const SWITCH_LIMIT: Duration = Duration::from_secs(40);
 const RETURN_LIMIT: Duration = Duration::from_secs(120);
 
 /// Bytes that a sender wants to send at once, and how often: 16 Mbit/s.
-const PIECE: [u8; 20_000] = [7; 20_000];
+static PIECE: [u8; 20_000] = [7; 20_000];
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Both directions together, so that acknowledgements cannot pass for what was wanted.

@@ -230,8 +230,8 @@ impl<R: Role> Shard<R> {
         Ok(count)
     }
 
-    /// One message of the outer batch, from where QUIC knows as `known`, or by its own address; what it holds for inner sockets
-    /// leaves in bursts that receivers can take.
+    /// One message of the outer batch, from where QUIC knows as `known`, or by its own address; what it holds for inner
+    /// sockets leaves in bursts that receivers can take.
     fn take_outer(&mut self, now: Instant, index: usize, known: Option<SocketAddr>) {
         let outer = &mut self.io.outer;
         let (meta, data) = outer.batch.take(index);

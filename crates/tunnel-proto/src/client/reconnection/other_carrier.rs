@@ -91,3 +91,147 @@ fn reason_to_stay(carrier: CarrierKind) -> &'static str {
         CarrierKind::Tcp => TCP_CARRIES_MORE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::CarrierChoice;
+    use crate::limits;
+
+    /// What is asked, after a start over UDP.
+    struct Bed {
+        reconnection: Reconnection,
+        now: Instant,
+        connection: AttemptId,
+    }
+
+    impl Bed {
+        /// Connected over UDP.
+        fn up() -> Self {
+            // tidy-allow(pure): first instant of virtual time
+            let now = Instant::now();
+            let carriers = CarrierChoice {
+                udp: true,
+                tcp_port: Some(8_443),
+            };
+            let servers = vec![("192.0.2.1".to_owned(), 443)];
+            let mut reconnection = Reconnection::new(servers, carriers, 7, now);
+            reconnection.handle_timeout(now);
+            let Some(ConnectAction::Connect { attempt, .. }) = reconnection.poll_action() else {
+                panic!("an attempt begins");
+            };
+            reconnection.handle_connected(now, attempt);
+            reconnection.poll_action();
+            reconnection.handle_up();
+            assert_eq!(reconnection.poll_action(), None);
+            Self {
+                reconnection,
+                now,
+                connection: attempt,
+            }
+        }
+
+        fn begins(&mut self) -> (AttemptId, SocketAddr) {
+            assert!(self.reconnection.try_other_carrier(self.now));
+            assert!(!self.reconnection.try_other_carrier(self.now), "one at a time");
+            match self.reconnection.poll_action() {
+                Some(ConnectAction::Connect { attempt, address, .. }) => (attempt, address),
+                other => panic!("an attempt begins: {other:?}"),
+            }
+        }
+
+        fn kind(&self) -> (CarrierKind, &'static str) {
+            self.reconnection.carrier().unwrap()
+        }
+    }
+
+    fn udp() -> SocketAddr {
+        "192.0.2.1:443".parse().unwrap()
+    }
+
+    fn tcp() -> SocketAddr {
+        CarrierKind::Tcp.mark("192.0.2.1:8443".parse().unwrap())
+    }
+
+    /// PATH-5, PATH-6.
+    #[test]
+    fn a_connection_goes_over_where_the_server_answers_and_back() {
+        let mut bed = Bed::up();
+        let (scout, address) = bed.begins();
+        assert_eq!(address, tcp());
+        bed.reconnection.handle_connected(bed.now, scout);
+        let wanted = ConnectAction::Move { attempt: scout };
+        assert_eq!(bed.reconnection.poll_action(), Some(wanted));
+        bed.reconnection.handle_moved(scout);
+        // The attempt has ended; the connection is still the one that was chosen.
+        bed.reconnection.handle_lost(bed.now, scout, None);
+        assert!(bed.reconnection.is_connection(bed.connection));
+        assert_eq!(bed.reconnection.address(), Some(tcp()));
+        assert_eq!(bed.kind(), (CarrierKind::Tcp, ON_TRIAL));
+        assert_eq!(bed.reconnection.keep_carrier(), TCP_CARRIES_MORE);
+        let (again, address) = bed.begins();
+        assert_eq!(address, udp());
+        bed.reconnection.handle_connected(bed.now, again);
+        bed.reconnection.poll_action();
+        bed.reconnection.handle_moved(again);
+        assert_eq!(bed.reconnection.return_to_other_carrier(), Some(tcp()));
+        assert_eq!(bed.kind(), (CarrierKind::Tcp, TCP_CARRIES_MORE));
+        assert_eq!(bed.reconnection.poll_action(), None);
+        // Where it is lost, the carrier that it used leads.
+        let lost = Some("no answer".to_owned());
+        bed.reconnection.handle_lost(bed.now, bed.connection, lost);
+        let next = bed.reconnection.poll_action();
+        assert!(
+            matches!(next, Some(ConnectAction::Connect { address, .. }) if address == tcp()),
+            "{next:?}"
+        );
+    }
+
+    #[test]
+    fn where_the_server_is_not_reached_the_connection_stays_and_is_told_so() {
+        let carrier = CarrierKind::Tcp;
+        let not_moved = Some(ConnectAction::NotMoved { carrier });
+        let mut bed = Bed::up();
+        let (scout, _) = bed.begins();
+        bed.reconnection
+            .handle_lost(bed.now, scout, Some("refused".to_owned()));
+        assert_eq!(bed.reconnection.poll_action(), not_moved);
+        let (scout, _) = bed.begins();
+        bed.reconnection.handle_redirected(bed.now, scout);
+        assert_eq!(bed.reconnection.poll_action(), not_moved);
+        let (scout, _) = bed.begins();
+        let late = bed.now + limits::CONNECT_ATTEMPT;
+        assert_eq!(bed.reconnection.poll_timeout(), Some(late));
+        bed.reconnection.handle_timeout(late);
+        assert_eq!(bed.reconnection.poll_action(), not_moved);
+        let closed = ConnectAction::Disconnect { attempt: scout };
+        assert_eq!(bed.reconnection.poll_action(), Some(closed));
+        assert_eq!(bed.reconnection.poll_timeout(), None);
+        assert_eq!(bed.kind().0, CarrierKind::Udp);
+        assert!(bed.reconnection.is_connection(bed.connection));
+    }
+
+    #[test]
+    fn an_attempt_ends_with_the_connection_that_is_doubted_or_lost_beside_it() {
+        let ends: [fn(&mut Bed); 2] = [
+            |bed| bed.reconnection.handle_silence(bed.now),
+            |bed| bed.reconnection.handle_lost(bed.now, bed.connection, None),
+        ];
+        for end in ends {
+            let mut bed = Bed::up();
+            let (scout, _) = bed.begins();
+            end(&mut bed);
+            let carrier = CarrierKind::Tcp;
+            let not_moved = ConnectAction::NotMoved { carrier };
+            assert_eq!(bed.reconnection.poll_action(), Some(not_moved));
+            let closed = ConnectAction::Disconnect { attempt: scout };
+            assert_eq!(bed.reconnection.poll_action(), Some(closed));
+            assert!(!bed.reconnection.try_other_carrier(bed.now));
+            bed.reconnection.handle_connected(bed.now, scout);
+            assert_ne!(
+                bed.reconnection.poll_action(),
+                Some(ConnectAction::Move { attempt: scout })
+            );
+        }
+    }
+}

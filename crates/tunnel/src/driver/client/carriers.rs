@@ -1,4 +1,5 @@
-//! A connection that is up moves to the other carrier and back, as its [`CarrierWatch`](tunnel_proto::CarrierWatch) advises.
+//! A connection that is up moves to the other carrier and back, as its
+//! [`CarrierWatch`](tunnel_proto::CarrierWatch) advises.
 
 use std::time::Instant;
 
