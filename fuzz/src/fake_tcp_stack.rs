@@ -59,11 +59,16 @@ impl World {
         let Some(id) = end.open.get(usize::from(which) % end.open.len().max(1)) else {
             return;
         };
-        let Ok(headers) = end.stack.send(self.now, *id, bytes, segment_size, Ecn::NotEct) else {
+        let (mut payload, mut framed) = (vec![0x55; bytes], Vec::new());
+        let sent = (end.stack).send(self.now, *id, &payload, segment_size, Ecn::NotEct, &mut framed);
+        let Ok(headers) = sent else {
             return;
         };
         self.datagrams += bytes.div_ceil(segment_size.clamp(1, bytes)) as u64;
-        let packet = [headers.bytes(), &vec![0x55; bytes]].concat();
+        if !framed.is_empty() {
+            payload = framed;
+        }
+        let packet = [headers.bytes(), &payload].concat();
         self.held[1 - from].push_back(packet);
     }
 
@@ -72,10 +77,14 @@ impl World {
         let Some(data) = end.stack.receive(self.now, packet, segment_size) else {
             return;
         };
+        let of_trains = data.trains.iter().map(|train| (train.bytes(), train.segment_size()));
         let payload = &packet[data.payload.clone()];
-        assert!(!payload.is_empty() && data.segment_size > 0 && data.segment_size <= payload.len());
-        if is_genuine {
-            assert!(payload.iter().all(|byte| *byte == 0x55));
+        let as_it_is = Some((payload, data.segment_size)).filter(|_| data.trains.is_empty());
+        for (payload, segment_size) in of_trains.chain(as_it_is) {
+            assert!(!payload.is_empty() && segment_size > 0 && segment_size <= payload.len());
+            if is_genuine {
+                assert!(payload.iter().all(|byte| *byte == 0x55));
+            }
         }
     }
 

@@ -36,11 +36,17 @@ pub(crate) struct Heads<'a> {
 }
 
 impl RawHeads for Heads<'_> {
-    fn make(&mut self, message: usize, len: usize, segment_size: usize) -> io::Result<RawHead> {
+    fn make(
+        &mut self,
+        message: usize,
+        payload: &[u8],
+        segment_size: usize,
+        framed: &mut Vec<u8>,
+    ) -> io::Result<RawHead> {
         let (connection, ecn) = self.messages[message];
         let peer = connection.and_then(|connection| Some((connection, self.peers.get(connection)?)));
         let (connection, peer) = peer.ok_or_else(|| io::Error::from_raw_os_error(NOT_CONNECTED))?;
-        let sent = self.stack.send(self.now, connection, len, segment_size, ecn);
+        let sent = (self.stack).send(self.now, connection, payload, segment_size, ecn, framed);
         match sent {
             Ok(headers) => Ok(raw_head(&headers, peer.link)),
             Err(error) => Err(io::Error::from_raw_os_error(match error {

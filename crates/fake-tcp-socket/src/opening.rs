@@ -110,6 +110,7 @@ impl FakeTcpSocket {
             events: VecDeque::new(),
             answers: Vec::new(),
             fresh: Vec::new(),
+            taken_out: Vec::new(),
             mtus: Mtus::default(),
         }
     }

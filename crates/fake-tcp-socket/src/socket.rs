@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fake_tcp::limits::WAITING_EVENTS_MAX;
 use fake_tcp::{CloseReason, ConnectionId, Counters, Event, Profile, Stack};
+use packet::Train;
 use packet_io::{
     BufferGrants, IoStats, Link, Outgoing, PortGuard, RawHead, RawSocket, ReceiveBatch, ReceiveMeta,
     SendOutcome, SocketOptions,
@@ -48,6 +49,8 @@ pub struct FakeTcpSocket {
     /// Segments that leave after a batch, and what it led to.
     pub(crate) answers: Vec<RawHead>,
     pub(crate) fresh: Vec<Event>,
+    /// Datagrams of the last receive that had to be taken out of frames.
+    pub(crate) taken_out: Vec<(ConnectionId, ReceiveMeta, Train)>,
     pub(crate) mtus: Mtus,
 }
 
@@ -210,11 +213,12 @@ impl FakeTcpSocket {
             connections,
             answers,
             fresh,
+            taken_out,
             mtus,
             ..
         } = self;
         connections.clear();
-        raw.receive(batch, |packet| {
+        let packets = raw.receive(batch, |packet| {
             let local = destination(packet.bytes)?;
             if let Role::Listener { locals, .. } = role {
                 if locals.as_mut().is_some_and(|locals| !locals.is_own(now, local)) {
@@ -256,17 +260,29 @@ impl FakeTcpSocket {
             if matches!(role, Role::Listener { .. }) {
                 peers.follow(data.connection, packet.link);
             }
-            connections.push(data.connection);
-            let meta = ReceiveMeta {
+            let meta = |len, segment_size| ReceiveMeta {
                 source: data.remote,
                 local: Some(local),
                 ecn: data.ecn,
-                segment_size: data.segment_size,
-                len: data.payload.len(),
+                segment_size,
+                len,
                 truncated: false,
             };
-            Some((meta, data.payload))
-        })
+            for train in data.trains {
+                let meta = meta(train.bytes().len(), train.segment_size());
+                taken_out.push((data.connection, meta, train));
+            }
+            if data.payload.is_empty() {
+                return None;
+            }
+            connections.push(data.connection);
+            Some((meta(data.payload.len(), data.segment_size), data.payload))
+        })?;
+        for (connection, meta, train) in taken_out.drain(..) {
+            connections.push(connection);
+            batch.append(meta, train.bytes());
+        }
+        Ok(packets)
     }
 
     /// Sends `messages` in order, as many as the socket takes: to the connection between a message's destination and
@@ -307,6 +323,7 @@ impl FakeTcpSocket {
             peers: &self.peers,
             messages: &named,
         };
+        self.raw.reserve(heads.stack.frame_bytes_max());
         let outcome = self.raw.send(&messages[..named.len()], &mut heads);
         self.flush(now);
         outcome

@@ -7,6 +7,7 @@ mod timing;
 
 use std::time::{Duration, Instant};
 
+use crate::lengths::Lengths;
 use crate::profile::Profile;
 use crate::secret::Announced;
 use crate::segment::{Options, Segment};
@@ -101,6 +102,7 @@ pub(crate) struct Connection {
     was_open: bool,
     send: SendSide,
     receive: ReceiveSide,
+    lengths: Lengths,
     timing: Timing,
 }
 
@@ -135,6 +137,8 @@ struct ReceiveSide {
     has_data: bool,
     /// The peer's SYN offered SACK and a window scale.
     offered: Options,
+    /// Longest segment that the peer sends.
+    segment_bytes_max: u16,
 }
 
 /// What a new connection starts with.
@@ -199,7 +203,11 @@ impl Connection {
                 timestamp: start.timestamp,
                 mss: start.mss,
             },
-            receive: ReceiveSide::default(),
+            receive: ReceiveSide {
+                segment_bytes_max: start.mss,
+                ..ReceiveSide::default()
+            },
+            lengths: Lengths::default(),
             timing: Timing::new(now),
         }
     }
@@ -278,6 +286,10 @@ impl Connection {
         self.receive.next = syn.sequence.plus(1);
         self.receive.acknowledged = syn.sequence;
         self.receive.offered = syn.options;
+        self.receive.segment_bytes_max = syn
+            .options
+            .mss
+            .map_or(self.send.mss, |mss| mss.min(self.send.mss));
         self.send.announced = Announced {
             mss: syn.options.mss,
             window_scale: syn.options.window_scale,

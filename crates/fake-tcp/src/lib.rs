@@ -12,6 +12,7 @@
 mod connection;
 pub mod headers;
 mod icmp;
+mod lengths;
 pub mod limits;
 pub mod profile;
 mod secret;

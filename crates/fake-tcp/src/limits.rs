@@ -17,6 +17,9 @@ pub const WRITTEN_OPTION_BYTES_MAX: usize = 20;
 /// Bytes of headers in what we write: IPv6, TCP and options.
 pub const HEADER_BYTES_MAX: usize = 40 + 20 + WRITTEN_OPTION_BYTES_MAX;
 
+/// Bytes of the length before a datagram (FTCP-21): more than any segment has.
+pub const LENGTH_BYTES: usize = 2;
+
 /// Bytes behind what was received up to which data still counts as late (FTCP-10). 16 MiB are 13 ms of
 /// reordering at 10 Gbit/s; the smaller, the less a guesser hits.
 pub const REORDER_BYTES_MAX: u32 = 16 << 20;
@@ -60,7 +63,7 @@ pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
 pub const CONNECTIONS_MAX: usize = 65_536;
 
 /// Bytes that a connection takes at most, in all tables of a stack together, each of which may be half empty.
-pub const CONNECTION_BYTES_MAX: usize = 1 << 10;
+pub const CONNECTION_BYTES_MAX: usize = 1_152;
 
 /// Connections that one customer's network ([`packet::customer_prefix`]) may have accepted at one worker.
 pub const PREFIX_CONNECTIONS_MAX: u32 = 4_096;

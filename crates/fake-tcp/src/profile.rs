@@ -42,14 +42,9 @@ impl Profile {
         }
     }
 
-    /// The window field behind the handshake; that of a SYN is not scaled.
-    pub(crate) fn window_field(self) -> u16 {
-        u16::MAX
-    }
-
-    /// Bytes that a peer may send ahead of our acknowledgements.
+    /// Bytes that a peer may send ahead of our acknowledgements, by the largest window field that we write.
     pub(crate) fn window_bytes(self) -> u32 {
-        u32::from(self.window_field()) << self.window_scale()
+        u32::from(u16::MAX) << self.window_scale()
     }
 
     /// The window field of a SYN: ten and 1,460 times 44 bytes, as Linux starts with; for a SYN-ACK a little more.
@@ -90,6 +85,11 @@ impl Profile {
             }
         }
         options
+    }
+
+    /// Whether the peer knows of lengths before datagrams (FTCP-22).
+    pub(crate) fn knows_lengths(self) -> bool {
+        self == Self::Linux
     }
 
     /// Whether silence is probed; a phantun never answers.

@@ -16,6 +16,7 @@ use packet::{Ecn, PrefixBudget};
 
 use crate::connection::{Change, Connection, Outcome, Reply, Settings, Start, State};
 use crate::headers::Headers;
+use crate::lengths;
 use crate::limits;
 use crate::secret::Secret;
 use crate::segment::Segment;
@@ -42,6 +43,7 @@ pub struct Stack {
     reset_budget: PrefixBudget,
     /// Until when a cookie of ours may come back.
     cookies_until: Option<Instant>,
+    frame_bytes_max: usize,
     counters: Counters,
 }
 
@@ -66,6 +68,7 @@ impl Stack {
             syn_budget: PrefixBudget::new(limits::SYN_ANSWERS.0, limits::SYN_ANSWERS.1),
             reset_budget: PrefixBudget::new(limits::RESETS.0, limits::RESETS.1),
             cookies_until: None,
+            frame_bytes_max: 0,
             counters: Counters::default(),
         }
     }
@@ -124,17 +127,23 @@ impl Stack {
             None => self.receive_unknown(now, tuple, &segment)?,
         };
         let id = self.table.id(index);
+        let has_lengths = self.table[index].has_lengths(&segment);
         let outcome = self.act(index, |connection| connection.receive(now, &segment));
         self.counters.outside += u64::from(outcome.is_outside);
         if outcome.change == Some(Change::Replaced) {
             self.remove(index);
             self.receive_unknown(now, tuple, &segment);
         }
-        outcome.deliver.then(|| self.data(id, &segment, segment_size))
+        if !outcome.deliver {
+            return None;
+        }
+        let data = self.data(id, &segment, segment_size);
+        self.take_out(now, data, packet, has_lengths)
     }
 
-    /// Headers for a train of datagrams, `payload_len` bytes in segments of `segment_size`, of which the last may be
-    /// shorter; zero means one datagram. The bytes count as sent: what the caller does not send is lost on the way.
+    /// Headers for a train of datagrams, `payload` in segments of `segment_size`, of which the last may be shorter;
+    /// zero means one datagram. Where `framed`, which is empty before, is not so any more, it is to be sent instead of
+    /// the payload. The bytes count as sent: what the caller does not send is lost on the way.
     ///
     /// # Errors
     /// [`Refused`] where nothing may be sent.
@@ -142,16 +151,17 @@ impl Stack {
         &mut self,
         now: Instant,
         connection: ConnectionId,
-        payload_len: usize,
+        payload: &[u8],
         segment_size: usize,
         ecn: Ecn,
+        framed: &mut Vec<u8>,
     ) -> Result<Headers, Refused> {
         let index = self.table.index(connection).ok_or(Refused::NotConnected)?;
         let probe = self.table[index].probe_window(now);
         if let Some(probe) = probe {
             self.transmit(index, probe);
         }
-        let headers = self.table[index].send(now, payload_len, segment_size, ecn);
+        let headers = self.table[index].send(now, payload, segment_size, ecn, framed);
         match headers {
             Ok(_) => self.counters.sent += 1,
             Err(_) => self.counters.refused += 1,
@@ -160,8 +170,8 @@ impl Stack {
         headers
     }
 
-    /// The last train of a connection was not sent after all, of so many bytes; of several the last one comes back
-    /// first.
+    /// The last train of a connection was not sent after all, of so many bytes, framed where it is; of several the last
+    /// one comes back first.
     pub fn take_back(&mut self, connection: ConnectionId, payload_len: usize) {
         if let Some(index) = self.table.index(connection) {
             self.table[index].take_back(payload_len);
@@ -221,7 +231,13 @@ impl Stack {
     #[must_use]
     pub fn segment_bytes_max(&self, now: Instant, connection: ConnectionId) -> Option<usize> {
         let index = self.table.index(connection)?;
-        Some(self.table[index].segment_bytes_max(now))
+        Some(self.table[index].datagram_bytes_max(now))
+    }
+
+    /// Most bytes by which a datagram grows when it is framed.
+    #[must_use]
+    pub fn frame_bytes_max(&self) -> usize {
+        self.frame_bytes_max
     }
 
     /// Our address and the peer's; `None` where the connection is gone.
@@ -275,7 +291,7 @@ impl Stack {
         };
         if self.table[index].limit_path_mtu(now, told.mtu, told.sequence) {
             let connection = self.table.id(index);
-            let segment_bytes_max = self.table[index].segment_bytes_max(now);
+            let segment_bytes_max = self.table[index].datagram_bytes_max(now);
             self.tell(Event::PathMtu {
                 connection,
                 segment_bytes_max,
@@ -286,7 +302,6 @@ impl Stack {
     fn data(&mut self, connection: ConnectionId, segment: &Segment, segment_size: Option<u16>) -> Data {
         let payload = segment.payload.clone();
         let size = segment_size.map_or(payload.len(), usize::from);
-        self.counters.delivered += 1;
         Data {
             connection,
             remote: segment.source,
@@ -296,14 +311,36 @@ impl Stack {
                 size.min(payload.len())
             },
             payload,
+            trains: Vec::new(),
             ecn: segment.ecn,
         }
+    }
+
+    /// Datagrams as they were sent; `None` where nobody knows where one ends (FTCP-21).
+    fn take_out(&mut self, now: Instant, mut data: Data, packet: &[u8], has_lengths: bool) -> Option<Data> {
+        if has_lengths {
+            let Some(found) = lengths::read(&packet[data.payload.clone()]) else {
+                self.counters.joined += 1;
+                return None;
+            };
+            data.trains = lengths::trains(found.into_iter().map(|(_, datagram)| datagram));
+            data.payload.end = data.payload.start;
+        } else if let Some(index) = self.table.index(data.connection)
+            && self.table[index].is_joined(data.segment_size)
+        {
+            self.counters.joined += 1;
+            self.act(index, |connection| connection.ask_for_lengths(now));
+            return None;
+        }
+        self.counters.delivered += 1;
+        Some(data)
     }
 
     /// Has something happen to a connection, and carries out what follows from it.
     fn act(&mut self, index: usize, happen: impl FnOnce(&mut Connection) -> Outcome) -> Outcome {
         let before = self.facts(index);
         let outcome = happen(&mut self.table[index]);
+        self.frame_bytes_max = self.frame_bytes_max.max(self.table[index].frame_bytes());
         self.account(index, before);
         if let Some(reply) = outcome.reply {
             self.transmit(index, reply);

@@ -42,9 +42,11 @@ fn a_train_that_is_taken_back_leaves_no_gap_and_no_more_than_was_sent_comes_back
     exchange(now, &mut client, &mut server);
     assert_eq!(client.poll_event(), Some(Event::Connected { connection }));
     let send = |client: &mut Stack, len| {
-        let headers = client.send(now, connection, len, 1_000, Ecn::NotEct).unwrap();
-        let mut packet = headers.bytes().to_vec();
-        packet.resize(packet.len() + len, 0);
+        let (payload, mut framed) = (vec![0; len], Vec::new());
+        let headers = client
+            .send(now, connection, &payload, 1_000, Ecn::NotEct, &mut framed)
+            .unwrap();
+        let packet = [headers.bytes(), &payload].concat();
         Segment::parse(&packet).unwrap().sequence
     };
     let first = send(&mut client, 2_500);

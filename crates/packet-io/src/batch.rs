@@ -69,6 +69,8 @@ impl<'a> Received<'a> {
 /// Slots for the messages of one receive.
 pub struct ReceiveBatch {
     slots: Vec<BytesMut>,
+    /// Slots that a receive fills; others hold what [`ReceiveBatch::append`] added, until they are emptied.
+    capacity: usize,
     slot_bytes: usize,
     /// Allocations of which slices were alive when their slot was needed again.
     lent: VecDeque<BytesMut>,
@@ -87,6 +89,7 @@ impl ReceiveBatch {
             slots: std::iter::repeat_with(|| BytesMut::with_capacity(slot_bytes))
                 .take(slots)
                 .collect(),
+            capacity: slots,
             slot_bytes,
             lent: VecDeque::new(),
             metas: Vec::with_capacity(slots),
@@ -97,7 +100,7 @@ impl ReceiveBatch {
     /// Most messages that one receive can bring.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.slots.len()
+        self.capacity
     }
 
     /// Messages of the last receive.
@@ -177,15 +180,17 @@ impl ReceiveBatch {
     /// Empties the batch. A receive does this by itself; it is for other implementations of a socket.
     pub fn clear(&mut self) {
         self.metas.clear();
+        self.slots.truncate(self.capacity);
         self.recover_slots();
     }
 
     /// Appends a message; `false` where all slots are full. Longer than a slot, it is cut and marked so. For other
     /// implementations of a socket.
     pub fn push(&mut self, meta: ReceiveMeta, payload: &[u8]) -> bool {
-        let Some(slot) = self.slots.get_mut(self.metas.len()) else {
+        if self.metas.len() >= self.capacity {
             return false;
-        };
+        }
+        let slot = &mut self.slots[self.metas.len()];
         let len = payload.len().min(self.slot_bytes);
         slot.clear();
         slot.reserve(self.slot_bytes);
@@ -198,6 +203,14 @@ impl ReceiveBatch {
             ..meta
         });
         true
+    }
+
+    /// Appends a message that was part of what was received, beyond the capacity where it has to.
+    pub fn append(&mut self, meta: ReceiveMeta, payload: &[u8]) {
+        if !self.push(meta, payload) {
+            self.slots.push(BytesMut::from(payload));
+            self.metas.push(meta);
+        }
     }
 
     /// Fills slots with what `socket` has; how many.
@@ -362,6 +375,19 @@ mod tests {
         assert_eq!(batch.get(0).payload, b"");
         batch.clear();
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn what_is_appended_may_exceed_the_slots_until_the_batch_is_emptied() {
+        let mut batch = ReceiveBatch::new(1, 10);
+        for payload in [b"abc", b"def", b"ghi"] {
+            batch.append(meta(3, 3), payload);
+        }
+        let payloads: Vec<_> = batch.iter().map(|received| received.payload.to_vec()).collect();
+        assert_eq!(payloads, [b"abc", b"def", b"ghi"]);
+        assert_eq!((batch.len(), batch.capacity()), (3, 1));
+        batch.clear();
+        assert!(batch.push(meta(3, 3), b"abc") && !batch.push(meta(3, 3), b"def"));
     }
 
     #[test]

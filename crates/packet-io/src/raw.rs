@@ -42,37 +42,61 @@ use version::{Version, explain, form_group, open_packet_socket};
 
 /// Makes what stands before payloads.
 pub trait RawHeads {
-    /// The head of the next part of message number `message`: so many bytes, in segments of so many, of which the last
-    /// may have fewer.
+    /// The head of the next part of message number `message`: `payload`, in segments of so many bytes, of which the
+    /// last may have fewer. What is put into `framed`, which is empty, leaves instead of the payload.
     ///
     /// # Errors
     /// As the kernel would answer: the part is dropped by its reason, or blocks.
-    fn make(&mut self, message: usize, len: usize, segment_size: usize) -> io::Result<RawHead>;
+    fn make(
+        &mut self,
+        message: usize,
+        payload: &[u8],
+        segment_size: usize,
+        framed: &mut Vec<u8>,
+    ) -> io::Result<RawHead>;
 
-    /// The head of that many bytes was not sent. Those that were made last come back first.
+    /// The head of that many bytes, framed where they are, was not sent. Those that were made last come back first.
     fn take_back(&mut self, message: usize, len: usize);
 }
 
 /// Writes the heads of leading units that have one, at least one, and where they go.
 fn write_heads(
     units: &[Unit],
+    messages: &[Outgoing<'_>],
     heads: &mut impl RawHeads,
-    written: &mut [Vec<u8>],
+    written: &mut [Written],
 ) -> io::Result<Vec<Destination>> {
     let mut named = Vec::with_capacity(units.len());
     for (unit, out) in units.iter().zip(written) {
+        out.framed.clear();
         let segment_size = if unit.is_train() {
             unit.segment_size.into()
         } else {
             unit.len
         };
-        match heads.make(unit.message, unit.len, segment_size) {
-            Ok(head) => named.push(head.write(out)),
+        match heads.make(unit.message, unit.of(messages), segment_size, &mut out.framed) {
+            Ok(head) => named.push(head.write(&mut out.head)),
             Err(error) if named.is_empty() => return Err(error),
             Err(_) => break,
         }
     }
     Ok(named)
+}
+
+/// What leaves of a unit that is not the caller's.
+struct Written {
+    head: Vec<u8>,
+    /// Instead of the payload, unless it is empty.
+    framed: Vec<u8>,
+}
+
+impl Written {
+    fn payload<'a>(&'a self, unit: &Unit, messages: &[Outgoing<'a>]) -> &'a [u8] {
+        match &self.framed[..] {
+            [] => unit.of(messages),
+            framed => framed,
+        }
+    }
 }
 
 /// The sockets of one worker: one for each IP version that it receives.
@@ -87,8 +111,7 @@ pub struct RawSocket {
     grants: BufferGrants,
     sender: Sender,
     arrays: SendArrays,
-    /// What stands before the payloads of one call.
-    written: Vec<Vec<u8>>,
+    written: Vec<Written>,
     stats: IoStats,
 }
 
@@ -207,9 +230,12 @@ impl RawSocket {
             is_full: false,
             sender: Sender::new(segments_max, SUPER_SEGMENT_BYTES_MAX, false),
             arrays: SendArrays::default(),
-            written: std::iter::repeat_with(|| Vec::with_capacity(RAW_HEAD_BYTES_MAX))
-                .take(SEND_UNITS_MAX)
-                .collect(),
+            written: std::iter::repeat_with(|| Written {
+                head: Vec::with_capacity(RAW_HEAD_BYTES_MAX),
+                framed: Vec::new(),
+            })
+            .take(SEND_UNITS_MAX)
+            .collect(),
             stats: IoStats::default(),
         })
     }
@@ -251,6 +277,12 @@ impl RawSocket {
         Ok(packets)
     }
 
+    /// From here on each datagram grows by so many bytes when it is framed: trains become shorter accordingly.
+    pub fn reserve(&mut self, bytes: usize) {
+        let most = SUPER_SEGMENT_BYTES_MAX - bytes * packet::SEGMENTS_MAX;
+        self.sender.limit_trains(most);
+    }
+
     /// Sends `messages` in order, as many as the socket takes, each part behind what `heads` makes.
     pub fn send(&mut self, messages: &[Outgoing<'_>], heads: &mut impl RawHeads) -> SendOutcome {
         let Self {
@@ -262,17 +294,19 @@ impl RawSocket {
             ..
         } = self;
         let outcome = sender.send(messages, stats, |units| {
-            let named = write_heads(units, heads, written)?;
+            let named = write_heads(units, messages, heads, written)?;
             let v4 = named[0].is_v4();
             let version = versions.iter().find(|version| version.v4 == v4);
             let socket = &version.unwrap_or(&versions[0]).socket;
             let taken = arrays.send(socket.as_fd(), named.len(), |index, name, _| {
                 named[index].encode(name);
-                [&written[index][..], units[index].of(messages)]
+                let written = &written[index];
+                [&written.head[..], written.payload(&units[index], messages)]
             });
             let left = taken.as_ref().copied().unwrap_or(0)..named.len();
-            for unit in units[left].iter().rev() {
-                heads.take_back(unit.message, unit.len);
+            for index in left.rev() {
+                let unit = &units[index];
+                heads.take_back(unit.message, written[index].payload(unit, messages).len());
             }
             taken
         });

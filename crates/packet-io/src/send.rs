@@ -81,6 +81,11 @@ impl Sender {
         }
     }
 
+    /// No train has more bytes from here on.
+    pub(crate) fn limit_trains(&mut self, bytes_max: usize) {
+        self.train_bytes_max = bytes_max;
+    }
+
     /// Sends `messages` through `submit`, which offers units to the kernel and returns how many it took.
     pub(crate) fn send(
         &mut self,

@@ -196,9 +196,15 @@ impl Heads {
 }
 
 impl RawHeads for Heads {
-    fn make(&mut self, _: usize, len: usize, segment_size: usize) -> io::Result<RawHead> {
-        let head = self.tcp_head(len, segment_size);
-        self.sequence += len as u32;
+    fn make(
+        &mut self,
+        _: usize,
+        payload: &[u8],
+        segment_size: usize,
+        _: &mut Vec<u8>,
+    ) -> io::Result<RawHead> {
+        let head = self.tcp_head(payload.len(), segment_size);
+        self.sequence += payload.len() as u32;
         Ok(head)
     }
 

@@ -28,7 +28,7 @@ impl Default for TrainLimits {
 pub struct Refused;
 
 /// A run of datagrams in one contiguous buffer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Train {
     buffer: Vec<u8>,
     segment_size: usize,

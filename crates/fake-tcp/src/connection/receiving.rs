@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use super::{Change, Connection, Outcome, Reply, State};
+use crate::lengths::Lengths;
 use crate::limits::{ACKNOWLEDGEMENT_DELAY, REORDER_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX};
 use crate::profile::Profile;
 use crate::segment::{Flags, Segment};
@@ -107,6 +108,7 @@ impl Connection {
         }
         self.timing.heard(now);
         self.take_acknowledgement(now, segment);
+        self.lengths.writes |= self.said(segment).asks;
         let is_behind = segment.sequence.from(self.receive.next) < 0;
         self.receive.next = self.receive.next.latest(segment.end());
         if self.state == State::Closing {
@@ -132,6 +134,37 @@ impl Connection {
         Outcome {
             deliver: true,
             reply: self.acknowledge(now),
+            ..Outcome::default()
+        }
+    }
+
+    /// What a segment says about lengths.
+    fn said(&self, segment: &Segment) -> Lengths {
+        if self.settings.profile.knows_lengths() {
+            Lengths::of(segment.window)
+        } else {
+            Lengths::default()
+        }
+    }
+
+    /// Whether lengths stand before the datagrams of a segment.
+    pub(crate) fn has_lengths(&self, segment: &Segment) -> bool {
+        self.said(segment).writes
+    }
+
+    /// Whether a datagram of so many bytes has to be several, which the path joined (FTCP-21).
+    pub(crate) fn is_joined(&self, bytes: usize) -> bool {
+        bytes > self.receive.segment_bytes_max.into()
+    }
+
+    /// The path joins segments: the peer is asked for lengths, now and by every segment from here on (FTCP-22).
+    pub(crate) fn ask_for_lengths(&mut self, now: Instant) -> Outcome {
+        if self.state != State::Established || !self.settings.profile.knows_lengths() {
+            return Outcome::default();
+        }
+        self.lengths.asks = true;
+        Outcome {
+            reply: self.timing.may_answer(now).then_some(Reply::Ack),
             ..Outcome::default()
         }
     }

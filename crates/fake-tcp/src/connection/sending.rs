@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use packet::Ecn;
+use packet::{Ecn, segments};
 
 use super::{Connection, State};
 use crate::headers::{Fields, Headers};
-use crate::limits::{PACKET_BYTES_MAX, PATH_MTU_TIME};
+use crate::lengths;
+use crate::limits::{LENGTH_BYTES, PACKET_BYTES_MAX, PATH_MTU_TIME};
 use crate::profile::{Profile, SynKind};
 use crate::segment::{Flags, HEADER_BYTES};
 use crate::sequence::Sequence;
@@ -33,7 +34,16 @@ impl Connection {
     }
 
     /// Longest datagram that fits a segment.
-    pub(crate) fn segment_bytes_max(&self, now: Instant) -> usize {
+    pub(crate) fn datagram_bytes_max(&self, now: Instant) -> usize {
+        self.segment_bytes_max(now).saturating_sub(self.frame_bytes())
+    }
+
+    /// Bytes by which a datagram grows.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        LENGTH_BYTES * usize::from(self.lengths.writes)
+    }
+
+    fn segment_bytes_max(&self, now: Instant) -> usize {
         let headers = self.ip_bytes() + HEADER_BYTES;
         let path = self.send.path_mtu.filter(|(_, until)| now < *until);
         let by_path = path.map(|(mtu, _)| usize::from(mtu) - headers);
@@ -49,28 +59,31 @@ impl Connection {
             .then_some(Reply::Probe)
     }
 
-    /// Headers for a train of datagrams; its bytes count as sent.
+    /// Headers for a train of datagrams; its bytes count as sent. What is put into `framed` leaves instead of it.
     pub(crate) fn send(
         &mut self,
         now: Instant,
-        payload_len: usize,
+        payload: &[u8],
         segment_size: usize,
         ecn: Ecn,
+        framed: &mut Vec<u8>,
     ) -> Result<Headers, Refused> {
         if self.state != State::Established {
             return Err(Refused::NotConnected);
         }
         let segment_size = match segment_size {
-            0 => payload_len,
-            size => size.min(payload_len),
+            0 => payload.len(),
+            size => size.min(payload.len()),
         };
-        let segment_bytes_max = self.segment_bytes_max(now);
+        let segment_bytes_max = self.datagram_bytes_max(now);
         if segment_size == 0 {
             return Err(Refused::Empty);
         }
         if segment_size > segment_bytes_max {
             return Err(Refused::TooLarge { segment_bytes_max });
         }
+        let frame_bytes = self.frame_bytes();
+        let payload_len = payload.len() + frame_bytes * payload.len().div_ceil(segment_size);
         if self.ip_bytes() + HEADER_BYTES + payload_len > PACKET_BYTES_MAX {
             return Err(Refused::TooLong);
         }
@@ -78,6 +91,10 @@ impl Connection {
         if in_flight + payload_len as u32 > self.send.window {
             return Err(Refused::WindowFull);
         }
+        if frame_bytes > 0 {
+            segments(payload, segment_size).for_each(|datagram| lengths::write(datagram, framed));
+        }
+        let segment_size = segment_size + frame_bytes;
         let flags = match self.settings.profile {
             // As at the end of what an application wrote; bulk data has few ends.
             Profile::Linux if in_flight == 0 => Flags::ACK.and(Flags::PSH),
@@ -182,7 +199,7 @@ impl Connection {
             sequence,
             acknowledgement: self.receive.next,
             flags,
-            window: self.settings.profile.window_field(),
+            window: self.lengths.window(),
             ip_id: (self.send.label as u16).wrapping_add(self.send.packets),
             flow_label: self.send.label >> 12,
             ecn: Ecn::NotEct,

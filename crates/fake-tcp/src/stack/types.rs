@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use packet::Ecn;
+use packet::{Ecn, Train};
 
 use crate::headers::Headers;
 use crate::profile::Profile;
@@ -137,10 +137,12 @@ pub struct Data {
     pub connection: ConnectionId,
     /// From whom.
     pub remote: SocketAddr,
-    /// Where in the packet they are.
+    /// Where in the packet they are; nowhere, where they had to be taken out of frames.
     pub payload: Range<usize>,
     /// Bytes of each but the last, which may be shorter.
     pub segment_size: usize,
+    /// Those out of frames.
+    pub trains: Vec<Train>,
     /// ECN codepoint of all.
     pub ecn: Ecn,
 }
@@ -169,6 +171,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Segments that do not belong to their connection's present: old, forged, or of another generation.
     pub outside: u64,
+    /// Packets whose borders between datagrams the path has lost, with what they carried.
+    pub joined: u64,
     /// Segments of no connection.
     pub unknown: u64,
     /// Trains for which headers were written.

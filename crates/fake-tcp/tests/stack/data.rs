@@ -53,7 +53,7 @@ fn a_datagram_is_the_payload_of_one_segment() {
 fn the_ecn_codepoint_is_that_of_the_datagram() {
     let (mut pair, [client, _]) = Pair::new().connected();
     for ecn in [Ecn::Ect0, Ecn::Ce, Ecn::NotEct] {
-        let headers = pair.stacks[CLIENT].send(pair.now(), client, 4, 0, ecn).unwrap();
+        let headers = pair.headers(client, &[1; 4], 0, ecn).unwrap();
         let packet = [headers.bytes(), &[1; 4]].concat();
         let data = pair.stacks[SERVER].receive(pair.now(), &packet, None).unwrap();
         assert_eq!(data.ecn, ecn);
@@ -70,9 +70,7 @@ fn a_train_is_one_super_segment_and_its_borders_survive() {
     ] {
         let (mut pair, [client, _]) = Pair::new().connected();
         let payload: Vec<_> = (0..bytes).map(|at| at as u8).collect();
-        let headers = pair.stacks[CLIENT]
-            .send(pair.now(), client, bytes, 1_200, Ecn::NotEct)
-            .unwrap();
+        let headers = pair.headers(client, &payload, 1_200, Ecn::NotEct).unwrap();
         let vnet = headers.vnet();
         assert_eq!(
             usize::from(vnet.gso_size),
@@ -98,11 +96,11 @@ fn a_train_is_one_super_segment_and_its_borders_survive() {
 #[test]
 fn a_train_fits_an_ip_packet() {
     let (mut pair, [client, _]) = Pair::new().connected();
-    let (now, stack) = (pair.now(), &mut pair.stacks[CLIENT]);
-    let refused = stack.send(now, client, 65_496, 1_400, Ecn::NotEct);
+    let refused = pair.headers(client, &[0; 65_496], 1_400, Ecn::NotEct);
     assert_eq!(refused.unwrap_err(), Refused::TooLong);
+    let refused = pair.headers(client, &[0; 100_000], 1_461, Ecn::NotEct);
     assert_eq!(
-        stack.send(now, client, 100_000, 1_461, Ecn::NotEct).unwrap_err(),
+        refused.unwrap_err(),
         Refused::TooLarge {
             segment_bytes_max: 1_460
         }
@@ -124,9 +122,7 @@ fn sequence_numbers_wrap() {
         let mut total = 0_u64;
         while total < (1 << 32) + (64 << 20) {
             // The headers alone: the payload is what nobody looks at.
-            let headers = pair.stacks[CLIENT]
-                .send(pair.now(), client, train.len(), 1_300, Ecn::NotEct)
-                .unwrap();
+            let headers = pair.headers(client, &train, 1_300, Ecn::NotEct).unwrap();
             let packet = [headers.bytes(), &train].concat();
             let data = pair.stacks[SERVER]
                 .receive(pair.now(), &packet, Some(1_300))

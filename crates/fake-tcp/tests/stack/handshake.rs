@@ -117,9 +117,7 @@ fn data_behind_a_lost_third_segment_is_delivered() {
     assert!(pair.events[SERVER].is_empty());
     pair.filter = Box::new(|_| true);
     // The first datagram is lost too.
-    pair.stacks[CLIENT]
-        .send(pair.now(), id, 100, 0, packet::Ecn::NotEct)
-        .unwrap();
+    pair.headers(id, &[0; 100], 0, packet::Ecn::NotEct).unwrap();
     pair.is_watched = false;
     pair.send(CLIENT, id, &[7; 300], 0).unwrap();
     pair.run(Duration::from_millis(50));

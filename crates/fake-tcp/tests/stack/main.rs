@@ -8,6 +8,7 @@ mod end;
 mod flood;
 mod handshake;
 mod hostile;
+mod joined;
 mod pair;
 mod path;
 mod phantun;

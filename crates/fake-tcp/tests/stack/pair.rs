@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use fake_tcp::segment::Segment;
 use fake_tcp::{Config, ConnectionId, Event, Headers, Profile, Refused, Stack};
-use packet::Ecn;
 use packet::checksum::{self, ChecksumState};
 use packet::segmentation::Segmenter;
+use packet::{Ecn, Train};
 use sim::{Clock, Link, LinkConfig, Packet};
 
 use super::conntrack::Conntrack;
+use super::joined::join;
 
 /// The end that connects, and the one that listens.
 pub(crate) const CLIENT: usize = 0;
@@ -45,6 +46,8 @@ pub(crate) struct Pair {
     firewalls: [Conntrack; 2],
     /// Whether the firewalls' opinion matters; not where packets are forged or a stack starts anew.
     pub(crate) is_watched: bool,
+    /// Whether the path joins segments.
+    pub(crate) joins: bool,
 }
 
 pub(crate) fn delayed(milliseconds: u64) -> LinkConfig {
@@ -94,6 +97,7 @@ impl Pair {
             links: [Link::new(link, seed), Link::new(link, seed + 1_000)],
             firewalls: Default::default(),
             is_watched: true,
+            joins: false,
         }
     }
 
@@ -138,11 +142,25 @@ impl Pair {
         payload: &[u8],
         segment_size: usize,
     ) -> Result<(), Refused> {
-        let headers =
-            self.stacks[from].send(self.clock.now(), id, payload.len(), segment_size, Ecn::NotEct)?;
+        let mut framed = Vec::new();
+        let now = self.clock.now();
+        let headers = self.stacks[from].send(now, id, payload, segment_size, Ecn::NotEct, &mut framed)?;
         self.flush();
+        let payload = if framed.is_empty() { payload } else { &framed };
         self.emit(from, &headers, payload);
         Ok(())
+    }
+
+    /// Headers of a train of the client's that does not leave.
+    pub(crate) fn headers(
+        &mut self,
+        id: ConnectionId,
+        payload: &[u8],
+        segment_size: usize,
+        ecn: Ecn,
+    ) -> Result<Headers, Refused> {
+        let (now, mut framed) = (self.clock.now(), Vec::new());
+        self.stacks[CLIENT].send(now, id, payload, segment_size, ecn, &mut framed)
     }
 
     /// Lets time pass.
@@ -158,8 +176,14 @@ impl Pair {
             };
             self.clock.advance_to(next);
             for to in [CLIENT, SERVER] {
-                while let Some(packet) = self.links[1 - to].poll_delivery(self.clock.now()) {
-                    self.deliver(to, &packet.bytes, None);
+                let now = self.clock.now();
+                let came = std::iter::from_fn(|| self.links[1 - to].poll_delivery(now));
+                let mut came: Vec<_> = came.map(|packet| packet.bytes).collect();
+                if self.joins {
+                    came = join(came);
+                }
+                for packet in came {
+                    self.deliver(to, &packet, None);
                 }
                 self.stacks[to].handle_timeout(self.clock.now());
             }
@@ -175,8 +199,12 @@ impl Pair {
             assert!(self.firewalls[to].takes(1 - to, &segment), "INVALID: {segment:?}");
         }
         if let Some(data) = self.stacks[to].receive(now, packet, segment_size) {
-            let datagrams = packet::segments(&packet[data.payload], data.segment_size);
-            self.received[to].extend(datagrams.map(<[u8]>::to_vec));
+            let of_trains = data.trains.iter().flat_map(Train::datagrams);
+            self.received[to].extend(of_trains.map(<[u8]>::to_vec));
+            if !data.payload.is_empty() {
+                let datagrams = packet::segments(&packet[data.payload], data.segment_size);
+                self.received[to].extend(datagrams.map(<[u8]>::to_vec));
+            }
         }
         self.flush();
     }

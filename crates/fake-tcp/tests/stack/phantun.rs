@@ -55,9 +55,7 @@ fn a_peer_that_never_acknowledges_gets_everything() {
     let (mut pair, [client, _]) = connected();
     pair.filter = Box::new(|sent| sent.from == CLIENT);
     for _ in 0..4_000 {
-        pair.stacks[CLIENT]
-            .send(pair.now(), client, 60_000, 1_000, Ecn::NotEct)
-            .unwrap();
+        pair.headers(client, &[0; 60_000], 1_000, Ecn::NotEct).unwrap();
     }
     pair.run(Duration::from_secs(600));
     assert!(pair.events[CLIENT].is_empty());
