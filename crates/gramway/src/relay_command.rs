@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use relay::{Config, Counters, Direction, Profile, Relay};
+use relay::{Config, Counters, Direction, News, Profile, Relay};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -21,7 +21,7 @@ use crate::{output, startup, units};
 /// Why the main thread wakes.
 enum Wake {
     Signal(i32),
-    WorkerEnded,
+    News(News),
 }
 
 /// Runs a relay until a signal ends it.
@@ -41,19 +41,22 @@ pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
     }
     let (wake, wakes) = mpsc::channel();
     watch_signals(wake.clone())?;
-    let ended = move || {
+    let tell_news = move |news| {
         // Nobody listens any more where the relay is stopped.
-        let _ = wake.send(Wake::WorkerEnded);
+        let _ = wake.send(Wake::News(news));
     };
-    let relay = opened.start(ended).map_err(cannot)?;
+    let relay = opened.start(tell_news).map_err(cannot)?;
     if let Some(warning) = relay.warning() {
         output::note(&format!("gramway: {warning}"));
     }
     output::event(&started(&config, relay.local_addr()));
+    let mut joined = Some(joined(config.profile));
     while let Ok(wake) = wakes.recv() {
         match wake {
             Wake::Signal(SIGUSR1) => tell(&relay.counters(), arguments.json)?,
-            Wake::Signal(_) | Wake::WorkerEnded => break,
+            // Each worker tells; people are told once.
+            Wake::News(News::Joined) => joined.take().into_iter().for_each(output::event),
+            Wake::Signal(_) | Wake::News(News::Ended) => break,
         }
     }
     let counters = relay
@@ -155,6 +158,20 @@ fn started(config: &Config, listen: SocketAddr) -> String {
     format!("relaying {from} at {listen} to {} {to}, {workers}", config.to)
 }
 
+/// What it means that the path joins packets.
+fn joined(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Linux => {
+            "something on the way joins packets, and nobody knows where a datagram in them ends: some were lost; the other \
+             relay is asked to put lengths before datagrams from here on"
+        }
+        Profile::Phantun => {
+            "something on the way joins packets, and nobody knows where a datagram in them ends: they are lost, because a \
+             phantun does not put lengths before datagrams; turn off receive offloads (LRO) on the way"
+        }
+    }
+}
+
 fn tell(counters: &Counters, as_json: bool) -> Result<(), Problem> {
     if as_json {
         return output::data(&as_object(counters).to_string());
@@ -189,6 +206,7 @@ fn as_object(counters: &Counters) -> serde_json::Value {
             "kernel": counters.kernel_drops,
         },
         "flows": { "open": counters.flows_open, "all": counters.flows, "expired": counters.expired },
+        "joined_packets": counters.joined,
         "reconnects": counters.reconnects,
     })
 }

@@ -321,11 +321,16 @@ impl Side for Client {
         self.tcp.is_quiet()
     }
 
+    fn joined(&self) -> u64 {
+        self.tcp.counters().joined
+    }
+
     fn counters(&mut self) -> Counters {
         // It fails on no open socket.
         let _ = self.udp.refresh_kernel_drops();
         Counters {
             flows_open: self.flows.len() as u64,
+            joined: self.joined(),
             kernel_drops: self.udp.stats().kernel_drops + self.tcp.stats().kernel_drops,
             ..self.counters
         }

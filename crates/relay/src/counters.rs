@@ -36,6 +36,8 @@ pub struct Counters {
     pub expired: u64,
     /// Connections of flows that had one before.
     pub reconnects: u64,
+    /// Packets that the path joined, so that the datagrams in them were lost.
+    pub joined: u64,
     /// Datagrams that the kernel dropped before we saw them, because a buffer was full.
     pub kernel_drops: u64,
 }
@@ -73,6 +75,7 @@ impl AddAssign for Counters {
         self.flows_open += other.flows_open;
         self.expired += other.expired;
         self.reconnects += other.reconnects;
+        self.joined += other.joined;
         self.kernel_drops += other.kernel_drops;
     }
 }

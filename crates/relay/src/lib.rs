@@ -21,3 +21,4 @@ mod worker;
 pub use counters::Counters;
 pub use fake_tcp_socket::Profile;
 pub use relay::{Config, Direction, Opened, Relay};
+pub use worker::News;

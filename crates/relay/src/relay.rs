@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::counters::Counters;
 use crate::limits::{ANSWER_WAIT, SHARED_BUFFER_BYTES, WORKERS_MAX};
 use crate::server::Server;
-use crate::worker::{Shared, Side, Worker};
+use crate::worker::{News, Shared, Side, Worker};
 
 /// What goes where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,18 +64,18 @@ struct Running {
 }
 
 impl Opened {
-    /// Starts the workers. Each calls `ended` when it ends, for whatever reason.
+    /// Starts the workers. Each tells its news by `tell`, last of all that it has ended, for whatever reason.
     ///
     /// # Errors
     /// The system has no more threads.
-    pub fn start(self, ended: impl Fn() + Clone + Send + 'static) -> io::Result<Relay> {
+    pub fn start(self, tell: impl Fn(News) + Clone + Send + 'static) -> io::Result<Relay> {
         let mut relay = Relay {
             listen: self.listen,
             warning: self.warning,
             workers: Vec::with_capacity(self.workers.len()),
         };
         for (number, worker) in self.workers.into_iter().enumerate() {
-            let running = Running::start(worker, number, ended.clone())?;
+            let running = Running::start(worker, number, tell.clone())?;
             relay.workers.push(running);
         }
         Ok(relay)
@@ -187,13 +187,13 @@ impl Drop for Relay {
 }
 
 impl Running {
-    fn start(worker: Worker, number: usize, ended: impl Fn() + Send + 'static) -> io::Result<Self> {
+    fn start(worker: Worker, number: usize, tell: impl Fn(News) + Send + 'static) -> io::Result<Self> {
         let (waker, shared) = (worker.waker.clone(), Arc::clone(&worker.shared));
         let thread = thread::Builder::new()
             .name(format!("relay-{number}"))
             .spawn(move || {
-                let result = worker.run();
-                ended();
+                let result = worker.run(&tell);
+                tell(News::Ended);
                 result
             })?;
         Ok(Self {

@@ -198,6 +198,10 @@ impl Side for Server {
         self.tcp.is_quiet()
     }
 
+    fn joined(&self) -> u64 {
+        self.tcp.counters().joined
+    }
+
     fn counters(&mut self) -> Counters {
         let of_flows: u64 = self
             .flows
@@ -206,6 +210,7 @@ impl Side for Server {
             .sum();
         Counters {
             flows_open: self.flows.len() as u64,
+            joined: self.joined(),
             kernel_drops: of_flows + self.past_drops + self.tcp.stats().kernel_drops,
             ..self.counters
         }

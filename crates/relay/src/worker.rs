@@ -37,7 +37,19 @@ pub(crate) trait Side: Send {
     /// Whether their ends are known to the peers.
     fn is_quiet(&self) -> bool;
 
+    /// Packets that the path joined ([`Counters::joined`]).
+    fn joined(&self) -> u64;
+
     fn counters(&mut self) -> Counters;
+}
+
+/// What a worker tells by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The path joins packets; told once.
+    Joined,
+    /// The worker ended.
+    Ended,
 }
 
 /// What a worker shares with whoever started it.
@@ -106,10 +118,15 @@ impl Worker {
     }
 
     /// Works until it is told to stop, and a little longer until all peers know.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self, tell: impl Fn(News)) -> io::Result<()> {
         let mut ready: Vec<Ready> = Vec::new();
+        let mut has_told = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.turn(&mut ready, WAIT_MAX)?;
+            if !has_told && self.side.joined() > 0 {
+                has_told = true;
+                tell(News::Joined);
+            }
         }
         let end = Instant::now() + LINGER;
         self.side.close(Instant::now());

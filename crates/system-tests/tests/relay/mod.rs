@@ -1,6 +1,7 @@
 //! `gramway relay`: a pair of them around a network that follows TCP connections.
 
 pub(crate) mod ends;
+mod joined;
 mod networks;
 mod phantun;
 mod traffic;
