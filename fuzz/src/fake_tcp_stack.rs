@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use fake_tcp::{Config, ConnectionId, Event, Profile, Stack};
+use fake_tcp::{Config, ConnectionId, Event, Key, Profile, Stack};
 use packet::Ecn;
 
 use crate::input::Input;
@@ -26,11 +26,12 @@ struct World {
 }
 
 impl World {
-    fn new(profile: Profile) -> Self {
+    fn new(profile: Profile, key: Option<Key>) -> Self {
         let end = |listen, seed| End {
             stack: Stack::new(
                 Config {
                     listen,
+                    key,
                     idle: Some(Duration::from_secs(40)),
                     ..Config::new(profile)
                 },
@@ -128,12 +129,12 @@ impl World {
 
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
-    let profile = if input.byte() & 1 == 0 {
-        Profile::Linux
-    } else {
-        Profile::Phantun
+    let (profile, key) = match input.byte() & 3 {
+        0 => (Profile::Linux, None),
+        2 => (Profile::Linux, Some(Key([7; 32]))),
+        _ => (Profile::Phantun, None),
     };
-    let mut world = World::new(profile);
+    let mut world = World::new(profile, key);
     let mut is_genuine = true;
     while !input.is_empty() {
         let step = input.byte();
@@ -201,9 +202,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         &[],
     ];
     let mut seeds = Vec::new();
-    for profile in [0, 1] {
+    for profile in [0, 1, 2] {
+        let hello: &[u8] = if profile == 2 { &[to_client] } else { &[] };
         for steps in steps {
-            seeds.push([&[profile][..], &handshake, &data, steps].concat());
+            seeds.push([&[profile][..], &handshake, hello, &data, steps].concat());
         }
     }
     seeds

@@ -2,6 +2,7 @@
 //! specs/fake-tcp.md leaves out). What is to be sent comes back as a [`Reply`], which the stack writes.
 
 mod receiving;
+mod sealing;
 mod sending;
 mod timing;
 
@@ -9,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use crate::lengths::Lengths;
 use crate::profile::Profile;
+use crate::seal::Seal;
 use crate::secret::Announced;
 use crate::segment::{Options, Segment};
 use crate::sequence::Sequence;
 use crate::stack::CloseReason;
 use crate::tuple::Tuple;
 
+pub(crate) use sealing::Checked;
 pub(crate) use sending::Reply;
 use timing::Timing;
 
@@ -25,6 +28,8 @@ pub(crate) enum State {
     SynSent,
     /// The peer's SYN came, ours is not acknowledged.
     SynReceived,
+    /// The peer has accepted, and has not said its salt (FTCP-24).
+    Keying,
     /// Datagrams pass.
     Established,
     /// Our FIN is out.
@@ -103,6 +108,8 @@ pub(crate) struct Connection {
     send: SendSide,
     receive: ReceiveSide,
     lengths: Lengths,
+    /// With a key.
+    seal: Option<Box<Seal>>,
     timing: Timing,
 }
 
@@ -142,13 +149,14 @@ struct ReceiveSide {
 }
 
 /// What a new connection starts with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) tuple: Tuple,
     pub(crate) initial: Sequence,
     pub(crate) label: u32,
     pub(crate) timestamp: u32,
     pub(crate) mss: u16,
+    pub(crate) seal: Option<Box<Seal>>,
 }
 
 impl Connection {
@@ -180,6 +188,8 @@ impl Connection {
         connection.receive.initial = segment.sequence.plus(u32::MAX);
         connection.receive.next = segment.sequence;
         connection.receive.acknowledged = segment.sequence;
+        // It may not prove that it is the peer's.
+        connection.timing.transmit(now);
         connection
     }
 
@@ -208,6 +218,7 @@ impl Connection {
                 ..ReceiveSide::default()
             },
             lengths: Lengths::default(),
+            seal: start.seal,
             timing: Timing::new(now),
         }
     }
@@ -247,7 +258,7 @@ impl Connection {
                 Outcome::reply(Reply::Fin)
             }
             State::SynSent => Outcome::change(Change::Forgotten),
-            State::SynReceived => Outcome {
+            State::SynReceived | State::Keying => Outcome {
                 reply: Some(Reply::Reset(self.send.next)),
                 change: Some(Change::Forgotten),
                 ..Outcome::default()

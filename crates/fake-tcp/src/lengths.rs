@@ -40,11 +40,9 @@ impl Lengths {
     }
 }
 
-/// Appends a datagram behind its length.
-pub(crate) fn write(datagram: &[u8], framed: &mut Vec<u8>) {
-    let length = datagram.len() as u16;
-    framed.extend(length.to_be_bytes());
-    framed.extend(datagram);
+/// Appends the length of what follows.
+pub(crate) fn write(length: usize, framed: &mut Vec<u8>) {
+    framed.extend((length as u16).to_be_bytes());
 }
 
 /// What follows each length of a payload, and where it begins; `None` where the lengths do not lead to the end.
@@ -61,19 +59,15 @@ pub(crate) fn read(payload: &[u8]) -> Option<Vec<(usize, &[u8])>> {
     Some(found)
 }
 
-/// Datagrams as trains, in their order.
-pub(crate) fn trains<'a>(datagrams: impl Iterator<Item = &'a [u8]>) -> Vec<Train> {
-    let mut trains: Vec<Train> = Vec::new();
-    for datagram in datagrams {
-        let last = trains.last_mut();
-        if last.is_none_or(|train| train.push(datagram, TrainLimits::default()).is_err()) {
-            let mut train = Train::default();
-            let pushed = train.push(datagram, TrainLimits::default());
-            debug_assert!(pushed.is_ok(), "an empty train takes any datagram");
-            trains.push(train);
-        }
+/// Adds a datagram to the last train, or to another one behind it.
+pub(crate) fn append(trains: &mut Vec<Train>, datagram: &[u8]) {
+    let last = trains.last_mut();
+    if last.is_none_or(|train| train.push(datagram, TrainLimits::default()).is_err()) {
+        let mut train = Train::default();
+        let pushed = train.push(datagram, TrainLimits::default());
+        debug_assert!(pushed.is_ok(), "an empty train takes any datagram");
+        trains.push(train);
     }
-    trains
 }
 
 #[cfg(test)]
@@ -104,12 +98,16 @@ mod tests {
         ) {
             let datagrams: Vec<_> = sizes.iter().map(|size| vec![7; *size]).collect();
             let mut framed = Vec::new();
-            datagrams.iter().for_each(|datagram| write(datagram, &mut framed));
+            for datagram in &datagrams {
+                write(datagram.len(), &mut framed);
+                framed.extend(datagram);
+            }
             let found = read(&framed).unwrap();
             for (begin, datagram) in &found {
                 prop_assert_eq!(&framed[*begin..begin + datagram.len()], *datagram);
             }
-            let trains = trains(found.into_iter().map(|(_, datagram)| datagram));
+            let mut trains = Vec::new();
+            found.iter().for_each(|(_, datagram)| append(&mut trains, datagram));
             let again: Vec<_> = trains.iter().flat_map(Train::datagrams).collect();
             prop_assert_eq!(again, datagrams);
             // Cut short within the last datagram or before it.

@@ -15,6 +15,7 @@ mod icmp;
 mod lengths;
 pub mod limits;
 pub mod profile;
+mod seal;
 mod secret;
 pub mod segment;
 mod sequence;
@@ -23,6 +24,7 @@ mod tuple;
 
 pub use headers::Headers;
 pub use profile::Profile;
+pub use seal::{Key, Proof};
 pub use sequence::Sequence;
 pub use stack::{
     CloseReason, Config, ConnectError, ConnectionId, Counters, Data, Event, Refused, Stack, Transmit,

@@ -11,14 +11,23 @@ pub const WINDOW_SCALE_MAX: u8 = 14;
 /// Bytes of TCP options at most: the data offset has four bits (RFC 9293 section 3.1).
 pub const OPTION_BYTES_MAX: usize = 40;
 
-/// Bytes of options in what we write: MSS, SACK permitted, timestamps and window scale of a SYN.
-pub const WRITTEN_OPTION_BYTES_MAX: usize = 20;
+/// Bytes of options in what we write: the salt and the tag of a hello (FTCP-24). Those of a SYN have 20.
+pub const WRITTEN_OPTION_BYTES_MAX: usize = 4 + SALT_BYTES + TAG_BYTES;
+
+/// Bytes of a tag of AES-GCM (NIST SP 800-38D section 5.2.1.2).
+pub const TAG_BYTES: usize = 16;
 
 /// Bytes of headers in what we write: IPv6, TCP and options.
 pub const HEADER_BYTES_MAX: usize = 40 + 20 + WRITTEN_OPTION_BYTES_MAX;
 
 /// Bytes of the length before a datagram (FTCP-21): more than any segment has.
 pub const LENGTH_BYTES: usize = 2;
+
+/// Bytes of the key that two ends have in common (FTCP-24).
+pub const KEY_BYTES: usize = 32;
+
+/// Bytes of the salt that each end adds for a connection: it never comes twice by chance.
+pub const SALT_BYTES: usize = 16;
 
 /// Bytes behind what was received up to which data still counts as late (FTCP-10). 16 MiB are 13 ms of
 /// reordering at 10 Gbit/s; the smaller, the less a guesser hits.
@@ -62,7 +71,8 @@ pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
 /// Connections of one worker, those that ended and are in quarantine included.
 pub const CONNECTIONS_MAX: usize = 65_536;
 
-/// Bytes that a connection takes at most, in all tables of a stack together, each of which may be half empty.
+/// Bytes that a connection takes at most, in all tables of a stack together, each of which may be half empty. With a
+/// key it has some 2 KiB more, those of two expanded keys.
 pub const CONNECTION_BYTES_MAX: usize = 1_152;
 
 /// Connections that one customer's network ([`packet::customer_prefix`]) may have accepted at one worker.

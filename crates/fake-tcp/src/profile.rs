@@ -15,11 +15,20 @@ pub enum Profile {
     Phantun,
 }
 
-/// Options of a SYN, as they are written.
-#[derive(Clone, Copy, Debug, Default)]
+/// Options as they are written.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct OptionBytes {
     bytes: [u8; WRITTEN_OPTION_BYTES_MAX],
     len: usize,
+}
+
+impl Default for OptionBytes {
+    fn default() -> Self {
+        Self {
+            bytes: [0; WRITTEN_OPTION_BYTES_MAX],
+            len: 0,
+        }
+    }
 }
 
 impl OptionBytes {
@@ -27,7 +36,7 @@ impl OptionBytes {
         &self.bytes[..self.len]
     }
 
-    fn push(&mut self, option: &[u8]) {
+    pub(crate) fn push(&mut self, option: &[u8]) {
         self.bytes[self.len..self.len + option.len()].copy_from_slice(option);
         self.len += option.len();
     }

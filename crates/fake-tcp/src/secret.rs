@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
 
-use crate::limits::COOKIE_SLOT;
+use crate::limits::{COOKIE_SLOT, SALT_BYTES};
 use crate::sequence::Sequence;
 use crate::tuple::{Tuple, TupleState};
 
@@ -40,6 +40,8 @@ pub(crate) struct Announced {
 pub(crate) struct Secret {
     key: hmac::Key,
     since: Option<Instant>,
+    /// Salts that were given.
+    salts: u64,
 }
 
 impl Secret {
@@ -47,6 +49,7 @@ impl Secret {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, seed),
             since: None,
+            salts: 0,
         }
     }
 
@@ -72,6 +75,20 @@ impl Secret {
     /// A number that stays the same for a connection: its IPv6 flow label and where its IPv4 IDs begin.
     pub(crate) fn label(&self, tuple: &Tuple) -> u32 {
         self.number(b"label", &tuple.bytes()) as u32
+    }
+
+    /// A salt that nobody had before.
+    pub(crate) fn salt(&mut self) -> [u8; SALT_BYTES] {
+        self.salts += 1;
+        let numbers = [0_u8, 1].map(|half| {
+            let mut message = [half; 9];
+            message[1..].copy_from_slice(&self.salts.to_be_bytes());
+            self.number(b"salt", &message)
+        });
+        let mut salt = [0; SALT_BYTES];
+        salt[..8].copy_from_slice(&numbers[0].to_be_bytes());
+        salt[8..].copy_from_slice(&numbers[1].to_be_bytes());
+        salt
     }
 
     /// The cookie for a SYN with the initial sequence number `peer`.

@@ -10,6 +10,7 @@ use packet::ip::{IpError, IpView};
 
 pub use options::Options;
 
+use crate::seal::Proof;
 use crate::sequence::Sequence;
 
 /// IP protocol number of TCP.
@@ -92,6 +93,8 @@ pub struct Segment {
     pub window: u16,
     /// Options; read in segments with SYN, which alone have any that matter.
     pub options: Options,
+    /// What it says to who has the key; read in segments without SYN.
+    pub proof: Proof,
     /// Where in the packet the payload is.
     pub payload: Range<usize>,
     /// The ECN codepoint of the IP header.
@@ -134,10 +137,14 @@ impl Segment {
             return Err(Malformed::Port);
         }
         let flags = Flags(header[13]);
-        let options = if flags.has(Flags::SYN) {
-            Options::parse(&segment[HEADER_BYTES..claimed]).ok_or(Malformed::Option)?
+        let option_bytes = &segment[HEADER_BYTES..claimed];
+        let (options, proof) = if flags.has(Flags::SYN) {
+            (
+                Options::parse(option_bytes).ok_or(Malformed::Option)?,
+                Proof::None,
+            )
         } else {
-            Options::default()
+            (Options::default(), Proof::parse(option_bytes))
         };
         Ok(Self {
             source: SocketAddr::new(view.source, source_port),
@@ -147,6 +154,7 @@ impl Segment {
             flags,
             window: short(14),
             options,
+            proof,
             payload: view.transport_offset + claimed..view.total_bytes,
             ecn: view.ecn,
         })

@@ -14,10 +14,11 @@ use std::time::Instant;
 use packet::ip::IpView;
 use packet::{Ecn, PrefixBudget};
 
-use crate::connection::{Change, Connection, Outcome, Reply, Settings, Start, State};
+use crate::connection::{Change, Checked, Connection, Outcome, Reply, Settings, Start, State};
 use crate::headers::Headers;
 use crate::lengths;
 use crate::limits;
+use crate::seal::Seal;
 use crate::secret::Secret;
 use crate::segment::Segment;
 use crate::tuple::Tuple;
@@ -114,7 +115,7 @@ impl Stack {
             self.receive_icmp(now, &view, packet);
             return None;
         }
-        let Ok(segment) = Segment::parse_viewed(&view, packet) else {
+        let Ok(mut segment) = Segment::parse_viewed(&view, packet) else {
             self.counters.malformed += 1;
             return None;
         };
@@ -127,6 +128,24 @@ impl Stack {
             None => self.receive_unknown(now, tuple, &segment)?,
         };
         let id = self.table.id(index);
+        let size = segment_size.map_or(segment.payload.len(), usize::from);
+        let opened = match self.table[index].check(&mut segment, packet, size) {
+            Checked::AsItIs => None,
+            Checked::Opened(trains) => Some(trains),
+            Checked::HelloAgain => {
+                self.act(index, |connection| connection.hello_again(now));
+                return None;
+            }
+            Checked::Joined => {
+                self.joined(now, index);
+                return None;
+            }
+            Checked::Unproved => {
+                self.counters.unproved += 1;
+                self.act(index, |connection| connection.receive_unproved(now, &segment));
+                return None;
+            }
+        };
         let has_lengths = self.table[index].has_lengths(&segment);
         let outcome = self.act(index, |connection| connection.receive(now, &segment));
         self.counters.outside += u64::from(outcome.is_outside);
@@ -137,7 +156,13 @@ impl Stack {
         if !outcome.deliver {
             return None;
         }
-        let data = self.data(id, &segment, segment_size);
+        let mut data = self.data(id, &segment, size);
+        if let Some(trains) = opened {
+            data.trains = trains;
+            data.payload.end = data.payload.start;
+            self.counters.delivered += 1;
+            return Some(data);
+        }
         self.take_out(now, data, packet, has_lengths)
     }
 
@@ -281,6 +306,7 @@ impl Stack {
             label: self.secret.label(&tuple),
             timestamp: self.secret.timestamp(now, &tuple),
             mss: self.config.mtu.saturating_sub(headers),
+            seal: (self.config.key).map(|key| Box::new(Seal::new(key, self.secret.salt()))),
         }
     }
 
@@ -299,9 +325,8 @@ impl Stack {
         }
     }
 
-    fn data(&mut self, connection: ConnectionId, segment: &Segment, segment_size: Option<u16>) -> Data {
+    fn data(&mut self, connection: ConnectionId, segment: &Segment, size: usize) -> Data {
         let payload = segment.payload.clone();
-        let size = segment_size.map_or(payload.len(), usize::from);
         Data {
             connection,
             remote: segment.source,
@@ -323,17 +348,23 @@ impl Stack {
                 self.counters.joined += 1;
                 return None;
             };
-            data.trains = lengths::trains(found.into_iter().map(|(_, datagram)| datagram));
+            let append = |(_, datagram)| lengths::append(&mut data.trains, datagram);
+            found.into_iter().for_each(append);
             data.payload.end = data.payload.start;
         } else if let Some(index) = self.table.index(data.connection)
             && self.table[index].is_joined(data.segment_size)
         {
-            self.counters.joined += 1;
-            self.act(index, |connection| connection.ask_for_lengths(now));
+            self.joined(now, index);
             return None;
         }
         self.counters.delivered += 1;
         Some(data)
+    }
+
+    /// The path joined segments, which are lost.
+    fn joined(&mut self, now: Instant, index: usize) {
+        self.counters.joined += 1;
+        self.act(index, |connection| connection.ask_for_lengths(now));
     }
 
     /// Has something happen to a connection, and carries out what follows from it.

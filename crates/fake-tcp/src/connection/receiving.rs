@@ -10,6 +10,7 @@ use super::{Change, Connection, Outcome, Reply, State};
 use crate::lengths::Lengths;
 use crate::limits::{ACKNOWLEDGEMENT_DELAY, REORDER_BYTES_MAX, UNACKNOWLEDGED_BYTES_MAX};
 use crate::profile::Profile;
+use crate::seal::Proof;
 use crate::segment::{Flags, Segment};
 use crate::stack::CloseReason;
 
@@ -19,6 +20,7 @@ impl Connection {
         match self.state {
             State::SynSent => self.receive_in_syn_sent(now, segment),
             State::SynReceived => self.receive_in_syn_received(now, segment),
+            State::Keying => self.receive_in_keying(now, segment),
             State::Established | State::Closing => self.receive_synchronized(now, segment),
             State::Quarantined { is_reset } => self.receive_in_quarantine(segment, is_reset),
         }
@@ -50,8 +52,31 @@ impl Connection {
             self.timing.transmit(now);
             return Outcome::reply(Reply::SynAck);
         }
+        if self.seal.is_some() {
+            self.state = State::Keying;
+            self.timing.attempts = 0;
+            self.timing.transmit(now);
+            self.take_acknowledgement(now, segment);
+            return Outcome::reply(Reply::Hello);
+        }
         self.open_up(now, segment);
         Outcome::reply(Reply::Ack)
+    }
+
+    /// FTCP-24.
+    fn receive_in_keying(&mut self, now: Instant, segment: &Segment) -> Outcome {
+        let flags = segment.flags;
+        if flags.has(Flags::SYN.and(Flags::ACK)) && segment.sequence == self.receive.initial {
+            return Outcome::reply(Reply::Hello);
+        }
+        if flags.has(Flags::RST) && segment.sequence == self.receive.next {
+            return self.end(now, CloseReason::Refused, None);
+        }
+        if !matches!(segment.proof, Proof::Hello { .. }) || !self.is_in_window(segment) {
+            return Outcome::outside(None);
+        }
+        self.open_up(now, segment);
+        Outcome::default()
     }
 
     /// RFC 9293 section 3.10.7.4.
@@ -82,6 +107,9 @@ impl Connection {
             return Outcome::outside(Some(Reply::Reset(segment.acknowledgement)));
         }
         self.open_up(now, segment);
+        if self.seal.is_some() {
+            return Outcome::reply(Reply::Hello);
+        }
         self.receive_synchronized(now, segment)
     }
 
@@ -250,7 +278,7 @@ impl Connection {
     }
 
     /// A segment outside of the window is told where we are, at a bounded rate (FTCP-15).
-    fn challenge(&mut self, now: Instant) -> Outcome {
+    pub(super) fn challenge(&mut self, now: Instant) -> Outcome {
         let reply = match self.state {
             State::SynReceived => Reply::SynAck,
             _ => Reply::Ack,
@@ -259,7 +287,7 @@ impl Connection {
     }
 
     /// FTCP-10.
-    fn is_in_window(&self, segment: &Segment) -> bool {
+    pub(super) fn is_in_window(&self, segment: &Segment) -> bool {
         let window = self.settings.profile.window_bytes();
         let distance = segment.sequence.from(self.receive.next);
         match u32::try_from(distance) {

@@ -7,7 +7,7 @@ use packet::{Ecn, segments};
 use super::{Connection, State};
 use crate::headers::{Fields, Headers};
 use crate::lengths;
-use crate::limits::{LENGTH_BYTES, PACKET_BYTES_MAX, PATH_MTU_TIME};
+use crate::limits::{LENGTH_BYTES, PACKET_BYTES_MAX, PATH_MTU_TIME, TAG_BYTES};
 use crate::profile::{Profile, SynKind};
 use crate::segment::{Flags, HEADER_BYTES};
 use crate::sequence::Sequence;
@@ -19,6 +19,8 @@ pub(crate) enum Reply {
     Syn,
     SynAck,
     Ack,
+    /// An ACK with our salt (FTCP-24).
+    Hello,
     /// FIN, again where it was sent before.
     Fin,
     /// A keep-alive: one byte behind, so that the peer answers (RFC 9293 section 3.8.4).
@@ -40,7 +42,22 @@ impl Connection {
 
     /// Bytes by which a datagram grows.
     pub(crate) fn frame_bytes(&self) -> usize {
-        LENGTH_BYTES * usize::from(self.lengths.writes)
+        LENGTH_BYTES * usize::from(self.lengths.writes) + TAG_BYTES * usize::from(self.seal.is_some())
+    }
+
+    /// Puts datagrams into frames.
+    fn frame(&mut self, payload: &[u8], segment_size: usize, framed: &mut Vec<u8>) {
+        for datagram in segments(payload, segment_size) {
+            let tag_bytes = TAG_BYTES * usize::from(self.seal.is_some());
+            if self.lengths.writes {
+                lengths::write(datagram.len() + tag_bytes, framed);
+            }
+            let covered = self.covered(self.send.next.plus(framed.len() as u32));
+            match &mut self.seal {
+                Some(seal) => seal.seal(covered, datagram, framed),
+                None => framed.extend(datagram),
+            }
+        }
     }
 
     fn segment_bytes_max(&self, now: Instant) -> usize {
@@ -92,7 +109,7 @@ impl Connection {
             return Err(Refused::WindowFull);
         }
         if frame_bytes > 0 {
-            segments(payload, segment_size).for_each(|datagram| lengths::write(datagram, framed));
+            self.frame(payload, segment_size, framed);
         }
         let segment_size = segment_size + frame_bytes;
         let flags = match self.settings.profile {
@@ -142,17 +159,17 @@ impl Connection {
                 fields.window = profile.syn_window_field(true);
                 Headers::write(&fields, 0, 0)
             }
-            Reply::Ack => Headers::write(&self.fields(Flags::ACK, next, &[]), 0, 0),
-            Reply::Fin => {
-                let flags = Flags::FIN.and(Flags::ACK);
-                Headers::write(&self.fields(flags, next.plus(u32::MAX), &[]), 0, 0)
+            Reply::Ack => self.control(Flags::ACK, next),
+            Reply::Hello => {
+                let hello = self.seal.as_ref().map(|seal| seal.hello(self.is_passive));
+                let option = hello.unwrap_or_default().option();
+                Headers::write(&self.fields(Flags::ACK, next, option.as_slice()), 0, 0)
             }
-            Reply::Probe => {
-                let behind = self.send.acknowledged.plus(u32::MAX);
-                Headers::write(&self.fields(Flags::ACK, behind, &[]), 0, 0)
-            }
+            Reply::Fin => self.control(Flags::FIN.and(Flags::ACK), next.plus(u32::MAX)),
+            Reply::Probe => self.control(Flags::ACK, self.send.acknowledged.plus(u32::MAX)),
             Reply::Reset(sequence) => {
-                let mut fields = self.fields(Flags::RST, sequence, &[]);
+                let option = self.proof(Flags::RST, sequence, Sequence(0)).option();
+                let mut fields = self.fields(Flags::RST, sequence, option.as_slice());
                 (fields.acknowledgement, fields.window) = (Sequence(0), 0);
                 Headers::write(&fields, 0, 0)
             }
@@ -162,6 +179,11 @@ impl Connection {
         }
         self.send.packets = self.send.packets.wrapping_add(1);
         headers
+    }
+
+    fn control(&mut self, flags: Flags, sequence: Sequence) -> Headers {
+        let option = self.proof(flags, sequence, self.receive.next).option();
+        Headers::write(&self.fields(flags, sequence, option.as_slice()), 0, 0)
     }
 
     /// A router told the MTU of the path for a packet with this sequence number; `true` where it is believed and new

@@ -155,6 +155,7 @@ impl Connection {
         Outcome::reply(match self.state {
             State::SynSent => Reply::Syn,
             State::SynReceived => Reply::SynAck,
+            State::Keying => Reply::Hello,
             _ => Reply::Fin,
         })
     }

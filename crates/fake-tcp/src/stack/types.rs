@@ -8,12 +8,15 @@ use packet::{Ecn, Train};
 
 use crate::headers::Headers;
 use crate::profile::Profile;
+use crate::seal::Key;
 
 /// How a stack behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Whom its connections look like.
     pub profile: Profile,
+    /// What both ends have in common; `None`: everybody may connect, and nothing is sealed. Not with phantun.
+    pub key: Option<Key>,
     /// The port where connections are accepted; `None`: none are.
     pub listen: Option<u16>,
     /// Bytes of an IP packet on our link, from which the announced MSS follows.
@@ -30,6 +33,7 @@ impl Config {
     pub fn new(profile: Profile) -> Self {
         Self {
             profile,
+            key: None,
             listen: None,
             mtu: 1_500,
             keep_alive: profile.keep_alive(),
@@ -171,6 +175,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Segments that do not belong to their connection's present: old, forged, or of another generation.
     pub outside: u64,
+    /// Segments, of super-segments all, that do not come from who has the key.
+    pub unproved: u64,
     /// Packets whose borders between datagrams the path has lost, with what they carried.
     pub joined: u64,
     /// Segments of no connection.

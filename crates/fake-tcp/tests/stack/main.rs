@@ -12,4 +12,5 @@ mod joined;
 mod pair;
 mod path;
 mod phantun;
+mod sealed;
 mod silence;
