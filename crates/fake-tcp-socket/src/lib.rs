@@ -19,6 +19,6 @@ mod packets;
 mod peers;
 mod socket;
 
-pub use fake_tcp::{CloseReason, ConnectionId, Event, Profile};
+pub use fake_tcp::{CloseReason, ConnectionId, Counters, Event, Key, Profile};
 pub use held::Held;
 pub use socket::{FakeTcpSocket, Options};

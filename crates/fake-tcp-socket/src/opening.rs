@@ -175,6 +175,7 @@ impl FakeTcpSocket {
 fn config(options: &Options) -> Config {
     Config {
         idle: options.idle,
+        key: options.key,
         ..Config::new(options.profile)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake_tcp::limits::WAITING_EVENTS_MAX;
-use fake_tcp::{CloseReason, ConnectionId, Counters, Event, Profile, Stack};
+use fake_tcp::{CloseReason, ConnectionId, Counters, Event, Key, Profile, Stack};
 use packet::Train;
 use packet_io::{
     BufferGrants, IoStats, Link, Outgoing, PortGuard, RawHead, RawSocket, ReceiveBatch, ReceiveMeta,
@@ -31,6 +31,8 @@ pub struct Options {
     pub socket: SocketOptions,
     /// Whom connections look like.
     pub profile: Profile,
+    /// What both ends have in common, if anything.
+    pub key: Option<Key>,
     /// How long a connection may carry nothing before it ends; `None`: for ever.
     pub idle: Option<Duration>,
 }

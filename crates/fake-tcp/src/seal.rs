@@ -25,6 +25,11 @@ const OF_SEGMENT: u8 = 1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; KEY_BYTES]);
 
+impl Key {
+    /// How many they are.
+    pub const BYTES: usize = KEY_BYTES;
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Key")

@@ -153,7 +153,7 @@ const RELAY_HELP: &str = "\
 A relay on each side of that network carries the UDP of any program, e.g. WireGuard:
   near the clients  gramway relay --listen udp:127.0.0.1:51820 --to tcp:relay.example:443
   near the target   gramway relay --listen tcp:0.0.0.0:443 --to udp:127.0.0.1:51820
-It encrypts nothing, and nobody is asked who they are. What is lost stays lost: there is no TCP behind these packets, so they do \
+It encrypts nothing, and nobody is asked who they are, unless both have a --key-file. What is lost stays lost: there is no TCP behind these packets, so they do \
 not pass proxies, and an expert can tell. A datagram may have 12 bytes less than by UDP. Nothing of the firewall is changed. \
 SIGUSR1 prints the counters.";
 
@@ -161,11 +161,22 @@ SIGUSR1 prints the counters.";
 #[derive(Args, Debug)]
 pub(crate) struct RelayArguments {
     /// Where to listen: udp:ADDRESS:PORT near the clients, tcp:ADDRESS:PORT near the target
-    #[arg(long, value_name = "PROTOCOL:ADDRESS:PORT")]
-    pub(crate) listen: String,
+    #[arg(
+        long,
+        value_name = "PROTOCOL:ADDRESS:PORT",
+        required_unless_present = "new_key"
+    )]
+    pub(crate) listen: Option<String>,
     /// Where to carry everything: tcp:HOST:PORT of the other relay, or udp:HOST:PORT of the target
-    #[arg(long, value_name = "PROTOCOL:HOST:PORT")]
-    pub(crate) to: String,
+    #[arg(long, value_name = "PROTOCOL:HOST:PORT", required_unless_present = "new_key")]
+    pub(crate) to: Option<String>,
+    /// Let in, and talk to, only a relay with the same key, and encrypt datagrams: forged packets neither end a connection nor \
+    /// carry anything. A datagram may have 16 bytes less
+    #[arg(long, value_name = "FILE", conflicts_with = "compat")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Write a new key to a file that is not there, for --key-file of both relays, and end
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub(crate) new_key: Option<PathBuf>,
     /// Talk to another program instead of a relay: phantun (0.8)
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) compat: Option<RelayCompat>,

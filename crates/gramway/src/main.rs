@@ -25,6 +25,7 @@ mod privileges;
 mod proxies;
 mod qr;
 mod relay_command;
+mod relay_key;
 mod release;
 mod run;
 mod sandbox;

@@ -16,7 +16,7 @@ use crate::cli::{RelayArguments, RelayCompat};
 use crate::endpoint::Endpoint;
 use crate::exit::{Problem, sentence};
 use crate::sandbox::{self, OfRelay};
-use crate::{output, startup, units};
+use crate::{output, relay_key, startup, units};
 
 /// Why the main thread wakes.
 enum Wake {
@@ -29,6 +29,9 @@ enum Wake {
 /// # Errors
 /// What is wrong with the arguments, what is missing or in use, or why a worker ended.
 pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
+    if let Some(path) = &arguments.new_key {
+        return relay_key::create(path);
+    }
     let config = config(arguments)?;
     startup::raise_file_limit();
     let cannot = |error: io::Error| cannot_start(&config, &error);
@@ -50,13 +53,17 @@ pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
         output::note(&format!("gramway: {warning}"));
     }
     output::event(&started(&config, relay.local_addr()));
-    let mut joined = Some(joined(config.profile));
+    let mut told = Vec::new();
     while let Ok(wake) = wakes.recv() {
         match wake {
             Wake::Signal(SIGUSR1) => tell(&relay.counters(), arguments.json)?,
-            // Each worker tells; people are told once.
-            Wake::News(News::Joined) => joined.take().into_iter().for_each(output::event),
             Wake::Signal(_) | Wake::News(News::Ended) => break,
+            // Each worker tells; people are told once.
+            Wake::News(news) if told.contains(&news) => {}
+            Wake::News(news) => {
+                told.push(news);
+                output::event(meaning(news, config.profile));
+            }
         }
     }
     let counters = relay
@@ -66,7 +73,10 @@ pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
 }
 
 fn config(arguments: &RelayArguments) -> Result<Config, Problem> {
-    let (direction, listen, to) = match (protocol(&arguments.listen), protocol(&arguments.to)) {
+    let (direction, listen, to) = match (
+        protocol(arguments.listen.as_deref()),
+        protocol(arguments.to.as_deref()),
+    ) {
         (Some(("udp", listen)), Some(("tcp", to))) => (Direction::UdpToTcp, listen, to),
         (Some(("tcp", listen)), Some(("udp", to))) => (Direction::TcpToUdp, listen, to),
         _ => {
@@ -91,11 +101,13 @@ fn config(arguments: &RelayArguments) -> Result<Config, Problem> {
             None => Profile::Linux,
             Some(RelayCompat::Phantun) => Profile::Phantun,
         },
+        key: arguments.key_file.as_deref().map(relay_key::load).transpose()?,
     })
 }
 
-fn protocol(text: &str) -> Option<(&str, &str)> {
-    text.split_once(':')
+fn protocol(text: Option<&str>) -> Option<(&str, &str)> {
+    text?
+        .split_once(':')
         .filter(|(protocol, _)| matches!(*protocol, "udp" | "tcp"))
 }
 
@@ -158,14 +170,18 @@ fn started(config: &Config, listen: SocketAddr) -> String {
     format!("relaying {from} at {listen} to {} {to}, {workers}", config.to)
 }
 
-/// What it means that the path joins packets.
-fn joined(profile: Profile) -> &'static str {
-    match profile {
-        Profile::Linux => {
+fn meaning(news: News, profile: Profile) -> &'static str {
+    match (news, profile) {
+        (News::Ended, _) => "a worker ended",
+        (News::Unproved, _) => {
+            "packets came that do not come from a relay with this key: they are forged, or the other relay has another key or none; \
+             they are dropped"
+        }
+        (News::Joined, Profile::Linux) => {
             "something on the way joins packets, and nobody knows where a datagram in them ends: some were lost; the other \
              relay is asked to put lengths before datagrams from here on"
         }
-        Profile::Phantun => {
+        (News::Joined, Profile::Phantun) => {
             "something on the way joins packets, and nobody knows where a datagram in them ends: they are lost, because a \
              phantun does not put lengths before datagrams; turn off receive offloads (LRO) on the way"
         }
@@ -207,6 +223,7 @@ fn as_object(counters: &Counters) -> serde_json::Value {
         },
         "flows": { "open": counters.flows_open, "all": counters.flows, "expired": counters.expired },
         "joined_packets": counters.joined,
+        "unproved_packets": counters.unproved,
         "reconnects": counters.reconnects,
     })
 }
@@ -217,8 +234,10 @@ mod tests {
 
     fn parsed(listen: &str, to: &str) -> Result<Config, String> {
         let arguments = RelayArguments {
-            listen: listen.to_owned(),
-            to: to.to_owned(),
+            listen: Some(listen.to_owned()),
+            to: Some(to.to_owned()),
+            key_file: None,
+            new_key: None,
             compat: None,
             workers: Some(3),
             idle: 7,

@@ -139,28 +139,12 @@ impl StateDirectory {
 
     /// Reads a file; `None` where it does not exist.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-        Ok(self.open(name)?.map(|(_, bytes)| bytes))
+        Ok(open(&self.file(name))?.map(|(_, bytes)| bytes))
     }
 
     /// Reads a secret, which nobody else may read; `None` where it does not exist.
     pub(crate) fn read_secret(&self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-        let Some((file, bytes)) = self.open(name)? else {
-            return Ok(None);
-        };
-        let path = self.file(name);
-        let mode = file
-            .metadata()
-            .map_err(|error| Problem::file("examine", &path, &error))?
-            .mode()
-            & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(Problem::permission(format!(
-                "{} is a secret that others may read (mode {mode:03o}); run: chmod 600 {}",
-                path.display(),
-                path.display()
-            )));
-        }
-        Ok(Some(bytes))
+        read_secret(&self.file(name))
     }
 
     /// Removes a file, if it is there.
@@ -180,31 +164,6 @@ impl StateDirectory {
         let file = File::open(self.file(VERSION_FILE))?;
         retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
         Ok(file)
-    }
-
-    fn open(&self, name: &str) -> Result<Option<(File, Vec<u8>)>, Problem> {
-        let path = self.file(name);
-        let mut file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Problem::file("read", &path, &error)),
-        };
-        let metadata = file
-            .metadata()
-            .map_err(|error| Problem::file("examine", &path, &error))?;
-        check_owner(&metadata, &path)?;
-        let mut bytes = Vec::new();
-        (&mut file)
-            .take(STATE_FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| Problem::file("read", &path, &error))?;
-        if bytes.len() as u64 > STATE_FILE_BYTES_MAX {
-            return Err(Problem::configuration(format!(
-                "{} is larger than {STATE_FILE_BYTES_MAX} bytes, so gramway did not write it",
-                path.display()
-            )));
-        }
-        Ok(Some((file, bytes)))
     }
 
     /// Writes a file with mode 0600, atomically, also if the machine crashes.
@@ -230,6 +189,50 @@ impl StateDirectory {
             Problem::file("write", &path, &error)
         })
     }
+}
+
+/// Reads a secret, which nobody else may read; `None` where it does not exist.
+pub(crate) fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
+    let Some((file, bytes)) = open(path)? else {
+        return Ok(None);
+    };
+    let mode = file
+        .metadata()
+        .map_err(|error| Problem::file("examine", path, &error))?
+        .mode()
+        & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(Problem::permission(format!(
+            "{} is a secret that others may read (mode {mode:03o}); run: chmod 600 {}",
+            path.display(),
+            path.display()
+        )));
+    }
+    Ok(Some(bytes))
+}
+
+fn open(path: &Path) -> Result<Option<(File, Vec<u8>)>, Problem> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Problem::file("read", path, &error)),
+    };
+    let metadata = file
+        .metadata()
+        .map_err(|error| Problem::file("examine", path, &error))?;
+    check_owner(&metadata, path)?;
+    let mut bytes = Vec::new();
+    (&mut file)
+        .take(STATE_FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Problem::file("read", path, &error))?;
+    if bytes.len() as u64 > STATE_FILE_BYTES_MAX {
+        return Err(Problem::configuration(format!(
+            "{} is larger than {STATE_FILE_BYTES_MAX} bytes, so gramway did not write it",
+            path.display()
+        )));
+    }
+    Ok(Some((file, bytes)))
 }
 
 /// Refuses what another user could change at any time.

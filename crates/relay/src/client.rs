@@ -321,8 +321,8 @@ impl Side for Client {
         self.tcp.is_quiet()
     }
 
-    fn joined(&self) -> u64 {
-        self.tcp.counters().joined
+    fn of_connections(&self) -> fake_tcp_socket::Counters {
+        self.tcp.counters()
     }
 
     fn counters(&mut self) -> Counters {
@@ -330,7 +330,8 @@ impl Side for Client {
         let _ = self.udp.refresh_kernel_drops();
         Counters {
             flows_open: self.flows.len() as u64,
-            joined: self.joined(),
+            joined: self.of_connections().joined,
+            unproved: self.of_connections().unproved,
             kernel_drops: self.udp.stats().kernel_drops + self.tcp.stats().kernel_drops,
             ..self.counters
         }

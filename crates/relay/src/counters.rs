@@ -38,6 +38,8 @@ pub struct Counters {
     pub reconnects: u64,
     /// Packets that the path joined, so that the datagrams in them were lost.
     pub joined: u64,
+    /// Packets of connections that do not come from who has the key.
+    pub unproved: u64,
     /// Datagrams that the kernel dropped before we saw them, because a buffer was full.
     pub kernel_drops: u64,
 }
@@ -76,6 +78,7 @@ impl AddAssign for Counters {
         self.expired += other.expired;
         self.reconnects += other.reconnects;
         self.joined += other.joined;
+        self.unproved += other.unproved;
         self.kernel_drops += other.kernel_drops;
     }
 }

@@ -19,6 +19,6 @@ mod trains;
 mod worker;
 
 pub use counters::Counters;
-pub use fake_tcp_socket::Profile;
+pub use fake_tcp_socket::{Key, Profile};
 pub use relay::{Config, Direction, Opened, Relay};
 pub use worker::News;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fake_tcp_socket::{FakeTcpSocket, Options, Profile};
+use fake_tcp_socket::{FakeTcpSocket, Key, Options, Profile};
 use packet_io::{DatagramSocket, SocketOptions, UdpSocket, Waker};
 
 use crate::client::Client;
@@ -40,6 +40,8 @@ pub struct Config {
     pub idle: Duration,
     /// Whom connections look like and talk to.
     pub profile: Profile,
+    /// What both relays have in common: only who has it is let in, and datagrams are sealed.
+    pub key: Option<Key>,
 }
 
 /// A relay whose sockets are open, and which has no thread yet: between the two a process can give up what it does not
@@ -98,6 +100,7 @@ impl Relay {
         let options = Options {
             socket,
             profile: config.profile,
+            key: config.key,
             idle: None,
         };
         let mut sides: Vec<Box<dyn Side>> = Vec::with_capacity(workers);

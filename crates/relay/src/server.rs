@@ -198,8 +198,8 @@ impl Side for Server {
         self.tcp.is_quiet()
     }
 
-    fn joined(&self) -> u64 {
-        self.tcp.counters().joined
+    fn of_connections(&self) -> fake_tcp_socket::Counters {
+        self.tcp.counters()
     }
 
     fn counters(&mut self) -> Counters {
@@ -210,7 +210,8 @@ impl Side for Server {
             .sum();
         Counters {
             flows_open: self.flows.len() as u64,
-            joined: self.joined(),
+            joined: self.of_connections().joined,
+            unproved: self.of_connections().unproved,
             kernel_drops: of_flows + self.past_drops + self.tcp.stats().kernel_drops,
             ..self.counters
         }

@@ -37,8 +37,8 @@ pub(crate) trait Side: Send {
     /// Whether their ends are known to the peers.
     fn is_quiet(&self) -> bool;
 
-    /// Packets that the path joined ([`Counters::joined`]).
-    fn joined(&self) -> u64;
+    /// What the protocol has done.
+    fn of_connections(&self) -> fake_tcp_socket::Counters;
 
     fn counters(&mut self) -> Counters;
 }
@@ -48,6 +48,8 @@ pub(crate) trait Side: Send {
 pub enum News {
     /// The path joins packets; told once.
     Joined,
+    /// Packets came that are not the other relay's, or it has another key; told once.
+    Unproved,
     /// The worker ended.
     Ended,
 }
@@ -120,13 +122,16 @@ impl Worker {
     /// Works until it is told to stop, and a little longer until all peers know.
     pub(crate) fn run(mut self, tell: impl Fn(News)) -> io::Result<()> {
         let mut ready: Vec<Ready> = Vec::new();
-        let mut has_told = false;
+        let mut untold = vec![News::Joined, News::Unproved];
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.turn(&mut ready, WAIT_MAX)?;
-            if !has_told && self.side.joined() > 0 {
-                has_told = true;
-                tell(News::Joined);
-            }
+            let counters = self.side.of_connections();
+            let happened = |news: &mut News| match news {
+                News::Joined => counters.joined > 0,
+                News::Unproved => counters.unproved > 0,
+                News::Ended => false,
+            };
+            untold.extract_if(.., happened).for_each(&tell);
         }
         let end = Instant::now() + LINGER;
         self.side.close(Instant::now());

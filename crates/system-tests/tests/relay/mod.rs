@@ -2,6 +2,7 @@
 
 pub(crate) mod ends;
 mod joined;
+mod keys;
 mod networks;
 mod phantun;
 mod traffic;
