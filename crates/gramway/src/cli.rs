@@ -170,8 +170,8 @@ pub(crate) struct RelayArguments {
     /// Where to carry everything: tcp:HOST:PORT of the other relay, or udp:HOST:PORT of the target
     #[arg(long, value_name = "PROTOCOL:HOST:PORT", required_unless_present = "new_key")]
     pub(crate) to: Option<String>,
-    /// Let in, and talk to, only a relay with the same key, and encrypt datagrams: forged packets neither end a connection nor \
-    /// carry anything. A datagram may have 16 bytes less
+    /// Let in, and talk to, only a relay with the same key, and encrypt datagrams: forged packets neither end a
+    /// connection nor carry anything. A datagram may have 16 bytes less
     #[arg(long, value_name = "FILE", conflicts_with = "compat")]
     pub(crate) key_file: Option<PathBuf>,
     /// Write a new key to a file that is not there, for --key-file of both relays, and end
