@@ -23,6 +23,8 @@ struct World {
     /// Packets to each end.
     held: [VecDeque<Vec<u8>>; 2],
     datagrams: u64,
+    /// Nothing forged is delivered.
+    is_sealed: bool,
 }
 
 impl World {
@@ -44,6 +46,7 @@ impl World {
             ends: [end(None, 1), end(Some(443), 2)],
             held: Default::default(),
             datagrams: 0,
+            is_sealed: key.is_some(),
         }
     }
 
@@ -83,7 +86,7 @@ impl World {
         let as_it_is = Some((payload, data.segment_size)).filter(|_| data.trains.is_empty());
         for (payload, segment_size) in of_trains.chain(as_it_is) {
             assert!(!payload.is_empty() && segment_size > 0 && segment_size <= payload.len());
-            if is_genuine {
+            if is_genuine || self.is_sealed {
                 assert!(payload.iter().all(|byte| *byte == 0x55));
             }
         }

@@ -40,7 +40,7 @@ impl Connection {
         if !segment.payload.is_empty() {
             return self.open_all(segment, packet, segment_size, covered);
         }
-        let flags = segment.flags;
+        let (is_syn, is_reset) = (segment.flags.has(Flags::SYN), segment.flags.has(Flags::RST));
         let counts = match segment.proof {
             proof @ Proof::Hello { .. } => {
                 let was_agreed = seal.is_agreed();
@@ -50,9 +50,10 @@ impl Connection {
                 }
                 is_hello && !was_agreed && seal.is_agreed()
             }
-            proof if seal.is_agreed() => flags.has(Flags::SYN) || seal.is_proved(covered, proof),
+            // A SYN is challenged at most, and opens the next connection behind this one.
+            proof if seal.is_agreed() => is_syn && !is_reset || seal.is_proved(covered, proof),
             // Before the keys are agreed on, whoever guesses its numbers can end a handshake.
-            _ => is_in_handshake && (flags.has(Flags::SYN) || flags.has(Flags::RST)),
+            _ => is_in_handshake && (is_syn || is_reset),
         };
         if counts {
             Checked::AsItIs
