@@ -410,3 +410,40 @@ fn a_cookie_is_kept_by_who_has_the_key_alone() {
         assert_eq!(pair.stacks[SERVER].connections(), 0, "{key:?}");
     }
 }
+
+/// FTCP-25, FTCP-26: some firewalls give each connection other sequence numbers.
+#[test]
+fn a_router_that_moves_sequence_numbers_changes_nothing() {
+    const MOVED: u32 = 0x9876_5432;
+    let mut pair = with_keys([Some(1), Some(1)], ADDRESSES, 1);
+    pair.is_watched = false;
+    pair.filter = Box::new(|_| false);
+    let carry = |pair: &mut Pair| {
+        for _ in 0..5 {
+            for sent in std::mem::take(&mut pair.sent) {
+                let segment = &sent.segment;
+                let acknowledges = segment.flags.has(Flags::ACK) && sent.from == SERVER;
+                let forth = if sent.from == CLIENT { MOVED } else { 0 };
+                let back = if acknowledges { MOVED.wrapping_neg() } else { 0 };
+                let (sequence, acknowledgement) =
+                    (segment.sequence.plus(forth), segment.acknowledgement.plus(back));
+                let packet = renumbered(&sent.bytes, sequence.0, acknowledgement.0);
+                pair.deliver(1 - sent.from, &packet, None);
+            }
+        }
+    };
+    let client = pair.connect();
+    carry(&mut pair);
+    assert_eq!(pair.events[CLIENT], [Event::Connected { connection: client }]);
+    pair.send(CLIENT, client, &[7; 3_000], 1_000).unwrap();
+    carry(&mut pair);
+    assert!(pair.received[SERVER] == vec![vec![7; 1_000]; 3]);
+    let now = pair.now();
+    pair.stacks[CLIENT].close(now, client);
+    pair.flush();
+    carry(&mut pair);
+    assert!(matches!(pair.events[SERVER].last(), Some(Event::Closed { .. })));
+    for end in [CLIENT, SERVER] {
+        assert_eq!(pair.stacks[end].counters().unproved, 0);
+    }
+}
