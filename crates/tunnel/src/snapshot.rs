@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 use std::ops::AddAssign;
 
 use packet_io::{BufferGrants, DatagramSocket, IoStats, UdpSocket};
-use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 use serde::Serialize;
 use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
+
+pub use quic::{Classified, Counters as QuicCounters, IncomingCounters};
+pub use reality::door::DoorCounters;
 
 pub use cover::{CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters};
 pub use tun::{NameServerCounters, NamesSnapshot, TunCounters, TunSnapshot};

@@ -1,7 +1,7 @@
 //! What `gramway status` shows of processes, as people read it.
 
 use tunnel::snapshot::{
-    CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters, Gauge, ShardSnapshot, Snapshot,
+    CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters, DoorCounters, Gauge, ShardSnapshot, Snapshot,
     SourceCounters, StripeSnapshot, TunSnapshot,
 };
 use tunnel_proto::{AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot};
@@ -46,7 +46,11 @@ fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {
             ..CoverTcpCounters::default()
         }),
         flows: Gauge { open: 4, total: 9 },
-        relay: [("relayed".to_owned(), 1_200), ("taken_over".to_owned(), 2)].into(),
+        relay: DoorCounters {
+            relayed: 1_200,
+            taken_over: 2,
+            ..DoorCounters::default()
+        },
         remembered: 2,
         ..CoverSnapshot::default()
     };

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use reality::door::DoorCounters;
 use reality::examination::verdict::Profile;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::{Gauge, add_counts};
+use super::Gauge;
 
 /// The web site that a server looks like to everybody without its link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -35,8 +36,9 @@ pub struct CoverSnapshot {
     pub tcp: Option<CoverTcpCounters>,
     /// Strangers' addresses whose datagrams go to it.
     pub flows: Gauge,
-    /// What became of datagrams and hellos, as [`reality::door::DoorCounters`] names it; zeros are left out.
-    pub relay: BTreeMap<String, u64>,
+    /// What became of datagrams and hellos; zeros are left out where it is shown.
+    #[serde(serialize_with = "by_name")]
+    pub relay: DoorCounters,
     /// Datagrams of strangers for which there was no way to it.
     pub unsent: u64,
     /// Hellos that are remembered, so that none is accepted twice.
@@ -47,10 +49,16 @@ impl CoverSnapshot {
     /// With what another shard counts.
     pub(super) fn with(mut self, other: Self) -> Self {
         self.flows += other.flows;
-        add_counts(&mut self.relay, other.relay);
+        self.relay += other.relay;
         self.unsent += other.unsent;
         self
     }
+}
+
+/// Only what happened at all.
+fn by_name<S: Serializer>(counters: &DoorCounters, serializer: S) -> Result<S::Ok, S::Error> {
+    let happened = counters.all().filter(|(_, count)| *count > 0);
+    happened.collect::<BTreeMap<_, _>>().serialize(serializer)
 }
 
 /// Looks at a cover while the server runs.

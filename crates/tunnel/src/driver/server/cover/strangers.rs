@@ -91,11 +91,9 @@ impl Strangers {
     }
 
     pub(super) fn count(&self, snapshot: &mut CoverSnapshot) {
-        let counters = self.door.counters();
         snapshot.flows = self.flows.gauge();
         snapshot.unsent = self.unsent;
-        let named = counters.all().filter(|(_, count)| *count > 0);
-        snapshot.relay = named.map(|(name, count)| (name.to_owned(), count)).collect();
+        snapshot.relay = *self.door.counters();
     }
 
     /// Looks as the cover does since it was last looked at, and has it looked at where it owes an answer.
