@@ -55,6 +55,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     let mut host = needs.host_access(settings.has_no_sandbox)?;
     let (tun, _name_lock) = settings.tun.for_client(&directory, host.changes())?.unzip();
     startup::raise_file_limit();
+    let metrics = settings.metrics.open()?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let handle = tunnel::client::start(ClientConfig {
         servers: link
@@ -75,6 +76,9 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     let is_stopping = run::end_on_signals(controller.clone())?;
     host.watch(controller.clone())?;
     directory.create()?;
+    if let Some(metrics) = metrics {
+        metrics.serve(controller.clone())?;
+    }
     let answer = answer(controller, sandbox.report());
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);

@@ -82,6 +82,15 @@ pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 100;
 /// How long the admin socket waits for a reader that does not read.
 pub(crate) const ADMIN_WRITE_LIMIT: Duration = Duration::from_secs(2);
 
+/// Bytes of a request for metrics up to its empty line: several times what Prometheus and browsers send.
+pub(crate) const METRICS_HEAD_BYTES_MAX: usize = 8_192;
+
+/// Headers of a request for metrics; browsers send about twenty.
+pub(crate) const METRICS_HEADERS_MAX: usize = 64;
+
+/// How long a request for metrics may take to arrive, and its answer to leave, each: others wait meanwhile.
+pub(crate) const METRICS_TRANSFER_LIMIT: Duration = Duration::from_secs(2);
+
 /// How long `status` waits for one process: above the five seconds that a shard may take.
 pub(crate) const STATUS_READ_LIMIT: Duration = Duration::from_secs(6);
 

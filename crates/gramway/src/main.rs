@@ -19,6 +19,7 @@ mod identity;
 mod kill_switch;
 mod limits;
 mod link;
+mod metrics;
 mod output;
 mod print_link;
 mod privileges;

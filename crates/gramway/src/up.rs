@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .tun
         .for_server(&directory, state.identity.pin(), host.changes());
     startup::raise_file_limit();
+    let metrics = settings.metrics.open()?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let (front, proof) = match &cover {
         Some(cover) => {
@@ -84,6 +85,9 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     }
     if let Some(front) = &front {
         front.keep(&state)?;
+    }
+    if let Some(metrics) = metrics {
+        metrics.serve(controller.clone())?;
     }
     let answer = answer(controller, sandbox.report());
     let _admin = AdminSocket::open(&directory, SERVER_SOCKET, answer)?;

@@ -25,6 +25,7 @@ use tunnel_proto::AllowedTarget;
 
 use crate::cover::CoverSettings;
 use crate::exit::Problem;
+use crate::metrics::MetricsSettings;
 use crate::proxies::Proxies;
 use crate::tun::TunSettings;
 pub(crate) use file::template;
@@ -52,6 +53,7 @@ pub(crate) struct Settings {
     pub(crate) bind: Option<IpAddr>,
     pub(crate) carrier: CarrierSetting,
     pub(crate) tun: TunSettings,
+    pub(crate) metrics: MetricsSettings,
     pub(crate) has_no_sandbox: bool,
     pub(crate) common: CommonConfig,
 }

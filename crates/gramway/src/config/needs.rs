@@ -1,5 +1,5 @@
-//! Settings that do nothing without another one, a TUN, a default route or a cover: a command that was given one alone
-//! would silently leave out what was asked for, which for `default_route` means traffic in clear.
+//! Settings that do nothing without another one, a TUN, a default route, a cover or metrics: a command that was given
+//! one alone would silently leave out what was asked for, which for `default_route` means traffic in clear.
 
 use tunnel_proto::Prefix;
 
@@ -36,6 +36,12 @@ const COVER: Need = Need {
     key: "cover = \"HOST\"",
 };
 
+const METRICS: Need = Need {
+    what: "metrics",
+    flag: "--metrics PORT",
+    key: "metrics = \"PORT\"",
+};
+
 const TUN_ONLY: &[Dependent] = &[
     ("pool", |settings| !settings.tun.pools.is_empty()),
     ("nat", |settings| settings.tun.nat),
@@ -56,12 +62,14 @@ const DEFAULT_ROUTE_ONLY: &[Dependent] = &[
 
 const COVER_ONLY: &[Dependent] = &[("cover_name", |settings| settings.cover.name.is_some())];
 
+const METRICS_ONLY: &[Dependent] = &[("metrics_per_user", |settings| settings.metrics.per_user)];
+
 fn names_any(networks: Option<&[Prefix]>) -> bool {
     networks.is_some_and(|networks| !networks.is_empty())
 }
 
 impl Settings {
-    /// Refuses a setting of this command that needs a TUN, a default route or a cover where there is none.
+    /// Refuses a setting of this command that needs a TUN, a default route, a cover or metrics where there is none.
     pub(crate) fn check_needs<C: CommandWithSettings>(&self, flags: &Flags<C>) -> Result<(), Problem> {
         if !self.tun.default_route {
             self.refuse(DEFAULT_ROUTE_ONLY, &DEFAULT_ROUTE, flags)?;
@@ -71,6 +79,9 @@ impl Settings {
         }
         if self.cover.place.is_none() {
             self.refuse(COVER_ONLY, &COVER, flags)?;
+        }
+        if self.metrics.listen.is_none() {
+            self.refuse(METRICS_ONLY, &METRICS, flags)?;
         }
         Ok(())
     }
@@ -202,6 +213,15 @@ mod tests {
             code(check::<Connect>("cover_name = \"example.org\"\n", &[])),
             None
         );
+    }
+
+    #[test]
+    fn counters_of_users_are_refused_without_metrics() {
+        let problem = check::<Up>("", &["--metrics-per-user"]).unwrap_err();
+        assert_eq!(problem.code() as u8, 64);
+        assert!(problem.to_string().contains("add --metrics PORT"), "{problem}");
+        assert!(check::<Up>("", &["--metrics-per-user", "--metrics", "9464"]).is_ok());
+        assert_eq!(code(check::<Connect>("metrics_per_user = true\n", &[])), None);
     }
 
     #[test]

@@ -2,4 +2,5 @@
 
 mod bad_input;
 mod lifecycle;
+mod metrics;
 mod support;

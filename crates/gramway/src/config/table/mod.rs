@@ -7,6 +7,7 @@ mod cover;
 mod server;
 mod transport;
 mod tun;
+mod watching;
 
 use super::setting::{Apply, DefaultValue, Flag, Kind, Reader, Setting};
 
@@ -64,6 +65,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Setting> {
         tun::SETTINGS,
         client::SETTINGS,
         transport::SETTINGS,
+        watching::SETTINGS,
     ];
     parts.into_iter().flatten()
 }

@@ -1,0 +1,22 @@
+//! What others are told of a running process.
+
+use super::{default, setting, unset};
+use crate::config::setting::{Flag, Kind, Reader, Setting};
+
+pub(super) static SETTINGS: &[Setting] = &[
+    setting("metrics", Kind::Text, Reader::Both, unset("none", "\"9464\""), |settings, value| {
+        settings.metrics.listen = Some(crate::forward::parse_listener(&value.text()?)?);
+        Ok(())
+    })
+    .flag(Flag::Value("LISTEN"))
+    .about(
+        "Serve the counters of gramway status to Prometheus, at http://LISTEN/metrics without a password. LISTEN is PORT \
+         (127.0.0.1), ADDR:PORT, [V6]:PORT or :PORT (all addresses)",
+    ),
+    setting("metrics_per_user", Kind::Boolean, Reader::Server, default("false"), |settings, value| {
+        settings.metrics.per_user = value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::On)
+    .about("Serve what each user does as well, by the user's name"),
+];
