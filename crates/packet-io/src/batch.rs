@@ -240,6 +240,7 @@ impl ReceiveBatch {
         drops_seen: &mut u32,
     ) -> io::Result<usize> {
         self.clear();
+        let received_before = stats.segments_received;
         let count = self.receive_slots(socket, stats)?;
         for index in 0..count {
             let Some(source) = self.arrays.name(index).decode() else {
@@ -273,6 +274,11 @@ impl ReceiveBatch {
             stats.truncated += u64::from(meta.truncated);
             self.metas.push(meta);
         }
+        if count > 0 {
+            stats
+                .receive_batches
+                .observe(stats.segments_received - received_before);
+        }
         Ok(self.metas.len())
     }
 }
@@ -287,6 +293,7 @@ impl ReceiveBatch {
         mut read: impl FnMut(RawPacket<'_>) -> Option<(ReceiveMeta, Range<usize>)>,
     ) -> io::Result<usize> {
         self.clear();
+        let received_before = stats.segments_received;
         let count = self.receive_slots(socket, stats)?;
         for index in 0..count {
             let facts = Facts::read(self.arrays.control(index));
@@ -322,6 +329,11 @@ impl ReceiveBatch {
             stats.bytes_received += meta.len as u64;
             stats.gro_messages += u64::from(meta.segment_size < meta.len);
             self.metas.push(meta);
+        }
+        if count > 0 {
+            stats
+                .receive_batches
+                .observe(stats.segments_received - received_before);
         }
         Ok(count)
     }

@@ -4,9 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::AddAssign;
 
-use packet::Ecn;
+use packet::{Ecn, Histogram};
 
 use crate::batch::ReceiveBatch;
+use crate::limits::BATCH_BUCKETS;
 
 /// A non-blocking socket that moves datagrams in batches.
 pub trait DatagramSocket {
@@ -135,6 +136,8 @@ impl AddAssign for SendDrops {
 pub struct IoStats {
     /// Receive calls that returned something.
     pub receives: u64,
+    /// Datagrams of each such call.
+    pub receive_batches: Histogram<BATCH_BUCKETS>,
     /// Messages received.
     pub messages_received: u64,
     /// Datagrams received.
@@ -151,6 +154,8 @@ pub struct IoStats {
     pub kernel_drops: u64,
     /// `sendmmsg` calls.
     pub sends: u64,
+    /// Datagrams of each call that sent something.
+    pub send_batches: Histogram<BATCH_BUCKETS>,
     /// Messages sent.
     pub messages_sent: u64,
     /// Messages sent as GSO trains.

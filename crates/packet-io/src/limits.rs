@@ -48,6 +48,10 @@ pub(crate) const CONTROL_BYTES: usize = 192;
 
 // Chosen.
 
+/// Buckets of a histogram of datagrams in a call, by powers of two: the last but one ends at 1,024; full calls with
+/// coalesced messages have more.
+pub const BATCH_BUCKETS: usize = 12;
+
 /// Receive buffer asked for by default, in bytes: 30 ms at 2 Gbit/s, while the thread does other work.
 pub const RECEIVE_BUFFER_BYTES_DEFAULT: usize = 8 << 20;
 

@@ -112,6 +112,7 @@ impl Sender {
                             self.step_down(messages[first.message].destination, stats);
                         }
                     }
+                    let sent_before = stats.segments_sent;
                     for unit in &self.units[..taken] {
                         outcome.segments += unit.segments as u64;
                         stats.bytes_sent += unit.len as u64;
@@ -120,6 +121,7 @@ impl Sender {
                         cursor.advance(messages, unit.len);
                     }
                     stats.messages_sent += taken as u64;
+                    stats.send_batches.observe(stats.segments_sent - sent_before);
                     continue;
                 }
                 Err(error) => error.raw_os_error().unwrap_or(libc::EIO),

@@ -14,6 +14,7 @@ mod carrier_kind;
 pub mod checksum;
 pub mod coalesce;
 mod ecn;
+mod histogram;
 pub mod icmp;
 pub mod ip;
 pub mod limits;
@@ -32,6 +33,7 @@ mod wire;
 
 pub use carrier_kind::CarrierKind;
 pub use ecn::Ecn;
+pub use histogram::Histogram;
 pub use path::Path;
 pub use prefix::{PrefixBudget, customer_prefix};
 pub use segments::{Segments, segments};

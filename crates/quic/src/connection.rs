@@ -24,6 +24,8 @@ use crate::{limits, translate};
 pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
     key: ConnectionKey,
+    /// When its first packet was made, or had come.
+    begun: Instant,
     profile: Profile,
     gate: Gate,
     pacer: Pacer,
@@ -68,6 +70,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(
+        begun: Instant,
         proto: quinn_proto::Connection,
         key: ConnectionKey,
         profile: Profile,
@@ -78,6 +81,7 @@ impl Connection {
         Self {
             proto,
             key,
+            begun,
             profile,
             gate,
             pacer: Pacer::default(),
@@ -196,6 +200,7 @@ impl Connection {
         let allowance = self.gate.allowance();
         ConnectionReport {
             remote: self.proto.remote_address(),
+            begun: self.begun,
             authenticated: !self.is_stranger(),
             rtt: self.proto.rtt(),
             congestion_window: allowance.window,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -119,6 +119,8 @@ impl AddAssign for IncomingCounters {
 pub struct ConnectionReport {
     /// The peer's address.
     pub remote: SocketAddr,
+    /// When the handshake began: with our first packet, or with the peer's that was accepted.
+    pub begun: Instant,
     /// Whether [`crate::Endpoint::authenticate`] was called for it; always, where we connected.
     pub authenticated: bool,
     /// Smoothed round-trip time.

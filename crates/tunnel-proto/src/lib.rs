@@ -38,6 +38,6 @@ pub use engine::{
 pub use few_at_a_time::FewAtATime;
 pub use own_addresses::OwnAddresses;
 pub use secret::{NotAToken, Token};
-pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot};
+pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot, TimeSamples};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};
 pub use translated::nat64_prefix;

@@ -86,6 +86,10 @@ pub const REFUSALS_TOLD_AT_A_TIME: usize = 8;
 /// How often idle sessions and forgotten fragments are looked for.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Buckets of a histogram of times, by powers of two of a microsecond: the last but one ends at 16.8 s, beyond every
+/// deadline of a handshake.
+pub const TIME_BUCKETS: usize = 26;
+
 /// Wrong tokens on one connection, after which it is closed.
 pub const WRONG_TOKENS_PER_CONNECTION: u32 = 3;
 

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
+use std::time::Duration;
 
+use packet::Histogram;
 use quic::Counters as QuicCounters;
 use serde::Serialize;
 
 use crate::drops::Account;
+use crate::limits::TIME_BUCKETS;
 
 /// One direction of the datagram path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -16,6 +19,24 @@ pub struct Direction {
     pub account: Account,
     /// Datagrams that wait in a queue or in reassembly.
     pub waiting: u64,
+}
+
+/// How long things took, in microseconds: samples, of which none costs a datagram anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TimeSamples {
+    /// Handshakes that were completed, from the first packet that was accepted; a client's from its first one.
+    pub handshakes: Histogram<TIME_BUCKETS>,
+    /// Smoothed round trips: of each connection with a token one a second.
+    pub round_trips: Histogram<TIME_BUCKETS>,
+    /// How long the oldest datagram in a connection's queue had waited, zero where none did: of each connection with a
+    /// token one a second.
+    pub queue_waits: Histogram<TIME_BUCKETS>,
+}
+
+impl TimeSamples {
+    pub(crate) fn micros(time: Duration) -> u64 {
+        u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    }
 }
 
 /// What became of the questions to an authorizer, since the start.
@@ -102,6 +123,14 @@ impl AddAssign for Direction {
     fn add_assign(&mut self, other: Self) {
         self.account += other.account;
         self.waiting += other.waiting;
+    }
+}
+
+impl AddAssign for TimeSamples {
+    fn add_assign(&mut self, other: Self) {
+        self.handshakes += other.handshakes;
+        self.round_trips += other.round_trips;
+        self.queue_waits += other.queue_waits;
     }
 }
 

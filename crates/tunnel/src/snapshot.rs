@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
-use packet_io::{BufferGrants, DatagramSocket, IoStats, UdpSocket};
+use packet_io::{BATCH_BUCKETS, BufferGrants, DatagramSocket, IoStats, UdpSocket};
 use serde::Serialize;
-use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, UserId, UserSnapshot};
+use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, TimeSamples, UserId, UserSnapshot};
 
+pub use packet::Histogram;
 pub use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 pub use reality::door::DoorCounters;
 
@@ -39,6 +40,8 @@ pub struct Snapshot {
     pub quic: QuicCounters,
     /// Datagrams at the outer socket: read by QUIC, another shard's, given away, or dropped, by reason.
     pub classified: Classified,
+    /// How long handshakes, round trips and waits in queues took.
+    pub times: TimeSamples,
     /// Server: what became of the new connections that peers asked for.
     pub incoming: IncomingCounters,
     /// The outer UDP socket.
@@ -139,6 +142,8 @@ pub struct HandoverCounters {
 pub struct IoCounters {
     /// recvmmsg calls.
     pub receives: u64,
+    /// Datagrams of each such call.
+    pub receive_batches: Histogram<BATCH_BUCKETS>,
     /// Datagrams received.
     pub segments_received: u64,
     /// Bytes received.
@@ -149,6 +154,8 @@ pub struct IoCounters {
     pub kernel_drops: u64,
     /// sendmmsg calls.
     pub sends: u64,
+    /// Datagrams of each call that sent something.
+    pub send_batches: Histogram<BATCH_BUCKETS>,
     /// Messages sent with segmentation offload.
     pub gso_messages: u64,
     /// Messages sent.
@@ -182,11 +189,13 @@ impl IoCounters {
         let buffer = grants.receive;
         Self {
             receives: stats.receives,
+            receive_batches: stats.receive_batches,
             segments_received: stats.segments_received,
             bytes_received: stats.bytes_received,
             gro_messages: stats.gro_messages,
             kernel_drops: stats.kernel_drops,
             sends: stats.sends,
+            send_batches: stats.send_batches,
             gso_messages: stats.gso_messages,
             messages_sent: stats.messages_sent,
             segments_sent: stats.segments_sent,
@@ -259,6 +268,7 @@ impl Snapshot {
             sum.egress += part.egress;
             sum.quic += part.quic;
             sum.classified += part.classified;
+            sum.times += part.times;
             sum.incoming += part.incoming;
             sum.outer_io += part.outer_io;
             sum.inner_io += part.inner_io;
@@ -325,11 +335,13 @@ impl AddAssign for TcpCounters {
 impl AddAssign for IoCounters {
     fn add_assign(&mut self, other: Self) {
         self.receives += other.receives;
+        self.receive_batches += other.receive_batches;
         self.segments_received += other.segments_received;
         self.bytes_received += other.bytes_received;
         self.gro_messages += other.gro_messages;
         self.kernel_drops += other.kernel_drops;
         self.sends += other.sends;
+        self.send_batches += other.send_batches;
         self.gso_messages += other.gso_messages;
         self.messages_sent += other.messages_sent;
         self.segments_sent += other.segments_sent;

@@ -54,7 +54,7 @@ impl Endpoint {
             .connect(now, client, remote, server_name)
             .map_err(translate::connect_error)?;
         let key = ConnectionKey(handle.0);
-        let connection = Connection::new(proto, key, self.profile, gate, peer, self.is_covered);
+        let connection = Connection::new(now, proto, key, self.profile, gate, peer, self.is_covered);
         self.insert(key, connection);
         Ok(key)
     }

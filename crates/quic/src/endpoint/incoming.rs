@@ -181,7 +181,15 @@ impl Endpoint {
         // The credit that the peer has from its transport parameters is not renewed by reading.
         proto.set_receive_window(VarInt::from_u32(0));
         let key = ConnectionKey(handle.0);
-        let mut connection = Connection::new(proto, key, profile, gate, Peer::Client(keys), self.is_covered);
+        let mut connection = Connection::new(
+            now,
+            proto,
+            key,
+            profile,
+            gate,
+            Peer::Client(keys),
+            self.is_covered,
+        );
         self.admission.accepted(place, key);
         connection.place = Some(place);
         connection.deadline = Some(now + may.authentication_deadline.min(limits::HANDSHAKE_TIME_MAX));

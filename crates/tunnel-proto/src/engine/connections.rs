@@ -9,6 +9,7 @@ use super::peer::Peer;
 use super::request::RequestId;
 use super::{Engine, Role, masque_code};
 use crate::drops::DropReason;
+use crate::snapshot::TimeSamples;
 
 /// What the peers of an engine that ends read beside H3_NO_ERROR.
 pub(crate) const SHUTDOWN_REASON: &str = "shutting down";
@@ -38,6 +39,10 @@ impl<R: Role> Engine<R> {
         peer.datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
         if let Some(report) = self.endpoint.report(connection) {
             peer.measured(report.rtt);
+            self.state
+                .times
+                .handshakes
+                .observe(TimeSamples::micros(now.saturating_duration_since(report.begun)));
         }
         self.state.connections_total += 1;
         let index = connection.index();

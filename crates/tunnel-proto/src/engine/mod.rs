@@ -66,6 +66,7 @@ use crate::budget::Budget;
 use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::limits;
+use crate::snapshot::TimeSamples;
 use hold_queue::HoldQueue;
 use idleness::Idleness;
 use life::{Cause, Life};
@@ -81,6 +82,7 @@ pub struct State<R: Role> {
     filled: Option<ConnectionKey>,
     requests: Slab<Request>,
     ledger: Ledger,
+    times: TimeSamples,
     actions: VecDeque<Action<R::Action>>,
     arena: BytesMut,
     /// Client: requests that have not been sent.
@@ -124,6 +126,7 @@ impl<R: Role> Engine<R> {
             filled: None,
             requests: Slab::new(),
             ledger: Ledger::default(),
+            times: TimeSamples::default(),
             actions: VecDeque::new(),
             arena: BytesMut::new(),
             queued: BTreeSet::new(),

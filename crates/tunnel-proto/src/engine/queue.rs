@@ -130,6 +130,12 @@ impl FairQueue {
         self.bytes
     }
 
+    /// Since when the oldest datagram waits.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let oldest = self.flows.iter().filter_map(|(_, flow)| flow.entries.front());
+        oldest.map(|entry| entry.since).min()
+    }
+
     /// Flows that have something waiting.
     #[cfg(test)]
     fn flows(&self) -> usize {

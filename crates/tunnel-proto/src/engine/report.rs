@@ -7,7 +7,7 @@ use quic::ConnectionKey;
 
 use super::{Engine, Role, payload_unsplit};
 use crate::drops::{Account, Ledger};
-use crate::snapshot::{PathSnapshot, PeerSnapshot};
+use crate::snapshot::{PathSnapshot, PeerSnapshot, TimeSamples};
 
 impl<R: Role> Engine<R> {
     /// The account of all datagrams; the driver enters what became of deliveries.
@@ -52,6 +52,12 @@ impl<R: Role> Engine<R> {
     #[must_use]
     pub fn incoming_totals(&self) -> quic::IncomingCounters {
         self.endpoint.incoming_totals()
+    }
+
+    /// How long handshakes, round trips and waits in queues took.
+    #[must_use]
+    pub fn times(&self) -> TimeSamples {
+        self.state.times
     }
 
     /// What was received on the outer side, by class.

@@ -8,6 +8,7 @@ use super::request::{Request, RequestId};
 use super::{Engine, Role};
 use crate::drops::DropReason;
 use crate::limits;
+use crate::snapshot::TimeSamples;
 
 impl<R: Role> Engine<R> {
     /// When [`Engine::handle_timeout`] is due.
@@ -63,6 +64,17 @@ impl<R: Role> Engine<R> {
             let report = self.endpoint.report(connection);
             let measured = report.as_ref().map_or(Duration::ZERO, |report| report.rtt);
             peer.measured(measured);
+            let times = &mut self.state.times;
+            if report.is_some_and(|report| report.authenticated) {
+                times.round_trips.observe(TimeSamples::micros(measured));
+                let waited = peer
+                    .queue
+                    .oldest()
+                    .map(|since| now.saturating_duration_since(since));
+                times
+                    .queue_waits
+                    .observe(TimeSamples::micros(waited.unwrap_or_default()));
+            }
             peer.datagram_max = self.endpoint.datagram_max(peer.connection).unwrap_or(0);
             let round_trip = measured.max(limits::EARLY_TIME_MIN);
             let known = &peer.requests;

@@ -46,6 +46,7 @@ impl<R: Role> Shard<R> {
                 waiting: egress_waiting,
             },
             quic,
+            times: self.engine.times(),
             classified: self.engine.classified().clone(),
             incoming: self.engine.incoming_totals(),
             tun: self.tun_snapshot(),
