@@ -12,12 +12,14 @@ mod tun;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet, text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use tunnel::snapshot::Snapshot;
+use tunnel::snapshot::{Histogram, Snapshot};
 
 /// What every name begins with.
 const PREFIX: &str = "gramway";
@@ -68,6 +70,7 @@ impl Collector for Scrape {
             egress,
             quic,
             classified,
+            times,
             incoming,
             outer_io,
             inner_io,
@@ -106,6 +109,7 @@ impl Collector for Scrape {
         )?;
         traffic::directions(out, ingress, egress)?;
         traffic::quic(out, quic)?;
+        traffic::times(out, times)?;
         traffic::classified(out, classified)?;
         traffic::sockets(out, outer_io, inner_io)?;
         traffic::sessions(out, *tcp, *udp_sessions, sources)?;
@@ -160,6 +164,16 @@ impl Exposition<'_> {
         self.metrics(name, help, MetricType::Gauge, samples, ConstGauge::new)
     }
 
+    /// How often values of each size came, by labels.
+    fn histograms<L: EncodeLabelSet, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (L, Buckets<N>)>,
+    ) -> fmt::Result {
+        self.metrics(name, help, MetricType::Histogram, samples, |buckets| buckets)
+    }
+
     fn single(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
         let (name, unit) = split_unit(name);
         let encoder = self
@@ -186,6 +200,34 @@ impl Exposition<'_> {
             metric(value).encode(encoder.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+}
+
+/// A histogram as a metric.
+struct Buckets<const N: usize> {
+    histogram: Histogram<N>,
+    /// What the histogram has for 1 of the metric's unit.
+    per_unit: f64,
+    /// Buckets below this one, by its largest value in the histogram, are part of it.
+    smallest: u64,
+}
+
+impl<const N: usize> EncodeMetric for Buckets<N> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let (mut buckets, mut count, mut below) = (Vec::with_capacity(N), 0, 0);
+        for (largest, values) in self.histogram.buckets() {
+            (count, below) = (count + values, below + values);
+            if largest.is_none_or(|largest| largest >= self.smallest) {
+                let bound = largest.map_or(f64::INFINITY, |largest| largest as f64 / self.per_unit);
+                buckets.push((bound, std::mem::take(&mut below)));
+            }
+        }
+        let sum = self.histogram.sum() as f64 / self.per_unit;
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
     }
 }
 

@@ -110,6 +110,9 @@ fn counters_have_their_names_units_and_labels() {
         "gramway_queue_bytes 8",
         "gramway_user_bytes_total{user=\"3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f\"} 6",
         "gramway_user_refused_total{user=\"3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f\",limit=\"connections\"} 7",
+        "gramway_round_trip_seconds_sum 0.0",
+        "gramway_round_trip_seconds_bucket{le=\"0.000128\"} 0",
+        "gramway_round_trip_seconds_bucket{le=\"+Inf\"} 0",
         "gramway_cover_reachable 0",
         "gramway_cover_silent_seconds 9.5",
         "gramway_cover_datagrams_total{fate=\"relayed\"} 0",
@@ -125,6 +128,30 @@ fn counters_have_their_names_units_and_labels() {
         assert!(client.lines().any(|other| other == line), "{line}\n{client}");
     }
     assert!(!client.contains("gramway_incoming"), "{client}");
+}
+
+#[test]
+fn a_bucket_counts_all_that_is_no_larger() {
+    let mut snapshot = everything("server");
+    for value in [3, 100, 300, 1 << 60] {
+        snapshot.outer_io.send_batches.observe(value);
+    }
+    let scrape = Scrape {
+        snapshot,
+        start_seconds: 0.0,
+        per_user: false,
+    };
+    let text = scrape.text();
+    let labels = "socket=\"outer\",direction=\"sent\"";
+    for line in [
+        format!("gramway_socket_batch_datagrams_bucket{{le=\"2.0\",{labels}}} 0"),
+        format!("gramway_socket_batch_datagrams_bucket{{le=\"4.0\",{labels}}} 1"),
+        format!("gramway_socket_batch_datagrams_bucket{{le=\"1024.0\",{labels}}} 3"),
+        format!("gramway_socket_batch_datagrams_bucket{{le=\"+Inf\",{labels}}} 4"),
+        format!("gramway_socket_batch_datagrams_count{{{labels}}} 4"),
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
 }
 
 #[test]

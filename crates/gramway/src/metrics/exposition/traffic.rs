@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tunnel::snapshot::{Classified, Gauge, IoCounters, QuicCounters, SourceCounters, TcpCounters};
-use tunnel_proto::{Direction, DropReason};
+use tunnel_proto::{Direction, DropReason, TimeSamples};
 
-use super::Exposition;
+use super::{Buckets, Exposition};
+
+/// Microseconds of a second.
+const MICROSECONDS: f64 = 1e6;
+
+/// Shorter times are one bucket: no path and no timer is that exact.
+const TIME_MIN_MICROSECONDS: u64 = 128;
 
 /// The datagram path. For each direction holds
 /// `accepted + split + parity_sent + repaired = sent + joined + parity_received + dropped + waiting`.
@@ -142,6 +148,35 @@ pub(super) fn quic(out: &mut Exposition<'_>, counters: &QuicCounters) -> fmt::Re
     )
 }
 
+/// How long things took.
+pub(super) fn times(out: &mut Exposition<'_>, times: &TimeSamples) -> fmt::Result {
+    let TimeSamples {
+        handshakes,
+        round_trips,
+        queue_waits,
+    } = *times;
+    let buckets = |histogram| Buckets {
+        histogram,
+        per_unit: MICROSECONDS,
+        smallest: TIME_MIN_MICROSECONDS,
+    };
+    out.single(
+        "handshake_seconds",
+        "Handshakes that were completed, from the first packet",
+        &buckets(handshakes),
+    )?;
+    out.single(
+        "round_trip_seconds",
+        "Smoothed round trips, one a second of each connection with a token",
+        &buckets(round_trips),
+    )?;
+    out.single(
+        "queue_wait_seconds",
+        "Wait of the oldest datagram in the queue, 0 where none waits, one a second of each connection with a token",
+        &buckets(queue_waits),
+    )
+}
+
 /// What the outer socket received, by what it was.
 pub(super) fn classified(out: &mut Exposition<'_>, classified: &Classified) -> fmt::Result {
     let Classified {
@@ -176,6 +211,25 @@ pub(super) fn classified(out: &mut Exposition<'_>, classified: &Classified) -> f
 /// The outer UDP socket, and all inner ones.
 pub(super) fn sockets(out: &mut Exposition<'_>, outer: &IoCounters, inner: &IoCounters) -> fmt::Result {
     let both = [("outer", outer), ("inner", inner)];
+    let batches = both.into_iter().flat_map(|(socket, counters)| {
+        [
+            ("sent", counters.send_batches),
+            ("received", counters.receive_batches),
+        ]
+        .map(|(direction, histogram)| {
+            let buckets = Buckets {
+                histogram,
+                per_unit: 1.0,
+                smallest: 1,
+            };
+            ([("socket", socket), ("direction", direction)], buckets)
+        })
+    });
+    out.histograms(
+        "socket_batch_datagrams",
+        "UDP datagrams of each call that moved any: outer is the socket of QUIC, inner those of users and targets",
+        batches,
+    )?;
     let of = |count: fn(&IoCounters) -> u64| {
         both.map(|(socket, counters)| ([("socket", socket)], count(counters)))
     };
