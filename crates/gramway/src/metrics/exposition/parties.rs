@@ -12,6 +12,9 @@ use super::traffic::{by, sent_and_received};
 /// What carries datagrams.
 const CARRIERS: [&str; 2] = ["udp", "tcp"];
 
+/// What is refused before a valid token, by status codes of HTTP.
+const REFUSALS: [&str; 3] = ["401", "404", "407"];
+
 /// QUIC connections, and what those that live have together. Each of them alone is a matter of `gramway status`: it
 /// has no label but its address.
 pub(super) fn connections(
@@ -116,10 +119,17 @@ pub(super) fn newcomers(
         "Accepted connections that ended before their token came because newcomers needed the room",
         pushed_out,
     )?;
+    // Known ones are there before the first, so that a rate sees it.
+    let mut refused: BTreeMap<_, _> = REFUSALS.map(|status| (status, 0)).into();
+    refused.extend(
+        refused_requests
+            .iter()
+            .map(|(status, count)| (status.as_str(), *count)),
+    );
     out.counters(
         "refused_requests",
         "Requests refused before a valid token",
-        by("status", refused_requests),
+        by("status", &refused),
     )?;
     let AuthorizationCounters {
         asked,

@@ -29,14 +29,12 @@ pub(super) fn device(out: &mut Exposition<'_>, tun: &TunSnapshot) -> fmt::Result
         *leases_kept,
     )?;
     queues(out, *io)?;
-    if let Some(names) = names {
-        let is_set = u32::from(names.error.is_none());
-        out.gauge(
-            "name_servers_set",
-            "Client: 1 while the machine asks the tunnel's name servers",
-            is_set,
-        )?;
-    }
+    let has_failed = names.as_ref().is_some_and(|names| names.error.is_some());
+    out.gauge(
+        "name_servers_failed",
+        "Client: 1 while the machine should ask the tunnel's name servers and does not",
+        u32::from(has_failed),
+    )?;
     name_server.map_or(Ok(()), |counters| questions(out, counters))
 }
 
