@@ -4,6 +4,7 @@
 mod changes;
 mod constants;
 mod flood;
+mod metrics;
 mod redirection;
 mod watched;
 
