@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use packet::Histogram;
 use quic::CloseReason;
 use sim::LinkConfig;
 use tunnel_proto::{ClientAction, DropReason, ServerAction, limits};
@@ -32,6 +33,37 @@ fn stream(world: &mut World, session: u32, size: usize, count: usize) {
         world.send("echo", session, &[size]);
         world.run(2 * MILLISECOND);
     }
+}
+
+#[test]
+fn handshakes_round_trips_and_a_queue_that_stands_are_timed() {
+    let mut world = World::connected(Setup::on(link()));
+    let session = world.book.session();
+    let round_trip = u64::try_from((2 * DELAY).as_micros()).unwrap();
+    let count = |histogram: Histogram<{ limits::TIME_BUCKETS }>| {
+        histogram.buckets().map(|(_, count)| count).sum::<u64>()
+    };
+    let looks = |world: &mut World| {
+        [world.client().engine.times(), world.server().engine.times()].map(|times| count(times.round_trips))
+    };
+    let before = looks(&mut world);
+    world.run(5 * SECOND);
+    assert_eq!(looks(&mut world), before.map(|looks| looks + 5));
+    for times in [world.client().engine.times(), world.server().engine.times()] {
+        let mean = times.round_trips.sum() / count(times.round_trips);
+        for time in [times.handshakes.sum(), mean] {
+            assert!((round_trip..3 * round_trip).contains(&time), "{times:?}");
+        }
+        assert_eq!(count(times.handshakes), 1, "{times:?}");
+        assert_eq!(count(times.queue_waits), count(times.round_trips), "{times:?}");
+        assert_eq!(times.queue_waits.sum(), 0, "{times:?}");
+    }
+    // Twice what the path carries.
+    for _ in 0..400 {
+        world.send("echo", session, &[1_150; 100]);
+        world.run(5 * MILLISECOND);
+    }
+    assert!(world.client().engine.times().queue_waits.sum() > 0);
 }
 
 #[test]
