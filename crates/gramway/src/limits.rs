@@ -91,6 +91,10 @@ pub(crate) const METRICS_HEADERS_MAX: usize = 64;
 /// How long a request for metrics may take to arrive, and its answer to leave, each: others wait meanwhile.
 pub(crate) const METRICS_TRANSFER_LIMIT: Duration = Duration::from_secs(2);
 
+/// Pause after each request for metrics: whoever asks all the time takes at most ten snapshots a second of the threads
+/// that carry packets.
+pub(crate) const METRICS_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long `status` waits for one process: above the five seconds that a shard may take.
 pub(crate) const STATUS_READ_LIMIT: Duration = Duration::from_secs(6);
 

@@ -11,16 +11,13 @@ use std::time::{Duration, Instant};
 
 use httparse::{EMPTY_HEADER, Request, Status};
 
-use crate::limits::{METRICS_HEAD_BYTES_MAX, METRICS_HEADERS_MAX, METRICS_TRANSFER_LIMIT};
+use crate::limits::{METRICS_HEAD_BYTES_MAX, METRICS_HEADERS_MAX, METRICS_PAUSE, METRICS_TRANSFER_LIMIT};
 
 /// The only page.
 const PATH: &str = "/metrics";
 
 /// OpenMetrics 1.0 in text, as Prometheus asks for it.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Pause after a failed accept, such as one without a free file descriptor.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What is served.
 pub(super) struct Answer<F> {
@@ -47,11 +44,12 @@ const NO_COUNTERS: &str = "503 Service Unavailable";
 /// Answers for ever.
 pub(super) fn serve(listener: &TcpListener, answer: &Answer<impl Fn() -> Option<String>>) {
     loop {
-        match listener.accept() {
+        if let Ok((stream, _)) = listener.accept() {
             // Whoever went away or does not read gets no answer.
-            Ok((stream, _)) => drop(converse(stream, answer)),
-            Err(_) => thread::sleep(ACCEPT_PAUSE),
+            let _ = converse(stream, answer);
         }
+        // Also where there is no free file descriptor.
+        thread::sleep(METRICS_PAUSE);
     }
 }
 
