@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use store::Day;
+
 /// `1.5 MB`, in powers of ten.
 pub(crate) fn bytes(count: u64) -> String {
     let mut value = count as f64;
@@ -36,16 +38,8 @@ pub(crate) fn count(number: u64) -> String {
 /// `2026-01-31T23:59:59.123Z` (RFC 3339), from the time since the beginning of 1970.
 pub(crate) fn timestamp(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
-    let (day, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March put the leap day last; 719,468 days lie between the first of them and 1970.
-    let days = day + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (year, month, day_of_month) = Day::of(seconds).date();
+    let second = seconds % 86_400;
     format!(
         "{year:04}-{month:02}-{day_of_month:02}T{:02}:{:02}:{:02}.{:03}Z",
         second / 3_600,
