@@ -131,7 +131,7 @@ pub fn open(
         if u64::from(time.abs_diff(now_unix)) > window.as_secs() {
             return None;
         }
-        let keys = channel_keys(&prk, user, enciphered, transcript);
+        let keys = channel_keys(&prk, &user, enciphered, transcript);
         bool::from(keys.tag[..].ct_eq(tag)).then_some(Recognised {
             sid: user.sid,
             time,
@@ -141,7 +141,7 @@ pub fn open(
 }
 
 /// Time and user of a header; flags and feature may be anything.
-fn read_header<'a>(header: &[u8; HALF_BYTES], users: &'a impl Users) -> Option<(u32, &'a UserKey)> {
+fn read_header(header: &[u8; HALF_BYTES], users: &impl Users) -> Option<(u32, UserKey)> {
     let [first, _feature, 0, 0, t0, t1, t2, t3, sid @ ..] = *header else {
         return None;
     };

@@ -119,14 +119,34 @@ pub struct UserKey {
 }
 
 impl UserKey {
+    /// Bytes of short name and pre-shared key.
+    pub const BYTES: usize = SID_BYTES + 32;
+
     /// Of the link's token.
     #[must_use]
     pub fn derive(token: &[u8; 32]) -> Self {
-        let all: [u8; SID_BYTES + 32] = kdf::expand(&kdf::extract(b"qr1 user", token), b"qr1 credentials");
+        Self::from_bytes(&kdf::expand(
+            &kdf::extract(b"qr1 user", token),
+            b"qr1 credentials",
+        ))
+    }
+
+    /// Of what [`Self::to_bytes`] gave.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let (mut sid, mut psk) = ([0; SID_BYTES], [0; 32]);
-        sid.copy_from_slice(&all[..SID_BYTES]);
-        psk.copy_from_slice(&all[SID_BYTES..]);
+        sid.copy_from_slice(&bytes[..SID_BYTES]);
+        psk.copy_from_slice(&bytes[SID_BYTES..]);
         Self { sid, psk }
+    }
+
+    /// Short name and pre-shared key. Secret.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..SID_BYTES].copy_from_slice(&self.sid);
+        bytes[SID_BYTES..].copy_from_slice(&self.psk);
+        bytes
     }
 
     pub(crate) fn psk(&self) -> &[u8; 32] {
@@ -143,20 +163,20 @@ impl fmt::Debug for UserKey {
 /// Whom a server knows.
 pub trait Users {
     /// The user of a short name.
-    fn user(&self, sid: &[u8; SID_BYTES]) -> Option<&UserKey>;
+    fn user(&self, sid: &[u8; SID_BYTES]) -> Option<UserKey>;
 }
 
 /// One user alone.
 impl Users for UserKey {
-    fn user(&self, sid: &[u8; SID_BYTES]) -> Option<&UserKey> {
-        (self.sid == *sid).then_some(self)
+    fn user(&self, sid: &[u8; SID_BYTES]) -> Option<UserKey> {
+        (self.sid == *sid).then(|| self.clone())
     }
 }
 
 /// Users by their short names.
 impl Users for BTreeMap<[u8; SID_BYTES], UserKey> {
-    fn user(&self, sid: &[u8; SID_BYTES]) -> Option<&UserKey> {
-        self.get(sid)
+    fn user(&self, sid: &[u8; SID_BYTES]) -> Option<UserKey> {
+        self.get(sid).cloned()
     }
 }
 
@@ -169,6 +189,8 @@ mod tests {
         let key = ServerKey::from_bytes(&[0x77; 32]);
         let again = ServerKey::from_bytes(&key.to_bytes());
         assert_eq!(key.public(), again.public());
+        let user = UserKey::derive(&[1; 32]);
+        assert_eq!(UserKey::from_bytes(&user.to_bytes()), user);
         let shown = format!("{key:?} {:?} {:?}", key.public(), UserKey::derive(&[1; 32]));
         assert_eq!(shown, "ServerKey ServerPublicKey UserKey");
     }

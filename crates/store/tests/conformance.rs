@@ -12,11 +12,11 @@ struct Opened {
 }
 
 fn sqlite() -> Opened {
-    let place = tempfile::tempdir().unwrap();
+    let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("users.db");
     Opened {
-        store: Box::new(Sqlite::create(&path).unwrap()),
-        other: Some(Box::new(Sqlite::open(&path).unwrap())),
+        store: Box::new(Sqlite::create(&path).expect("a new file")),
+        other: Some(Box::new(Sqlite::open(&path).expect("the same file"))),
         _place: Some(place),
     }
 }

@@ -18,8 +18,8 @@ mod target_rules;
 mod translated;
 
 pub use access::{
-    Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, SoleOwner, User, UserId,
-    UserLimit, UserLimits, UserSnapshot,
+    Answer, AuthorizationId, Authorizer, Credentials, Decision, Exclusion, Grant, Rights, SoleOwner, User,
+    UserId, UserLimit, UserLimits, UserSnapshot,
 };
 pub use budget::Budget;
 pub use client::{

@@ -12,7 +12,7 @@ use std::time::Instant;
 use aws_lc_rs::digest;
 
 use crate::secret::Token;
-pub use user::{User, UserId, UserLimit, UserLimits, UserSnapshot};
+pub use user::{Exclusion, User, UserId, UserLimit, UserLimits, UserSnapshot};
 
 /// What a peer shows to be let in, as it came: any text. Secret; `Debug` shows nothing of it.
 #[derive(Clone, Copy)]

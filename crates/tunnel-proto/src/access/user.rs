@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use serde::Serialize;
 
@@ -90,6 +90,43 @@ impl UserLimit {
     }
 }
 
+/// Why a user may do nothing, although its credential is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exclusion {
+    /// There is no such user any more.
+    Removed,
+    /// Its owner has said so.
+    Disabled,
+    /// Its time is over.
+    Expired,
+    /// It has used what it may use at present.
+    QuotaReached,
+    /// It has another token, and this is of one who came with the former.
+    TokenReplaced,
+}
+
+impl Exclusion {
+    const ALL: [Self; 5] = [
+        Self::Removed,
+        Self::Disabled,
+        Self::Expired,
+        Self::QuotaReached,
+        Self::TokenReplaced,
+    ];
+
+    /// What the user's client shows.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Removed => "this user was removed",
+            Self::Disabled => "this user is disabled",
+            Self::Expired => "this user has expired",
+            Self::QuotaReached => "this user's quota is used up",
+            Self::TokenReplaced => "this user has a new link",
+        }
+    }
+}
+
 /// A user and its account; a clone is the same account.
 #[derive(Clone, Debug)]
 pub struct User {
@@ -102,6 +139,8 @@ struct Account {
     connections: Places,
     sessions: Places,
     bytes: AtomicU64,
+    /// Place in [`Exclusion::ALL`] and one; 0: none.
+    exclusion: AtomicU8,
     refused: [AtomicU64; UserLimit::ALL.len()],
 }
 
@@ -152,6 +191,26 @@ impl User {
     #[must_use]
     pub fn id(&self) -> UserId {
         self.id
+    }
+
+    /// Says that it may do nothing from here on, and why, or that it may again. All shards end its connections with the
+    /// reason within a second or two, and take no new ones.
+    pub fn exclude(&self, exclusion: Option<Exclusion>) {
+        let number = exclusion.map_or(0, |exclusion| exclusion as u8 + 1);
+        self.account.exclusion.store(number, Ordering::Relaxed);
+    }
+
+    /// Why it may do nothing.
+    #[must_use]
+    pub fn exclusion(&self) -> Option<Exclusion> {
+        let number = usize::from(self.account.exclusion.load(Ordering::Relaxed));
+        number.checked_sub(1).map(|place| Exclusion::ALL[place])
+    }
+
+    /// Bytes of QUIC packets in both directions since this account was made, as of the last second.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.account.bytes.load(Ordering::Relaxed)
     }
 
     /// Takes a place for a connection; false, and counted, where the limit is reached.
@@ -215,7 +274,7 @@ impl User {
             sessions,
             sessions_total,
             leases: 0,
-            bytes: self.account.bytes.load(Ordering::Relaxed),
+            bytes: self.bytes(),
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -274,6 +333,19 @@ mod tests {
             .map(|(name, count)| (&name[..], *count))
             .collect();
         assert_eq!(refused, [("bytes", 1), ("connections", 1), ("sessions", 1)]);
+    }
+
+    #[test]
+    fn who_is_excluded_is_so_for_all_clones_until_it_is_taken_back() {
+        let user = User::new(UserId([7; 16]));
+        let other_shard = user.clone();
+        assert_eq!(user.exclusion(), None);
+        for exclusion in Exclusion::ALL {
+            user.exclude(Some(exclusion));
+            assert_eq!(other_shard.exclusion(), Some(exclusion));
+        }
+        user.exclude(None);
+        assert_eq!(other_shard.exclusion(), None);
     }
 
     #[test]

@@ -17,8 +17,8 @@ use subtle::ConstantTimeEq;
 use super::Server;
 use super::questions::{Applicant, OpenQuestions, Origin};
 use crate::access::{
-    Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, User, UserId, UserLimit,
-    UserSnapshot,
+    Answer, AuthorizationId, Authorizer, Credentials, Decision, Exclusion, Grant, Rights, User, UserId,
+    UserLimit, UserSnapshot,
 };
 use crate::engine::life::{Life, RequestStream};
 use crate::engine::request::RequestId;
@@ -84,7 +84,7 @@ impl Access {
         (id, self.authorizer.authorize(now, id, credentials))
     }
 
-    /// Remembers a user for `status`; where there are too many, one who is gone makes room.
+    /// Remembers a user for `status`, by its newest account; where there are too many, one who is gone makes room.
     fn remember(&mut self, user: &User) {
         if self.users.len() >= limits::USERS_SHOWN_MAX && !self.users.contains_key(&user.id()) {
             let mut users = self.users.iter();
@@ -93,7 +93,7 @@ impl Access {
             };
             self.users.remove(&gone);
         }
-        self.users.entry(user.id()).or_insert_with(|| user.clone());
+        self.users.insert(user.id(), user.clone());
     }
 
     /// A request has ended: no answer finds it any more.
@@ -127,6 +127,8 @@ enum Barred {
     OtherUser,
     /// The user has as many connections as it may have, or has used up its bytes.
     Full,
+    /// The user may do nothing.
+    Excluded(Exclusion),
 }
 
 impl Engine<Server> {
@@ -221,7 +223,14 @@ impl Engine<Server> {
             Err(Barred::Full) => {
                 self.answer_and_end(request, &response::failure(ProxyError::ConnectionLimitReached));
             }
+            Err(Barred::Excluded(exclusion)) => self.dismiss(now, stream.connection, exclusion.reason()),
         }
+    }
+
+    /// Ends a user's connection; its client shows the reason.
+    fn dismiss(&mut self, now: Instant, connection: ConnectionKey, reason: &'static str) {
+        let code = masque_code(masque::Code::NoError);
+        self.endpoint.close(now, connection, code, reason.as_bytes());
     }
 
     /// Nobody says at present who asks. Whoever was let in before on this connection hears the cause, a stranger nothing.
@@ -238,6 +247,9 @@ impl Engine<Server> {
         let Some(remote) = self.remote(connection) else {
             return Err(Barred::Full);
         };
+        if let Some(exclusion) = grant.user.exclusion() {
+            return Err(Barred::Excluded(exclusion));
+        }
         let access = &mut self.state.role.access;
         if let Some(granted) = access.grants.get_mut(&connection) {
             if granted.grant.user.id() != grant.user.id() {
@@ -319,16 +331,17 @@ impl Engine<Server> {
         self.end(id, End::Refused(ProxyError::ConnectionLimitReached));
     }
 
-    /// Counts a connection's bytes, and closes it where its user has used up what it may have.
+    /// Counts a connection's bytes, and closes it where its user may do nothing more or has used up what it may have.
     pub(super) fn count_bytes(&mut self, now: Instant, connection: ConnectionKey, counters: &Counters) {
         let Some(granted) = self.state.role.access.grants.get_mut(&connection) else {
             return;
         };
         granted.count_bytes(counters);
-        if !granted.grant.user.has_bytes_left(&granted.grant.limits) {
-            let code = masque_code(masque::Code::NoError);
-            self.endpoint
-                .close(now, connection, code, b"the user's bytes are used up");
+        let Grant { user, limits, .. } = &granted.grant;
+        if let Some(exclusion) = user.exclusion() {
+            self.dismiss(now, connection, exclusion.reason());
+        } else if !user.has_bytes_left(limits) {
+            self.dismiss(now, connection, "the user's bytes are used up");
         }
     }
 

@@ -219,3 +219,29 @@ fn leases_are_kept_by_user_and_name_and_limited_by_user() {
         "a refused session holds no place"
     );
 }
+
+#[test]
+fn who_is_excluded_is_told_why_keeps_nothing_and_comes_back_when_it_may() {
+    let mut world = World::with_server(Setup::default());
+    let (register, questions) = Register::new(Rights::ALL, UserLimits::default());
+    let account = register.alice.user.clone();
+    world.start_server_for(Box::new(register), 1);
+    let [alice, bob] = [user(), bobs_token()].map(|token| world.add_client(&token));
+    world.run(SECOND);
+    questions.answer(&mut world);
+    world.run(SECOND);
+    account.exclude(Some(Exclusion::Disabled));
+    world.run(2 * SECOND);
+    let told = reason(&mut world, alice);
+    assert_eq!(told, "the server closed it: this user is disabled");
+    assert!(!world.client_at(alice).data.is_up() && world.client_at(bob).data.is_up());
+    assert_eq!(snapshot(&mut world, ALICE).connections, 0);
+    // Whoever comes again hears the same.
+    world.run(5 * SECOND);
+    assert_eq!(reason(&mut world, alice), told);
+    assert!(!world.client_at(alice).data.is_up());
+    account.exclude(None);
+    world.run(5 * SECOND);
+    assert!(world.client_at(alice).data.is_up());
+    assert_eq!(world.connections_opened(bob), 1, "nobody else noticed");
+}

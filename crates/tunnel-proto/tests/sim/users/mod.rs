@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use masque::{HeaderList, datagram, request, response};
 use quic::{CloseReason, Direction, StreamId, limits as quic_limits};
 use tunnel_proto::{
-    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Ending, Grant, ProxyError,
-    Rights, Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
+    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Ending, Exclusion, Grant,
+    ProxyError, Rights, Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
 };
 
 use crate::services;
