@@ -58,6 +58,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         certificate_chain: state.identity.chain().to_vec(),
         private_key: state.identity.key_der(),
         tokens: vec![state.token.clone()],
+        users: None,
         reset_key: state.reset_key,
         token_key: state.token_key,
         allowed_targets: settings.allow_target.clone(),

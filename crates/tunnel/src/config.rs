@@ -8,8 +8,12 @@ use std::time::Duration;
 use host::HostChanges;
 pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
+pub use reality::credentials::{SID_BYTES, UserKey};
 pub use tunnel_proto::CarrierChoice;
-use tunnel_proto::{AllowedTarget, ClientId, EngineConfig, Negotiation, Prefix, Protocol, Token, TunRoutes};
+use tunnel_proto::{
+    AllowedTarget, ClientId, Credentials, EngineConfig, Grant, Negotiation, Prefix, Protocol, Token,
+    TunRoutes,
+};
 
 use crate::examination;
 
@@ -91,8 +95,10 @@ pub struct ServerConfig {
     pub certificate_chain: Vec<Vec<u8>>,
     /// Private key of the leaf, PKCS#8 DER.
     pub private_key: Vec<u8>,
-    /// Tokens that open the server.
+    /// Tokens of the owner.
     pub tokens: Vec<Token>,
+    /// Who may use the server besides; `None`: nobody.
+    pub users: Option<Arc<dyn KnownUsers>>,
     /// Key of stateless resets (RFC 9000 section 10.3), kept over restarts.
     pub reset_key: [u8; 64],
     /// Key of address validation tokens (RFC 9000 section 8.1), kept over restarts.
@@ -108,6 +114,15 @@ pub struct ServerConfig {
     pub tun: Option<ServerTun>,
     /// Shared settings.
     pub common: CommonConfig,
+}
+
+/// Users of a server besides its owner. Shards ask while packets wait: nothing here may block.
+pub trait KnownUsers: Send + Sync {
+    /// What these credentials stand for; `None` where they are nobody's. The same [`tunnel_proto::User`] each time.
+    fn grant(&self, credentials: &Credentials<'_>) -> Option<Grant>;
+
+    /// The key at the front door under a short name (specs/qr1.md, QR1-2).
+    fn key(&self, sid: &[u8; SID_BYTES]) -> Option<UserKey>;
 }
 
 /// The web site that a server looks like to everybody without its link (specs/qr1.md); it holds secrets, so it has no

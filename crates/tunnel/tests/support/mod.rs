@@ -30,6 +30,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
         certificate_chain: vec![certificate],
         private_key: key.serialize_der(),
         tokens: vec![Token::from_bytes([42; 32])],
+        users: None,
         reset_key: [1; 64],
         token_key: [2; 64],
         allowed_targets: vec!["127.0.0.0/8".parse().unwrap()],

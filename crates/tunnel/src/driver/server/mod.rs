@@ -12,6 +12,7 @@ mod targets;
 mod tun;
 mod upstream;
 mod upstream_buffers;
+mod users;
 mod visitors;
 mod whereabouts;
 

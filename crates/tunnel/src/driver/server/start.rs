@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use quic::{IdLength, OnlyOurs, ServerParameters};
-use tunnel_proto::{Engine, SoleOwner, TargetRules};
+use tunnel_proto::{Engine, TargetRules};
 
 use super::Server;
 use super::cover::{ShardCover, SharedCover};
 use super::own_addresses::OwnAddressList;
 use super::tun::{ServerHost, service};
 use super::upstream_buffers::UpstreamBuffers;
+use super::users::{FrontDoorUsers, OwnerAndUsers};
 use crate::carrier::Carriers;
 use crate::config::ServerConfig;
 use crate::driver::outer;
@@ -24,7 +25,7 @@ use crate::handle::{Failure, Handle, Notice};
 pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Handle, Failure> {
     let now = Instant::now();
     let count = config.common.shards();
-    let owner = SoleOwner::new(config.tokens.clone());
+    let authorizer = OwnerAndUsers::new(config.tokens.clone(), config.users.clone());
     let buffers = UpstreamBuffers::of_shards(count, config.common.receive_buffer_bytes);
     let id_length = id_length(&config)?;
     let key = quic::SteerKey::derive(&config.reset_key, id_length);
@@ -43,7 +44,11 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         if config.cover.is_some() {
             endpoint = endpoint.with_classifier(Box::new(OnlyOurs::new(key.clone(), shard)));
         }
-        let mut engine = Engine::server(endpoint, Box::new(owner.clone()), config.common.engine.clone());
+        let mut engine = Engine::server(
+            endpoint,
+            Box::new(authorizer.clone()),
+            config.common.engine.clone(),
+        );
         if config.cover.is_some() {
             engine.use_front_door();
         }
@@ -77,7 +82,8 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         Some(cover) => {
             let token = config.tokens.first();
             let token = token.ok_or_else(|| Failure::Configuration("there is no token".to_owned()))?;
-            Some(SharedCover::start(cover, token.user_key(), local, now)?)
+            let users = FrontDoorUsers::new(token.user_key(), config.users.clone());
+            Some(SharedCover::start(cover, users, local, now)?)
         }
         None => None,
     };

@@ -13,10 +13,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use packet_io::Waker;
-use reality::credentials::UserKey;
 use reality::door::Recogniser;
 
 use super::Server;
+use super::users::FrontDoorUsers;
 use crate::config::Cover;
 use crate::driver::Shard;
 use crate::driver::resolver::Answer;
@@ -39,7 +39,7 @@ pub(super) struct SharedCover {
     address: Arc<CoverAddress>,
     name: String,
     tcp: Option<CoverTcp>,
-    recogniser: Arc<Recogniser<UserKey>>,
+    recogniser: Arc<Recogniser<FrontDoorUsers>>,
     replays: Replays,
     standing: Standing,
 }
@@ -61,7 +61,7 @@ impl SharedCover {
     /// The kernel gives no thread.
     pub(super) fn start(
         config: &Cover,
-        user: UserKey,
+        users: FrontDoorUsers,
         local: SocketAddr,
         now: Instant,
     ) -> Result<(Arc<Self>, Vec<Notice>), Failure> {
@@ -87,7 +87,7 @@ impl SharedCover {
             address,
             name: config.name.clone(),
             tcp,
-            recogniser: Arc::new(strangers::recogniser(&config.keys, user, config.window)),
+            recogniser: Arc::new(strangers::recogniser(&config.keys, users, config.window)),
             replays: Replays::start(&config.replays_file, config.is_first_run, config.window)?,
             standing: Standing::new(config, now),
         };

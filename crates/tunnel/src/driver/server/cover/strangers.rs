@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use packet::Ecn;
 use packet_io::{DatagramSocket, Outgoing, Waker};
 use quic::{CoverTls, FrontDoorIdentity, Path};
-use reality::credentials::{ServerKey, UserKey};
+use reality::credentials::ServerKey;
 use reality::door::{Action, Datagram, Decision, Door, FlowKey, Now, Recogniser, TakeOver};
 use reality::examination::verdict::Profile;
 use reality::replay::Tag;
@@ -20,6 +20,7 @@ use super::replays::unix_seconds;
 use super::standing::Standing;
 use crate::driver::delivery::Stranger;
 use crate::driver::server::Server;
+use crate::driver::server::users::FrontDoorUsers;
 use crate::driver::sources::SourceId;
 use crate::driver::{Shard, aead};
 use crate::handle::Failure;
@@ -28,7 +29,7 @@ use crate::snapshot::CoverSnapshot;
 
 /// A shard's door, and what it decides about.
 pub(super) struct Strangers {
-    door: Door<UserKey>,
+    door: Door<FrontDoorUsers>,
     flows: Flows,
     address: AddressInUse,
     /// What `identity` and `door` have of the cover.
@@ -55,12 +56,12 @@ struct Recorded {
 /// By what hellos are recognised.
 pub(super) fn recogniser(
     keys: &[[u8; 32]],
-    user: UserKey,
+    users: FrontDoorUsers,
     window: std::time::Duration,
-) -> Recogniser<UserKey> {
+) -> Recogniser<FrontDoorUsers> {
     Recogniser {
         keys: keys.iter().map(ServerKey::from_bytes).collect(),
-        users: user,
+        users,
         window,
     }
 }
