@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tunnel::handle::Controller;
 use crate::exit::Problem;
 use crate::limits::{ADMIN_WRITE_LIMIT, SOCKET_PATH_BYTES_MAX};
 use crate::state::StateDirectory;
+use crate::users::Register;
 
 /// The server's socket; the directory's lock makes sure that there is only one.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
@@ -37,13 +39,20 @@ pub(crate) fn is_socket_name(name: &OsStr) -> bool {
     name == SERVER_SOCKET.as_bytes() || (name.starts_with(b"client-") && name.ends_with(b".sock"))
 }
 
-/// The counters of this process and what its sandbox holds, as one JSON object.
-pub(crate) fn answer(controller: Controller, sandbox: Value) -> impl Fn() -> Option<String> + Send + 'static {
+/// The counters of this process, what its sandbox holds and what is known of a server's `users`, as one JSON object.
+pub(crate) fn answer(
+    controller: Controller,
+    sandbox: Value,
+    users: Option<Arc<Register>>,
+) -> impl Fn() -> Option<String> + Send + 'static {
     move || {
         let mut counters = serde_json::to_value(controller.snapshot()?).ok()?;
         counters
             .as_object_mut()?
             .insert("sandbox".to_owned(), sandbox.clone());
+        if let Some(users) = &users {
+            users.complete(counters.get_mut("users")?.as_object_mut()?);
+        }
         Some(counters.to_string())
     }
 }

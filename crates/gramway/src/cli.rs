@@ -38,6 +38,9 @@ pub(crate) enum Command {
     Demo,
     /// Print the server's link on standard output
     Link(LinkArguments),
+    /// Give others links of their own to this server, with an end and a quota, and take them back
+    #[command(after_help = USER_HELP)]
+    User(UserArguments),
     /// Examine a web site that is to be a server's cover
     Check(CheckArguments),
     /// Show the counters of the running servers and clients
@@ -119,6 +122,91 @@ pub(crate) struct LinkArguments {
     pub(crate) masque: bool,
     #[command(flatten)]
     pub(crate) flags: Flags<config::Link>,
+}
+
+const USER_HELP: &str = "\
+A running server follows within a second and disturbs nobody else. A user who may do nothing (any more) is disconnected with the \
+reason. The owner, whose link `gramway link` prints, is none of them.";
+
+/// `gramway user`.
+#[derive(Args, Debug)]
+pub(crate) struct UserArguments {
+    #[command(subcommand)]
+    pub(crate) action: UserAction,
+    /// State directory of the server [default: /var/lib/gramway for root, else ~/.local/state/gramway]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// What to do with a user.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserAction {
+    /// Add a user and print its link, which is shown this once
+    Add {
+        /// Up to 32 letters, digits, dots, hyphens, underscores
+        name: String,
+        #[command(flatten)]
+        terms: UserTerms,
+        /// Without UDP
+        #[arg(long)]
+        no_udp: bool,
+        /// Without TCP
+        #[arg(long)]
+        no_tcp: bool,
+        /// Without IP packets (TUN)
+        #[arg(long)]
+        no_ip: bool,
+        /// Also print a QR code
+        #[arg(long)]
+        qr: bool,
+    },
+    /// Show all users and what they have used
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a user another end or quota; its link stays
+    Renew {
+        /// Who
+        name: String,
+        #[command(flatten)]
+        terms: UserTerms,
+    },
+    /// Let a user do nothing until it is enabled
+    Disable {
+        /// Who
+        name: String,
+    },
+    /// Let a disabled user in again
+    Enable {
+        /// Who
+        name: String,
+    },
+    /// Remove a user and what is known of it
+    Remove {
+        /// Who
+        name: String,
+    },
+    /// Give a user a new link and print it; the former one is of no use from then on
+    Link {
+        /// Who
+        name: String,
+        /// Also print a QR code
+        #[arg(long)]
+        qr: bool,
+    },
+}
+
+/// How long and how much.
+#[derive(Args, Debug)]
+pub(crate) struct UserTerms {
+    /// When it ends: 12h, 30d, 4w, a date like 2027-01-31 (its beginning, UTC), never
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) expires: Option<String>,
+    /// Bytes in both directions in a day, week or month (UTC) or in all: 100G/month, 500M/day, 2T, none
+    #[arg(long, value_name = "AMOUNT[/PERIOD]")]
+    pub(crate) quota: Option<String>,
 }
 
 /// `gramway check`.

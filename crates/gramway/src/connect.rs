@@ -79,13 +79,14 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     if let Some(metrics) = metrics {
         metrics.serve(controller.clone())?;
     }
-    let answer = answer(controller, sandbox.report());
+    let answer = answer(controller, sandbox.report(), None);
     let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
     let kill_switch = handle.kill_switch();
     let entrances = Entrances {
         forwards: &settings.forward,
         proxies: settings.proxies,
+        users: None,
     };
     let ended = run::until_end(handle, &entrances, Detail::Normal, limit, &is_stopping);
     let ended = host.judge(ended);

@@ -101,6 +101,12 @@ pub(crate) const STATUS_READ_LIMIT: Duration = Duration::from_secs(6);
 /// Bytes of one process's counters: thousands of connections fit.
 pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
 
+/// How often a server looks what users have moved and whether a command has changed them: changes hold within a second.
+pub(crate) const USERS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often a server records what users have used: a crash forgets as much, and less than ten seconds.
+pub(crate) const USAGE_RECORD_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How long a new server may take to say where it listens.
 pub(crate) const LISTENING_LIMIT: Duration = Duration::from_secs(10);
 

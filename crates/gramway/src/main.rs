@@ -42,6 +42,7 @@ mod tls_names;
 mod tun;
 mod units;
 mod up;
+mod users;
 
 use std::panic;
 use std::process::ExitCode;
@@ -80,6 +81,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Connect(arguments) => connect::run(arguments),
         cli::Command::Demo => bench_command::demo(),
         cli::Command::Link(arguments) => print_link::run(&arguments),
+        cli::Command::User(arguments) => users::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),

@@ -16,11 +16,12 @@ use tunnel::carrier::CarrierKind;
 use tunnel::config::Forward;
 use tunnel::handle::{Controller, Handle, Notice, Visitor};
 use tunnel::snapshot::Snapshot;
-use tunnel_proto::Account;
+use tunnel_proto::{Account, UserId};
 
 use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
 use crate::proxies::Proxies;
+use crate::users::Register;
 use crate::{forward, output, units};
 
 /// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
@@ -74,11 +75,20 @@ pub(crate) fn until_end(
     Ok(())
 }
 
-/// Where a client's local programs enter; a server has none.
+/// Where a client's local programs enter, and whom a server knows by name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entrances<'a> {
     pub(crate) forwards: &'a [Forward],
     pub(crate) proxies: Proxies,
+    pub(crate) users: Option<&'a Register>,
+}
+
+impl Entrances<'_> {
+    /// What people call a user.
+    fn name(&self, user: UserId) -> String {
+        self.users
+            .map_or_else(|| user.to_string(), |users| users.name(user))
+    }
 }
 
 /// How much is told.
@@ -111,7 +121,7 @@ pub(crate) fn tell(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) {
     }
 }
 
-fn visitor_line(visitor: &Visitor, detail: Detail) -> String {
+fn visitor_line(visitor: &Visitor, entrances: &Entrances<'_>, detail: Detail) -> String {
     let from = |remote: &SocketAddr| match detail {
         Detail::Addresses => format!(" from {remote}"),
         _ => String::new(),
@@ -121,8 +131,10 @@ fn visitor_line(visitor: &Visitor, detail: Detail) -> String {
         texts.join(" and ")
     };
     match visitor {
-        Visitor::Came { user, remote } => format!("{user} connected{}", from(remote)),
-        Visitor::Left { user, remote, reason } => format!("{user}{} left: {reason}", from(remote)),
+        Visitor::Came { user, remote } => format!("{} connected{}", entrances.name(*user), from(remote)),
+        Visitor::Left { user, remote, reason } => {
+            format!("{}{} left: {reason}", entrances.name(*user), from(remote))
+        }
         Visitor::TurnedAway { remote } => {
             format!(
                 "turned away a client{}: its token is not valid here",
@@ -130,10 +142,18 @@ fn visitor_line(visitor: &Visitor, detail: Detail) -> String {
             )
         }
         Visitor::Leased { client, addresses } => {
-            format!("client {client} of {} has {}", client.user(), list(addresses))
+            format!(
+                "client {client} of {} has {}",
+                entrances.name(client.user()),
+                list(addresses)
+            )
         }
         Visitor::Returned { client, addresses } => {
-            format!("client {client} of {} left {}", client.user(), list(addresses))
+            format!(
+                "client {client} of {} left {}",
+                entrances.name(client.user()),
+                list(addresses)
+            )
         }
     }
 }
@@ -181,7 +201,9 @@ fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
         }
         Notice::Connected { server, carrier, rtt } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
-            let Entrances { forwards, proxies } = entrances;
+            let Entrances {
+                forwards, proxies, ..
+            } = entrances;
             if forwards.len() > FORWARDS_NAMED_MAX {
                 parts.push(format!("{} forwards", forwards.len()));
             } else {
@@ -235,7 +257,7 @@ fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
             let by_server = if *is_offered { " of the server" } else { "" };
             names_line(servers, by_server, set_by, former, *is_again)
         }
-        Notice::Visitor(visitor) => visitor_line(visitor, detail),
+        Notice::Visitor(visitor) => visitor_line(visitor, entrances, detail),
         Notice::CoverBack { host } => format!("the cover {host} answers again"),
         Notice::Warning { text } => format!("warning: {text}"),
     }
@@ -306,7 +328,7 @@ fn drops(account: &Account) -> String {
 #[cfg(test)]
 mod tests {
     use tunnel::snapshot::TunSnapshot;
-    use tunnel_proto::{ClientIdentity, DropReason, UserId};
+    use tunnel_proto::{ClientIdentity, DropReason};
 
     use super::*;
 
@@ -320,7 +342,11 @@ mod tests {
         let forwards = ["udp:53=10.0.0.1:53", "tcp:80=web:80"].map(str::to_owned);
         let forwards = forward::parse_all(&forwards).unwrap();
         let said = |forwards, proxies| {
-            let entrances = Entrances { forwards, proxies };
+            let entrances = Entrances {
+                forwards,
+                proxies,
+                users: None,
+            };
             line(&notice, &entrances, Detail::Normal)
         };
         assert_eq!(
@@ -418,8 +444,9 @@ mod tests {
                 "client 3f3f3f3f of owner has 10.86.0.2 and fd00::2",
             ),
         ] {
-            assert_eq!(visitor_line(&visitor, Detail::of_flags(1)), quiet);
-            assert_eq!(visitor_line(&visitor, Detail::of_flags(2)), loud);
+            let line = |flags| visitor_line(&visitor, &Entrances::default(), Detail::of_flags(flags));
+            assert_eq!(line(1), quiet);
+            assert_eq!(line(2), loud);
         }
     }
 }

@@ -147,6 +147,19 @@ impl StateDirectory {
         read_secret(&self.file(name))
     }
 
+    /// Whether there is a file of secrets, which nobody else may read.
+    pub(crate) fn has_secret(&self, name: &str) -> Result<bool, Problem> {
+        let path = self.file(name);
+        match std::fs::metadata(&path) {
+            Ok(metadata) => {
+                check_owner(&metadata, &path)?;
+                check_secret(&metadata, &path).map(|()| true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Problem::file("examine", &path, &error)),
+        }
+    }
+
     /// Removes a file, if it is there.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
         let path = self.file(name);
@@ -196,18 +209,10 @@ pub(crate) fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
     let Some((file, bytes)) = open(path)? else {
         return Ok(None);
     };
-    let mode = file
+    let metadata = file
         .metadata()
-        .map_err(|error| Problem::file("examine", path, &error))?
-        .mode()
-        & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Problem::permission(format!(
-            "{} is a secret that others may read (mode {mode:03o}); run: chmod 600 {}",
-            path.display(),
-            path.display()
-        )));
-    }
+        .map_err(|error| Problem::file("examine", path, &error))?;
+    check_secret(&metadata, path)?;
     Ok(Some(bytes))
 }
 
@@ -245,6 +250,19 @@ fn check_owner(metadata: &Metadata, path: &Path) -> Result<(), Problem> {
         "{} belongs to user {}; run gramway as that user, or: chown {this_user} {}",
         path.display(),
         metadata.uid(),
+        path.display()
+    )))
+}
+
+/// Refuses what others can read.
+fn check_secret(metadata: &Metadata, path: &Path) -> Result<(), Problem> {
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(Problem::permission(format!(
+        "{} is a secret that others may read (mode {mode:03o}); run: chmod 600 {}",
+        path.display(),
         path.display()
     )))
 }

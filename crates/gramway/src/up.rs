@@ -21,6 +21,7 @@ use crate::link::{Link, Proof};
 use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::{CoverKeys, ServerState};
+use crate::users::Keeper;
 use crate::{addresses, kill_switch, output, print_link, run, startup, tcp_shape};
 
 /// Runs the command.
@@ -45,6 +46,11 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     startup::raise_file_limit();
     let metrics = settings.metrics.open()?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
+    let (users, warning) = Keeper::load(&directory)?;
+    let register = users.register();
+    if let Some(warning) = warning {
+        output::event(&format!("warning: {warning}"));
+    }
     let (front, proof) = match &cover {
         Some(cover) => {
             let (front, proof) = Front::of(cover, &mut state)?;
@@ -58,7 +64,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         certificate_chain: state.identity.chain().to_vec(),
         private_key: state.identity.key_der(),
         tokens: vec![state.token.clone()],
-        users: None,
+        users: Some(register.clone()),
         reset_key: state.reset_key,
         token_key: state.token_key,
         allowed_targets: settings.allow_target.clone(),
@@ -71,6 +77,10 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     let is_stopping = run::end_on_signals(controller.clone())?;
     host.watch(controller.clone())?;
     let detail = Detail::of_flags(arguments.verbose);
+    let entrances = Entrances {
+        users: Some(&register),
+        ..Entrances::default()
+    };
     let deadline = Instant::now() + LISTENING_LIMIT;
     let local = match listening_address(&handle, deadline) {
         Some(local) => local,
@@ -87,10 +97,11 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     if let Some(front) = &front {
         front.keep(&state)?;
     }
+    let _users = users.start()?;
     if let Some(metrics) = metrics {
         metrics.serve(controller.clone())?;
     }
-    let answer = answer(controller, sandbox.report());
+    let answer = answer(controller, sandbox.report(), Some(Arc::clone(&register)));
     let _admin = AdminSocket::open(&directory, SERVER_SOCKET, answer)?;
 
     if let Some(warning) = addresses::reach_warning(&endpoints) {
@@ -111,7 +122,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
             directory.path().display()
         ));
     }
-    let ended = run::until_end(handle, &Entrances::default(), detail, None, &is_stopping);
+    let ended = run::until_end(handle, &entrances, detail, None, &is_stopping);
     host.judge(ended)
 }
 

@@ -231,7 +231,8 @@ fn lock_directory(directory: &StateDirectory, file: &File) -> Result<(), Problem
     })
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Problem> {
+/// Random bytes of the system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Problem> {
     let mut bytes = [0; N];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Problem::bug("the system provides no random bytes"))?;
     Ok(bytes)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::block::Block;
-use crate::units::milliseconds;
+use crate::units::{bytes, milliseconds};
 
 impl Block<'_> {
     pub(super) fn connections(&self) -> String {
@@ -32,10 +32,26 @@ impl Block<'_> {
     }
 }
 
-pub(super) fn render_user(name: &str, user: &Value) -> String {
+pub(super) fn render_user(id: &str, user: &Value) -> String {
     let block = Block(user);
+    let name = user["name"].as_str().unwrap_or(id);
+    let used = match (user["used_bytes"].as_u64(), user["quota_bytes"].as_u64()) {
+        (None, _) => String::new(),
+        (Some(used), None) => format!("; {} used", bytes(used)),
+        (Some(used), Some(quota)) => {
+            format!(
+                "; {} used of {}/{}",
+                bytes(used),
+                bytes(quota),
+                block.text("/quota_period")
+            )
+        }
+    };
+    let excluded = user["excluded"]
+        .as_str()
+        .map(|reason| format!("; kept out: {reason}"));
     format!(
-        "{name}: {} connections open, {} in all; {} sessions open, {} in all; {} leases; {}{}",
+        "{name}: {} connections open, {} in all; {} sessions open, {} in all; {} leases; {}{}{used}{}",
         block.count("/connections"),
         block.count("/connections_total"),
         block.count("/sessions"),
@@ -43,6 +59,7 @@ pub(super) fn render_user(name: &str, user: &Value) -> String {
         block.count("/leases"),
         block.bytes("/bytes"),
         block.reasons("refused at the limit of", "/refused"),
+        excluded.unwrap_or_default(),
     )
 }
 

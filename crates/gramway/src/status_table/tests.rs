@@ -6,6 +6,7 @@ use tunnel::snapshot::{
 };
 use tunnel_proto::{AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot};
 
+use super::parties::render_user;
 use super::*;
 
 #[test]
@@ -231,4 +232,18 @@ fn every_counter_that_people_ask_for_is_shown() {
 #[test]
 fn a_process_of_another_version_is_shown_with_what_it_sends() {
     assert!(render(&[serde_json::json!({"role": "server"})]).starts_with("server 0, ?, for 0 s\n"));
+}
+
+#[test]
+fn a_user_of_the_store_has_its_name_its_use_and_why_it_is_kept_out() {
+    let user = serde_json::json!({
+        "connections": 1, "connections_total": 3, "sessions": 2, "sessions_total": 9, "leases": 0, "bytes": 5_000,
+        "name": "alice", "used_bytes": 1_500_000, "quota_bytes": 1_000_000, "quota_period": "month",
+        "excluded": "this user's quota is used up",
+    });
+    assert_eq!(
+        render_user("a1a1", &user),
+        "alice: 1 connections open, 3 in all; 2 sessions open, 9 in all; 0 leases; 5.0 kB; 1.5 MB used of 1.0 MB/month; \
+         kept out: this user's quota is used up"
+    );
 }

@@ -1,0 +1,77 @@
+//! Users of a server besides its owner: `gramway user`, and what a running server knows and counts of them.
+//!
+//! They are in a database in the state directory, which the first `gramway user add` makes. Commands write it whether a
+//! server runs or not; a running one looks for changes every half second (`keeper.rs`).
+
+mod amounts;
+mod command;
+mod keeper;
+mod register;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use store::{Rights, Sqlite, StoreError, User};
+
+use crate::exit::Problem;
+use crate::state::StateDirectory;
+pub(crate) use command::run;
+pub(crate) use keeper::Keeper;
+pub(crate) use register::Register;
+
+/// The database; SQLite has two more files beside it.
+const FILE: &str = "users.db";
+/// What their names end with.
+const FILE_SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+
+/// The database, where there is one.
+fn open(directory: &StateDirectory) -> Result<Option<Sqlite>, Problem> {
+    if !directory.has_secret(FILE)? {
+        return Ok(None);
+    }
+    let opened = Sqlite::open(&directory.file(FILE));
+    opened.map(Some).map_err(|error| problem(directory, &error))
+}
+
+/// What to tell of the store's error.
+fn problem(directory: &StateDirectory, error: &StoreError) -> Problem {
+    let path = directory.file(FILE);
+    let told = format!("cannot use {}: {error}", path.display());
+    match error {
+        StoreError::NameTaken(_) | StoreError::NoSuchUser(_) | StoreError::BadName(_) => {
+            Problem::usage(error.to_string())
+        }
+        StoreError::Damaged(_) => Problem::configuration(format!(
+            "{told}; put back a copy of it while no server runs, or start the server, which sets it aside"
+        )),
+        StoreError::Newer { .. } => Problem::configuration(told),
+        StoreError::Denied | StoreError::ReadOnly => Problem::permission(told),
+        StoreError::Full | StoreError::Busy | StoreError::Other(_) => Problem::unavailable(told),
+    }
+}
+
+/// What a user may ask for, by name.
+fn rights_of(rights: Rights) -> [(&'static str, bool); 3] {
+    [("udp", rights.udp), ("tcp", rights.tcp), ("ip", rights.ip)]
+}
+
+/// Why a user may do nothing at this time, having used so many bytes of its quota.
+fn exclusion_of(user: &User, used: u64, now: u64) -> Option<tunnel_proto::Exclusion> {
+    use tunnel_proto::Exclusion;
+    if user.is_disabled {
+        Some(Exclusion::Disabled)
+    } else if user.expires.is_some_and(|expires| expires <= now) {
+        Some(Exclusion::Expired)
+    } else if user.quota.is_some_and(|quota| used >= quota.bytes) {
+        Some(Exclusion::QuotaReached)
+    } else {
+        None
+    }
+}
+
+/// In seconds of Unix time.
+fn unix_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
