@@ -201,7 +201,7 @@ pub(crate) enum UserAction {
 /// How long and how much.
 #[derive(Args, Debug)]
 pub(crate) struct UserTerms {
-    /// When it ends: 12h, 30d, 4w, a date like 2027-01-31 (its beginning, UTC), never
+    /// When it ends: 30s, 90m, 12h, 30d, 4w, a date like 2027-01-31 (its beginning, UTC), never
     #[arg(long, value_name = "WHEN")]
     pub(crate) expires: Option<String>,
     /// Bytes in both directions in a day, week or month (UTC) or in all: 100G/month, 500M/day, 2T, none

@@ -80,6 +80,20 @@ impl Server {
         run(&mut command).unwrap().trim().to_owned()
     }
 
+    /// What `gramway user` with these words prints, whether the server runs or not.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn user(&self, words: &[&str]) -> String {
+        let mut command = self.end.place.command(gramway_binary());
+        command
+            .arg("user")
+            .args(words)
+            .arg("--state")
+            .arg(&self.end.state);
+        run(&mut command).unwrap().trim().to_owned()
+    }
+
     /// Starts it again on the same state and address, after it was killed or stopped.
     ///
     /// # Panics

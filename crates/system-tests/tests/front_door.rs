@@ -78,15 +78,13 @@ impl Scene {
     }
 
     fn client(&self, name: &str, forwards: &[&str], options: &[&str]) -> Client {
+        self.client_by(&self.server.link(), name, forwards, options)
+    }
+
+    /// A client with this link.
+    fn client_by(&self, link: &str, name: &str, forwards: &[&str], options: &[&str]) -> Client {
         let place = self.pair.client.place();
-        Client::start(
-            &place,
-            name,
-            &self.server.link(),
-            forwards,
-            options,
-            self.directory.path(),
-        )
+        Client::start(&place, name, link, forwards, options, self.directory.path())
     }
 
     /// What a visitor without the link gets at the server's address.
@@ -143,6 +141,29 @@ fn assert_carries(scene: &Scene) {
     stream.read_to_end(&mut received).unwrap();
     writing.join().unwrap();
     assert!(received == sent);
+}
+
+#[test]
+fn the_front_door_knows_each_user_and_a_removed_one_meets_the_cover() {
+    require_root!();
+    let scene = Scene::new(require_python!(), &[]);
+    let link = scene.server.user(&["add", "alice"]);
+    assert!(link.contains("!cover="), "{link}");
+    wait_until("a user in the server", PROGRAM_LIMIT, || {
+        scene.server.status().to_string().contains("\"alice\"")
+    });
+    let mut client = scene.client_by(&link, "alice", &both!("7000"), &[]);
+    assert_carries(&scene);
+    scene.server.user(&["remove", "alice"]);
+    let told = client
+        .process()
+        .wait_for_line("this user was removed", PROGRAM_LIMIT);
+    told.unwrap();
+    let told = client
+        .process()
+        .wait_for_line("the genuine site answered", PROGRAM_LIMIT);
+    told.unwrap();
+    assert_eq!(scene.visit()["status"], 200);
 }
 
 #[test]

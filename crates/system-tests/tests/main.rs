@@ -28,3 +28,4 @@ mod streams;
 mod stripes;
 mod tcp_shape;
 mod unprivileged;
+mod users;

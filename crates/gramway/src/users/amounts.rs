@@ -55,9 +55,9 @@ impl Ends {
     }
 }
 
-/// `90m`, `12h`, `30d`, `4w`, `2027-01-31`, `never`.
+/// `30s`, `90m`, `12h`, `30d`, `4w`, `2027-01-31`, `never`.
 pub(super) fn parse_ends(text: &str) -> Result<Set<Ends>, String> {
-    let form = "say how long, like 30d (m, h, d, w), or a date, like 2027-01-31, or never";
+    let form = "say how long, like 30d (s, m, h, d, w), or a date, like 2027-01-31, or never";
     if text == "never" {
         return Ok(None);
     }
@@ -71,6 +71,7 @@ pub(super) fn parse_ends(text: &str) -> Result<Set<Ends>, String> {
     }
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor = match &text[digits.len()..] {
+        "s" => 1,
         "m" => 60,
         "h" => 3_600,
         "d" => 86_400,
@@ -79,7 +80,7 @@ pub(super) fn parse_ends(text: &str) -> Result<Set<Ends>, String> {
     };
     // A hundred years are enough, and every number that follows fits.
     match digits.parse::<u32>() {
-        Ok(number @ 1..=52_560_000) if u64::from(number) * factor <= 100 * 366 * 86_400 => {
+        Ok(number @ 1..) if u64::from(number) * factor <= 100 * 366 * 86_400 => {
             Ok(Some(Ends::In(u64::from(number) * factor)))
         }
         _ => Err(form.to_owned()),
@@ -140,6 +141,7 @@ mod tests {
         assert_eq!(at("30d"), Ok(Some(1_000 + 30 * 86_400)));
         assert_eq!(at("4w"), Ok(Some(1_000 + 28 * 86_400)));
         assert_eq!(at("90m"), Ok(Some(1_000 + 5_400)));
+        assert_eq!(at("5s"), Ok(Some(1_005)));
         assert_eq!(at("1970-01-03"), Ok(Some(2 * 86_400)));
         assert_eq!(at("never"), Ok(None));
         for text in [

@@ -298,3 +298,6 @@ fn set_aside(directory: &StateDirectory, what: &str, now: u64) -> Result<String,
         path.display()
     ))
 }
+
+#[cfg(test)]
+mod tests;

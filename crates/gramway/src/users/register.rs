@@ -47,6 +47,8 @@ pub(crate) struct Register {
 #[derive(Default)]
 struct Table {
     members: BTreeMap<UserId, Member>,
+    /// Of removed users as well, whose end is told yet.
+    names: BTreeMap<UserId, String>,
     by_token: HashMap<[u8; 32], UserId>,
     keys: HashMap<[u8; SID_BYTES], UserKey>,
 }
@@ -62,12 +64,11 @@ impl Register {
             let key = UserKey::from_bytes(&member.kept.front_door_key);
             (key.sid, key)
         });
-        let table = Table {
-            keys: keys.collect(),
-            by_token,
-            members,
-        };
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
+        let keys = keys.collect();
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let names = members.iter().map(|(id, member)| (*id, member.kept.name.clone()));
+        table.names.extend(names);
+        (table.keys, table.by_token, table.members) = (keys, by_token, members);
     }
 
     /// What they have used at present.
@@ -82,10 +83,8 @@ impl Register {
 
     /// What people call a user.
     pub(crate) fn name(&self, id: UserId) -> String {
-        match self.table().members.get(&id) {
-            Some(member) => member.kept.name.clone(),
-            None => id.to_string(),
-        }
+        let table = self.table();
+        table.names.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 
     /// Adds to the counters of users what the store knows, and the users who were never here.

@@ -238,7 +238,8 @@ impl User {
         self.account.sessions.give_back();
     }
 
-    pub(crate) fn add_bytes(&self, bytes: u64) {
+    /// Counts what it moved.
+    pub fn add_bytes(&self, bytes: u64) {
         self.account.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
