@@ -152,7 +152,8 @@ fn the_front_door_knows_each_user_and_a_removed_one_meets_the_cover() {
     wait_until("a user in the server", PROGRAM_LIMIT, || {
         scene.server.status().to_string().contains("\"alice\"")
     });
-    let mut client = scene.client_by(&link, "alice", &both!("7000"), &[]);
+    let root = scene.authority.root().display().to_string();
+    let mut client = scene.client_by(&link, "alice", &both!("7000"), &["--cover-roots", &root]);
     assert_carries(&scene);
     scene.server.user(&["remove", "alice"]);
     let told = client

@@ -6,6 +6,7 @@
 //! so once and goes on with what it knows: nobody who is here is affected, and nothing counted is forgotten.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -26,6 +27,8 @@ pub(crate) struct Keeper {
     directory: StateDirectory,
     register: Arc<Register>,
     store: Option<Box<dyn Store>>,
+    /// The file that is open, by its inode: another one may be put in its place.
+    inode: Option<u64>,
     /// Of the store, when it was read last.
     changes: Option<u64>,
     accounts: BTreeMap<UserId, Accounted>,
@@ -58,6 +61,7 @@ impl Keeper {
             directory: directory.clone(),
             register: Arc::default(),
             store: None,
+            inode: None,
             changes: None,
             accounts: BTreeMap::new(),
             day: Day::of(now),
@@ -70,6 +74,7 @@ impl Keeper {
         }
         let read = Sqlite::open(&directory.file(FILE)).and_then(|store| {
             keeper.store = Some(Box::new(store));
+            keeper.inode = inode(directory);
             keeper.read(now)
         });
         match read {
@@ -150,9 +155,17 @@ impl Keeper {
 
     /// Records what is due, and reads what others have changed.
     fn follow_store(&mut self, now: Instant, unix_now: u64, is_last: bool) -> Result<(), String> {
-        if self.store.is_none() {
-            let opened = open(&self.directory).map_err(|problem| problem.to_string())?;
-            self.store = opened.map(|store| Box::new(store) as Box<dyn Store>);
+        let inode = inode(&self.directory);
+        if self.store.is_none() || inode != self.inode {
+            // Where the file is gone, nobody is: whoever removed it may be about to put another in its place.
+            let Some(opened) = open(&self.directory).map_err(|problem| problem.to_string())? else {
+                return Ok(());
+            };
+            self.store = Some(Box::new(opened));
+            (self.inode, self.changes) = (inode, None);
+            for account in self.accounts.values_mut() {
+                account.recorded = 0;
+            }
         }
         let Some(store) = &mut self.store else {
             return Ok(());
@@ -273,6 +286,11 @@ impl Drop for Running {
             let _ = thread.join();
         }
     }
+}
+
+fn inode(directory: &StateDirectory) -> Option<u64> {
+    let metadata = std::fs::metadata(directory.file(FILE)).ok()?;
+    Some(metadata.ino())
 }
 
 fn new_epoch() -> Result<Epoch, Problem> {

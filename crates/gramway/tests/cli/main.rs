@@ -4,3 +4,4 @@ mod bad_input;
 mod lifecycle;
 mod metrics;
 mod support;
+mod users;

@@ -8,7 +8,7 @@ use masque::{ServerShard, Target};
 use quic::CloseReason;
 
 use super::{Assignment, Owner, RequestId};
-use crate::access::UserId;
+use crate::access::{Exclusion, UserId};
 use crate::client::AttemptId;
 use crate::config::Protocol;
 
@@ -141,6 +141,8 @@ pub enum ServerAction {
         remote: SocketAddr,
         /// Why.
         reason: CloseReason,
+        /// Why it was closed here, where the user may do nothing any more.
+        exclusion: Option<Exclusion>,
     },
     /// Somebody showed a credential that is not valid.
     TurnedAway {

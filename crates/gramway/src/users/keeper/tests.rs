@@ -211,6 +211,36 @@ fn another_start_goes_on_counting_where_the_last_one_was_killed() {
     assert_eq!(world.used(1), 1_300);
 }
 
+#[test]
+fn a_copy_that_is_put_in_the_place_of_the_database_is_followed() {
+    let mut world = World::new();
+    let alice = world.account(1).unwrap();
+    alice.add_bytes(100);
+    world.keeper.turn(world.now, world.unix_now, true);
+    let path = world.directory.file(FILE);
+    let copy = world.directory.file("copy");
+    drop(std::mem::replace(
+        &mut world.other,
+        Sqlite::create(&copy).unwrap(),
+    ));
+    world.other.add(&user(1, "alice")).unwrap();
+    for suffix in FILE_SUFFIXES {
+        // Beside an open database nobody may take away its log; here nothing is written in between.
+        let _ = std::fs::remove_file(world.directory.file(&format!("{FILE}{suffix}")));
+    }
+    world.turn();
+    assert!(world.account(2).is_some(), "where there is none, nothing changes");
+    drop(std::mem::replace(
+        &mut world.other,
+        Sqlite::create(&world.directory.file("none")).unwrap(),
+    ));
+    std::fs::rename(&copy, &path).unwrap();
+    world.turn();
+    assert_eq!((alice.exclusion(), world.account(2).is_none()), (None, true));
+    world.other = Sqlite::open(&path).unwrap();
+    assert_eq!(world.used(1), 100, "what this run has counted is recorded again");
+}
+
 /// A full disk.
 struct Full;
 

@@ -113,11 +113,11 @@ impl Access {
         &mut self,
         connection: ConnectionKey,
         counters: &Counters,
-    ) -> Option<(UserId, SocketAddr)> {
+    ) -> Option<(User, SocketAddr)> {
         let mut granted = self.grants.remove(&connection)?;
         granted.count_bytes(counters);
         granted.grant.user.give_connection_back();
-        Some((granted.grant.user.id(), granted.remote))
+        Some((granted.grant.user, granted.remote))
     }
 }
 

@@ -95,7 +95,13 @@ impl Side for Server {
     ) {
         state.role.forget_proof(connection);
         if let Some((user, remote)) = state.role.access.connection_lost(connection, counters) {
-            let left = ServerAction::Left { user, remote, reason };
+            let exclusion = user.exclusion().filter(|_| reason == CloseReason::LocallyClosed);
+            let left = ServerAction::Left {
+                user: user.id(),
+                remote,
+                reason,
+                exclusion,
+            };
             state.actions.push_back(Action::Role(left));
         }
     }

@@ -70,10 +70,16 @@ impl Role for Server {
                 leases_max,
             } => shard.lease(now, request, owner, leases_max),
             ServerAction::Came { user, remote } => shard.tell_visitor(Visitor::Came { user, remote }),
-            ServerAction::Left { user, remote, reason } => shard.tell_visitor(Visitor::Left {
+            ServerAction::Left {
                 user,
                 remote,
-                reason: reason.to_string(),
+                reason,
+                exclusion,
+            } => shard.tell_visitor(Visitor::Left {
+                user,
+                remote,
+                reason: exclusion
+                    .map_or_else(|| reason.to_string(), |exclusion| exclusion.reason().to_owned()),
             }),
             ServerAction::TurnedAway { remote } => shard.tell_turned_away(now, remote),
             ServerAction::LeaseOver { owner, addresses } => shard.lease_over(owner, &addresses),
