@@ -36,22 +36,29 @@ const CARGO_TOOLS: [(&str, &str); 2] = [("cargo-deny", "0.20.2"), ("cargo-machet
 /// their own.
 const PHANTUN: (&str, &str) = ("phantun", "0.8.1");
 
-/// Installs what is missing.
+/// Installs what is missing, but for the tools of [`missing_cargo_tools`].
 pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     if extent == Extent::Everything {
         packages::install(repository, &PACKAGES, None)?;
         install_python_packages(repository)?;
         fetch_go_modules(repository)?;
         let (name, version) = PHANTUN;
-        install_cargo_programs(
-            repository,
-            &repository.target().join(name),
-            name,
-            version,
-            "client",
-        )?;
+        let root = repository.target().join(name);
+        install_cargo_programs(repository, &root, name, version, "client")?;
     }
-    install_cargo_tools(repository)
+    Ok(())
+}
+
+/// What installs the cargo tools that are missing: the last checks need them, and their build takes minutes of a core.
+pub(crate) fn missing_cargo_tools(repository: &Repository) -> Option<Command> {
+    let root = repository.tools();
+    let is_missing = |(name, version): &&(&str, &str)| !is_installed(&root, name, version, name);
+    let missing: Vec<String> = CARGO_TOOLS
+        .iter()
+        .filter(is_missing)
+        .map(|(name, version)| format!("{name}@{version}"))
+        .collect();
+    (!missing.is_empty()).then(|| cargo_install(repository, &root, &missing))
 }
 
 /// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
@@ -115,12 +122,6 @@ fn fetch_go_modules(repository: &Repository) -> Result<()> {
     Ok(())
 }
 
-fn install_cargo_tools(repository: &Repository) -> Result<()> {
-    CARGO_TOOLS
-        .iter()
-        .try_for_each(|(name, version)| install_cargo_tool(repository, name, version))
-}
-
 /// Installs this version of a cargo tool beside the build, unless it is there.
 pub(crate) fn install_cargo_tool(repository: &Repository, name: &str, version: &str) -> Result<()> {
     install_cargo_programs(repository, &repository.tools(), name, version, name)
@@ -134,25 +135,29 @@ fn install_cargo_programs(
     version: &str,
     program: &str,
 ) -> Result<()> {
-    // Cargo's own record of what it installed there, one line per tool: "NAME VERSION (SOURCE)" = …
-    let record = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
-    if is_recorded(&record, name, version) && root.join("bin").join(program).is_file() {
+    if is_installed(root, name, version, program) {
         return Ok(());
     }
-    let root = root.to_string_lossy();
-    let mut command = repository.cargo(&[
-        "install",
-        "--locked",
-        "--quiet",
-        // Without optimization it is there in a third of the time, and still done in seconds.
-        "--debug",
-        "--version",
-        version,
-        "--root",
-        &root,
-        name,
-    ]);
-    install(command.env("CARGO_PROFILE_DEV_DEBUG", "0"))
+    install(&mut cargo_install(
+        repository,
+        root,
+        &[format!("{name}@{version}")],
+    ))
+}
+
+/// Cargo's own record of what it installed below `root`, one line per tool: "NAME VERSION (SOURCE)" = …
+fn is_installed(root: &Path, name: &str, version: &str, program: &str) -> bool {
+    let record = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
+    is_recorded(&record, name, version) && root.join("bin").join(program).is_file()
+}
+
+/// Has cargo install `packages`, as NAME@VERSION, below `root`.
+fn cargo_install(repository: &Repository, root: &Path, packages: &[String]) -> Command {
+    // Without optimization it is there in a third of the time, and still done in seconds.
+    let mut command = repository.cargo(&["install", "--locked", "--quiet", "--debug", "--root"]);
+    command.arg(root).args(packages);
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    command
 }
 
 fn is_recorded(record: &str, name: &str, version: &str) -> bool {

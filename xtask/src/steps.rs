@@ -67,27 +67,11 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     let mut fuzz_inputs = fuzz::replay(repository);
     fuzz_inputs.args(locked);
     run.command("fuzz inputs", fuzz_inputs)?;
-    let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
-    let unit_tests = repository.cargo(&unit_tests);
-    if extent == Extent::Everything {
-        let log = repository.target().join("skips.log");
-        // Skips of an earlier run would count for this one; a missing file means none.
-        let _ = std::fs::remove_file(&log);
-        let mut system_tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
-        let program = repository.target().join("release/gramway");
-        describe_system_tests(repository, &program, &mut system_tests)?;
-        system_tests.env(SKIP_LOG_VARIABLE, &log);
-        if std::env::var_os(THREADS_VARIABLE).is_none() {
-            let cores = thread::available_parallelism().map_or(1, NonZero::get);
-            system_tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
-        }
-        // Those compute, and these wait for the most part.
-        run.beside("unit tests", patient(&unit_tests), Warnings::Allowed, |run| {
-            run.command("system tests", system_tests)
-        })?;
-        run.step("skips", || skips::report(repository, &log, strict))?;
-    } else {
-        run.command("unit tests", unit_tests)?;
+    let test = |run: &mut Run| run.tests(repository, extent, strict);
+    match setup::missing_cargo_tools(repository) {
+        // System tests wait for the most part.
+        Some(install) => run.beside("tools", patient(&install), Warnings::Allowed, test)?,
+        None => test(&mut run)?,
     }
     let tools = repository.tools().join("bin");
     let mut deny = repository.command(tools.join("cargo-deny"));
@@ -175,6 +159,33 @@ struct Run {
 }
 
 impl Run {
+    /// Unit tests and system tests.
+    fn tests(&mut self, repository: &Repository, extent: Extent, strict: bool) -> Result<()> {
+        let unit_tests = ["test", "--quiet", "--workspace", "--exclude", "system-tests"];
+        let unit_tests = repository.cargo(&unit_tests);
+        if extent == Extent::Everything {
+            let log = repository.target().join("skips.log");
+            // Skips of an earlier run would count for this one; a missing file means none.
+            let _ = std::fs::remove_file(&log);
+            let mut system_tests = repository.cargo(&["test", "--workspace", "--test", "system"]);
+            let program = repository.target().join("release/gramway");
+            describe_system_tests(repository, &program, &mut system_tests)?;
+            system_tests.env(SKIP_LOG_VARIABLE, &log);
+            if std::env::var_os(THREADS_VARIABLE).is_none() {
+                let cores = thread::available_parallelism().map_or(1, NonZero::get);
+                system_tests.env(THREADS_VARIABLE, (SYSTEM_TESTS_PER_CORE * cores).to_string());
+            }
+            // Those compute, and these wait for the most part.
+            self.beside("unit tests", patient(&unit_tests), Warnings::Allowed, |run| {
+                run.command("system tests", system_tests)
+            })?;
+            self.step("skips", || skips::report(repository, &log, strict))?;
+        } else {
+            self.command("unit tests", unit_tests)?;
+        }
+        Ok(())
+    }
+
     fn command(&mut self, name: &str, mut command: Command) -> Result<()> {
         self.step(name, || run_to_success(&mut command))
     }

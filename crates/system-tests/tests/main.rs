@@ -3,6 +3,7 @@
 
 mod attackers;
 mod confinement;
+mod carrier_moves;
 mod cover;
 mod dead_paths;
 mod emulator;

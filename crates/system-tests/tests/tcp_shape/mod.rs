@@ -2,7 +2,6 @@
 
 mod carriers;
 mod ends;
-mod throttled;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -26,15 +25,15 @@ const ENTRANCE: &str = "127.0.0.1:7000";
 const STREAM_BYTES: usize = 4 << 20;
 
 /// A server with `--tcp` behind a router, and echoes on its machine. Processes end before their machines.
-struct Scene {
-    server: Server,
+pub(crate) struct Scene {
+    pub(crate) server: Server,
     _echoes: [Service; 2],
-    net: Routed,
+    pub(crate) net: Routed,
     directory: Directory,
 }
 
 impl Scene {
-    fn new(options: &[&str]) -> Self {
+    pub(crate) fn new(options: &[&str]) -> Self {
         let (net, directory) = (Routed::new(1500), Directory::create_for_test().unwrap());
         watch(&net);
         let place = net.server.place();
@@ -61,7 +60,7 @@ impl Scene {
     }
 
     /// The same with more forwards.
-    fn client_with(&self, forwards: &[&str], options: &[&str]) -> Client {
+    pub(crate) fn client_with(&self, forwards: &[&str], options: &[&str]) -> Client {
         let (place, link) = (self.net.client.place(), self.server.link());
         let forwards = [&both!(7000), forwards].concat();
         let files = self.directory.path();
@@ -69,7 +68,7 @@ impl Scene {
     }
 
     /// Datagrams and a stream through the client's forwards come back.
-    fn exchange(&self) {
+    pub(crate) fn exchange(&self) {
         let mut source = Source::new(&self.net.client, ENTRANCE);
         (0..50).for_each(|number| {
             source.ask(&pattern(number, 1_200), PROGRAM_LIMIT);
@@ -90,7 +89,7 @@ impl Scene {
 }
 
 /// What carries the first stripe of a client, and why.
-fn carrier(client: &Client) -> (String, String) {
+pub(crate) fn carrier(client: &Client) -> (String, String) {
     let status = client.status();
     let text = |key: &str| {
         status["shards"][0]["carrier"][key]

@@ -11,8 +11,8 @@ use system_tests::service::connect;
 use system_tests::{require_program, require_root};
 use testbed::wait::wait_until;
 
-use super::{Scene, carrier};
 use crate::relay::watched;
+use crate::tcp_shape::{Scene, carrier};
 
 /// What the tests name is three seconds; the rest is for a busy machine.
 const SWITCH_LIMIT: Duration = Duration::from_secs(40);
@@ -69,10 +69,10 @@ impl Drop for End<'_> {
     }
 }
 
-fn moves_and_comes_back(way: Way, options: &[&str]) {
+fn moves_and_comes_back(way: Way) {
     require_root!();
     require_program!("nft");
-    let scene = Scene::new(options);
+    let scene = Scene::new(&[]);
     // In place of the echo.
     let listener = scene
         .net
@@ -130,11 +130,11 @@ fn moves_and_comes_back(way: Way, options: &[&str]) {
 /// PATH-4 to PATH-6.
 #[test]
 fn an_upload_leaves_throttled_udp_and_comes_back_when_it_is_better() {
-    moves_and_comes_back(Way::Up, &[]);
+    moves_and_comes_back(Way::Up);
 }
 
 /// PATH-2.
 #[test]
 fn a_download_leaves_throttled_udp_and_comes_back_when_it_is_better() {
-    moves_and_comes_back(Way::Down, &[]);
+    moves_and_comes_back(Way::Down);
 }
