@@ -192,7 +192,7 @@ fn user_of(connection: &Connection, name: &str) -> Result<Option<User>, StoreErr
 fn of_sqlite(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => StoreError::Damaged(error.to_string()),
-        Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => StoreError::Denied,
+        Some(ErrorCode::PermissionDenied) => StoreError::Denied,
         Some(ErrorCode::ReadOnly) => StoreError::ReadOnly,
         Some(ErrorCode::DiskFull) => StoreError::Full,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
