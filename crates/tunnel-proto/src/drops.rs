@@ -29,7 +29,8 @@ pub enum DropReason {
     UnknownSession,
     /// From QUIC: it names a context that was not agreed on (RFC 9298 section 4).
     UnknownContext,
-    /// It is no HTTP Datagram (RFC 9297 section 2.1), no fragment, or no IP packet.
+    /// It is no HTTP Datagram (RFC 9297 section 2.1), no fragment, no IP packet, or no whole datagram of SOCKS5 (RFC
+    /// 1928 section 7).
     Malformed,
     /// From QUIC: a fragment whose message did not become complete in time, or whose place was needed.
     ReassemblyExpired,
@@ -47,7 +48,8 @@ pub enum DropReason {
     SocketFull,
     /// To an inner socket: any other error.
     SocketError,
-    /// An IP packet whose source is not what its sender was given, or not what this end was told to be reachable.
+    /// An IP packet whose source is not what its sender was given, or not what this end was told to be reachable; a
+    /// datagram at a relay of SOCKS5 that is not of the relay's program.
     SourceSpoofed,
     /// An IP packet to where no session and no route leads.
     NoRoute,

@@ -76,8 +76,16 @@ pub const TCP_WRITE_PIECES: usize = 256;
 /// TCP connections of one client, and of one server, where the user who has most gives up some for those of others.
 pub const TCP_CONNECTIONS_MAX: usize = 4_096;
 
-/// Descriptors of one shard that belong to no request: a client's listeners, and connections that have no target yet.
-pub const SOURCES_MAX: usize = 2 * TCP_CONNECTIONS_MAX;
+/// Associations of SOCKS5 for UDP of one shard, each with a socket and a connection: a program has one, or one for each
+/// of its sockets.
+pub const ASSOCIATIONS_PER_SHARD: usize = 512;
+
+/// Sessions of one association, by the program's port and the target. Beyond it the idlest is closed.
+pub const ASSOCIATION_SESSIONS_MAX: usize = 1_024;
+
+/// Descriptors of one shard that belong to no request: a client's listeners, connections that have no target yet, and
+/// associations.
+pub const SOURCES_MAX: usize = 2 * (TCP_CONNECTIONS_MAX + ASSOCIATIONS_PER_SHARD);
 
 /// How long a listener rests that could not accept a connection, for want of descriptors or memory: watched on, it
 /// would be ready at once, again and again.

@@ -52,6 +52,7 @@ impl Negotiation for Line {
             NotOpened::TooLong => "too long".to_owned(),
             NotOpened::TooLate => "too late".to_owned(),
             NotOpened::NoTunnel => "no tunnel".to_owned(),
+            NotOpened::NoRelay => "no relay".to_owned(),
             NotOpened::Refused { status, error } => {
                 format!("{status} {}", error.map_or("", |error| error.token()))
             }

@@ -19,7 +19,7 @@ pub use address_move::AddressMove;
 pub use carrier_watch::{Carried, CarrierAdvice, CarrierWatch};
 pub use negotiation::{Negotiation, NotOpened, Progress};
 pub use path_watch::{PathActivity, PathWatch};
-pub use proxies::{Http, Socks, SocksOrHttp};
+pub use proxies::{Http, Socks, SocksAddress, SocksDatagram, SocksOrHttp};
 pub use reconnection::{AttemptId, CarrierChoice, ConnectAction, Reconnection};
 pub use resting::Resting;
 pub use stripes::{Arrival, StripeNews, Stripes, Welcome};

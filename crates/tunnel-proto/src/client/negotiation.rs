@@ -1,5 +1,7 @@
 //! How a local program names the target of its TCP connection itself, as over SOCKS or with HTTP CONNECT: bytes in,
-//! bytes out, and in the end a target or a refusal.
+//! bytes out, and in the end a target, a relay for datagrams, or a refusal.
+
+use std::net::SocketAddr;
 
 use bytes::BytesMut;
 use masque::Target;
@@ -15,6 +17,10 @@ pub trait Negotiation: Send {
     /// The server has opened the target: what follows `answer` comes from there.
     fn handle_opened(&mut self, answer: &mut BytesMut);
 
+    /// The program's datagrams are taken at `relay`, as long as its connection lasts. Who never asks for that needs
+    /// not answer.
+    fn handle_associated(&mut self, _relay: SocketAddr, _answer: &mut BytesMut) {}
+
     /// The connection comes to nothing, and is closed after `answer`.
     fn handle_failed(&mut self, failure: NotOpened, answer: &mut BytesMut);
 }
@@ -26,6 +32,8 @@ pub enum Progress {
     Unfinished,
     /// The program has named its target; it sends for the target from here on.
     Named(Target),
+    /// The program wants a relay for datagrams, each of which names its target (RFC 1928 section 7).
+    Associate,
     /// What the program sent is of no use; the connection is closed after the answer.
     Refused,
 }
@@ -46,4 +54,6 @@ pub enum NotOpened {
     },
     /// The tunnel is down, or broke before the target was opened.
     NoTunnel,
+    /// There is no room for another relay for datagrams, or no socket.
+    NoRelay,
 }

@@ -46,6 +46,12 @@ pub(super) struct Delivery {
     /// By request: one more than the index of its last train.
     last: Vec<usize>,
     datagrams: usize,
+    /// By request: what each of its datagrams begins with at its inner socket.
+    headers: Vec<Option<Box<[u8]>>>,
+    /// A datagram with its header.
+    framed: Vec<u8>,
+    /// Datagrams that are too long with their header, until the next flush counts them.
+    too_large: u64,
     /// Bytes that the carrier adds to each datagram.
     pub(super) overhead_bytes: u16,
     /// Where packets of IP sessions go.
@@ -58,27 +64,19 @@ pub(super) struct Delivery {
 
 impl Deliver for Delivery {
     fn deliver(&mut self, request: RequestId, payload: &[u8]) {
-        self.datagrams += 1;
-        if self.last.len() <= request.index() {
-            self.last.resize(request.index() + 1, 0);
-        }
-        let last = &mut self.last[request.index()];
-        if let Some(pending) = last.checked_sub(1).and_then(|index| self.trains.get_mut(index))
-            && pending.train.push(payload, TRAIN_LIMITS).is_ok()
-        {
+        let Some(Some(header)) = self.headers.get(request.index()) else {
+            return self.collect(request, payload);
+        };
+        if header.len() + payload.len() > packet::UDP_PAYLOAD_MAX {
+            self.too_large += 1;
             return;
         }
-        if self.used == self.trains.len() {
-            self.trains.push(Pending::default());
-        }
-        let pending = &mut self.trains[self.used];
-        pending.request = request;
-        pending
-            .train
-            .push(payload, TRAIN_LIMITS)
-            .expect("an empty train takes any datagram");
-        self.used += 1;
-        *last = self.used;
+        let mut framed = std::mem::take(&mut self.framed);
+        framed.clear();
+        framed.extend_from_slice(header);
+        framed.extend_from_slice(payload);
+        self.collect(request, &framed);
+        self.framed = framed;
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
@@ -123,13 +121,47 @@ pub(super) fn udp_payload_max(remote: SocketAddr, mtu: Option<u32>, overhead_byt
 }
 
 impl Delivery {
+    /// Each datagram of a request begins with `header` at its inner socket, or is as it came.
+    pub(super) fn set_header(&mut self, request: RequestId, header: Option<Box<[u8]>>) {
+        if self.headers.len() <= request.index() && header.is_some() {
+            self.headers.resize(request.index() + 1, None);
+        }
+        if let Some(slot) = self.headers.get_mut(request.index()) {
+            *slot = header;
+        }
+    }
+
+    fn collect(&mut self, request: RequestId, payload: &[u8]) {
+        self.datagrams += 1;
+        if self.last.len() <= request.index() {
+            self.last.resize(request.index() + 1, 0);
+        }
+        let last = &mut self.last[request.index()];
+        if let Some(pending) = last.checked_sub(1).and_then(|index| self.trains.get_mut(index))
+            && pending.train.push(payload, TRAIN_LIMITS).is_ok()
+        {
+            return;
+        }
+        if self.used == self.trains.len() {
+            self.trains.push(Pending::default());
+        }
+        let pending = &mut self.trains[self.used];
+        pending.request = request;
+        pending
+            .train
+            .push(payload, TRAIN_LIMITS)
+            .expect("an empty train takes any datagram");
+        self.used += 1;
+        *last = self.used;
+    }
+
     /// Whether so much has been collected that it should be sent before more is read.
     pub(super) fn is_full(&self) -> bool {
         self.datagrams >= limits::INNER_BURST_DATAGRAMS
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.used == 0
+        self.used == 0 && self.too_large == 0
     }
 
     /// Sends every train, in order, together with its neighbours of the same socket.
@@ -142,6 +174,7 @@ impl Delivery {
         socket_of: impl Fn(RequestId) -> Option<(K, Option<SocketAddr>)>,
         mut with_socket: impl FnMut(K, &mut dyn FnMut(&mut UdpSocket)),
     ) {
+        account.drop(DropReason::TargetTooLarge, std::mem::take(&mut self.too_large));
         let mut order: Vec<(K, usize, Option<SocketAddr>)> = Vec::with_capacity(self.used);
         for (index, pending) in self.trains[..self.used].iter().enumerate() {
             self.last[pending.request.index()] = 0;

@@ -27,8 +27,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Value("LISTEN"))
     .about(
-        "SOCKS5 proxy for local programs: TCP to any target, names resolved at the server. LISTEN is PORT (127.0.0.1), \
-         ADDR:PORT, [V6]:PORT or :PORT (all addresses); it may be that of http",
+        "SOCKS5 proxy for local programs: TCP and UDP to any target, names resolved at the server. LISTEN is PORT \
+         (127.0.0.1), ADDR:PORT, [V6]:PORT or :PORT (all addresses); it may be that of http",
     ),
     setting("http", Kind::Text, Reader::Client, unset("none", "\"8080\""), |settings, value| {
         settings.proxies.http = Some(crate::forward::parse_listener(&value.text()?)?);

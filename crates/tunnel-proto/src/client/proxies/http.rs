@@ -69,6 +69,7 @@ impl Negotiation for Http {
                 None,
                 "the tunnel is down; it connects again by itself",
             ),
+            NotOpened::NoRelay => respond(answer, 503, None, "there is no relay for datagrams"),
             NotOpened::Refused { status, error } => {
                 let token = error.map(|error| error.token());
                 // What is the tunnel's own affair, such as a token, is none of the program's.

@@ -3,11 +3,13 @@
 mod http;
 mod socks;
 
+use std::net::SocketAddr;
+
 use bytes::BytesMut;
 
 use super::negotiation::{Negotiation, NotOpened, Progress};
 pub use http::Http;
-pub use socks::Socks;
+pub use socks::{Socks, SocksAddress, SocksDatagram};
 
 /// SOCKS or HTTP, as the program's first byte says: that of SOCKS is a version number, which no method begins with.
 #[derive(Debug, Default)]
@@ -48,6 +50,12 @@ impl Negotiation for SocksOrHttp {
     fn handle_opened(&mut self, answer: &mut BytesMut) {
         if let Some(chosen) = &mut self.chosen {
             chosen.negotiation().handle_opened(answer);
+        }
+    }
+
+    fn handle_associated(&mut self, relay: SocketAddr, answer: &mut BytesMut) {
+        if let Some(chosen) = &mut self.chosen {
+            chosen.negotiation().handle_associated(relay, answer);
         }
     }
 

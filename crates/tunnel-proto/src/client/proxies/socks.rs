@@ -1,12 +1,17 @@
-//! SOCKS5 (RFC 1928) without authentication, for TCP connections; names are resolved at the server.
+//! SOCKS5 (RFC 1928) without authentication, for TCP connections and associations for UDP; names are resolved at the
+//! server.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+mod address;
+mod datagram;
+
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::{Buf, BytesMut};
-use masque::Target;
 use masque::response::ProxyError;
 
 use crate::client::negotiation::{Negotiation, NotOpened, Progress};
+use address::{Address, ReadError};
+pub use datagram::{SocksAddress, SocksDatagram};
 
 /// RFC 1928 section 3.
 const VERSION: u8 = 5;
@@ -15,11 +20,7 @@ const NO_ACCEPTABLE_METHOD: u8 = 0xff;
 
 /// Commands (RFC 1928 section 4).
 const CONNECT: u8 = 1;
-
-/// Kinds of address (RFC 1928 section 5).
-const IPV4: u8 = 1;
-const NAME: u8 = 3;
-const IPV6: u8 = 4;
+const UDP_ASSOCIATE: u8 = 3;
 
 /// Replies (RFC 1928 section 6).
 const SUCCEEDED: u8 = 0;
@@ -71,9 +72,9 @@ impl Negotiation for Socks {
         }
         match request(received) {
             Piece::Short => Progress::Unfinished,
-            Piece::Whole((target, bytes)) => {
+            Piece::Whole((progress, bytes)) => {
                 received.advance(bytes);
-                Progress::Named(target)
+                progress
             }
             Piece::Wrong(code) => {
                 reply(answer, code);
@@ -84,6 +85,21 @@ impl Negotiation for Socks {
 
     fn handle_opened(&mut self, answer: &mut BytesMut) {
         reply(answer, SUCCEEDED);
+    }
+
+    fn handle_associated(&mut self, relay: SocketAddr, answer: &mut BytesMut) {
+        answer.extend_from_slice(&[VERSION, SUCCEEDED, 0]);
+        match relay.ip() {
+            IpAddr::V4(ip) => {
+                answer.extend_from_slice(&[address::IPV4]);
+                answer.extend_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                answer.extend_from_slice(&[address::IPV6]);
+                answer.extend_from_slice(&ip.octets());
+            }
+        }
+        answer.extend_from_slice(&relay.port().to_be_bytes());
     }
 
     fn handle_failed(&mut self, failure: NotOpened, answer: &mut BytesMut) {
@@ -109,46 +125,34 @@ fn greeting(received: &[u8]) -> Piece<usize> {
     }
 }
 
-/// The target of a request and the request's bytes.
-fn request(received: &[u8]) -> Piece<(Target, usize)> {
-    let [version, command, _, kind, rest @ ..] = received else {
+/// What a request asks for, and the request's bytes.
+fn request(received: &[u8]) -> Piece<(Progress, usize)> {
+    let [version, command, _, rest @ ..] = received else {
         return Piece::Short;
     };
     if *version != VERSION {
         return Piece::Wrong(GENERAL_FAILURE);
     }
-    let (host, rest) = match (*kind, rest) {
-        (IPV4, rest) => match rest.split_first_chunk::<4>() {
-            Some((octets, rest)) => (Ipv4Addr::from(*octets).to_string(), rest),
-            None => return Piece::Short,
-        },
-        (IPV6, rest) => match rest.split_first_chunk::<16>() {
-            Some((octets, rest)) => (Ipv6Addr::from(*octets).to_string(), rest),
-            None => return Piece::Short,
-        },
-        (NAME, [length, rest @ ..]) => match rest.split_at_checked(usize::from(*length)) {
-            Some((name, rest)) => (String::from_utf8_lossy(name).into_owned(), rest),
-            None => return Piece::Short,
-        },
-        (NAME, []) => return Piece::Short,
-        _ => return Piece::Wrong(ADDRESS_NOT_SUPPORTED),
+    let (address, rest) = match Address::read(rest) {
+        Ok(read) => read,
+        Err(ReadError::Short) => return Piece::Short,
+        Err(ReadError::Kind) => return Piece::Wrong(ADDRESS_NOT_SUPPORTED),
     };
-    let Some((port, rest)) = rest.split_first_chunk::<2>() else {
-        return Piece::Short;
-    };
-    if *command != CONNECT {
-        return Piece::Wrong(COMMAND_NOT_SUPPORTED);
-    }
-    // What is no name is lossy here and no target.
-    match Target::new(&host, u16::from_be_bytes(*port)) {
-        Ok(target) => Piece::Whole((target, received.len() - rest.len())),
-        Err(_) => Piece::Wrong(GENERAL_FAILURE),
+    let bytes = received.len() - rest.len();
+    match *command {
+        CONNECT => match address.target() {
+            Ok(target) => Piece::Whole((Progress::Named(target), bytes)),
+            Err(_) => Piece::Wrong(GENERAL_FAILURE),
+        },
+        // Its address is where the program means to send from; most do not know, and say zeros.
+        UDP_ASSOCIATE => Piece::Whole((Progress::Associate, bytes)),
+        _ => Piece::Wrong(COMMAND_NOT_SUPPORTED),
     }
 }
 
 /// A reply. The address that the server is bound to is its own affair: 0.0.0.0 and port 0, as most servers give.
 fn reply(answer: &mut BytesMut, code: u8) {
-    answer.extend_from_slice(&[VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]);
+    answer.extend_from_slice(&[VERSION, code, 0, address::IPV4, 0, 0, 0, 0, 0, 0]);
 }
 
 /// How a failure is told.
@@ -223,13 +227,32 @@ mod tests {
             assert_eq!(progress, Progress::Refused, "{request:?}");
             answer[3]
         };
-        // BIND, UDP ASSOCIATE, an unknown kind of address, port 0, a name that is none, another version.
+        // BIND, an unknown command, an unknown kind of address, port 0, a name that is none, another version.
         assert_eq!(replied(&[5, 2, 0, 1, 1, 2, 3, 4, 0, 80]), 7);
-        assert_eq!(replied(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]), 7);
+        assert_eq!(replied(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]), 7);
         assert_eq!(replied(&[5, 1, 0, 2]), 8);
         assert_eq!(replied(&[5, 1, 0, 1, 1, 2, 3, 4, 0, 0]), 1);
         assert_eq!(replied(b"\x05\x01\x00\x03\x02\xff\xff\x00\x50"), 1);
         assert_eq!(replied(&[4, 1, 0, 1]), 1);
+    }
+
+    #[test]
+    fn an_association_is_asked_for_and_its_relay_is_told() {
+        let (progress, left, answer) = given(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!(
+            (progress, left.as_slice(), answer.as_slice()),
+            (Progress::Associate, &[9][..], &GREETED[..])
+        );
+        let told = |relay: &str| {
+            let mut answer = BytesMut::new();
+            Socks { is_greeted: true }.handle_associated(relay.parse().unwrap(), &mut answer);
+            answer.to_vec()
+        };
+        assert_eq!(told("127.0.0.1:258"), [5, 0, 0, 1, 127, 0, 0, 1, 1, 2]);
+        assert_eq!(
+            told("[::1]:258"),
+            [5, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2]
+        );
     }
 
     #[test]

@@ -254,6 +254,13 @@ impl Engine<Client> {
             .is_some_and(|request| matches!(request.life, Life::Queued(_)))
     }
 
+    /// Of some requests the one that was active longest ago.
+    #[must_use]
+    pub fn idlest_of(&self, ids: impl Iterator<Item = RequestId>) -> Option<RequestId> {
+        let last_active = |id: &RequestId| self.state.requests.get(id.0).map(|request| request.last_active);
+        ids.min_by_key(last_active)
+    }
+
     /// Smoothed round-trip time; `None` while not connected.
     pub fn round_trip(&mut self) -> Option<Duration> {
         self.endpoint

@@ -60,11 +60,7 @@ impl Listeners {
         shards: usize,
     ) -> Result<Vec<Self>, Failure> {
         let mut listeners: Vec<Self> = (0..shards).map(|_| Self::default()).collect();
-        let options = SocketOptions {
-            receive_ecn: false,
-            dont_fragment: false,
-            ..outer::options(common)
-        };
+        let options = socket_options(common);
         for forward in forwards {
             let target = Target::new(&forward.host, forward.port).map_err(|error| {
                 Failure::Configuration(format!(
@@ -95,6 +91,15 @@ impl Listeners {
             open_tcp(&mut listeners, proxy.listen, &kind)?;
         }
         Ok(listeners)
+    }
+}
+
+/// Of a socket to which local programs send datagrams.
+pub(super) fn socket_options(common: &CommonConfig) -> SocketOptions {
+    SocketOptions {
+        receive_ecn: false,
+        dont_fragment: false,
+        ..outer::options(common)
     }
 }
 

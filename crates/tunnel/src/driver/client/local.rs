@@ -88,10 +88,15 @@ impl Shard<Client> {
         status: u16,
         error: Option<ProxyError>,
     ) {
-        if let Some(Some(Inner::Role(ClientInner::Local(local)))) = self.inner.get(id.index())
-            && let Some(listener) = self.sources.udp_listener(local.listener)
-        {
-            let target = listener.target.clone();
+        let target = match self.inner.get(id.index()) {
+            Some(Some(Inner::Role(ClientInner::Local(local)))) => {
+                let listener = self.sources.udp_listener(local.listener);
+                listener.map(|listener| listener.target.clone())
+            }
+            Some(Some(Inner::Role(ClientInner::Associated(associated)))) => associated.address.target().ok(),
+            _ => None,
+        };
+        if let Some(target) = target {
             self.tell_refused(now, "UDP", &target, status, error);
         }
     }
@@ -122,7 +127,7 @@ impl Shard<Client> {
     }
 
     /// No new local connections: who comes from here on is refused by the kernel. What runs goes on, so that a UDP
-    /// listener with sessions stays.
+    /// listener or an association with sessions stays.
     pub(in crate::driver) fn stop_accepting(&mut self) {
         for id in std::mem::take(&mut self.role.tcp_listeners) {
             drop(self.sources.remove(&self.io.poller, id));
@@ -133,6 +138,7 @@ impl Shard<Client> {
                 drop(self.sources.remove(&self.io.poller, id));
             }
         }
+        self.end_idle_associations();
     }
 }
 

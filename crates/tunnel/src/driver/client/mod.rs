@@ -1,5 +1,6 @@
 //! What only a client's shard does: its connection to the server, its listeners, its end of the TUN device.
 
+mod associations;
 mod attempts;
 mod carriers;
 mod connection;
@@ -27,11 +28,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use host::{Monitor, OUTER_MARK};
+use packet_io::UdpSocket;
 use tunnel_proto::{AddressMove, CarrierWatch, FewAtATime, PathWatch, Reconnection, Resting, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
+use associations::{AssociatedAddress, Association, Control, DatagramRelay};
 use attempts::WaitingAttempt;
 use front_door::Knows;
 use listeners::{TcpListener, UdpListener};
@@ -62,6 +65,8 @@ pub(in crate::driver) struct Client {
     /// By number, the same at each shard.
     pub(super) udp_listeners: Vec<SourceId>,
     pub(super) tcp_listeners: Vec<SourceId>,
+    /// How many associations there are.
+    associations: usize,
     /// When trouble with local connections was last told about.
     pub(super) trouble_told: FewAtATime,
     /// The TUN device; `None` where there is none.
@@ -119,6 +124,7 @@ impl Client {
             next_tick: now,
             udp_listeners: Vec::new(),
             tcp_listeners: Vec::new(),
+            associations: 0,
             trouble_told: FewAtATime::new(1),
             ip: None,
             carries_only_ip: false,
@@ -171,6 +177,8 @@ impl Client {
 pub(in crate::driver) enum ClientInner {
     /// Of a UDP session.
     Local(LocalAddress),
+    /// Of a UDP session of an association.
+    Associated(Box<AssociatedAddress>),
     /// A TCP connection whose target is not open yet.
     Opening(Box<Opening>),
 }
@@ -189,6 +197,10 @@ pub(in crate::driver) enum ClientSource {
     Negotiating(Box<Negotiating>),
     /// A TCP connection that comes to nothing.
     Farewell(Farewell),
+    /// The socket of an association.
+    DatagramRelay(Box<DatagramRelay>),
+    /// The TCP connection of an association.
+    Control(Control),
     /// News of links, addresses and routes.
     Monitor(Monitor),
 }
@@ -200,6 +212,8 @@ impl Source for ClientSource {
             Self::TcpListener(listener) => listener.socket.as_fd(),
             Self::Negotiating(negotiating) => negotiating.stream.as_fd(),
             Self::Farewell(farewell) => farewell.stream.as_fd(),
+            Self::DatagramRelay(relay) => relay.socket.as_fd(),
+            Self::Control(control) => control.stream.as_fd(),
             Self::Monitor(monitor) => monitor.as_fd(),
         }
     }
@@ -210,7 +224,19 @@ impl Source for ClientSource {
             Self::TcpListener(_) => "tcp_listener",
             Self::Negotiating(_) => "negotiation",
             Self::Farewell(_) => "farewell",
+            Self::DatagramRelay(_) => "association",
+            Self::Control(_) => "association_control",
             Self::Monitor(_) => "network_monitor",
+        }
+    }
+}
+
+impl ClientSource {
+    pub(super) fn inner_socket(&mut self) -> Option<&mut UdpSocket> {
+        match self {
+            Self::UdpListener(listener) => Some(&mut listener.socket),
+            Self::DatagramRelay(relay) => Some(&mut relay.socket),
+            _ => None,
         }
     }
 }
@@ -221,6 +247,18 @@ impl Sources<ClientSource> {
             ClientSource::UdpListener(listener) => Some(listener),
             _ => None,
         }
+    }
+
+    pub(super) fn datagram_relay(&mut self, id: SourceId) -> Option<&mut DatagramRelay> {
+        match self.get_mut(id)? {
+            ClientSource::DatagramRelay(relay) => Some(relay),
+            _ => None,
+        }
+    }
+
+    /// The socket that local programs' datagrams come to.
+    pub(super) fn inner_socket(&mut self, id: SourceId) -> Option<&mut UdpSocket> {
+        self.get_mut(id)?.inner_socket()
     }
 }
 
@@ -236,6 +274,8 @@ pub(super) enum ClientMessage {
     },
     /// A local connection with a target, from a shard whose stripe is down.
     Connection(Box<LocalConnection>),
+    /// An association of a shard whose stripe is down.
+    Association(Box<Association>),
     /// A sibling's connection is lost, so perhaps all are.
     Probe,
 }
@@ -245,6 +285,7 @@ impl Cost for ClientMessage {
         match self {
             Self::Datagrams { bytes, .. } => bytes.len(),
             Self::Connection(connection) => connection.bytes(),
+            Self::Association(association) => association.answer.len(),
             Self::Probe => 0,
         }
     }

@@ -18,19 +18,21 @@ use crate::limits;
 /// A connection without a target.
 pub(in crate::driver) struct Negotiating {
     pub(super) stream: TcpStream,
-    negotiation: Box<dyn Negotiation>,
+    pub(super) negotiation: Box<dyn Negotiation>,
     /// What the negotiation has not taken yet.
     received: BytesMut,
     /// What came in all.
     received_bytes: usize,
     /// What the program has not been sent yet.
-    answer: BytesMut,
+    pub(super) answer: BytesMut,
 }
 
 /// What becomes of a connection without a target.
 enum Step {
     Wait(Interest),
     Named(Target),
+    /// The program wants a relay for datagrams.
+    Associate,
     /// The negotiation has refused it.
     Refused,
     Failed(NotOpened),
@@ -81,6 +83,7 @@ impl Negotiating {
             {
                 Progress::Unfinished => {}
                 Progress::Named(target) => return Step::Named(target),
+                Progress::Associate => return Step::Associate,
                 Progress::Refused => return Step::Refused,
             }
         }
@@ -117,22 +120,27 @@ impl Farewell {
             self.stream.shutdown(Shutdown::Write).ok()?;
             self.is_sent = true;
         }
-        let mut piece = [0; limits::NEGOTIATION_READ_BYTES];
-        for _ in 0..limits::FAREWELL_READS_PER_TURN {
-            match (&self.stream).read(&mut piece) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return None,
-            }
-        }
-        Some(Interest::READABLE)
+        discard(&self.stream).then_some(Interest::READABLE)
     }
 }
 
+/// Discards what a program sends that has nothing to say any more; whether it is still there.
+pub(super) fn discard(mut stream: &TcpStream) -> bool {
+    let mut piece = [0; limits::NEGOTIATION_READ_BYTES];
+    for _ in 0..limits::FAREWELL_READS_PER_TURN {
+        match stream.read(&mut piece) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
 /// Sends what the socket takes; whether that was all.
-fn send(stream: &TcpStream, answer: &mut BytesMut) -> io::Result<bool> {
+pub(super) fn send(stream: &TcpStream, answer: &mut BytesMut) -> io::Result<bool> {
     let mut stream = stream;
     while !answer.is_empty() {
         match stream.write(answer) {
@@ -178,6 +186,11 @@ impl Shard<Client> {
                     self.connect(now, negotiating.named(target));
                 }
             }
+            Step::Associate => {
+                if let Some(negotiating) = self.take_negotiating(id) {
+                    self.associate(now, negotiating);
+                }
+            }
             Step::Refused => self.end_negotiation(now, id, None),
             Step::Failed(failure) => self.end_negotiation(now, id, Some(failure)),
             Step::Gone => self.close_unnamed(id),
@@ -186,15 +199,24 @@ impl Shard<Client> {
 
     /// The program hears why it gets no connection.
     pub(super) fn end_negotiation(&mut self, now: Instant, id: SourceId, failure: Option<NotOpened>) {
-        if let Some(mut negotiating) = self.take_negotiating(id) {
-            if let Some(failure) = failure {
-                negotiating
-                    .negotiation
-                    .handle_failed(failure, &mut negotiating.answer);
-            }
-            self.io.tcp.failed += 1;
-            self.say_farewell(now, negotiating.stream, negotiating.answer);
+        if let Some(negotiating) = self.take_negotiating(id) {
+            self.fail_negotiation(now, negotiating, failure);
         }
+    }
+
+    pub(super) fn fail_negotiation(
+        &mut self,
+        now: Instant,
+        mut negotiating: Negotiating,
+        failure: Option<NotOpened>,
+    ) {
+        if let Some(failure) = failure {
+            negotiating
+                .negotiation
+                .handle_failed(failure, &mut negotiating.answer);
+        }
+        self.io.tcp.failed += 1;
+        self.say_farewell(now, negotiating.stream, negotiating.answer);
     }
 
     fn take_negotiating(&mut self, id: SourceId) -> Option<Negotiating> {

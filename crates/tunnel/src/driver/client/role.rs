@@ -56,6 +56,8 @@ impl Role for Client {
             Some(ClientSource::TcpListener(_)) => shard.accept_tcp(now, id),
             Some(ClientSource::Negotiating(_)) => shard.negotiation_ready(now, id),
             Some(ClientSource::Farewell(_)) => shard.farewell_ready(id),
+            Some(ClientSource::DatagramRelay(_)) => shard.receive_at_relay(now, id),
+            Some(ClientSource::Control(_)) => shard.control_ready(id),
             Some(ClientSource::Monitor(_)) => shard.uplink_news(now, id),
             None => {}
         }
@@ -68,7 +70,13 @@ impl Role for Client {
                 shard.end_negotiation(now, id, Some(NotOpened::TooLate));
             }
             Some(ClientSource::Farewell(_)) => shard.end_farewell(id),
-            Some(ClientSource::UdpListener(_) | ClientSource::Monitor(_)) | None => {}
+            Some(
+                ClientSource::UdpListener(_)
+                | ClientSource::DatagramRelay(_)
+                | ClientSource::Control(_)
+                | ClientSource::Monitor(_),
+            )
+            | None => {}
         }
     }
 
@@ -106,6 +114,7 @@ impl Role for Client {
                 segment_size,
             } => shard.take_in_for_sibling(now, listener, source, &bytes, segment_size),
             ClientMessage::Connection(connection) => shard.take_over(now, *connection),
+            ClientMessage::Association(association) => shard.take_over_association(*association),
             ClientMessage::Probe => shard.engine.probe(),
         }
     }
@@ -139,6 +148,7 @@ impl Role for Client {
                     listener.sessions.remove(&local.address);
                 }
             }
+            ClientInner::Associated(associated) => shard.forget_associated(id, &associated),
             ClientInner::Opening(opening) => {
                 opening.close();
                 shard.io.tcp_closed();
@@ -173,21 +183,24 @@ impl Role for Client {
         let (inner, sources) = (&shard.inner, &mut shard.sources);
         let destination = |id: RequestId| match inner.get(id.index()) {
             Some(Some(Inner::Role(ClientInner::Local(local)))) => Some((local.listener, Some(local.address))),
+            Some(Some(Inner::Role(ClientInner::Associated(associated)))) => {
+                Some((associated.relay, Some(associated.source)))
+            }
             _ => None,
         };
         shard
             .delivery
             .flush(shard.engine.egress(), destination, |id, send| {
-                if let Some(listener) = sources.udp_listener(id) {
-                    send(&mut listener.socket);
+                if let Some(socket) = sources.inner_socket(id) {
+                    send(socket);
                 }
             });
     }
 
     fn for_each_inner_socket(shard: &mut Shard<Self>, mut each: impl FnMut(&mut UdpSocket)) {
         for (_, source) in shard.sources.iter_mut() {
-            if let ClientSource::UdpListener(listener) = source {
-                each(&mut listener.socket);
+            if let Some(socket) = source.inner_socket() {
+                each(socket);
             }
         }
     }
