@@ -1,6 +1,7 @@
 //! All end-to-end tests, one module per subject.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod associations;
 mod attackers;
 mod confinement;
 mod carrier_moves;
