@@ -72,6 +72,7 @@ pub mod name_message;
 pub mod netlink;
 pub mod packets;
 pub mod repair_datagram;
+pub mod socks_datagram;
 pub mod split_fragment;
 pub mod steering;
 pub mod uds_farewell;
@@ -121,6 +122,7 @@ targets!(
     undo_list,
     helper_call,
     name_message,
+    socks_datagram,
     link_text,
     client_hello,
     initial_frames,
