@@ -18,8 +18,9 @@ use support::{LIMIT, client_config, connected, listening, server_config};
 use tunnel::carrier::{Carrier, Carriers, UdpOrTcp};
 use tunnel::config::{ClientConfig, Forward, Proxy};
 use tunnel::handle::Handle;
+use tunnel::limits;
 use tunnel::snapshot::Snapshot;
-use tunnel_proto::{Negotiation, NotOpened, Progress, Protocol};
+use tunnel_proto::{Negotiation, NotOpened, Progress, Protocol, Socks};
 
 struct Line;
 
@@ -358,5 +359,110 @@ fn connections_of_both_kinds_go_to_a_sibling_where_the_stripe_is_down() {
     assert_eq!(
         (snapshot.tcp.total, snapshot.tcp.failed),
         (2 * CONNECTIONS as u64, 0)
+    );
+}
+
+/// A SOCKS5 listener at a free port.
+fn socks_proxy() -> Proxy {
+    Proxy {
+        listen: free_port(),
+        negotiator: Arc::new(|| Box::new(Socks::default())),
+    }
+}
+
+/// A connection of SOCKS5 whose association is there, and a socket that sends to its relay alone.
+fn associate(proxy: SocketAddr) -> (TcpStream, UdpSocket) {
+    let mut control = connect(proxy);
+    control
+        .write_all(b"\x05\x01\0\x05\x03\0\x01\0\0\0\0\0\0")
+        .unwrap();
+    let mut answer = [0; 12];
+    control.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..10], *b"\x05\0\x05\0\0\x01\x7f\0\0\x01");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let port = u16::from_be_bytes([answer[10], answer[11]]);
+    socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    (control, socket)
+}
+
+#[test]
+fn associations_go_to_a_sibling_where_the_stripe_is_down() {
+    /// Of so many connections, none comes to one of two listeners once in 2^32 runs.
+    const ASSOCIATIONS: usize = 32;
+    let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = target.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut datagram = [0; 64];
+        while let Ok((length, source)) = target.recv_from(&mut datagram) {
+            let _ = target.send_to(&datagram[..length], source);
+        }
+    });
+    let (config, pin) = server_config();
+    let server = tunnel::server::start(config).unwrap();
+    let proxy = socks_proxy();
+    let mut config = ClientConfig {
+        proxies: vec![proxy.clone()],
+        ..client_config(listening(&server), pin)
+    };
+    config.common.connections = Some(2);
+    let carriers: Arc<dyn Carriers> = Arc::new(OneStripe::default());
+    let client = tunnel::client::start_over(config, &carriers).unwrap();
+    connected(&client);
+    // Until then the other shard keeps what comes to it for a stripe of its own.
+    std::thread::sleep(tunnel_proto::limits::STRIPE_GRACE);
+    let sent = [&b"\0\0\0\x01\x7f\0\0\x01"[..], &port.to_be_bytes(), b"hello"].concat();
+    let associations: Vec<_> = (0..ASSOCIATIONS).map(|_| associate(proxy.listen)).collect();
+    for (_, socket) in &associations {
+        socket.send(&sent).unwrap();
+        let mut answer = [0; 64];
+        let length = socket.recv(&mut answer).unwrap();
+        assert_eq!(answer[..length], sent);
+    }
+    let snapshot = client.controller().snapshot().unwrap();
+    let given: u64 = snapshot.shards.iter().map(|shard| shard.handover.given).sum();
+    assert!(given > 0, "none went to the sibling");
+    assert_eq!(snapshot.sources["association"].open, ASSOCIATIONS as u64);
+    assert_eq!((snapshot.tcp.open, snapshot.tcp.failed), (0, 0));
+    drop(associations);
+    let deadline = Instant::now() + LIMIT;
+    while client.controller().snapshot().unwrap().sources["association"].open > 0 {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn new_targets_find_room_where_an_association_has_as_many_sessions_as_it_may() {
+    const MORE: usize = 50;
+    let (config, pin) = server_config();
+    let server = tunnel::server::start(config).unwrap();
+    let proxy = socks_proxy();
+    let client = tunnel::client::start(ClientConfig {
+        proxies: vec![proxy.clone()],
+        ..client_config(listening(&server), pin)
+    });
+    let client = client.unwrap();
+    connected(&client);
+    let (_control, socket) = associate(proxy.listen);
+    let snapshot = || client.controller().snapshot().unwrap();
+    let deadline = Instant::now() + LIMIT;
+    let targets = limits::ASSOCIATION_SESSIONS_MAX + MORE;
+    for number in 0..targets as u16 {
+        // Addresses that the server refuses, so that no sockets are needed there; the client holds them a while.
+        let [high, low] = number.to_be_bytes();
+        socket
+            .send(&[0, 0, 0, 1, 169, 254, high, low, 0, 9, b'x'])
+            .unwrap();
+        // A socket's buffer does not hold them all.
+        while number % 50 == 49 && snapshot().udp_sessions.total <= u64::from(number) {
+            assert!(Instant::now() < deadline);
+        }
+        assert!(number % 50 != 49 || snapshot().udp_sessions.open <= limits::ASSOCIATION_SESSIONS_MAX as u64);
+    }
+    let udp_sessions = snapshot().udp_sessions;
+    assert!(
+        udp_sessions.total > limits::ASSOCIATION_SESSIONS_MAX as u64,
+        "{udp_sessions:?}"
     );
 }
