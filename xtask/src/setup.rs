@@ -18,7 +18,8 @@ pub(crate) enum Extent {
 }
 
 /// System packages that the tests need.
-const PACKAGES: [Package; 8] = [
+const PACKAGES: [Package; 9] = [
+    ("chromium", Sign::Program("chromium")),
     ("curl", Sign::Program("curl")),
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),

@@ -3,6 +3,7 @@
 
 mod associations;
 mod attackers;
+mod browser;
 mod confinement;
 mod carrier_moves;
 mod cover;
