@@ -6,7 +6,7 @@
 mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -362,10 +362,10 @@ fn connections_of_both_kinds_go_to_a_sibling_where_the_stripe_is_down() {
     );
 }
 
-/// A SOCKS5 listener at a free port.
-fn socks_proxy() -> Proxy {
+/// A SOCKS5 listener.
+fn socks_proxy(listen: SocketAddr) -> Proxy {
     Proxy {
-        listen: free_port(),
+        listen,
         negotiator: Arc::new(|| Box::new(Socks::default())),
     }
 }
@@ -376,20 +376,25 @@ fn associate(proxy: SocketAddr) -> (TcpStream, UdpSocket) {
     control
         .write_all(b"\x05\x01\0\x05\x03\0\x01\0\0\0\0\0\0")
         .unwrap();
-    let mut answer = [0; 12];
+    // The relay is at the address that the connection came in on.
+    let (kind, host) = match proxy.ip() {
+        IpAddr::V4(ip) => (1, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (4, ip.octets().to_vec()),
+    };
+    let mut answer = vec![0; 8 + host.len()];
     control.read_exact(&mut answer).unwrap();
-    assert_eq!(answer[..10], *b"\x05\0\x05\0\0\x01\x7f\0\0\x01");
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (begin, port) = answer.split_last_chunk::<2>().unwrap();
+    assert_eq!(*begin, [&[5, 0, 5, 0, 0, kind][..], &host].concat());
+    // From where the connection comes, which need not be where it leads.
+    let own = control.local_addr().unwrap().ip();
+    let socket = UdpSocket::bind((own, 0)).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
-    let port = u16::from_be_bytes([answer[10], answer[11]]);
-    socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    socket.connect((proxy.ip(), u16::from_be_bytes(*port))).unwrap();
     (control, socket)
 }
 
-#[test]
-fn associations_go_to_a_sibling_where_the_stripe_is_down() {
-    /// Of so many connections, none comes to one of two listeners once in 2^32 runs.
-    const ASSOCIATIONS: usize = 32;
+/// A datagram for a target that sends back what it receives.
+fn to_udp_echo() -> Vec<u8> {
     let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = target.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -398,9 +403,44 @@ fn associations_go_to_a_sibling_where_the_stripe_is_down() {
             let _ = target.send_to(&datagram[..length], source);
         }
     });
+    [&b"\0\0\0\x01\x7f\0\0\x01"[..], &port.to_be_bytes(), b"hello"].concat()
+}
+
+fn assert_echoed(socket: &UdpSocket, sent: &[u8]) {
+    socket.send(sent).unwrap();
+    let mut answer = [0; 64];
+    let length = socket.recv(&mut answer).unwrap();
+    assert_eq!(answer[..length], *sent);
+}
+
+#[test]
+fn an_association_is_at_the_address_that_its_connection_came_in_on() {
+    let sent = to_udp_echo();
     let (config, pin) = server_config();
     let server = tunnel::server::start(config).unwrap();
-    let proxy = socks_proxy();
+    // All addresses of both IP versions.
+    let listen = SocketAddr::from((Ipv6Addr::UNSPECIFIED, free_port().port()));
+    let client = tunnel::client::start(ClientConfig {
+        proxies: vec![socks_proxy(listen)],
+        ..client_config(listening(&server), pin)
+    });
+    let client = client.unwrap();
+    connected(&client);
+    for host in ["127.0.0.1", "127.0.0.3", "::1"] {
+        let proxy = SocketAddr::new(host.parse().unwrap(), listen.port());
+        let (_control, socket) = associate(proxy);
+        assert_echoed(&socket, &sent);
+    }
+}
+
+#[test]
+fn associations_go_to_a_sibling_where_the_stripe_is_down() {
+    /// Of so many connections, none comes to one of two listeners once in 2^32 runs.
+    const ASSOCIATIONS: usize = 32;
+    let sent = to_udp_echo();
+    let (config, pin) = server_config();
+    let server = tunnel::server::start(config).unwrap();
+    let proxy = socks_proxy(free_port());
     let mut config = ClientConfig {
         proxies: vec![proxy.clone()],
         ..client_config(listening(&server), pin)
@@ -411,13 +451,9 @@ fn associations_go_to_a_sibling_where_the_stripe_is_down() {
     connected(&client);
     // Until then the other shard keeps what comes to it for a stripe of its own.
     std::thread::sleep(tunnel_proto::limits::STRIPE_GRACE);
-    let sent = [&b"\0\0\0\x01\x7f\0\0\x01"[..], &port.to_be_bytes(), b"hello"].concat();
     let associations: Vec<_> = (0..ASSOCIATIONS).map(|_| associate(proxy.listen)).collect();
     for (_, socket) in &associations {
-        socket.send(&sent).unwrap();
-        let mut answer = [0; 64];
-        let length = socket.recv(&mut answer).unwrap();
-        assert_eq!(answer[..length], sent);
+        assert_echoed(socket, &sent);
     }
     let snapshot = client.controller().snapshot().unwrap();
     let given: u64 = snapshot.shards.iter().map(|shard| shard.handover.given).sum();
@@ -437,7 +473,7 @@ fn new_targets_find_room_where_an_association_has_as_many_sessions_as_it_may() {
     const MORE: usize = 50;
     let (config, pin) = server_config();
     let server = tunnel::server::start(config).unwrap();
-    let proxy = socks_proxy();
+    let proxy = socks_proxy(free_port());
     let client = tunnel::client::start(ClientConfig {
         proxies: vec![proxy.clone()],
         ..client_config(listening(&server), pin)
