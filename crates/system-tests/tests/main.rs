@@ -4,8 +4,8 @@
 mod associations;
 mod attackers;
 mod browser;
-mod confinement;
 mod carrier_moves;
+mod confinement;
 mod cover;
 mod dead_paths;
 mod emulator;
