@@ -244,14 +244,14 @@ impl Sum for Look {
 impl Look {
     fn between(before: &Carried, now: &Carried) -> Self {
         let (sent, lost) = (
-            now.packets_sent - before.packets_sent,
-            now.packets_lost - before.packets_lost,
+            now.packets_sent.saturating_sub(before.packets_sent),
+            now.packets_lost.saturating_sub(before.packets_lost),
         );
-        let up = now.bytes_sent - before.bytes_sent;
+        let up = now.bytes_sent.saturating_sub(before.bytes_sent);
         let arrived = up - (up * lost.min(sent)).checked_div(sent).unwrap_or(0);
         let directions = [now.up, now.down].into_iter().flatten();
         Self {
-            bytes: arrived + (now.bytes_received - before.bytes_received),
+            bytes: arrived + now.bytes_received.saturating_sub(before.bytes_received),
             is_held_back: directions.clone().next().is_some(),
             sent: directions.clone().map(|direction| direction.sent).sum(),
             lost: directions.map(|direction| direction.lost).sum(),

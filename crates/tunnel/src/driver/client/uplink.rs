@@ -121,6 +121,7 @@ impl Shard<Client> {
         let present = self.io.outer.carrier().and_then(|carrier| carrier.local_addr());
         let ip = |local: Option<SocketAddr>| local.map(|local| local.ip());
         if ip(carrier.local_addr()) != ip(present) {
+            self.role.carrier_watch.network_changed();
             self.move_to(now, carrier);
         }
     }
@@ -175,6 +176,7 @@ impl Shard<Client> {
             return;
         };
         if self.move_to(now, carrier) {
+            self.role.carrier_watch.network_changed();
             self.role.uplink = Some(binding);
         }
     }

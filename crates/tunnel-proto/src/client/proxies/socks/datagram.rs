@@ -29,7 +29,7 @@ impl<'a> SocksDatagram<'a> {
     /// Reads a datagram that came from a program. The reserved bytes may be anything.
     ///
     /// # Errors
-    /// [`NotWhole`].
+    /// `NotWhole`.
     pub fn read(datagram: &'a [u8]) -> Result<Self, NotWhole> {
         let (head, rest) = datagram.split_at_checked(HEAD_BYTES).ok_or(NotWhole)?;
         if head[FRAGMENT] != 0 {
@@ -49,7 +49,7 @@ impl SocksAddress {
     /// Keeps the address of a datagram.
     ///
     /// # Errors
-    /// [`NotWhole`] where the bytes are not one address.
+    /// `NotWhole` where the bytes are not one address.
     pub fn new(address: &[u8]) -> Result<Self, NotWhole> {
         match Address::read(address) {
             Ok((_, [])) => Ok(Self(address.into())),
