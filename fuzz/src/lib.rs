@@ -32,6 +32,9 @@ mod limits;
 #[path = "../../crates/gramway/src/link.rs"]
 mod link;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/metrics/settings.rs"]
+mod metrics;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/output.rs"]
 mod output;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]

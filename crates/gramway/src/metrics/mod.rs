@@ -5,6 +5,7 @@
 
 mod exposition;
 mod http;
+mod settings;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,15 +18,7 @@ use crate::exit::{Code, Problem, sentence};
 use crate::output;
 use exposition::Scrape;
 use http::Answer;
-
-/// Where the counters are served, and how many of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MetricsSettings {
-    /// `None`: nowhere.
-    pub(crate) listen: Option<SocketAddr>,
-    /// Also what each user does.
-    pub(crate) per_user: bool,
-}
+pub(crate) use settings::MetricsSettings;
 
 /// A listener that is open; whoever connects waits.
 #[derive(Debug)]
