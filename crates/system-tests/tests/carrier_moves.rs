@@ -4,13 +4,16 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::connect;
-use system_tests::{require_program, require_root};
+use system_tests::tunnel::Client;
+use system_tests::{require_program, require_python, require_root};
+use testbed::namespace::Namespace;
 use testbed::wait::wait_until;
 
+use crate::front_door;
 use crate::relay::watched;
 use crate::tcp_shape::{Scene, carrier};
 
@@ -24,9 +27,21 @@ const RETURN_LIMIT: Duration = Duration::from_secs(120);
 static PIECE: [u8; 20_000] = [7; 20_000];
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Both directions together, so that acknowledgements cannot pass for what was wanted.
-const THROTTLE: &str = "table inet throttle { chain forward { type filter hook forward priority -1; \
-                        meta l4proto udp limit rate over 125 kbytes/second burst 32 kbytes drop; }; }";
+/// Leads to the server's machine.
+const FORWARD: &str = "tcp:127.0.0.1:7001=127.0.0.1:7001";
+const ENTRANCE: &str = "127.0.0.1:7001";
+
+/// Where the connection goes, and why.
+const TO_TCP: (&str, &str) = ("tcp", "it carries more than UDP, which held traffic back");
+const TO_UDP: (&str, &str) = ("udp", "UDP carries what is wanted");
+
+/// UDP has 1 Mbit/s where packets pass this hook.
+fn throttle(hook: &str) -> String {
+    format!(
+        "table inet throttle {{ chain {hook} {{ type filter hook {hook} priority -1; \
+         meta l4proto udp limit rate over 125 kbytes/second burst 32 kbytes drop; }}; }}"
+    )
+}
 
 /// Who sends.
 #[derive(Clone, Copy, PartialEq)]
@@ -69,21 +84,17 @@ impl Drop for End<'_> {
     }
 }
 
-fn moves_and_comes_back(way: Way) {
-    require_root!();
-    require_program!("nft");
-    let scene = Scene::new(&[]);
-    // In place of the echo.
-    let listener = scene
-        .net
-        .server
-        .inside(|| TcpListener::bind("127.0.0.1:7001"))
-        .unwrap();
-    let forward = ["tcp:127.0.0.1:7001=127.0.0.1:7001"];
-    let mut client = scene.client_with(&forward, &["--connections", "1"]);
-    client.wait_until_connected(1, PROGRAM_LIMIT);
+/// Sends all the time through [`FORWARD`], while `during` looks at what was received.
+fn flows(
+    way: Way,
+    [near, far]: [&Namespace; 2],
+    start: impl FnOnce() -> Client,
+    during: impl FnOnce(&Client, &AtomicU64),
+) {
+    let listener = far.inside(|| TcpListener::bind(ENTRANCE)).unwrap();
+    let client = start();
     assert_eq!(carrier(&client).0, "udp");
-    let mut near = connect(&scene.net.client, "127.0.0.1:7001");
+    let mut near = connect(near, ENTRANCE);
     let (mut far, _) = listener.accept().unwrap();
     for stream in [&near, &far] {
         stream.set_read_timeout(Some(RETURN_LIMIT)).unwrap();
@@ -99,32 +110,43 @@ fn moves_and_comes_back(way: Way) {
         let end = End(&is_over);
         let sending = scope.spawn(|| send(sender, &is_over));
         let receiving = scope.spawn(|| receive(receiver, &received));
-        let wait_for = |wanted: (&str, &str), limit| {
-            let began = Instant::now();
-            wait_until(&format!("{wanted:?}"), limit, || {
-                let (kind, reason) = carrier(&client);
-                (kind.as_str(), reason.as_str()) == wanted
-            });
-            println!("{wanted:?} after {:.1} s", began.elapsed().as_secs_f32());
-        };
         wait_until("traffic at full speed", PROGRAM_LIMIT, || {
             received.load(Ordering::Relaxed) > 8 << 20
         });
-        scene.net.router.nft(THROTTLE).unwrap();
-        wait_for(
-            ("tcp", "it carries more than UDP, which held traffic back"),
-            SWITCH_LIMIT,
-        );
-        scene.net.router.nft("delete table inet throttle").unwrap();
-        wait_for(("udp", "UDP carries what is wanted"), RETURN_LIMIT);
+        during(&client, &received);
         drop(end);
         let sent = sending.join().unwrap();
         receiving.join().unwrap();
         assert_eq!(received.load(Ordering::Relaxed), sent);
     });
-    scene.exchange();
     assert_eq!(client.status()["reconnects"], 0);
-    assert_eq!(watched(&scene.net, "invalid"), 0);
+}
+
+fn wait_for(client: &Client, wanted: (&str, &str), limit: Duration) {
+    wait_until(&format!("{wanted:?}"), limit, || {
+        let (kind, reason) = carrier(client);
+        (kind.as_str(), reason.as_str()) == wanted
+    });
+}
+
+fn moves_and_comes_back(way: Way) {
+    require_root!();
+    require_program!("nft");
+    let scene = Scene::new(&[]);
+    let net = &scene.net;
+    let start = || {
+        let mut client = scene.client_with(&[FORWARD], &["--connections", "1"]);
+        client.wait_until_connected(1, PROGRAM_LIMIT);
+        client
+    };
+    flows(way, [&net.client, &net.server], start, |client, _| {
+        net.router.nft(&throttle("forward")).unwrap();
+        wait_for(client, TO_TCP, SWITCH_LIMIT);
+        net.router.nft("delete table inet throttle").unwrap();
+        wait_for(client, TO_UDP, RETURN_LIMIT);
+        scene.exchange();
+    });
+    assert_eq!(watched(net, "invalid"), 0);
 }
 
 /// PATH-4 to PATH-6.
@@ -137,4 +159,27 @@ fn an_upload_leaves_throttled_udp_and_comes_back_when_it_is_better() {
 #[test]
 fn a_download_leaves_throttled_udp_and_comes_back_when_it_is_better() {
     moves_and_comes_back(Way::Down);
+}
+
+/// There connections have no IDs by which a client could tell them apart.
+#[test]
+fn behind_the_front_door_throttled_udp_is_left_as_well() {
+    require_root!();
+    require_program!("nft");
+    let scene = front_door::Scene::new(require_python!(), &["--tcp=:4444"]);
+    let pair = &scene.pair;
+    let start = || scene.client("client", &[FORWARD], &["--connections", "1"]);
+    flows(
+        Way::Down,
+        [&pair.client, &pair.server],
+        start,
+        |client, received| {
+            pair.server.nft(&throttle("output")).unwrap();
+            wait_for(client, TO_TCP, SWITCH_LIMIT);
+            let before = received.load(Ordering::Relaxed);
+            wait_until("traffic at full speed again", PROGRAM_LIMIT, || {
+                received.load(Ordering::Relaxed) > before + (8 << 20)
+            });
+        },
+    );
 }

@@ -44,17 +44,17 @@ const COVERED: [&str; 4] = ["--cover", COVER, "--cover-name", NAME];
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// A server in front of a web site. Processes end before their machines, and files go last.
-struct Scene {
+pub(crate) struct Scene {
     server: Server,
     cover: Cover,
     authority: Authority,
     python: PathBuf,
-    pair: Pair,
+    pub(crate) pair: Pair,
     directory: Directory,
 }
 
 impl Scene {
-    fn new(python: PathBuf, options: &[&str]) -> Self {
+    pub(crate) fn new(python: PathBuf, options: &[&str]) -> Self {
         Self::behind(python, &[], options)
     }
 
@@ -77,7 +77,7 @@ impl Scene {
         }
     }
 
-    fn client(&self, name: &str, forwards: &[&str], options: &[&str]) -> Client {
+    pub(crate) fn client(&self, name: &str, forwards: &[&str], options: &[&str]) -> Client {
         self.client_by(&self.server.link(), name, forwards, options)
     }
 
