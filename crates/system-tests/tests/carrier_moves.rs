@@ -9,11 +9,10 @@ use std::time::Duration;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::connect;
 use system_tests::tunnel::Client;
-use system_tests::{require_program, require_python, require_root};
+use system_tests::{require_program, require_root};
 use testbed::namespace::Namespace;
 use testbed::wait::wait_until;
 
-use crate::front_door;
 use crate::relay::watched;
 use crate::tcp_shape::{Scene, carrier};
 
@@ -159,27 +158,4 @@ fn an_upload_leaves_throttled_udp_and_comes_back_when_it_is_better() {
 #[test]
 fn a_download_leaves_throttled_udp_and_comes_back_when_it_is_better() {
     moves_and_comes_back(Way::Down);
-}
-
-/// There connections have no IDs by which a client could tell them apart.
-#[test]
-fn behind_the_front_door_throttled_udp_is_left_as_well() {
-    require_root!();
-    require_program!("nft");
-    let scene = front_door::Scene::new(require_python!(), &["--tcp=:4444"]);
-    let pair = &scene.pair;
-    let start = || scene.client("client", &[FORWARD], &["--connections", "1"]);
-    flows(
-        Way::Down,
-        [&pair.client, &pair.server],
-        start,
-        |client, received| {
-            pair.server.nft(&throttle("output")).unwrap();
-            wait_for(client, TO_TCP, SWITCH_LIMIT);
-            let before = received.load(Ordering::Relaxed);
-            wait_until("traffic at full speed again", PROGRAM_LIMIT, || {
-                received.load(Ordering::Relaxed) > before + (8 << 20)
-            });
-        },
-    );
 }

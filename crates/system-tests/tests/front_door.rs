@@ -44,17 +44,17 @@ const COVERED: [&str; 4] = ["--cover", COVER, "--cover-name", NAME];
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// A server in front of a web site. Processes end before their machines, and files go last.
-pub(crate) struct Scene {
+struct Scene {
     server: Server,
     cover: Cover,
     authority: Authority,
     python: PathBuf,
-    pub(crate) pair: Pair,
+    pair: Pair,
     directory: Directory,
 }
 
 impl Scene {
-    pub(crate) fn new(python: PathBuf, options: &[&str]) -> Self {
+    fn new(python: PathBuf, options: &[&str]) -> Self {
         Self::behind(python, &[], options)
     }
 
@@ -77,7 +77,7 @@ impl Scene {
         }
     }
 
-    pub(crate) fn client(&self, name: &str, forwards: &[&str], options: &[&str]) -> Client {
+    fn client(&self, name: &str, forwards: &[&str], options: &[&str]) -> Client {
         self.client_by(&self.server.link(), name, forwards, options)
     }
 

@@ -15,7 +15,8 @@ impl Shard<Client> {
         let Some((kind, _)) = client.reconnection.carrier().filter(|_| client.is_up()) else {
             return;
         };
-        if client.reconnection.is_in_doubt() {
+        // Without connection IDs, as behind a cover, a connection keeps its carrier.
+        if client.reconnection.is_in_doubt() || client.knows.is_cover() {
             return;
         }
         let Some(carried) = self.engine.carried(now) else {
