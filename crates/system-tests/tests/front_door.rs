@@ -253,7 +253,13 @@ struct Recorder {
 impl Recorder {
     /// Stands at `address` of the client's machine, where a link may lead instead of to the server.
     fn listen(namespace: &Namespace, address: &str) -> Self {
-        let socket = namespace.inside(|| UdpSocket::bind(address)).unwrap();
+        let mut bound = None;
+        // A process that another test is about to start may still hold the socket of the last one.
+        wait_until("the address to be free", PROGRAM_LIMIT, || {
+            bound = namespace.inside(|| UdpSocket::bind(address)).ok();
+            bound.is_some()
+        });
+        let socket = bound.unwrap();
         socket.set_read_timeout(Some(PROGRAM_LIMIT)).unwrap();
         Self {
             socket,
