@@ -7,14 +7,11 @@ use serde_json::Value;
 use system_tests::conservation::assert_conserved;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::Service;
-use system_tests::topology::Pair;
-use system_tests::tunnel::{Client, Server};
 use system_tests::{python, require_python, require_root};
-use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 use testbed::wait::wait_until;
 
-use crate::scene::{LISTEN, OPEN_LOOPBACK};
+use crate::scene::Scene;
 
 const PROXY: &str = "127.0.0.1:1080";
 
@@ -25,31 +22,14 @@ const ECHO: &str = "127.0.0.1:9000";
 const TO_ECHO: &[u8] = b"\0\0\0\x01\x7f\0\0\x01\x23\x28";
 
 /// Nobody listens at the targets' addresses on the client's machine, so whoever is answered was led to the server's.
-fn scene(pair: &Pair, directory: &Directory) -> (Server, Client) {
-    let server = Server::start(
-        &pair.server.place(),
-        "server",
-        LISTEN,
-        &OPEN_LOOPBACK,
-        directory.path(),
-    );
-    let client = Client::start(
-        &pair.client.place(),
-        "client",
-        &server.link(),
-        &[],
-        &["--socks", "1080", "--http", "1080"],
-        directory.path(),
-    );
-    (server, client)
-}
+const PROXIES: [&str; 4] = ["--socks", "1080", "--http", "1080"];
 
 #[test]
 fn a_dns_client_reaches_several_servers_by_address_and_by_name_over_two_associations() {
     require_root!();
     let python = require_python!();
-    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
-    let (_server, client) = scene(&pair, &directory);
+    let scene = Scene::of_proxies(&PROXIES);
+    let Scene { client, pair, .. } = &scene;
     let program = "dns_over_socks.py";
     let targets = ["127.0.0.1", "127.0.0.2", "::1"];
     let serving = [&["serve"][..], &targets].concat();
@@ -127,8 +107,10 @@ fn echoed(socket: &UdpSocket, relay: SocketAddr, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn an_association_takes_whole_datagrams_of_its_program_alone_and_ends_with_its_connection() {
     require_root!();
-    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
-    let (server, client) = scene(&pair, &directory);
+    let scene = Scene::of_proxies(&PROXIES);
+    let Scene {
+        client, server, pair, ..
+    } = &scene;
     let _echo = Service::udp_echo(&pair.server, ECHO);
     let association = Association::open(&pair.client);
     let relay = association.relay;

@@ -4,13 +4,10 @@
 use std::time::Duration;
 
 use system_tests::conservation::assert_conserved;
-use system_tests::topology::Pair;
-use system_tests::tunnel::{Client, Server};
 use system_tests::{python, require_program, require_python, require_root};
-use testbed::directory::Directory;
 use testbed::process::Process;
 
-use crate::scene::{LISTEN, OPEN_LOOPBACK};
+use crate::scene::Scene;
 
 /// For the start of a browser on a machine that is busy with builds.
 const BROWSER_LIMIT: Duration = Duration::from_secs(120);
@@ -20,26 +17,17 @@ fn a_browser_opens_a_page_and_a_websocket_through_socks_and_through_http() {
     require_root!();
     require_program!("chromium");
     let python = require_python!();
-    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
-    let server = Server::start(
-        &pair.server.place(),
-        "server",
-        LISTEN,
-        &OPEN_LOOPBACK,
-        directory.path(),
-    );
+    let scene = Scene::of_proxies(&["--socks", "1080", "--http", "8080"]);
+    let Scene {
+        client,
+        pair,
+        directory,
+        ..
+    } = &scene;
     let files = directory.path().display().to_string();
     let site = ["8443", &files];
     let mut site = python::start(&python, &pair.server.place(), "web_site.py", site);
     site.wait_for_line("serving", BROWSER_LIMIT).unwrap();
-    let client = Client::start(
-        &pair.client.place(),
-        "client",
-        &server.link(),
-        &[],
-        &["--socks", "1080", "--http", "8080"],
-        directory.path(),
-    );
     let mut connections = 0;
     for (number, proxy) in ["socks5://127.0.0.1:1080", "http://127.0.0.1:8080"]
         .into_iter()

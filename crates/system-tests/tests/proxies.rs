@@ -4,13 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use system_tests::conservation::assert_conserved;
-use system_tests::topology::Pair;
-use system_tests::tunnel::{Client, Server};
 use system_tests::{require_program, require_root};
-use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 
-use crate::scene::{LISTEN, OPEN_LOOPBACK};
+use crate::scene::Scene;
 
 /// Nothing listens there at the client's machine, so whoever is answered was led to the server's.
 const WEB: &str = "127.0.0.1:8000";
@@ -64,23 +61,9 @@ fn curl(machine: &Namespace, arguments: &[&str]) -> (bool, String) {
 fn curl_goes_through_socks_and_through_http_and_names_mean_the_servers_side() {
     require_root!();
     require_program!("curl");
-    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
-    let server = Server::start(
-        &pair.server.place(),
-        "server",
-        LISTEN,
-        &OPEN_LOOPBACK,
-        directory.path(),
-    );
+    let scene = Scene::of_proxies(&["--socks", "1080", "--http", "1080"]);
+    let Scene { client, pair, .. } = &scene;
     serve(&pair.server);
-    let client = Client::start(
-        &pair.client.place(),
-        "client",
-        &server.link(),
-        &[],
-        &["--socks", "1080", "--http", "1080"],
-        directory.path(),
-    );
     let through = |arguments: &[&str]| curl(&pair.client, arguments);
 
     // By name and by address, over each protocol.

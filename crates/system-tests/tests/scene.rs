@@ -45,11 +45,20 @@ impl Scene {
 
     /// A cable of this MTU in bytes; the server's listening address says which protocol is used.
     pub(crate) fn with(mtu_bytes: u16, listen: &str, forwards: &[&str]) -> Self {
+        Self::start(mtu_bytes, listen, forwards, &[])
+    }
+
+    /// The usual cable, and a client without forwards whose `options` name its proxies.
+    pub(crate) fn of_proxies(options: &[&str]) -> Self {
+        Self::start(1500, LISTEN, &[], options)
+    }
+
+    fn start(mtu_bytes: u16, listen: &str, forwards: &[&str], options: &[&str]) -> Self {
         let (pair, directory) = (Pair::new(mtu_bytes), Directory::create_for_test().unwrap());
         let (place, files) = (pair.server.place(), directory.path());
         let server = Server::start(&place, "server", listen, &OPEN_LOOPBACK, files);
         let place = pair.client.place();
-        let client = Client::start(&place, "client", &server.link(), forwards, &[], files);
+        let client = Client::start(&place, "client", &server.link(), forwards, options, files);
         Self {
             client,
             server,

@@ -62,6 +62,17 @@ impl Negotiation for Line {
     }
 }
 
+/// A client with two shards of which one has a stripe, and takes what comes to the other one.
+fn start_with_one_stripe(mut config: ClientConfig) -> Handle {
+    config.common.connections = Some(2);
+    let carriers: Arc<dyn Carriers> = Arc::new(OneStripe::default());
+    let client = tunnel::client::start_over(config, &carriers).unwrap();
+    connected(&client);
+    // Until then the other shard keeps what comes to it for a stripe of its own.
+    std::thread::sleep(tunnel_proto::limits::STRIPE_GRACE);
+    client
+}
+
 /// A listener of this protocol at a free port.
 fn line_proxy() -> Proxy {
     Proxy {
@@ -321,7 +332,7 @@ fn connections_of_both_kinds_go_to_a_sibling_where_the_stripe_is_down() {
     let (config, pin) = server_config();
     let server = tunnel::server::start(config).unwrap();
     let (proxy, fixed) = (line_proxy(), free_port());
-    let mut config = ClientConfig {
+    let config = ClientConfig {
         proxies: vec![proxy.clone()],
         forwards: vec![Forward {
             protocol: Protocol::Tcp,
@@ -331,12 +342,7 @@ fn connections_of_both_kinds_go_to_a_sibling_where_the_stripe_is_down() {
         }],
         ..client_config(listening(&server), pin)
     };
-    config.common.connections = Some(2);
-    let carriers: Arc<dyn Carriers> = Arc::new(OneStripe::default());
-    let client = tunnel::client::start_over(config, &carriers).unwrap();
-    connected(&client);
-    // Until then the other shard keeps what comes to it for a stripe of its own.
-    std::thread::sleep(tunnel_proto::limits::STRIPE_GRACE);
+    let client = start_with_one_stripe(config);
     let mut given = 0;
     for (listener, named, answer) in [
         (fixed, String::new(), ""),
@@ -441,16 +447,11 @@ fn associations_go_to_a_sibling_where_the_stripe_is_down() {
     let (config, pin) = server_config();
     let server = tunnel::server::start(config).unwrap();
     let proxy = socks_proxy(free_port());
-    let mut config = ClientConfig {
+    let config = ClientConfig {
         proxies: vec![proxy.clone()],
         ..client_config(listening(&server), pin)
     };
-    config.common.connections = Some(2);
-    let carriers: Arc<dyn Carriers> = Arc::new(OneStripe::default());
-    let client = tunnel::client::start_over(config, &carriers).unwrap();
-    connected(&client);
-    // Until then the other shard keeps what comes to it for a stripe of its own.
-    std::thread::sleep(tunnel_proto::limits::STRIPE_GRACE);
+    let client = start_with_one_stripe(config);
     let associations: Vec<_> = (0..ASSOCIATIONS).map(|_| associate(proxy.listen)).collect();
     for (_, socket) in &associations {
         assert_echoed(socket, &sent);
