@@ -57,6 +57,11 @@ pub(in crate::driver) struct AssociatedAddress {
 }
 
 impl DatagramRelay {
+    /// The session of a program's address to the target that these bytes name.
+    fn session_to(&self, source: SocketAddr, address: &[u8]) -> Option<RequestId> {
+        self.sessions.get(&source)?.get(address).copied()
+    }
+
     fn requests(&self) -> impl Iterator<Item = RequestId> {
         self.sessions.values().flat_map(HashMap::values).copied()
     }
@@ -258,8 +263,15 @@ impl Shard<Client> {
                 SocksDatagram::read(datagram).is_ok_and(|datagram| datagram.address == first.address)
             };
             let run = 1 + rest.take_while(is_same).count();
-            let address = first.address.to_vec();
-            match self.session_to(now, at, source, &address) {
+            let relay = self.sources.datagram_relay(at);
+            let session = match relay.and_then(|relay| relay.session_to(source, first.address)) {
+                Some(id) => Ok(id),
+                None => match SocksAddress::new(first.address) {
+                    Ok(address) => self.open_session_to(now, at, source, address),
+                    Err(_) => Err(DropReason::Malformed),
+                },
+            };
+            match session {
                 Ok(id) => {
                     let segments = self.inner_batch.get(index).segments();
                     let datagrams = segments.skip(taken).take(run).map(SocksDatagram::read);
@@ -272,27 +284,18 @@ impl Shard<Client> {
         }
     }
 
-    /// The session of a program's address to a target, which is opened where there is none.
-    fn session_to(
+    /// A session of a program's address to a target to which it has none.
+    fn open_session_to(
         &mut self,
         now: Instant,
         at: SourceId,
         source: SocketAddr,
-        address: &[u8],
+        address: SocksAddress,
     ) -> Result<RequestId, DropReason> {
-        let is_ending = self.drain_until.is_some();
-        let relay = self.sources.datagram_relay(at).ok_or(DropReason::SessionClosed)?;
-        let known = relay
-            .sessions
-            .get(&source)
-            .and_then(|sessions| sessions.get(address));
-        if let Some(id) = known {
-            return Ok(*id);
-        }
-        if is_ending {
+        if self.drain_until.is_some() {
             return Err(DropReason::SessionClosed);
         }
-        let address = SocksAddress::new(address).map_err(|_| DropReason::Malformed)?;
+        let relay = self.sources.datagram_relay(at).ok_or(DropReason::SessionClosed)?;
         let target = address.target().map_err(|_| DropReason::Malformed)?;
         if relay.sessions_count >= limits::ASSOCIATION_SESSIONS_MAX
             && let Some(idlest) = self.engine.idlest_of(relay.requests())
