@@ -240,15 +240,19 @@ pub const SENTENCES_MAX: usize = 64;
 /// Between two looks at whether a carrier carries what is wanted.
 pub const CARRIER_WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a server's word counts that the path holds it back: it comes every second.
-pub const HELD_BACK_FRESH: Duration = Duration::from_millis(1_500);
+/// How long a server's word counts that the path holds it back: it comes every second, and once it may be lost.
+pub const HELD_BACK_FRESH: Duration = Duration::from_millis(2_500);
 
 /// Looks of which all have to find that a carrier holds traffic back, before the other one is tried: three seconds.
 pub const CARRIER_POOR_LOOKS: usize = 6;
 
-/// Looks that show what a carrier on trial carries, in TCP's shape and over UDP; UDP that is throttled often is so only
+/// Looks that show what a carrier on trial carries, over UDP and in TCP's shape; UDP that is throttled often is so only
 /// after some seconds.
 pub const CARRIER_TRIAL_LOOKS: [usize; 2] = [20, 6];
+
+/// Looks until TCP's shape is left that carries no more. A server whose first challenge to the new path is lost sends three
+/// times what it receives, until it gives the path up after three probe timeouts and begins again.
+pub const CARRIER_TRIAL_LOOKS_MAX: usize = 16;
 
 /// First looks of a trial that say nothing: QUIC seeks its rate.
 pub const CARRIER_START_LOOKS: usize = 2;

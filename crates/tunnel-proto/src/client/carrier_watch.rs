@@ -145,7 +145,7 @@ impl CarrierWatch {
 
     /// The connection goes on over the other carrier, on trial.
     pub fn moved(&mut self) {
-        let before = self.mean();
+        let before = self.mean_of(HALF);
         self.begin();
         self.trial = Some(Trial {
             before,
@@ -177,20 +177,23 @@ impl CarrierWatch {
         let is_due = standing.retry_at.is_none_or(|retry_at| retry_at <= now);
         let is_wanted = match carrier {
             CarrierKind::Udp => self.is_poor(self.best),
-            CarrierKind::Tcp => !standing.was_poor || self.mean() >= TRAFFIC_BYTES,
+            CarrierKind::Tcp => !standing.was_poor || self.mean_of(HALF) >= TRAFFIC_BYTES,
         };
         is_due && is_wanted
     }
 
     fn judge(&mut self, now: Instant, carrier: CarrierKind, trial: Trial) -> Option<CarrierAdvice> {
         let looks = limits::CARRIER_TRIAL_LOOKS[usize::from(carrier == CarrierKind::Tcp)];
-        let mean = trial.bytes / (looks - limits::CARRIER_START_LOOKS) as u64;
+        let counted = looks - limits::CARRIER_START_LOOKS;
         let is_over = trial.looks >= looks;
         let is_kept = match carrier {
-            CarrierKind::Tcp if is_over => mean * 2 >= trial.before * 3 && mean > 0,
+            CarrierKind::Tcp if is_over && self.carries_more_than(trial.before, counted) => true,
+            CarrierKind::Tcp if trial.looks >= limits::CARRIER_TRIAL_LOOKS_MAX => false,
             CarrierKind::Tcp => return None,
             CarrierKind::Udp if self.is_poor(2 * trial.before) => false,
-            CarrierKind::Udp if is_over => !self.is_held_back() || mean * 4 >= trial.before * 3,
+            CarrierKind::Udp if is_over => {
+                !self.is_held_back() || trial.bytes * 4 >= trial.before * 3 * counted as u64
+            }
             CarrierKind::Udp => return None,
         };
         let (advice, failed) = if is_kept {
@@ -223,9 +226,15 @@ impl CarrierWatch {
         self.is_held_back() && (in_both_halves(&is_lossy) || in_both_halves(&has_fallen))
     }
 
-    /// Bytes for each of the last looks.
-    fn mean(&self) -> u64 {
-        let last = self.looks.iter().rev().take(HALF);
+    /// Whether half as much again arrived in so many last looks.
+    fn carries_more_than(&self, before: u64, looks: usize) -> bool {
+        let mean = self.mean_of(looks);
+        mean * 2 >= before * 3 && mean > 0
+    }
+
+    /// Bytes for each of so many last looks.
+    fn mean_of(&self, looks: usize) -> u64 {
+        let last = self.looks.iter().rev().take(looks);
         last.clone().map(|look| look.bytes).sum::<u64>() / (last.len().max(1) as u64)
     }
 }
@@ -389,6 +398,22 @@ mod tests {
         assert_eq!(bed.carrier, CarrierKind::Udp);
         bed.run(600, [carries(50), carries(45)]);
         assert_eq!(bed.advices.len(), 6);
+    }
+
+    /// PATH-6: the server lets little go before it knows that the client is there (RFC 9000 section 8.1).
+    #[test]
+    fn tcps_shape_is_kept_as_soon_as_it_carries_more_and_has_eight_seconds() {
+        let mut bed = Bed::over(CarrierKind::Udp);
+        bed.run(5, [carries(16), all_of(16)]);
+        bed.run(3, [throttled(), carries(0)]);
+        assert_eq!(bed.advices(), [TryOther]);
+        bed.run(4, [throttled(), carries(0)]);
+        bed.run(2, [throttled(), all_of(16)]);
+        assert_eq!(bed.advices(), [TryOther, Keep]);
+        let mut bed = Bed::over(CarrierKind::Udp);
+        bed.run(5, [carries(16), all_of(16)]);
+        bed.run(3 + 8, [throttled(), carries(0)]);
+        assert_eq!(bed.advices(), [TryOther, Return]);
     }
 
     #[test]
