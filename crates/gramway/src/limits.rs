@@ -82,14 +82,17 @@ pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 100;
 /// How long the admin socket waits for a reader that does not read.
 pub(crate) const ADMIN_WRITE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Bytes of a request for metrics up to its empty line: several times what Prometheus and browsers send.
-pub(crate) const METRICS_HEAD_BYTES_MAX: usize = 8_192;
+/// Bytes of a request's head for metrics and the admin API: several times what Prometheus and browsers send.
+pub(crate) const HTTP_HEAD_BYTES_MAX: usize = 8_192;
 
-/// Headers of a request for metrics; browsers send about twenty.
-pub(crate) const METRICS_HEADERS_MAX: usize = 64;
+/// Bytes of a request's body: a user's terms are far below a hundred.
+pub(crate) const HTTP_BODY_BYTES_MAX: usize = 4_096;
 
-/// How long a request for metrics may take to arrive, and its answer to leave, each: others wait meanwhile.
-pub(crate) const METRICS_TRANSFER_LIMIT: Duration = Duration::from_secs(2);
+/// Headers of such a request; browsers send about twenty.
+pub(crate) const HTTP_HEADERS_MAX: usize = 64;
+
+/// How long a request may take to arrive, and its answer to leave, each: others wait meanwhile.
+pub(crate) const HTTP_TRANSFER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Pause after each request for metrics: whoever asks all the time takes at most ten snapshots a second of the threads
 /// that carry packets.

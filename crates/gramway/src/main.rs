@@ -15,6 +15,7 @@ mod exit;
 mod forward;
 mod guardian;
 mod helper;
+mod http;
 mod identity;
 mod kill_switch;
 mod limits;

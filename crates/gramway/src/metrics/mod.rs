@@ -4,7 +4,7 @@
 //! target or an address; users are in it only with `--metrics-per-user`.
 
 mod exposition;
-mod http;
+mod page;
 mod settings;
 
 use std::io;
@@ -17,7 +17,7 @@ use tunnel::handle::Controller;
 use crate::exit::{Code, Problem, sentence};
 use crate::output;
 use exposition::Scrape;
-use http::Answer;
+use page::Answer;
 pub(crate) use settings::MetricsSettings;
 
 /// A listener that is open; whoever connects waits.
@@ -81,7 +81,7 @@ impl MetricsListener {
         };
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || http::serve(&listener, &answer))
+            .spawn(move || page::serve(&listener, &answer))
             .map_err(|error| Problem::bug(format!("cannot serve metrics: {}", sentence(&error))))?;
         output::event(&format!("metrics on http://{address}/metrics"));
         if !address.ip().is_loopback() {
