@@ -5,6 +5,12 @@
 
 // The program has no library: what reads its link and its settings is compiled here, too.
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/recent.rs"]
+mod recent;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/admin/settings.rs"]
+mod admin;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/addresses.rs"]
 mod addresses;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use tunnel::config::{ClientConfig, ServerProof};
 
-use crate::admin::{AdminSocket, answer, client_socket};
+use crate::admin::{Admin, AdminSocket, client_socket};
 use crate::cli::ConnectArguments;
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
@@ -56,6 +56,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     let (tun, _name_lock) = settings.tun.for_client(&directory, host.changes())?.unzip();
     startup::raise_file_limit();
     let metrics = settings.metrics.open()?;
+    let page = settings.admin.open(&directory)?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let handle = tunnel::client::start(ClientConfig {
         servers: link
@@ -79,8 +80,11 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     if let Some(metrics) = metrics {
         metrics.serve(controller.clone())?;
     }
-    let answer = answer(controller, sandbox.report(), None);
-    let _admin = AdminSocket::open(&directory, &client_socket(), answer)?;
+    let admin = Admin::new(controller, sandbox.report(), None);
+    if let Some(page) = page {
+        page.serve(&admin, &directory)?;
+    }
+    let _admin = AdminSocket::open(&directory, &client_socket(), &admin)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
     let kill_switch = handle.kill_switch();
     let entrances = Entrances {

@@ -79,8 +79,26 @@ pub(crate) const SUGGESTION_EDITS_MAX: usize = 3;
 /// Bytes of a Unix socket's path that every system takes (`sun_path` of 104 or 108 with its final zero).
 pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 100;
 
-/// How long the admin socket waits for a reader that does not read.
-pub(crate) const ADMIN_WRITE_LIMIT: Duration = Duration::from_secs(2);
+/// Connections to the admin API at a time, at each of its listeners: each has a thread.
+pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 32;
+
+/// Pages and programs that listen to the counters: each is a connection; the rest are for single questions.
+pub(crate) const ADMIN_LISTENERS_MAX: usize = 8;
+
+/// Pause after a failed accept, such as one without a free file descriptor, and while there are too many connections.
+pub(crate) const ADMIN_ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often those who listen get the counters.
+pub(crate) const EVENT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Peers in what they get: thousands would be megabytes each second.
+pub(crate) const EVENT_PEERS_MAX: usize = 50;
+
+/// Lines about what happened that are remembered: two screens of them.
+pub(crate) const RECENT_EVENTS_MAX: usize = 64;
+
+/// Characters of a token of the admin API: a random one of ours has 43, and 22 of them are 128 bits.
+pub(crate) const ADMIN_TOKEN_CHARACTERS_MIN: usize = 22;
 
 /// Bytes of a request's head for metrics and the admin API: several times what Prometheus and browsers send.
 pub(crate) const HTTP_HEAD_BYTES_MAX: usize = 8_192;

@@ -26,6 +26,7 @@ mod print_link;
 mod privileges;
 mod proxies;
 mod qr;
+mod recent;
 mod relay_command;
 mod relay_key;
 mod release;

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::fstat;
 
 use crate::exit::{Problem, sentence};
-use crate::units;
+use crate::{recent, units};
 
 /// Prints one line for people.
 pub(crate) fn note(text: &str) {
@@ -18,6 +18,7 @@ pub(crate) fn note(text: &str) {
 /// Prints one line about something that has just happened. Off a terminal it has its time in UTC, except where the
 /// system's journal gives it one.
 pub(crate) fn event(text: &str) {
+    recent::record(text);
     let journal = std::env::var("JOURNAL_STREAM");
     if io::stderr().is_terminal() || journal.is_ok_and(|stream| is_stream(&stream, io::stderr())) {
         return note(text);

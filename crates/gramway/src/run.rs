@@ -22,7 +22,7 @@ use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
 use crate::proxies::Proxies;
 use crate::users::Register;
-use crate::{forward, output, units};
+use crate::{forward, output, recent, units};
 
 /// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
 const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
@@ -113,11 +113,13 @@ impl Detail {
     }
 }
 
-/// Prints a notice, where this detail is wanted.
+/// Prints a notice, where this detail is wanted, and remembers it.
 pub(crate) fn tell(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) {
     let is_wanted = detail >= Detail::Visitors || !matches!(notice, Notice::Visitor(_));
     if is_wanted {
         output::event(&line(notice, entrances, detail));
+    } else {
+        recent::record(&line(notice, entrances, detail));
     }
 }
 

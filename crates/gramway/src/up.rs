@@ -12,7 +12,7 @@ use tunnel::config::ServerConfig;
 use tunnel::examination::Profile;
 use tunnel::handle::{Handle, Notice};
 
-use crate::admin::{AdminSocket, SERVER_SOCKET, answer};
+use crate::admin::{Admin, AdminSocket, SERVER_SOCKET};
 use crate::cli::UpArguments;
 use crate::cover::{Cover, CoverSettings, Imitated};
 use crate::exit::Problem;
@@ -45,6 +45,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         .for_server(&directory, state.identity.pin(), host.changes());
     startup::raise_file_limit();
     let metrics = settings.metrics.open()?;
+    let page = settings.admin.open(&directory)?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let (users, warning) = Keeper::load(&directory)?;
     let register = users.register();
@@ -101,8 +102,12 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     if let Some(metrics) = metrics {
         metrics.serve(controller.clone())?;
     }
-    let answer = answer(controller, sandbox.report(), Some(Arc::clone(&register)));
-    let _admin = AdminSocket::open(&directory, SERVER_SOCKET, answer)?;
+    let users = Some((Arc::clone(&register), directory.clone()));
+    let admin = Admin::new(controller, sandbox.report(), users);
+    if let Some(page) = page {
+        page.serve(&admin, &directory)?;
+    }
+    let _admin = AdminSocket::open(&directory, SERVER_SOCKET, &admin)?;
 
     if let Some(warning) = addresses::reach_warning(&endpoints) {
         output::note(&format!("warning: {warning}"));

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use tunnel::config::{CommonConfig, Forward, TcpListen};
 use tunnel_proto::AllowedTarget;
 
+use crate::admin::AdminSettings;
 use crate::cover::CoverSettings;
 use crate::exit::Problem;
 use crate::metrics::MetricsSettings;
@@ -54,6 +55,7 @@ pub(crate) struct Settings {
     pub(crate) carrier: CarrierSetting,
     pub(crate) tun: TunSettings,
     pub(crate) metrics: MetricsSettings,
+    pub(crate) admin: AdminSettings,
     pub(crate) has_no_sandbox: bool,
     pub(crate) common: CommonConfig,
 }

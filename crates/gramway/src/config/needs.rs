@@ -1,5 +1,6 @@
-//! Settings that do nothing without another one, a TUN, a default route, a cover or metrics: a command that was given
-//! one alone would silently leave out what was asked for, which for `default_route` means traffic in clear.
+//! Settings that do nothing without another one, a TUN, a default route, a cover, metrics or the status page: a command
+//! that was given one alone would silently leave out what was asked for, which for `default_route` means traffic in
+//! clear.
 
 use tunnel_proto::Prefix;
 
@@ -42,6 +43,12 @@ const METRICS: Need = Need {
     key: "metrics = \"PORT\"",
 };
 
+const ADMIN: Need = Need {
+    what: "the status page",
+    flag: "--admin PORT",
+    key: "admin = \"PORT\"",
+};
+
 const TUN_ONLY: &[Dependent] = &[
     ("pool", |settings| !settings.tun.pools.is_empty()),
     ("nat", |settings| settings.tun.nat),
@@ -64,12 +71,14 @@ const COVER_ONLY: &[Dependent] = &[("cover_name", |settings| settings.cover.name
 
 const METRICS_ONLY: &[Dependent] = &[("metrics_per_user", |settings| settings.metrics.per_user)];
 
+const ADMIN_ONLY: &[Dependent] = &[("admin_token_file", |settings| settings.admin.token_file.is_some())];
+
 fn names_any(networks: Option<&[Prefix]>) -> bool {
     networks.is_some_and(|networks| !networks.is_empty())
 }
 
 impl Settings {
-    /// Refuses a setting of this command that needs a TUN, a default route, a cover or metrics where there is none.
+    /// Refuses a setting of this command that needs another one, where that is missing.
     pub(crate) fn check_needs<C: CommandWithSettings>(&self, flags: &Flags<C>) -> Result<(), Problem> {
         if !self.tun.default_route {
             self.refuse(DEFAULT_ROUTE_ONLY, &DEFAULT_ROUTE, flags)?;
@@ -82,6 +91,9 @@ impl Settings {
         }
         if self.metrics.listen.is_none() {
             self.refuse(METRICS_ONLY, &METRICS, flags)?;
+        }
+        if self.admin.listen.is_none() {
+            self.refuse(ADMIN_ONLY, &ADMIN, flags)?;
         }
         Ok(())
     }

@@ -1,13 +1,14 @@
 //! `gramway user`: adds users, changes them, and prints their links.
 
 use serde_json::Value;
-use store::{Day, Quota, Rights, Sqlite, Store, StoreError, User, UserId};
+use store::{Rights, Sqlite, Store, StoreError, User, UserId};
 use tunnel_proto::Token;
 
-use super::amounts::{Ends, Set, parse_ends, parse_quota, quota_text, time_text};
+use super::actions::{self, Action, Terms, used};
+use super::amounts::{quota_text, time_text};
 use super::register::{describe, token_digest};
 use super::{FILE, exclusion_of, open, problem, rights_of, unix_now};
-use crate::cli::{UserAction, UserArguments, UserTerms};
+use crate::cli::{UserAction, UserArguments};
 use crate::exit::Problem;
 use crate::link::Link;
 use crate::output;
@@ -44,23 +45,20 @@ pub(crate) fn run(arguments: &UserArguments) -> Result<(), Problem> {
                     "nothing to renew: give --expires, --quota, or both",
                 ));
             }
-            let now = unix_now();
-            let user = users.change(name, |user| terms.apply(user, now))?;
-            output::note(&format!("{name}: {}", users.line(&user)?));
+            if let Some((user, used)) = actions::apply(&users.directory, name, &Action::Renew(terms))? {
+                output::note(&format!("{name}: {}", terms_line(&user, used)));
+            }
             Ok(())
         }
-        UserAction::Disable { name } => users.change(name, |user| user.is_disabled = true).map(drop),
-        UserAction::Enable { name } => users.change(name, |user| user.is_disabled = false).map(drop),
-        UserAction::Remove { name } => users
-            .existing(name)?
-            .remove(name)
-            .map_err(|error| users.problem(&error)),
+        UserAction::Disable { name } => actions::apply(&users.directory, name, &Action::Disable).map(drop),
+        UserAction::Enable { name } => actions::apply(&users.directory, name, &Action::Enable).map(drop),
+        UserAction::Remove { name } => actions::apply(&users.directory, name, &Action::Remove).map(drop),
         UserAction::Link { name, qr } => {
             let token = Token::from_bytes(random()?);
             // Before the former link is of no use.
             let link = users.link(token.clone())?;
-            users.change(name, |user| {
-                (user.token_digest, user.front_door_key) = digests(&token)
+            actions::change(&users.directory, name, |user| {
+                (user.token_digest, user.front_door_key) = digests(&token);
             })?;
             show(&link, *qr)
         }
@@ -129,22 +127,6 @@ impl Users {
         output::data(&lines.join("\n"))
     }
 
-    /// The database, which there is where there is this user.
-    fn existing(&self, name: &str) -> Result<Sqlite, Problem> {
-        let nobody = || self.problem(&StoreError::NoSuchUser(name.to_owned()));
-        open(&self.directory)?.ok_or_else(nobody)
-    }
-
-    fn change(&self, name: &str, mut edit: impl FnMut(&mut User)) -> Result<User, Problem> {
-        let changed = self.existing(name)?.change(name, &mut edit);
-        changed.map_err(|error| self.problem(&error))
-    }
-
-    fn line(&self, user: &User) -> Result<String, Problem> {
-        let used = used(&mut self.existing(&user.name)?, user).map_err(|error| self.problem(&error))?;
-        Ok(terms_line(user, used))
-    }
-
     /// The link of this token, as the server's last start has it.
     fn link(&self, token: Token) -> Result<Link, Problem> {
         let (endpoints, tcp_port) = self.state.endpoints()?;
@@ -179,53 +161,6 @@ fn show(link: &Link, qr: bool) -> Result<(), Problem> {
         print_link::show_with_code(link)
     } else {
         output::data(&link.reveal())
-    }
-}
-
-/// Bytes used within the present period of the quota, or in all.
-fn used(store: &mut dyn Store, user: &User) -> Result<u64, StoreError> {
-    let today = Day::of(unix_now());
-    let since = user
-        .quota
-        .map_or(Day::FIRST, |quota| quota.period.first_day(today));
-    store.used(user.id, since)
-}
-
-/// What options say; `None` where they are not given.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Terms {
-    expires: Option<Set<Ends>>,
-    quota: Option<Set<Quota>>,
-}
-
-impl Terms {
-    fn parse(given: &UserTerms) -> Result<Self, Problem> {
-        let wrong =
-            |option: &str, text: &str, error: String| Problem::usage(format!("{option} {text}: {error}"));
-        let expires = given.expires.as_deref().map(|text| {
-            let ends = parse_ends(text).map_err(|error| wrong("--expires", text, error))?;
-            match ends {
-                Some(Ends::On(day)) if day.begin() <= unix_now() => {
-                    Err(wrong("--expires", text, "that day has begun already".to_owned()))
-                }
-                ends => Ok(ends),
-            }
-        });
-        let quota = given.quota.as_deref();
-        let quota = quota.map(|text| parse_quota(text).map_err(|error| wrong("--quota", text, error)));
-        Ok(Self {
-            expires: expires.transpose()?,
-            quota: quota.transpose()?,
-        })
-    }
-
-    fn apply(&self, user: &mut User, now: u64) {
-        if let Some(expires) = self.expires {
-            user.expires = expires.map(|ends| ends.at(now));
-        }
-        if let Some(quota) = self.quota {
-            user.quota = quota;
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! They are in a database in the state directory, which the first `gramway user add` makes. Commands write it whether a
 //! server runs or not; a running one looks for changes every half second (`keeper.rs`).
 
+mod actions;
 mod amounts;
 mod command;
 mod keeper;
@@ -14,9 +15,10 @@ use store::{Rights, Sqlite, StoreError, User};
 
 use crate::exit::Problem;
 use crate::state::StateDirectory;
+pub(crate) use actions::{Action, Terms, apply};
 pub(crate) use command::run;
 pub(crate) use keeper::Keeper;
-pub(crate) use register::Register;
+pub(crate) use register::{Register, describe};
 
 /// The database; SQLite has two more files beside it.
 const FILE: &str = "users.db";

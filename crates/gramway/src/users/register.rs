@@ -106,7 +106,7 @@ impl Register {
 }
 
 /// What the store knows of a user who has used so many bytes, without secrets; for programs.
-pub(super) fn describe(user: &Kept, used: u64) -> Value {
+pub(crate) fn describe(user: &Kept, used: u64) -> Value {
     let rights: Vec<_> = rights_of(user.rights)
         .into_iter()
         .filter_map(|(name, has)| has.then_some(name))

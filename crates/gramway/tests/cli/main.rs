@@ -1,5 +1,6 @@
 //! The program from outside.
 
+mod admin;
 mod bad_input;
 mod lifecycle;
 mod metrics;

@@ -1,32 +1,42 @@
-//! The admin socket of a running process: a Unix socket in the state directory (mode 0600) that answers every
-//! connection with one JSON object of all counters, and closes. It runs on a thread of its own and serves one reader at
-//! a time.
+//! The admin API of a running process: a Unix socket in the state directory (mode 0600) and, with `--admin`, a TCP
+//! address. Both speak HTTP and answer with the same counters, users and actions (`api.rs`); over TCP `guard.rs` says
+//! who may ask. `gramway status` asks the socket.
+
+mod api;
+mod counters;
+mod guard;
+mod listener;
+mod settings;
+mod token;
+mod warnings;
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::Value;
 use tunnel::handle::Controller;
 
+use api::Api;
+use counters::Counters;
+use guard::Guard;
+pub(crate) use settings::AdminSettings;
+
 use crate::exit::Problem;
-use crate::limits::{ADMIN_WRITE_LIMIT, SOCKET_PATH_BYTES_MAX};
+use crate::limits::SOCKET_PATH_BYTES_MAX;
 use crate::state::StateDirectory;
 use crate::users::Register;
 
 /// The server's socket; the directory's lock makes sure that there is only one.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
-
-/// Pause after a failed accept, such as one without a free file descriptor.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// The name of this process's client socket.
 pub(crate) fn client_socket() -> String {
@@ -39,21 +49,37 @@ pub(crate) fn is_socket_name(name: &OsStr) -> bool {
     name == SERVER_SOCKET.as_bytes() || (name.starts_with(b"client-") && name.ends_with(b".sock"))
 }
 
-/// The counters of this process, what its sandbox holds and what is known of a server's `users`, as one JSON object.
-pub(crate) fn answer(
-    controller: Controller,
-    sandbox: Value,
-    users: Option<Arc<Register>>,
-) -> impl Fn() -> Option<String> + Send + 'static {
-    move || {
-        let mut counters = serde_json::to_value(controller.snapshot()?).ok()?;
-        counters
-            .as_object_mut()?
-            .insert("sandbox".to_owned(), sandbox.clone());
-        if let Some(users) = &users {
-            users.complete(counters.get_mut("users")?.as_object_mut()?);
-        }
-        Some(counters.to_string())
+/// What this process answers to those who ask.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    api: Arc<Api>,
+}
+
+impl Admin {
+    /// Of a process with these counters; a server's `users`, and where they are kept.
+    pub(crate) fn new(
+        controller: Controller,
+        sandbox: Value,
+        users: Option<(Arc<Register>, StateDirectory)>,
+    ) -> Self {
+        let (register, directory) = users.unzip();
+        let source = move || counters::of_process(&controller, &sandbox, register.as_deref());
+        Self::of(source, directory)
+    }
+
+    fn of(source: impl Fn() -> Option<Value> + Send + Sync + 'static, users: Option<StateDirectory>) -> Self {
+        let api = Api {
+            counters: Counters::new(source),
+            users,
+            listeners: AtomicUsize::new(0),
+        };
+        Self { api: Arc::new(api) }
+    }
+
+    /// One that answers with this JSON, or has none.
+    #[cfg(test)]
+    pub(crate) fn of_text(text: Option<&'static str>) -> Self {
+        Self::of(move || serde_json::from_str(text?).ok(), None)
     }
 }
 
@@ -64,14 +90,10 @@ pub(crate) struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Opens the socket in place of a dead one; `answer` gives the JSON, or `None` if the counters are not available.
+    /// Opens the socket in place of a dead one.
     /// A `status` that comes while it is made waits with its judgement, by the directory's lock: a socket that has a
     /// name, but does not listen yet, looks like that of a dead process.
-    pub(crate) fn open(
-        directory: &StateDirectory,
-        name: &str,
-        answer: impl Fn() -> Option<String> + Send + 'static,
-    ) -> Result<Self, Problem> {
+    pub(crate) fn open(directory: &StateDirectory, name: &str, admin: &Admin) -> Result<Self, Problem> {
         let path = directory.file(name);
         let cannot = |error: io::Error| Problem::file("open the admin socket", &path, &error);
         let _lock = directory.lock_sockets().map_err(cannot)?;
@@ -83,9 +105,12 @@ impl AdminSocket {
         let listener = UnixListener::bind(short).map_err(cannot)?;
         let socket = Self { path: path.clone() };
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(cannot)?;
+        let api = Arc::clone(&admin.api);
         thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || serve(&listener, answer))
+            .spawn(move || {
+                api::serve(&api, &Guard::File, || listener.accept().map(|(stream, _)| stream));
+            })
             .map_err(cannot)?;
         Ok(socket)
     }
@@ -95,21 +120,6 @@ impl Drop for AdminSocket {
     fn drop(&mut self) {
         // A file that stays is pruned by the next `status`.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn serve(listener: &UnixListener, answer: impl Fn() -> Option<String>) {
-    loop {
-        let Ok((mut stream, _)) = listener.accept() else {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
-        };
-        if let Some(text) = answer() {
-            // A reader that went away or does not read gets no answer.
-            let _ = stream
-                .set_write_timeout(Some(ADMIN_WRITE_LIMIT))
-                .and_then(|()| stream.write_all(text.as_bytes()));
-        }
     }
 }
 
