@@ -1,13 +1,18 @@
 //! A browser that knows nothing of us, headless Chromium, opens a page by HTTPS and from it a WebSocket, through SOCKS5
-//! and through HTTP.
+//! and through HTTP; and the status page of both ends.
 
+use std::path::Path;
 use std::time::Duration;
 
 use system_tests::conservation::assert_conserved;
+use system_tests::topology::Pair;
+use system_tests::tunnel::{Client, Server};
 use system_tests::{python, require_program, require_python, require_root};
+use testbed::directory::Directory;
+use testbed::place::Place;
 use testbed::process::Process;
 
-use crate::scene::Scene;
+use crate::scene::{LISTEN, Scene, both};
 
 /// For the start of a browser on a machine that is busy with builds.
 const BROWSER_LIMIT: Duration = Duration::from_secs(120);
@@ -62,4 +67,49 @@ fn a_browser_opens_a_page_and_a_websocket_through_socks_and_through_http() {
         connections = total;
     }
     assert_conserved(&client.status());
+}
+
+#[test]
+fn a_browser_shows_the_status_page_of_both_ends_without_complaint_and_disables_a_user() {
+    require_root!();
+    require_program!("chromium");
+    let python = require_python!();
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
+    let (place, files) = (pair.server.place(), directory.path());
+    let admin = ["--admin", "9465"];
+    let server = Server::start(&place, "server", LISTEN, &admin, files);
+    let link = server.user(&["add", "alice", "--quota", "1G/month"]);
+    let forwards = both!("7000");
+    let (client_place, link_of_owner) = (pair.client.place(), server.link());
+    let _client = Client::start(&client_place, "client", &link_of_owner, &forwards, &admin, files);
+    assert!(link.starts_with("gramway://"));
+    for (place, words, state) in [
+        (&place, &["alice"][..], "Server, listening"),
+        (&client_place, &[], "Client, connected"),
+    ] {
+        look_at_page(&python, place, &directory, words, state);
+    }
+    let status = server.status();
+    let users = status["users"].as_object().unwrap();
+    let alice = users.values().find(|user| user["name"] == "alice").unwrap();
+    assert!(alice["excluded"].is_string(), "{alice}");
+}
+
+fn look_at_page(python: &Path, place: &Place, directory: &Directory, words: &[&str], state: &str) {
+    let files = directory.path().display().to_string();
+    let arguments = [&["http://127.0.0.1:9465/", &files], words].concat();
+    let mut page = python::start(python, place, "status_page.py", arguments);
+    page.wait_for_line("done", BROWSER_LIMIT)
+        .unwrap_or_else(|error| panic!("{error}\n{}", page.last_words()));
+    let told = page.stdout();
+    assert!(told.contains(&format!("shown: {state}")), "{told}");
+    assert!(!told.contains("console:"), "{told}");
+    let pictures: Vec<_> = told.lines().filter(|line| line.starts_with("picture:")).collect();
+    assert_eq!(pictures.len(), 4, "{told}");
+    for picture in pictures {
+        let bytes: u64 = picture.split(' ').nth(3).unwrap().parse().unwrap();
+        // An empty one has five thousand.
+        assert!(bytes > 20_000 && picture.ends_with(", 0 too wide"), "{picture}");
+    }
+    assert_eq!(told.contains("disabled: "), !words.is_empty(), "{told}");
 }

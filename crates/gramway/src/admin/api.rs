@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::counters::Counters;
 use super::guard::{Guard, LOGIN};
+use super::page::page;
 use crate::cli::UserTerms;
 use crate::exit::{Code, Problem};
 use crate::http::{
@@ -77,6 +78,7 @@ impl Api {
     fn answer(&self, request: &Request, guard: &Guard) -> Result<Response, Refusal> {
         let parts: Vec<_> = request.path.split('/').skip(1).collect();
         match (request.method.as_str(), parts.as_slice()) {
+            ("GET", [""]) => Ok(page()),
             ("GET", ["v1", "status"]) => Ok(json(&self.counters.all().ok_or(NO_COUNTERS)?)),
             ("GET", ["v1", "users"]) if self.users.is_some() => {
                 let counters = self.counters.all().ok_or(NO_COUNTERS)?;

@@ -6,6 +6,7 @@ mod api;
 mod counters;
 mod guard;
 mod listener;
+mod page;
 mod settings;
 mod token;
 mod warnings;
