@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Check(CheckArguments),
     /// Show the counters of the running servers and clients
     Status(StatusArguments),
+    /// Watch the running servers and clients on the whole terminal: rates, users, drops, events
+    Top(TopArguments),
     /// Give the network back that a killed client, or one with --kill-switch, keeps closed; needs root
     Release(ReleaseArguments),
     /// Carry UDP in packets that look like TCP, where a network is unkind to UDP; needs CAP_NET_RAW
@@ -232,6 +234,14 @@ pub(crate) struct StatusArguments {
     /// Print JSON: {"processes": [...], "kill_switch": {...}}
     #[arg(long)]
     pub(crate) json: bool,
+    /// State directory of the server or client
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// `gramway top`.
+#[derive(Args, Debug)]
+pub(crate) struct TopArguments {
     /// State directory of the server or client
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,

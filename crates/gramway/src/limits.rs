@@ -97,6 +97,12 @@ pub(crate) const EVENT_PEERS_MAX: usize = 50;
 /// Lines about what happened that are remembered: two screens of them.
 pub(crate) const RECENT_EVENTS_MAX: usize = 64;
 
+/// Seconds whose rates `top` remembers: as many as a wide terminal has columns.
+pub(crate) const TOP_SAMPLES_MAX: usize = 240;
+
+/// How long `top` waits for a key before it looks for new counters and signals.
+pub(crate) const TOP_KEY_WAIT: Duration = Duration::from_millis(200);
+
 /// Characters of a token of the admin API: a random one of ours has 43, and 22 of them are 128 bits.
 pub(crate) const ADMIN_TOKEN_CHARACTERS_MIN: usize = 22;
 

@@ -41,6 +41,7 @@ mod tcp_shape;
 #[cfg(test)]
 mod test_support;
 mod tls_names;
+mod top;
 mod tun;
 mod units;
 mod up;
@@ -86,6 +87,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::User(arguments) => users::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
+        cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),
         cli::Command::Relay(arguments) => relay_command::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),

@@ -19,7 +19,12 @@ use crate::{kill_switch, output, status_table};
 /// Runs the command.
 pub(crate) fn run(arguments: &StatusArguments) -> Result<(), Problem> {
     let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
-    let processes = query_all(&directory)?;
+    let processes = query_all(&directory, |path| {
+        output::note(&format!(
+            "warning: the process behind {} does not answer",
+            path.display()
+        ));
+    })?;
     let standing = kill_switch::find();
     if processes.is_empty() && standing.is_none() {
         return Err(Problem::unavailable(format!(
@@ -42,8 +47,9 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<(), Problem> {
     }
 }
 
-/// The counters of every process that answers, the server first; sockets of dead processes are removed.
-fn query_all(directory: &StateDirectory) -> Result<Vec<Value>, Problem> {
+/// The counters of every process that answers, the server first; sockets of dead processes are removed. `tell` hears of
+/// those who live and do not answer.
+pub(crate) fn query_all(directory: &StateDirectory, tell: impl Fn(&Path)) -> Result<Vec<Value>, Problem> {
     if directory.examine()?.is_none() {
         return Ok(Vec::new());
     }
@@ -64,12 +70,7 @@ fn query_all(directory: &StateDirectory) -> Result<Vec<Value>, Problem> {
         }
         match answer {
             Ok(Some(value)) => processes.push(value),
-            Ok(None) => {
-                output::note(&format!(
-                    "warning: the process behind {} does not answer",
-                    path.display()
-                ));
-            }
+            Ok(None) => tell(&path),
             Err(error)
                 if matches!(
                     error.kind(),
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn running_processes_answer_and_dead_ones_are_pruned() {
         let (_guard, directory) = state_directory();
-        assert!(query_all(&directory).unwrap().is_empty());
+        assert!(query_all(&directory, |_| ()).unwrap().is_empty());
         directory.create().unwrap();
         drop(UnixListener::bind(directory.file("client-1.sock")).unwrap());
         std::fs::write(directory.file("other.sock"), "").unwrap();
@@ -167,13 +168,13 @@ mod tests {
         let server = r#"{"role":"server","pid":9}"#;
         let held = AdminSocket::open(&directory, SERVER_SOCKET, &Admin::of_text(Some(server))).unwrap();
         assert_eq!(mode(&directory.file(SERVER_SOCKET)), 0o600);
-        let processes = query_all(&directory).unwrap();
+        let processes = query_all(&directory, |_| ()).unwrap();
         assert_eq!(processes.len(), 2);
         assert_eq!(processes[0]["pid"], 9);
         assert!(!directory.file("client-1.sock").exists());
         assert!(directory.file("other.sock").exists());
         drop(held);
-        assert_eq!(query_all(&directory).unwrap().len(), 1);
+        assert_eq!(query_all(&directory, |_| ()).unwrap().len(), 1);
     }
 
     #[test]
@@ -184,7 +185,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !has_ended.load(Ordering::Relaxed) {
-                    query_all(&directory).unwrap();
+                    query_all(&directory, |_| ()).unwrap();
                 }
             });
             // All of them live on: each takes the place of the one before.
@@ -202,7 +203,7 @@ mod tests {
         let (_guard, directory) = state_directory();
         directory.create().unwrap();
         let _mute = AdminSocket::open(&directory, SERVER_SOCKET, &Admin::of_text(None)).unwrap();
-        assert!(query_all(&directory).unwrap().is_empty());
+        assert!(query_all(&directory, |_| ()).unwrap().is_empty());
         assert!(directory.file(SERVER_SOCKET).exists());
     }
 
@@ -213,6 +214,6 @@ mod tests {
         let directory = StateDirectory::locate(Some(&path), |_| None).unwrap();
         directory.create().unwrap();
         let _socket = AdminSocket::open(&directory, SERVER_SOCKET, &Admin::of_text(Some("{}"))).unwrap();
-        assert_eq!(query_all(&directory).unwrap().len(), 1);
+        assert_eq!(query_all(&directory, |_| ()).unwrap().len(), 1);
     }
 }

@@ -30,5 +30,6 @@ mod sizes;
 mod streams;
 mod stripes;
 mod tcp_shape;
+mod top;
 mod unprivileged;
 mod users;
