@@ -88,6 +88,9 @@ pub(crate) const ADMIN_LISTENERS_MAX: usize = 8;
 /// Pause after a failed accept, such as one without a free file descriptor, and while there are too many connections.
 pub(crate) const ADMIN_ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// Between two questions of the admin API to the threads that carry packets: as for metrics.
+pub(crate) const ADMIN_PAUSE: Duration = METRICS_PAUSE;
+
 /// How often those who listen get the counters.
 pub(crate) const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 

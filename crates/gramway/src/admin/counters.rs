@@ -2,19 +2,22 @@
 //! should know.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tunnel::handle::Controller;
 
 use super::warnings;
-use crate::limits::EVENT_PEERS_MAX;
+use crate::limits::{ADMIN_PAUSE, EVENT_PEERS_MAX};
 use crate::recent;
 use crate::users::Register;
 
-/// Asks the threads that carry packets, as seldom as those who ask allow.
+/// Asks the threads that carry packets, one question at a time and ten a second at most.
 pub(super) struct Counters {
     source: Box<dyn Fn() -> Option<Value> + Send + Sync>,
+    /// When the threads were asked last.
+    asked: Mutex<Option<Instant>>,
     /// The last short answer.
     last: Mutex<Option<(Instant, Arc<str>)>>,
 }
@@ -23,13 +26,21 @@ impl Counters {
     pub(super) fn new(source: impl Fn() -> Option<Value> + Send + Sync + 'static) -> Self {
         Self {
             source: Box::new(source),
+            asked: Mutex::default(),
             last: Mutex::default(),
         }
     }
 
-    /// Everything, as of this moment; `None` where it cannot be had.
+    /// Everything, as of this moment, which may come a little later; `None` where it cannot be had.
     pub(super) fn all(&self) -> Option<Value> {
-        let mut counters = (self.source)()?;
+        let mut counters = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(asked) = *asked {
+                thread::sleep(ADMIN_PAUSE.saturating_sub(asked.elapsed()));
+            }
+            *asked = Some(Instant::now());
+            (self.source)()?
+        };
         let warnings = warnings::of(&counters);
         if let Some(counters) = counters.as_object_mut() {
             counters.insert("events".to_owned(), recent::as_json());
