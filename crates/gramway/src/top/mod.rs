@@ -88,3 +88,58 @@ fn watch(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::tcgetattr;
+
+    /// Set in the process that panics.
+    const PANICS: &str = "GRAMWAY_TEST_PANICS";
+
+    /// A terminal of its own needs a process of its own.
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        if std::env::var_os(PANICS).is_some() {
+            let _terminal = ratatui::try_init().unwrap();
+            panic!("as the test wants");
+        }
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let before = format!("{:?}", tcgetattr(&theirs).unwrap());
+        let end = || Stdio::from(theirs.try_clone().unwrap());
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "top::tests::a_panic_gives_the_terminal_back",
+                "--nocapture",
+            ])
+            .env(PANICS, "1")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap();
+        let mut reader = File::from(ours);
+        let shown = std::thread::spawn(move || {
+            let mut shown = Vec::new();
+            // It ends with an error when nobody has the other end any more.
+            let _ = reader.read_to_end(&mut shown);
+            (shown, reader)
+        });
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(format!("{:?}", tcgetattr(&theirs).unwrap()), before);
+        drop(theirs);
+        let shown = String::from_utf8_lossy(&shown.join().unwrap().0).into_owned();
+        let (left, told) = (shown.rfind("\u{1b}[?1049l"), shown.rfind("as the test wants"));
+        assert!(left.is_some() && left < told, "{shown}");
+    }
+}

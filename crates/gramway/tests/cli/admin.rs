@@ -233,6 +233,34 @@ fn promised<'a>(description: &'a str, schema: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn no_more_than_eight_listen_and_one_who_goes_makes_room() {
+    let place = Place::new();
+    let port = free_tcp_port();
+    let _server = server(&place, &port.to_string(), &[]);
+    let listen = || {
+        let mut stream = connect(port);
+        let request = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request).unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(stream);
+        reader.read_line(&mut line).unwrap();
+        (reader, line)
+    };
+    let mut listeners: Vec<_> = (0..8).map(|_| listen()).collect();
+    assert!(
+        listeners
+            .iter()
+            .all(|(_, line)| line.starts_with("HTTP/1.1 200 "))
+    );
+    assert!(listen().1.starts_with("HTTP/1.1 503 "));
+    listeners.pop();
+    let deadline = Instant::now() + LIMIT;
+    while !listen().1.starts_with("HTTP/1.1 200 ") {
+        assert!(Instant::now() < deadline, "a place stays taken");
+    }
+}
+
+#[test]
 fn the_description_of_the_api_names_what_is_answered() {
     let description = include_str!("../../../../docs/api.yaml");
     let place = Place::new();
