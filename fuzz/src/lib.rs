@@ -5,14 +5,11 @@
 
 // The program has no library: what reads its link and its settings is compiled here, too.
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
-#[path = "../../crates/gramway/src/recent.rs"]
-mod recent;
+#[path = "../../crates/gramway/src/addresses.rs"]
+mod addresses;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/admin/settings.rs"]
 mod admin;
-#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
-#[path = "../../crates/gramway/src/addresses.rs"]
-mod addresses;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/config/mod.rs"]
 mod config;
@@ -46,6 +43,9 @@ mod output;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/proxies.rs"]
 mod proxies;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/recent.rs"]
+mod recent;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/server_state/mod.rs"]
 mod server_state;
