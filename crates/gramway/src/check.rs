@@ -1,6 +1,8 @@
-//! `gramway check`: examines a web site that is to be a server's cover, and says whether it can be one.
+//! `gramway check`: tells all errors of the config file and the environment; or examines a web site that is to be a
+//! server's cover, and says whether it can be one.
 
 mod report;
+mod settings;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,7 +18,10 @@ use crate::{authorities, output};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<(), Problem> {
-    let site = site(arguments)?;
+    let Some(asked) = &arguments.cover else {
+        return settings::run(&arguments.places);
+    };
+    let site = site(arguments, asked)?;
     let cover = Endpoint {
         host: site.host.clone(),
         port: site.port,
@@ -33,8 +38,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<(), Problem> {
     Err(refusal(&cover, &findings.verdict))
 }
 
-fn site(arguments: &CheckArguments) -> Result<Site, Problem> {
-    let (host, port) = parse_optional_port(&arguments.cover).map_err(|error| {
+fn site(arguments: &CheckArguments, cover: &str) -> Result<Site, Problem> {
+    let (host, port) = parse_optional_port(cover).map_err(|error| {
         Problem::usage(format!(
             "--cover: {error}; write HOST, HOST:PORT or [ADDRESS]:PORT"
         ))
@@ -77,10 +82,12 @@ fn roots(file: Option<&Path>) -> Result<Roots, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Places;
 
-    fn arguments(cover: &str, name: Option<&str>) -> CheckArguments {
+    fn arguments(name: Option<&str>) -> CheckArguments {
         CheckArguments {
-            cover: cover.to_owned(),
+            places: Places::default(),
+            cover: None,
             cover_name: name.map(str::to_owned),
             cover_roots: None,
             json: false,
@@ -90,7 +97,7 @@ mod tests {
     #[test]
     fn a_cover_by_name_needs_no_other_name_and_one_by_address_does() {
         let asked = |cover, name| {
-            let site = site(&arguments(cover, name)).unwrap();
+            let site = site(&arguments(name), cover).unwrap();
             (site.host, site.port, site.name)
         };
         let example = || "www.example.com".to_owned();
@@ -112,7 +119,7 @@ mod tests {
             ("192.0.2.1", Some("example.com:443"), "not the name"),
             ("192.0.2.1", Some(""), "missing"),
         ] {
-            let problem = site(&arguments(cover, name)).unwrap_err();
+            let problem = site(&arguments(name), cover).unwrap_err();
             assert_eq!(problem.code() as u8, 64);
             assert!(problem.to_string().contains(part), "{cover}: {problem}");
         }

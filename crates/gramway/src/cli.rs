@@ -41,7 +41,8 @@ pub(crate) enum Command {
     /// Give others links of their own to this server, with an end and a quota, and take them back
     #[command(after_help = USER_HELP)]
     User(UserArguments),
-    /// Examine a web site that is to be a server's cover
+    /// Check the config file and the environment, or a web site that is to be a server's cover
+    #[command(after_help = CHECK_HELP)]
     Check(CheckArguments),
     /// Show the counters of the running servers and clients
     Status(StatusArguments),
@@ -77,7 +78,7 @@ pub(crate) enum BenchCommand {
 }
 
 /// Where settings and state are.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct Places {
     /// State directory [default: /var/lib/gramway for root, else ~/.local/state/gramway]
     #[arg(long, value_name = "DIR")]
@@ -211,20 +212,25 @@ pub(crate) struct UserTerms {
     pub(crate) quota: Option<String>,
 }
 
+const CHECK_HELP: &str = "\
+Without --cover, all errors of the config file and of variables GRAMWAY_… are told, and the exit code is 78 if there is one.";
+
 /// `gramway check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArguments {
+    #[command(flatten)]
+    pub(crate) places: Places,
     /// The web site, by HTTP/3; port 443 unless given
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) cover: String,
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["state", "config"])]
+    pub(crate) cover: Option<String>,
     /// The name that it has a certificate for; needed where the cover is an address [default: HOST]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "cover")]
     pub(crate) cover_name: Option<String>,
     /// PEM file with certificates that are trusted beside those that browsers trust
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "cover")]
     pub(crate) cover_roots: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
+    /// Print what was found at the web site as JSON
+    #[arg(long, requires = "cover")]
     pub(crate) json: bool,
 }
 

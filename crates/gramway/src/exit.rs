@@ -71,6 +71,15 @@ impl Problem {
         )
     }
 
+    /// All of these as one, a line each, with the first one's code; nothing if there are none.
+    pub(crate) fn all(problems: Vec<Self>) -> Result<(), Self> {
+        let Some(code) = problems.first().map(Self::code) else {
+            return Ok(());
+        };
+        let lines: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();
+        Err(Self::new(code, lines.join("\n")))
+    }
+
     pub(crate) fn code(&self) -> Code {
         self.code
     }

@@ -73,6 +73,9 @@ pub(crate) const STATE_FILE_BYTES_MAX: u64 = 1 << 16;
 /// Characters of an unknown key that are compared with the known ones, which are shorter: the work grows with both.
 pub(crate) const KEY_CHARACTERS_MAX: usize = 64;
 
+/// Errors of a config file that are told: a screen of them.
+pub(crate) const COMPLAINTS_MAX: usize = 20;
+
 /// Edits between an unknown key and the suggested one; with more edits it is another word.
 pub(crate) const SUGGESTION_EDITS_MAX: usize = 3;
 

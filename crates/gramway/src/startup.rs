@@ -23,6 +23,21 @@ pub(crate) fn settings<C: CommandWithSettings>(
     let directory = StateDirectory::locate(places.state.as_deref(), |name| std::env::var_os(name))?;
     directory.examine()?;
     let mut settings = Settings::default();
+    if let Some((path, text)) = config_file(places, &directory)? {
+        settings.apply_file(&path, &text)?;
+    }
+    settings.apply_environment(|name| std::env::var_os(name))?;
+    warn_of_misspelt_variables();
+    settings.apply_flags(flags)?;
+    settings.check_needs(flags)?;
+    Ok((directory, settings))
+}
+
+/// The config file's path and text; `None` if none is named and the state directory has none.
+pub(crate) fn config_file(
+    places: &Places,
+    directory: &StateDirectory,
+) -> Result<Option<(PathBuf, String)>, Problem> {
     let named = places
         .config
         .clone()
@@ -34,18 +49,18 @@ pub(crate) fn settings<C: CommandWithSettings>(
     }
     let path = named.clone().unwrap_or_else(|| directory.file(CONFIG_FILE));
     match read_bounded(&path) {
-        Ok(text) => settings.apply_file(&path, &text)?,
-        Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Problem::file("read the config file", &path, &error)),
+        Ok(text) => Ok(Some((path, text))),
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Problem::file("read the config file", &path, &error)),
     }
-    settings.apply_environment(|name| std::env::var_os(name))?;
+}
+
+/// Warns of variables that look like a setting's and are none's.
+pub(crate) fn warn_of_misspelt_variables() {
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for text in misspelt_variables(variables) {
         output::note(&format!("warning: {text}"));
     }
-    settings.apply_flags(flags)?;
-    settings.check_needs(flags)?;
-    Ok((directory, settings))
 }
 
 /// Undoes what earlier processes changed in the host's network and left behind when they were killed with their

@@ -1,4 +1,4 @@
-//! The config file: TOML with a flat list of keys. Errors name the line.
+//! The config file: TOML with a flat list of keys. All errors are told at once, each with its line.
 
 use std::path::Path;
 
@@ -10,27 +10,24 @@ use super::table;
 use super::values::Value;
 use super::{Settings, names};
 use crate::exit::Problem;
+use crate::limits::COMPLAINTS_MAX;
 
 impl Settings {
     /// Applies a config file's text; `path` is for messages.
     pub(crate) fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), Problem> {
-        let wrong = |offset: usize, error: &str| {
-            let line = text
-                .as_bytes()
-                .iter()
-                .take(offset)
-                .filter(|&&byte| byte == b'\n')
-                .count()
-                + 1;
-            Problem::configuration(format!("{} line {line}: {error}", path.display()))
-        };
-        let table = DeTable::parse(text)
-            .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+        let mut complaints: Vec<(usize, String)> = errors
+            .iter()
+            .map(|error| (line_at(text, start(error)), error.message().to_owned()))
+            .collect();
+        let is_broken =
+            |line: usize, complaints: &[(usize, String)]| complaints.iter().any(|(at, _)| *at == line);
         let entries = table.get_ref();
-        let mut complaints = Vec::new();
         for (key, _) in entries {
-            if names::find(key.get_ref()).is_none() {
-                complaints.push((key.span().start, names::unknown(key.get_ref())));
+            let line = line_at(text, key.span().start);
+            if names::find(key.get_ref()).is_none() && !is_broken(line, &complaints) {
+                complaints.push((line, names::unknown(key.get_ref())));
             }
         }
         // In the order of the settings, so that the order of the lines does not matter.
@@ -38,19 +35,39 @@ impl Settings {
             let Some(value) = entries.get(setting.key) else {
                 continue;
             };
+            let line = line_at(text, value.span().start);
+            // What is left of a line that is no TOML is not what was meant.
+            if is_broken(line, &complaints) {
+                continue;
+            }
             let applied = read(value.get_ref()).and_then(|value| (setting.apply)(self, value));
             complaints.extend(
                 applied
                     .err()
-                    .map(|error| (value.span().start, format!("{}: {error}", setting.key))),
+                    .map(|error| (line, format!("{}: {error}", setting.key))),
             );
         }
-        // The first line that is wrong is told.
-        match complaints.into_iter().min() {
-            Some((offset, complaint)) => Err(wrong(offset, &complaint)),
-            None => Ok(()),
+        complaints.sort();
+        let told = complaints
+            .iter()
+            .take(COMPLAINTS_MAX)
+            .map(|(line, complaint)| format!("{} line {line}: {complaint}", path.display()));
+        let mut told: Vec<_> = told.map(Problem::configuration).collect();
+        if complaints.len() > COMPLAINTS_MAX {
+            let others = complaints.len() - COMPLAINTS_MAX;
+            told.push(Problem::configuration(format!(
+                "{}: {others} more errors",
+                path.display()
+            )));
         }
+        Problem::all(told)
     }
+}
+
+/// The line, from 1 on, of a byte of the text.
+pub(super) fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().iter().take(offset);
+    before.filter(|&&byte| byte == b'\n').count() + 1
 }
 
 fn read(value: &DeValue<'_>) -> Result<Value, SettingError> {
@@ -182,6 +199,31 @@ mod tests {
             let error = apply(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once_by_line() {
+        let text = "gso = 2\nlisen = 1\nrepair = \nmax_udp_payload = 9\n";
+        let problem = apply(text).unwrap_err();
+        assert_eq!(problem.code() as u8, 78);
+        let told = problem.to_string();
+        let told: Vec<_> = told.lines().collect();
+        assert_eq!(told.len(), 4, "{told:?}");
+        for (line, (told, part)) in told
+            .iter()
+            .zip(["gso: it takes", "did you mean", "", "9 is outside"])
+            .enumerate()
+        {
+            assert!(
+                told.starts_with(&format!("config.toml line {}: ", line + 1)),
+                "{told}"
+            );
+            assert!(told.contains(part), "{told}");
+        }
+        let many: String = (0..1_000).map(|number| format!("colour{number} = 1\n")).collect();
+        let told = apply(&many).unwrap_err().to_string();
+        assert_eq!(told.lines().count(), COMPLAINTS_MAX + 1);
+        assert!(told.ends_with("config.toml: 980 more errors"), "{told}");
     }
 
     #[test]

@@ -62,6 +62,14 @@ pub(super) struct Given {
 }
 
 impl<C> Flags<C> {
+    /// A command line without flags.
+    pub(crate) fn none() -> Self {
+        Self {
+            given: Vec::new(),
+            command: PhantomData,
+        }
+    }
+
     pub(super) fn given(&self) -> &[Given] {
         &self.given
     }
@@ -95,10 +103,7 @@ impl<C: CommandWithSettings> Args for Flags<C> {
 
 impl<C: CommandWithSettings> FromArgMatches for Flags<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut flags = Self {
-            given: Vec::new(),
-            command: PhantomData,
-        };
+        let mut flags = Self::none();
         flags.update_from_arg_matches(matches)?;
         Ok(flags)
     }

@@ -81,14 +81,19 @@ impl Settings {
         &mut self,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<(), Problem> {
+        let mut problems = Vec::new();
         for setting in table::all() {
             let name = setting.variable();
             let Some(text) = variable(&name) else { continue };
-            Value::from_text(setting.kind, &text)
-                .and_then(|value| (setting.apply)(self, value))
-                .map_err(|error| Problem::configuration(format!("environment variable {name}: {error}")))?;
+            let applied =
+                Value::from_text(setting.kind, &text).and_then(|value| (setting.apply)(self, value));
+            problems.extend(
+                applied
+                    .err()
+                    .map(|error| Problem::configuration(format!("environment variable {name}: {error}"))),
+            );
         }
-        Ok(())
+        Problem::all(problems)
     }
 
     /// Applies the flags of a command line.

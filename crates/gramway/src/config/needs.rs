@@ -80,34 +80,35 @@ fn names_any(networks: Option<&[Prefix]>) -> bool {
 impl Settings {
     /// Refuses a setting of this command that needs another one, where that is missing.
     pub(crate) fn check_needs<C: CommandWithSettings>(&self, flags: &Flags<C>) -> Result<(), Problem> {
+        let mut problems = Vec::new();
         if !self.tun.default_route {
-            self.refuse(DEFAULT_ROUTE_ONLY, &DEFAULT_ROUTE, flags)?;
+            problems.extend(self.refusals(DEFAULT_ROUTE_ONLY, &DEFAULT_ROUTE, flags));
         }
         if self.tun.name.is_none() {
-            self.refuse(TUN_ONLY, &TUN, flags)?;
+            problems.extend(self.refusals(TUN_ONLY, &TUN, flags));
         }
         if self.cover.place.is_none() {
-            self.refuse(COVER_ONLY, &COVER, flags)?;
+            problems.extend(self.refusals(COVER_ONLY, &COVER, flags));
         }
         if self.metrics.listen.is_none() {
-            self.refuse(METRICS_ONLY, &METRICS, flags)?;
+            problems.extend(self.refusals(METRICS_ONLY, &METRICS, flags));
         }
         if self.admin.listen.is_none() {
-            self.refuse(ADMIN_ONLY, &ADMIN, flags)?;
+            problems.extend(self.refusals(ADMIN_ONLY, &ADMIN, flags));
         }
-        Ok(())
+        Problem::all(problems)
     }
 
-    fn refuse<C: CommandWithSettings>(
+    fn refusals<C: CommandWithSettings>(
         &self,
-        dependents: &[Dependent],
-        need: &Need,
+        dependents: &'static [Dependent],
+        need: &'static Need,
         flags: &Flags<C>,
-    ) -> Result<(), Problem> {
-        for (key, asks) in dependents {
+    ) -> impl Iterator<Item = Problem> {
+        dependents.iter().filter_map(|(key, asks)| {
             let setting = names::find(key).expect("the keys above are settings");
             if !C::reads(setting.reader) || !asks(self) {
-                continue;
+                return None;
             }
             let Need {
                 what,
@@ -115,15 +116,14 @@ impl Settings {
                 key: set,
             } = need;
             let flag = flags.value(key).and(setting.shown_flag());
-            return Err(match flag {
+            Some(match flag {
                 Some(flag) => Problem::usage(format!("{flag} needs {what}; add {add}, or leave {flag} out")),
                 None => Problem::configuration(format!(
                     "{key}, which the config file or {} sets, needs {what}; add {add}, or set {set}",
                     setting.variable()
                 )),
-            });
-        }
-        Ok(())
+            })
+        })
     }
 }
 

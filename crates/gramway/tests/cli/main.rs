@@ -2,6 +2,7 @@
 
 mod admin;
 mod bad_input;
+mod configuration;
 mod lifecycle;
 mod metrics;
 mod support;

@@ -1,0 +1,56 @@
+//! What the program says of its settings without running anything.
+
+use crate::support::{CONFIGURATION, Place, USAGE, finish};
+
+fn stderr(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn check_tells_all_errors_of_file_and_environment_at_once() {
+    let place = Place::new();
+    place.write_secret("wrong.toml", "lisen = \"[::]:443\"\ngso = 1\n\nrepair = \"40\"\n");
+    let mut command = place.command(&["check", "--config", "wrong.toml"]);
+    command.env("GRAMWAY_CONNECTIONS", "0").env("GRAMWAY_LISEN", "x");
+    let output = finish(command.spawn().unwrap());
+    assert_eq!(output.status.code(), Some(CONFIGURATION));
+    let told = stderr(&output);
+    for line in [
+        "warning: the environment variable GRAMWAY_LISEN is not known; did you mean GRAMWAY_LISTEN?",
+        "gramway: wrong.toml line 1: unknown key \"lisen\"; did you mean \"listen\"?",
+        "wrong.toml line 2: gso: it takes true or false, without quotes",
+        "wrong.toml line 4: repair: \"40\" is neither",
+        "environment variable GRAMWAY_CONNECTIONS: 0 is outside 1 to 16 connections",
+    ] {
+        assert!(told.lines().any(|told| told.starts_with(line)), "{line}: {told}");
+    }
+    assert_eq!(told.lines().count(), 5, "{told}");
+}
+
+#[test]
+fn check_tells_what_does_not_fit_together_and_accepts_what_does() {
+    let place = Place::new();
+    place.write_secret("alone.toml", "nat = true\nkill_switch = true\n");
+    let output = place.run(&["check", "--config", "alone.toml"]);
+    assert_eq!(output.status.code(), Some(CONFIGURATION));
+    let told = stderr(&output);
+    assert!(
+        told.contains("nat, which the config file or GRAMWAY_NAT sets, needs a TUN"),
+        "{told}"
+    );
+    assert!(
+        told.contains("kill_switch, which") && told.lines().count() == 2,
+        "{told}"
+    );
+    place.write_secret("right.toml", "tun = \"auto\"\nnat = true\n");
+    let output = place.run(&["check", "--config", "right.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "right.toml has no errors\n");
+    assert!(place.run(&["check"]).status.success());
+    place.refused(
+        &["check", "--config", "missing.toml"],
+        CONFIGURATION,
+        "missing.toml",
+    );
+    place.refused(&["check", "--cover-name", "example.org"], USAGE, "--cover");
+}
