@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Check the config file and the environment, or a web site that is to be a server's cover
     #[command(after_help = CHECK_HELP)]
     Check(CheckArguments),
+    /// Print the settings that count, or the schema of the config file
+    #[command(after_help = CONFIG_HELP)]
+    Config(ConfigArguments),
     /// Show the counters of the running servers and clients
     Status(StatusArguments),
     /// Watch the running servers and clients on the whole terminal: rates, users, drops, events
@@ -232,6 +235,41 @@ pub(crate) struct CheckArguments {
     /// Print what was found at the web site as JSON
     #[arg(long, requires = "cover")]
     pub(crate) json: bool,
+}
+
+const CONFIG_HELP: &str = "\
+With --effective, `up` or `connect` and flags show what that command line would use, e.g. gramway config --effective up --tun; without, \
+file and environment count alone. The output is a config file; links and keys are in files of their own and not in it.";
+
+/// `gramway config`.
+#[derive(Args, Debug)]
+#[group(id = "shown", required = true, multiple = false, args = ["effective", "schema"])]
+pub(crate) struct ConfigArguments {
+    /// Every setting as TOML, with where its value comes from: default, FILE:LINE, environment, flag
+    #[arg(long)]
+    pub(crate) effective: bool,
+    /// JSON Schema of the config file
+    #[arg(long)]
+    pub(crate) schema: bool,
+    #[command(flatten)]
+    pub(crate) places: Places,
+    #[command(subcommand)]
+    pub(crate) role: Option<ConfigRole>,
+}
+
+/// Whose settings are shown.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigRole {
+    /// A server's
+    Up {
+        #[command(flatten)]
+        flags: Flags<config::Up>,
+    },
+    /// A client's
+    Connect {
+        #[command(flatten)]
+        flags: Flags<config::Connect>,
+    },
 }
 
 /// `gramway status`.

@@ -33,6 +33,7 @@ mod release;
 mod run;
 mod sandbox;
 mod server_state;
+mod show_config;
 mod startup;
 mod state;
 mod status;
@@ -86,6 +87,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Link(arguments) => print_link::run(&arguments),
         cli::Command::User(arguments) => users::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),
+        cli::Command::Config(arguments) => show_config::run(&arguments),
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),

@@ -5,6 +5,7 @@ mod associations;
 mod attackers;
 mod browser;
 mod carrier_moves;
+mod configuration;
 mod confinement;
 mod cover;
 mod dead_paths;

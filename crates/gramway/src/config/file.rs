@@ -5,7 +5,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingError;
-use super::setting::Reader;
+use super::setting::{Reader, Setting};
 use super::table;
 use super::values::Value;
 use super::{Settings, names};
@@ -65,9 +65,21 @@ impl Settings {
 }
 
 /// The line, from 1 on, of a byte of the text.
-pub(super) fn line_at(text: &str, offset: usize) -> usize {
+fn line_at(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().iter().take(offset);
     before.filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// The values of a file that was applied without errors, in the order of the settings, with their lines.
+pub(super) fn values(text: &str) -> Vec<(&'static Setting, Value, usize)> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let entries = table.get_ref();
+    let found = table::all().filter_map(|setting| {
+        let value = entries.get(setting.key)?;
+        let line = line_at(text, value.span().start);
+        Some((setting, read(value.get_ref()).ok()?, line))
+    });
+    found.collect()
 }
 
 fn read(value: &DeValue<'_>) -> Result<Value, SettingError> {

@@ -5,6 +5,7 @@
 //! `apply`, so that a value means the same wherever it comes from. A list that is given replaces the weaker layer's
 //! list.
 
+mod effective;
 mod error;
 mod file;
 mod flags;
@@ -12,6 +13,7 @@ mod names;
 mod needs;
 #[cfg(test)]
 mod reference;
+mod schema;
 mod setting;
 mod table;
 mod values;
@@ -29,10 +31,12 @@ use crate::exit::Problem;
 use crate::metrics::MetricsSettings;
 use crate::proxies::Proxies;
 use crate::tun::TunSettings;
+pub(crate) use effective::Effective;
 pub(crate) use file::template;
 use flags::Given;
 pub(crate) use flags::{CommandWithSettings, Connect, Flags, Link, Up};
 pub(crate) use names::misspelt_variables;
+pub(crate) use schema::schema;
 use values::Value;
 
 /// All settings of one run.

@@ -54,3 +54,52 @@ fn check_tells_what_does_not_fit_together_and_accepts_what_does() {
     );
     place.refused(&["check", "--cover-name", "example.org"], USAGE, "--cover");
 }
+
+#[test]
+fn config_shows_what_counts_and_what_it_shows_can_be_read() {
+    let place = Place::new();
+    place.write_secret("c.toml", "gso = false\nlisten = \"[::]:8443\"\n");
+    let arguments = [
+        "config",
+        "--effective",
+        "--config",
+        "c.toml",
+        "up",
+        "--profile",
+        "latency",
+    ];
+    let mut command = place.command(&arguments);
+    command.env("GRAMWAY_GRO", "0");
+    let output = finish(command.spawn().unwrap());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "listen = \"[::]:8443\" # c.toml:2",
+        "gso = false # c.toml:1",
+        "gro = false # environment, GRAMWAY_GRO",
+        "profile = \"latency\" # flag, --profile",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line}: {shown}");
+    }
+    place.write_secret("shown.toml", &shown);
+    assert!(place.run(&["check", "--config", "shown.toml"]).status.success());
+    place.refused(&["config"], USAGE, "--effective");
+    place.refused(
+        &["config", "--effective", "--schema"],
+        USAGE,
+        "cannot be used with",
+    );
+    place.write_secret("wrong.toml", "gso = 1\n");
+    place.refused(
+        &["config", "--effective", "--config", "wrong.toml"],
+        CONFIGURATION,
+        "wrong.toml line 1",
+    );
+    let link = crate::support::dead_link();
+    place.write_secret("link.toml", &format!("link_file = \"{link}\"\n"));
+    place.refused(
+        &["config", "--effective", "--config", "link.toml"],
+        CONFIGURATION,
+        "not the link itself",
+    );
+}
