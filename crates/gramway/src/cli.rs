@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{self, Flags};
 use crate::exit::Problem;
@@ -59,6 +59,16 @@ pub(crate) enum Command {
     /// Measure UDP, TCP and IP packets through the tunnel, and the cost of its parts
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Print completions for a shell, e.g. for /usr/share/bash-completion/completions/gramway
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages, one for each command, e.g. into /usr/local/share/man/man1
+    Man {
+        /// A directory that exists
+        directory: PathBuf,
+    },
     /// Change the host's network for a confined process; gramway starts it
     #[command(name = host::HELPER_SUBCOMMAND, hide = true)]
     Helper(HelperArguments),
@@ -350,6 +360,11 @@ pub(crate) struct ReleaseArguments {
     pub(crate) state: Option<PathBuf>,
 }
 
+/// All commands and flags.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
+}
+
 /// Reads the command line; `None` if it asks for help or the version, which are then printed.
 pub(crate) fn parse() -> Result<Option<Command>, Problem> {
     match Cli::try_parse() {
@@ -375,8 +390,6 @@ pub(crate) fn parse() -> Result<Option<Command>, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ mod authorities;
 mod bench_command;
 mod check;
 mod cli;
+mod command_files;
 mod config;
 mod connect;
 mod cover;
@@ -88,6 +89,8 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::User(arguments) => users::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Config(arguments) => show_config::run(&arguments),
+        cli::Command::Completions { shell } => command_files::completions(shell),
+        cli::Command::Man { directory } => command_files::man_pages(&directory),
         cli::Command::Status(arguments) => status::run(&arguments),
         cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),

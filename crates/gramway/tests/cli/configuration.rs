@@ -1,4 +1,4 @@
-//! What the program says of its settings without running anything.
+//! What the program says of its settings and its command line without running anything.
 
 use crate::support::{CONFIGURATION, Place, USAGE, finish};
 
@@ -101,5 +101,39 @@ fn config_shows_what_counts_and_what_it_shows_can_be_read() {
         &["config", "--effective", "--config", "link.toml"],
         CONFIGURATION,
         "not the link itself",
+    );
+}
+
+#[test]
+fn completions_and_man_pages_know_commands_and_the_flags_of_settings() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = place.run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        for word in ["connect", "link-file", "default-route", "effective"] {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+    }
+    place.refused(&["completions", "sh"], USAGE, "bash");
+    std::fs::create_dir(place.path("man")).unwrap();
+    let output = place.run(&["man", "man"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let page = |name: &str| std::fs::read_to_string(place.path("man").join(name)).unwrap();
+    assert!(
+        page("gramway.1").contains("gramway\\-connect(1)"),
+        "{}",
+        page("gramway.1")
+    );
+    assert!(page("gramway-connect.1").contains("default\\-route"));
+    assert!(page("gramway-user-add.1").contains("quota"));
+    assert!(
+        !place.path("man/gramway-helper.1").exists(),
+        "gramway alone starts it"
+    );
+    place.refused(
+        &["man", "nowhere"],
+        CONFIGURATION,
+        "cannot write man pages into nowhere",
     );
 }
