@@ -19,7 +19,7 @@ use crate::link::{Link, Proof};
 use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
-use crate::{authorities, kill_switch, output, run, startup, tcp_shape};
+use crate::{authorities, kill_switch, output, run, service_manager, startup, tcp_shape};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
@@ -57,6 +57,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     startup::raise_file_limit();
     let metrics = settings.metrics.open()?;
     let page = settings.admin.open(&directory)?;
+    service_manager::connect()?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let handle = tunnel::client::start(ClientConfig {
         servers: link
@@ -80,11 +81,12 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     if let Some(metrics) = metrics {
         metrics.serve(controller.clone())?;
     }
-    let admin = Admin::new(controller, sandbox.report(), None);
+    let admin = Admin::new(controller.clone(), sandbox.report(), None);
     if let Some(page) = page {
         page.serve(&admin, &directory)?;
     }
     let _admin = AdminSocket::open(&directory, &client_socket(), &admin)?;
+    service_manager::ready(controller)?;
     let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
     let kill_switch = handle.kill_switch();
     let entrances = Entrances {

@@ -34,6 +34,7 @@ mod release;
 mod run;
 mod sandbox;
 mod server_state;
+mod service_manager;
 mod show_config;
 mod startup;
 mod state;

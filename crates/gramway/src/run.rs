@@ -22,7 +22,7 @@ use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
 use crate::proxies::Proxies;
 use crate::users::Register;
-use crate::{forward, output, recent, units};
+use crate::{forward, output, recent, service_manager, units};
 
 /// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
 const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
@@ -115,6 +115,7 @@ impl Detail {
 
 /// Prints a notice, where this detail is wanted, and remembers it.
 pub(crate) fn tell(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) {
+    service_manager::follow(notice);
     let is_wanted = detail >= Detail::Visitors || !matches!(notice, Notice::Visitor(_));
     if is_wanted {
         output::event(&line(notice, entrances, detail));
@@ -171,6 +172,7 @@ pub(crate) fn end_on_signals(controller: Controller) -> Result<Arc<AtomicBool>, 
         let mut received = signals.forever();
         if received.next().is_some() {
             told.store(true, Ordering::Relaxed);
+            service_manager::stopping();
             output::event(&format!(
                 "stopping: TCP connections have {} to finish; a second signal stops at once",
                 units::span(DRAIN_LIMIT.as_secs_f64())

@@ -22,7 +22,7 @@ use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::{CoverKeys, ServerState};
 use crate::users::Keeper;
-use crate::{addresses, kill_switch, output, print_link, run, startup, tcp_shape};
+use crate::{addresses, kill_switch, output, print_link, run, service_manager, startup, tcp_shape};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     startup::raise_file_limit();
     let metrics = settings.metrics.open()?;
     let page = settings.admin.open(&directory)?;
+    service_manager::connect()?;
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
     let (users, warning) = Keeper::load(&directory)?;
     let register = users.register();
@@ -103,11 +104,12 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         metrics.serve(controller.clone())?;
     }
     let users = Some((Arc::clone(&register), directory.clone()));
-    let admin = Admin::new(controller, sandbox.report(), users);
+    let admin = Admin::new(controller.clone(), sandbox.report(), users);
     if let Some(page) = page {
         page.serve(&admin, &directory)?;
     }
     let _admin = AdminSocket::open(&directory, SERVER_SOCKET, &admin)?;
+    service_manager::ready(controller)?;
 
     if let Some(warning) = addresses::reach_warning(&endpoints) {
         output::note(&format!("warning: {warning}"));

@@ -27,6 +27,7 @@ mod relay;
 mod repair;
 mod restarts;
 mod scene;
+mod services;
 mod sizes;
 mod streams;
 mod stripes;
