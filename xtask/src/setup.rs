@@ -18,7 +18,7 @@ pub(crate) enum Extent {
 }
 
 /// System packages that the tests need.
-const PACKAGES: [Package; 9] = [
+const PACKAGES: [Package; 10] = [
     ("chromium", Sign::Program("chromium")),
     ("curl", Sign::Program("curl")),
     ("iproute2", Sign::Program("ip")),
@@ -26,6 +26,7 @@ const PACKAGES: [Package; 9] = [
     ("nftables", Sign::Program("nft")),
     ("iperf3", Sign::Program("iperf3")),
     ("strace", Sign::Program("strace")),
+    ("systemd", Sign::Program("systemd-analyze")),
     ("python3", Sign::Program("python3")),
     ("python3-venv", Sign::PythonModules("import venv, ensurepip")),
 ];

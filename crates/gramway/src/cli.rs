@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Carry UDP in packets that look like TCP, where a network is unkind to UDP; needs CAP_NET_RAW
     #[command(after_help = RELAY_HELP)]
     Relay(RelayArguments),
+    /// Run a server or clients as services of systemd, with no more rights than their settings need
+    #[command(after_help = SERVICE_HELP)]
+    Service(ServiceArguments),
     /// Measure UDP, TCP and IP packets through the tunnel, and the cost of its parts
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -352,6 +355,61 @@ pub(crate) enum RelayCompat {
     Phantun,
 }
 
+const SERVICE_HELP: &str = "\
+gramway service install                               a server: unit gramway.service
+gramway service install up -- --tun --nat             the same with a TUN device
+gramway service install connect -- --socks 1080       clients: unit gramway-connect@NAME.service, link in /etc/gramway/NAME.link
+What is installed again replaces what was. `remove` stops and disables the unit and removes it; state, links and settings stay.";
+
+/// `gramway service`.
+#[derive(Args, Debug)]
+pub(crate) struct ServiceArguments {
+    #[command(subcommand)]
+    pub(crate) action: ServiceAction,
+}
+
+/// What to do with the unit of a service.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServiceAction {
+    /// Write the unit and have systemd read it; nothing is started
+    Install {
+        /// What the service runs
+        #[arg(default_value = "up")]
+        role: ServiceRole,
+        /// Write the unit here, and leave systemd alone [default: /etc/systemd/system]
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// Arguments of the command
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Stop and disable the service, and remove its unit
+    Remove {
+        /// What the service runs
+        #[arg(default_value = "up")]
+        role: ServiceRole,
+        /// Remove the unit from here, and leave systemd alone [default: /etc/systemd/system]
+        #[arg(long, value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+    /// Print the unit that would be written
+    Print {
+        /// What the service runs
+        #[arg(default_value = "up")]
+        role: ServiceRole,
+        /// Arguments of the command
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// Commands that can be services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ServiceRole {
+    Up,
+    Connect,
+}
+
 /// `gramway release`.
 #[derive(Args, Debug)]
 pub(crate) struct ReleaseArguments {
@@ -386,6 +444,20 @@ pub(crate) fn parse() -> Result<Option<Command>, Problem> {
             ))
         }
     }
+}
+
+/// Reads the command line of a service.
+pub(crate) fn read_line(role: ServiceRole, arguments: &[String]) -> Result<Command, Problem> {
+    let name = match role {
+        ServiceRole::Up => "up",
+        ServiceRole::Connect => "connect",
+    };
+    let own = ["gramway", name].into_iter();
+    let read = Cli::try_parse_from(own.chain(arguments.iter().map(String::as_str)));
+    read.map(|cli| cli.command).map_err(|error| {
+        let text = error.render().to_string();
+        Problem::usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
+    })
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, 
             let text = read(&mut file).map_err(cannot)?;
             let link = parse(Code::Configuration, &path.display().to_string(), &text)?;
             let metadata = file.metadata().map_err(cannot)?;
-            if metadata.is_file() && metadata.mode() & 0o077 != 0 {
+            if metadata.is_file() && metadata.mode() & 0o077 != 0 && !is_credential(path) {
                 let path = path.display();
                 output::note(&format!(
                     "warning: others can read the link in {path}, and use the server by it; run: chmod 600 {path}"
@@ -162,6 +162,12 @@ fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, 
             "no link; the server's `gramway link` prints it: give it as LINK, --link-file FILE or GRAMWAY_LINK",
         )),
     }
+}
+
+/// systemd guards these by their directory, and lets its service in by an ACL, which the mode shows as the group's.
+fn is_credential(path: &Path) -> bool {
+    let directory = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|directory| !directory.is_empty());
+    directory.is_some_and(|directory| path.starts_with(directory))
 }
 
 fn parse(code: Code, source: &str, text: &str) -> Result<Link, Problem> {

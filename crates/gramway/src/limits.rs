@@ -58,6 +58,9 @@ pub(crate) const LINK_NAME_CHARACTERS_MAX: usize = 64;
 /// Characters of a word that is not shown in messages, because it may be a token, which has 43, or most of one.
 pub(crate) const SECRET_CHARACTERS_MIN: usize = 32;
 
+/// The first port that needs no privilege (`net.ipv4.ip_unprivileged_port_start` of the kernel, unless it is changed).
+pub(crate) const FIRST_ORDINARY_PORT: u16 = 1_024;
+
 /// Bytes of a config file: far beyond one with every key.
 pub(crate) const CONFIG_FILE_BYTES_MAX: u64 = 1 << 20;
 

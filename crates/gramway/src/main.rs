@@ -34,6 +34,7 @@ mod release;
 mod run;
 mod sandbox;
 mod server_state;
+mod service;
 mod service_manager;
 mod show_config;
 mod startup;
@@ -96,6 +97,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),
         cli::Command::Relay(arguments) => relay_command::run(&arguments),
+        cli::Command::Service(arguments) => service::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),
         cli::Command::Helper(arguments) => helper::run(&arguments),
         cli::Command::Guardian { file } => guardian::run(&file),

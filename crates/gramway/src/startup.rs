@@ -82,7 +82,8 @@ pub(crate) fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-fn read_bounded(path: &Path) -> io::Result<String> {
+/// A config file, or another of no more bytes.
+pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?
         .take(CONFIG_FILE_BYTES_MAX + 1)

@@ -22,7 +22,7 @@ use crate::run::{Detail, Entrances};
 use crate::sandbox::{Needs, Sandbox};
 use crate::server_state::{CoverKeys, ServerState};
 use crate::users::Keeper;
-use crate::{addresses, kill_switch, output, print_link, run, service_manager, startup, tcp_shape};
+use crate::{addresses, kill_switch, output, print_link, run, service, service_manager, startup, tcp_shape};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
@@ -115,6 +115,9 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
         output::note(&format!("warning: {warning}"));
     }
     if std::io::stdout().is_terminal() {
+        if let Some(hint) = service::hint() {
+            output::note(hint);
+        }
         let link = Link {
             token: state.token.clone(),
             endpoints,

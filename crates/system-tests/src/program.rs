@@ -15,6 +15,9 @@ pub const USAGE: i32 = 64;
 /// The same: refused, by the system or by the server.
 pub const PERMISSION: i32 = 77;
 
+/// Exit code of settings outside the command line that are wrong.
+pub const CONFIGURATION: i32 = 78;
+
 /// Whether the program's memory is judged: not where `cargo xtask asan` has built it with what costs memory.
 #[must_use]
 pub fn memory_is_judged() -> bool {

@@ -1,14 +1,18 @@
-//! Under a service manager: what it is told, over a socket that this test holds in its place.
+//! Under a service manager: what it is told, over a socket that a test holds in its place, and the units for it.
 
 use std::cell::RefCell;
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::Command;
 
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::require_root;
+use system_tests::program::{CONFIGURATION, UNAVAILABLE, USAGE, gramway_binary};
 use system_tests::topology::Pair;
 use system_tests::tunnel::{Client, Server};
+use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
+use testbed::programs::run;
 use testbed::wait::wait_until;
 
 use crate::scene::LISTEN;
@@ -83,5 +87,100 @@ fn both_ends_say_that_they_are_ready_and_live_and_that_they_end_and_no_address()
         for said in &*manager.heard.borrow() {
             assert!(!said.contains("10.77."), "{said}");
         }
+    }
+}
+
+/// `gramway service` with these words.
+fn service(words: &[&str]) -> Command {
+    let mut command = Command::new(gramway_binary());
+    command.arg("service").args(words);
+    command
+}
+
+#[test]
+fn each_mode_is_rated_secure_by_systemd_and_its_unit_is_well_formed() {
+    require_program!("systemd-analyze");
+    // In tenths. Whoever sets the machine's name servers is root (0.4).
+    for (threshold, words) in [
+        (20, "up"),
+        (20, "up -- --listen [::]:8443"),
+        (20, "up -- --tcp"),
+        (20, "up -- --tun --nat"),
+        (20, "up -- --tun --tcp"),
+        (20, "connect -- --socks 1080"),
+        (20, "connect -- -L udp:53=10.0.0.1:53"),
+        (20, "connect -- --tun --no-dns"),
+        (20, "connect -- --tun --carrier udp"),
+        (22, "connect -- --tun"),
+    ] {
+        let words: Vec<_> = words.split(' ').collect();
+        let name = match words[0] {
+            "up" => "gramway.service",
+            _ => "gramway-connect@.service",
+        };
+        let text = run(service(&["print"]).args(&words)).unwrap();
+        let directory = Directory::create_for_test().unwrap();
+        let unit = directory.write(name, &text).unwrap();
+        let mut rate = Command::new("systemd-analyze");
+        rate.args(["security", "--offline=yes", "--no-pager"]);
+        rate.arg(format!("--threshold={threshold}")).arg(&unit);
+        run(&mut rate).unwrap();
+        // Of keys that systemd does not know it says so and goes on.
+        let verify = Command::new("systemd-analyze")
+            .args(["verify", "--recursive-errors=no"])
+            .arg(&unit)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&verify.stderr);
+        assert!(!told.contains(&format!("{name}:")), "{words:?}: {told}");
+    }
+}
+
+#[test]
+fn what_is_installed_is_removed_and_a_foreign_unit_stays() {
+    let directory = Directory::create_for_test().unwrap();
+    let place = directory.path().to_str().unwrap();
+    let unit = directory.join("gramway-connect@.service");
+    let files = || fs::read_dir(directory.path()).unwrap().count();
+    let before = files();
+    let install = [
+        "install",
+        "connect",
+        "--directory",
+        place,
+        "--",
+        "--socks",
+        "1080",
+    ];
+    let remove = ["remove", "connect", "--directory", place];
+    for _ in 0..2 {
+        run(&mut service(&install)).unwrap();
+        let printed = run(&mut service(&["print", "connect", "--", "--socks", "1080"])).unwrap();
+        assert_eq!(fs::read_to_string(&unit).unwrap(), printed);
+        assert_eq!(files(), before + 1);
+    }
+    run(&mut service(&remove)).unwrap();
+    assert_eq!(files(), before);
+    let refused = |words: &[&str], code: i32, part: &str| {
+        let output = service(words).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(part), "{told}");
+    };
+    refused(&remove, UNAVAILABLE, "nothing to remove");
+    fs::write(&unit, "[Service]\n").unwrap();
+    for words in [&install[..], &remove] {
+        refused(words, CONFIGURATION, "it stays as it is");
+    }
+    assert_eq!(fs::read_to_string(&unit).unwrap(), "[Service]\n");
+    for (words, part) in [
+        (
+            ["print", "connect", "--", "gramway://secret"],
+            "/etc/gramway/NAME.link",
+        ),
+        (["print", "up", "--", "--state=/x"], "leave --state out"),
+        (["print", "up", "--", "--lisen=1"], "--lisen"),
+    ] {
+        refused(&words, USAGE, part);
     }
 }
