@@ -1,14 +1,21 @@
 //! `gramway link`: prints the same link every time, as text, as a QR code, or in the form for foreign MASQUE clients.
 
-use crate::cli::LinkArguments;
+use crate::cli::{LinkArguments, Places};
 use crate::exit::Problem;
 use crate::link::{Link, Proof};
 use crate::server_state::ServerState;
+use crate::state::StateDirectory;
 use crate::{addresses, output, qr, startup};
 
 /// Runs the command.
 pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
-    let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
+    let state = arguments.places.state.as_deref();
+    let directory = StateDirectory::locate(state, |name| std::env::var_os(name))?.into_owners()?;
+    let places = Places {
+        state: Some(directory.path().to_owned()),
+        config: arguments.places.config.clone(),
+    };
+    let (directory, settings) = startup::settings(&places, &arguments.flags)?;
     let state = ServerState::existing(&directory)?;
     let (mut endpoints, tcp_port) = state.endpoints()?;
     if endpoints.is_empty() || arguments.flags.value("public").is_some() {

@@ -9,13 +9,16 @@
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::exit::Problem;
+use crate::exit::{Problem, sentence};
 use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::link::is_link;
 
@@ -62,6 +65,39 @@ impl StateDirectory {
                 "no place for the state directory: HOME is not set; give --state DIR",
             )),
         }
+    }
+
+    /// Where it belongs to another user, such as that of a service, root becomes that user for the rest of this
+    /// process: what the owner has put there is not followed with root's rights. To be called before there is a second
+    /// thread.
+    pub(crate) fn into_owners(self) -> Result<Self, Problem> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(self);
+        }
+        let Ok(directory) = File::open(&self.path) else {
+            return Ok(self);
+        };
+        let metadata = directory
+            .metadata()
+            .map_err(|error| Problem::file("examine the state directory", &self.path, &error))?;
+        if metadata.uid() == 0 || !metadata.is_dir() {
+            return Ok(self);
+        }
+        let (user, group) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
+        set_thread_groups(&[])
+            .and_then(|()| set_thread_res_gid(group, group, group))
+            .and_then(|()| set_thread_res_uid(user, user, user))
+            .map_err(|error| {
+                Problem::permission(format!(
+                    "cannot become user {}, whose {} is: {}",
+                    metadata.uid(),
+                    self.path.display(),
+                    sentence(&error.into())
+                ))
+            })?;
+        // Directories above it may be root's alone, as those of services are; it stays open as long as the process.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", directory.into_raw_fd()));
+        Ok(Self { path })
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -48,7 +48,6 @@ UMask=0077
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=yes
-ProtectProc=invisible
 ProtectClock=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes
@@ -169,6 +168,7 @@ fn network(rights: Rights) -> Vec<String> {
         "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK{packets}"
     )];
     if rights.tun {
+        // Without ProtectProc=: its helper has other capabilities than its parent, which it then would not see.
         lines.extend(
             [
                 "BindPaths=/dev/net/tun",
@@ -179,6 +179,8 @@ fn network(rights: Rights) -> Vec<String> {
             ]
             .map(str::to_owned),
         );
+    } else {
+        lines.push("ProtectProc=invisible".to_owned());
     }
     lines
 }
