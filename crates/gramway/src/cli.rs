@@ -166,10 +166,10 @@ pub(crate) enum UserAction {
         name: String,
         #[command(flatten)]
         terms: UserTerms,
-        /// Without UDP
+        /// Without UDP, and without IP packets, which could carry it
         #[arg(long)]
         no_udp: bool,
-        /// Without TCP
+        /// Without TCP, and without IP packets, which could carry it
         #[arg(long)]
         no_tcp: bool,
         /// Without IP packets (TUN)

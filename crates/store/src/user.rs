@@ -51,7 +51,7 @@ pub struct Rights {
     pub udp: bool,
     /// TCP connections.
     pub tcp: bool,
-    /// IP packets.
+    /// IP packets; only together with `udp` and `tcp`, which they could carry.
     pub ip: bool,
 }
 

@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: &UserArguments) -> Result<(), Problem> {
             let rights = Rights {
                 udp: !no_udp,
                 tcp: !no_tcp,
-                ip: !no_ip,
+                // Packets carry whatever is in them.
+                ip: !(*no_ip || *no_udp || *no_tcp),
             };
             users.add(name, &Terms::parse(terms)?, rights, *qr)
         }

@@ -87,7 +87,7 @@ pub struct Rights {
     pub udp: bool,
     /// TCP connections.
     pub tcp: bool,
-    /// IP sessions.
+    /// IP sessions; only together with `udp` and `tcp`, which packets could carry.
     pub ip: bool,
     /// Services, whose providers may refuse some of them.
     pub services: bool,

@@ -49,7 +49,7 @@ const NO_HANDSHAKE: &str = "it answers, but the connection did not come about in
 
 /// Why an attempt failed that met the genuine site, the likeliest cause first.
 const REDIRECTED: &str = "the genuine site answered: this machine's clock is wrong by more than two minutes, the server's key \
-                          has changed, or somebody is between";
+                          has changed, its owner has taken the link back, or somebody is between";
 
 /// Why a carrier is used, for people.
 const SOLE_CARRIER: &str = "nothing else may be used";

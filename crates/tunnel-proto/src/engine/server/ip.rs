@@ -12,6 +12,7 @@ use super::Server;
 use super::ip_service::IpService;
 use super::lease::{ClientIdentity, Lease};
 use super::role::take_out;
+use crate::access::Rights;
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::engine::handler::Handler;
@@ -72,7 +73,9 @@ impl Engine<Server> {
         let Some((user, leases_max)) = self.lease_holder(stream.connection) else {
             return;
         };
-        if !self.take_user_session(id, stream.connection, |rights| rights.ip) {
+        // Packets carry whatever is in them.
+        let right = |rights: &Rights| rights.ip && rights.udp && rights.tcp;
+        if !self.take_user_session(id, stream.connection, right) {
             return;
         }
         let owner = match asked.extensions.client {

@@ -6,7 +6,7 @@ mod bounds;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use masque::{HeaderList, datagram, request, response};
+use masque::{HeaderList, datagram, ip, request, response};
 use quic::{CloseReason, Direction, StreamId, limits as quic_limits};
 use tunnel_proto::{
     Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Ending, Exclusion, Grant,
@@ -190,13 +190,15 @@ fn open_tcp(world: &mut World, client: std::net::SocketAddr) -> u32 {
 
 #[test]
 fn a_user_without_a_right_is_refused_what_it_is_for_and_nothing_else() {
+    // Packets could carry TCP.
     let rights = Rights {
         udp: true,
         tcp: false,
-        ip: false,
+        ip: true,
         services: false,
     };
     let (mut world, _) = world_with(rights, UserLimits::default());
+    world.serve_ip(&["10.86.0.0/24"], &["10.86.0.0/24"], false);
     let (foreign, stream, _) = asking(&mut world, &user());
     let target = Target::new("tcp-0", 7).expect("a well-formed target");
     let list = request::connect(&target, &user().reveal());
@@ -205,12 +207,20 @@ fn a_user_without_a_right_is_refused_what_it_is_for_and_nothing_else() {
     let service = world
         .foreign(foreign)
         .request(&services::request("echo", &user()));
+    let token = user().reveal();
+    let list = ip::connect_ip(
+        "server.test:443",
+        &ip::Scope::ANY,
+        &token,
+        &ip::Extensions::default(),
+    );
+    let packets = world.foreign(foreign).request(&list);
     world.run(SECOND);
     assert_eq!(world.foreign(foreign).status(stream), Some(200));
-    for refused in [tcp, service] {
+    for refused in [tcp, service, packets] {
         assert_eq!(world.foreign(foreign).status(refused), Some(403));
     }
-    assert_eq!(world.server().engine.refused_requests()["403"], 2);
+    assert_eq!(world.server().engine.refused_requests()["403"], 3);
 }
 
 #[test]
