@@ -79,7 +79,7 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     host.watch(controller.clone())?;
     directory.create()?;
     if let Some(metrics) = metrics {
-        metrics.serve(controller.clone())?;
+        metrics.serve(controller.clone(), None)?;
     }
     let admin = Admin::new(controller.clone(), sandbox.report(), None);
     if let Some(page) = page {

@@ -91,9 +91,6 @@ pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 32;
 /// Pages and programs that listen to the counters: each is a connection; the rest are for single questions.
 pub(crate) const ADMIN_LISTENERS_MAX: usize = 8;
 
-/// Pause after a failed accept, such as one without a free file descriptor, and while there are too many connections.
-pub(crate) const ADMIN_ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-
 /// Between two questions of the admin API to the threads that carry packets: as for metrics.
 pub(crate) const ADMIN_PAUSE: Duration = METRICS_PAUSE;
 
@@ -124,8 +121,14 @@ pub(crate) const HTTP_BODY_BYTES_MAX: usize = 4_096;
 /// Headers of such a request; browsers send about twenty.
 pub(crate) const HTTP_HEADERS_MAX: usize = 64;
 
-/// How long a request may take to arrive, and its answer to leave, each: others wait meanwhile.
+/// How long a request may take to arrive, and its answer to leave, each.
 pub(crate) const HTTP_TRANSFER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Pause after a failed accept, such as one without a free file descriptor, and while there are too many connections.
+pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Connections to the page of metrics at a time: each has a thread.
+pub(crate) const METRICS_CONNECTIONS_MAX: usize = 16;
 
 /// Pause after each request for metrics: whoever asks all the time takes at most ten snapshots a second of the threads
 /// that carry packets.

@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<(), Problem> {
     }
     let _users = users.start()?;
     if let Some(metrics) = metrics {
-        metrics.serve(controller.clone())?;
+        metrics.serve(controller.clone(), Some(Arc::clone(&register)))?;
     }
     let users = Some((Arc::clone(&register), directory.clone()));
     let admin = Admin::new(controller.clone(), sandbox.report(), users);

@@ -278,8 +278,13 @@ impl Snapshot {
             add_counts(&mut sum.sources, part.sources);
             add_counts(&mut sum.refused_requests, part.refused_requests);
             sum.authorizations += part.authorizations;
-            // Every shard says the same of a user.
-            sum.users.extend(part.users);
+            for (id, user) in part.users {
+                let known = sum.users.entry(id).or_default();
+                // Every shard says the same of a user, but one that has only seen the account of a former link.
+                if (user.connections, user.bytes) >= (known.connections, known.bytes) {
+                    *known = user;
+                }
+            }
             sum.reconnects += part.reconnects;
             sum.tun = match (sum.tun, part.tun) {
                 (Some(one), Some(other)) => Some(one.with(other)),

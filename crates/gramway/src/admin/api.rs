@@ -14,7 +14,8 @@ use super::page::page;
 use crate::cli::UserTerms;
 use crate::exit::{Code, Problem};
 use crate::http::{
-    NO_COUNTERS, OTHER_PATH, Refusal, Request, Response, Stream, head, read_request, respond, write_all,
+    NO_COUNTERS, OTHER_PATH, Refusal, Request, Response, Stream, head, read_request, respond, serve_each,
+    write_all,
 };
 use crate::limits::{ADMIN_LISTENERS_MAX, EVENT_INTERVAL, HTTP_TRANSFER_LIMIT};
 use crate::state::StateDirectory;
@@ -220,35 +221,17 @@ fn failed(problem: &Problem, of_usage: &'static str) -> Response {
     response
 }
 
-/// Serves connections from `accept`, each on a thread of its own, at most so many at a time; others wait.
+/// Answers for ever.
 pub(super) fn serve<S: Stream + Send + 'static>(
     api: &Arc<Api>,
     guard: &Guard,
-    mut accept: impl FnMut() -> io::Result<S>,
-) {
-    let open = Arc::new(AtomicUsize::new(0));
-    loop {
-        let Ok(stream) = accept() else {
-            // Such as without a free file descriptor.
-            thread::sleep(crate::limits::ADMIN_ACCEPT_PAUSE);
-            continue;
-        };
-        while open.load(Ordering::Relaxed) >= crate::limits::ADMIN_CONNECTIONS_MAX {
-            thread::sleep(crate::limits::ADMIN_ACCEPT_PAUSE);
-        }
-        open.fetch_add(1, Ordering::Relaxed);
-        let (api, guard, count) = (Arc::clone(api), guard.clone(), Arc::clone(&open));
-        let work = move || {
-            let _open = Listening(&count);
-            // Whoever went away or does not read gets no answer.
-            let _ = api.converse(stream, &guard);
-        };
-        if thread::Builder::new()
-            .name("admin".to_owned())
-            .spawn(work)
-            .is_err()
-        {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
+    accept: impl FnMut() -> io::Result<S>,
+) -> ! {
+    let (api, guard) = (Arc::clone(api), guard.clone());
+    serve_each(
+        "admin",
+        crate::limits::ADMIN_CONNECTIONS_MAX,
+        accept,
+        move |stream| api.converse(stream, &guard),
+    )
 }

@@ -1,6 +1,8 @@
 //! The smallest HTTP/1.1 server: one request for each connection, each step within a time. Metrics and the admin API
 //! answer by it; they decide what, and how many at a time.
 
+mod accepting;
+
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use httparse::{EMPTY_HEADER, Status};
 
+pub(crate) use self::accepting::serve_each;
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_TRANSFER_LIMIT};
 
 /// A connected stream whose steps can be limited in time.

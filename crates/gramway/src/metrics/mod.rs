@@ -9,6 +9,7 @@ mod settings;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,8 +17,8 @@ use tunnel::handle::Controller;
 
 use crate::exit::{Code, Problem, sentence};
 use crate::output;
+use crate::users::Register;
 use exposition::Scrape;
-use page::Answer;
 pub(crate) use settings::MetricsSettings;
 
 /// A listener that is open; whoever connects waits.
@@ -55,11 +56,11 @@ impl MetricsSettings {
 }
 
 impl MetricsListener {
-    /// Answers from here on, on a thread of its own, and says where.
+    /// Answers from here on, on threads of its own, and says where; users have the names of this register.
     ///
     /// # Errors
     /// There is no thread for it.
-    pub(crate) fn serve(self, controller: Controller) -> Result<(), Problem> {
+    pub(crate) fn serve(self, controller: Controller, users: Option<Arc<Register>>) -> Result<(), Problem> {
         let Self {
             listener,
             address,
@@ -71,17 +72,13 @@ impl MetricsListener {
             let scrape = Scrape {
                 snapshot: controller.snapshot()?,
                 start_seconds,
-                per_user,
+                users: users.clone().filter(|_| per_user),
             };
             Some(scrape.text())
         };
-        let answer = Answer {
-            is_local: address.ip().is_loopback(),
-            text: answer,
-        };
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || page::serve(&listener, &answer))
+            .spawn(move || page::serve(&listener, answer))
             .map_err(|error| Problem::bug(format!("cannot serve metrics: {}", sentence(&error))))?;
         output::event(&format!("metrics on http://{address}/metrics"));
         if !address.ip().is_loopback() {

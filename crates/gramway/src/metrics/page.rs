@@ -1,13 +1,16 @@
-//! The page of metrics: one connection at a time, and a pause after each.
+//! The page of metrics: a pause after each look at the counters.
 //!
-//! On a loopback address it answers only to requests for an address or `localhost`.
+//! Whoever comes over a loopback address gets it only under an address or `localhost`.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::http::{NO_COUNTERS, OTHER_HOST, OTHER_PATH, Refusal, Request, Response, read_request, respond};
-use crate::limits::METRICS_PAUSE;
+use crate::http::{
+    NO_COUNTERS, OTHER_HOST, OTHER_PATH, Refusal, Request, Response, read_request, respond, serve_each,
+};
+use crate::limits::{METRICS_CONNECTIONS_MAX, METRICS_PAUSE};
 
 /// The only page.
 const PATH: &str = "/metrics";
@@ -20,32 +23,28 @@ const OTHER_METHOD: Refusal = Refusal {
     reason: "the page of metrics is only read",
 };
 
-/// What is served.
-pub(super) struct Answer<F> {
-    /// The listener's address is this machine's alone.
-    pub(super) is_local: bool,
-    /// The page; `None` where there is none at the moment.
-    pub(super) text: F,
+/// Answers for ever; `text` is the page, `None` where there is none at the moment.
+pub(super) fn serve(listener: &TcpListener, text: impl Fn() -> Option<String> + Send + 'static) -> ! {
+    let text = Arc::new(Mutex::new(text));
+    let converse = move |stream: TcpStream| {
+        let is_local = stream.local_addr()?.ip().to_canonical().is_loopback();
+        converse(stream, is_local, || {
+            let text = text.lock().unwrap_or_else(PoisonError::into_inner);
+            let page = text();
+            thread::sleep(METRICS_PAUSE);
+            page
+        })
+    };
+    let accept = || listener.accept().map(|(stream, _)| stream);
+    serve_each("metrics", METRICS_CONNECTIONS_MAX, accept, converse)
 }
 
-/// Answers for ever.
-pub(super) fn serve(listener: &TcpListener, answer: &Answer<impl Fn() -> Option<String>>) {
-    loop {
-        if let Ok((stream, _)) = listener.accept() {
-            // Whoever went away or does not read gets no answer.
-            let _ = converse(stream, answer);
-        }
-        // Also where there is no free file descriptor.
-        thread::sleep(METRICS_PAUSE);
-    }
-}
-
-fn converse(mut stream: TcpStream, answer: &Answer<impl Fn() -> Option<String>>) -> io::Result<()> {
+fn converse(mut stream: TcpStream, is_local: bool, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
     let Some(request) = read_request(&mut stream)? else {
         return Ok(());
     };
-    let judged = request.and_then(|request| judge(&request, answer.is_local));
-    let page = judged.and_then(|has_body| Ok(((answer.text)().ok_or(NO_COUNTERS)?, has_body)));
+    let judged = request.and_then(|request| judge(&request, is_local));
+    let page = judged.and_then(|has_body| Ok((text().ok_or(NO_COUNTERS)?, has_body)));
     let (status, body, has_body) = match page {
         Ok((text, has_body)) => ("200 OK", text, has_body),
         Err(refusal) => (refusal.status, format!("# {}\n", refusal.reason), true),
@@ -85,13 +84,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        let text = text.map(str::to_owned);
-        let answer = Answer {
-            is_local,
-            text: move || text.clone(),
-        };
         thread::scope(|scope| {
-            scope.spawn(|| converse(stream, &answer));
+            scope.spawn(|| converse(stream, is_local, || text.map(str::to_owned)));
             client.write_all(request).unwrap();
             let mut received = String::new();
             client.read_to_string(&mut received).unwrap();
@@ -146,6 +140,23 @@ mod tests {
         assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
         let text = answered(&[b'x'; HTTP_HEAD_BYTES_MAX], Some("# EOF\n"));
         assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+    }
+
+    #[test]
+    fn whoever_says_nothing_holds_up_no_other_and_a_foreign_name_is_refused_at_a_wildcard_too() {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || serve(&listener, || Some("# EOF\n".to_owned())));
+        let _silent: Vec<TcpStream> = (0..4)
+            .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
+            .collect();
+        for (host, status) in [("127.0.0.1", "200"), ("example.org", "403")] {
+            let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            write!(client, "GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+            let mut received = String::new();
+            client.read_to_string(&mut received).unwrap();
+            assert!(received.starts_with(&format!("HTTP/1.1 {status} ")), "{received}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod traffic;
 mod tun;
 
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -20,6 +21,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use tunnel::snapshot::{Histogram, Snapshot};
+
+use crate::users::Register;
 
 /// What every name begins with.
 const PREFIX: &str = "gramway";
@@ -40,8 +43,8 @@ pub(super) struct Scrape {
     pub(super) snapshot: Snapshot,
     /// When the process began to serve, in seconds since 1970.
     pub(super) start_seconds: f64,
-    /// With what each user does.
-    pub(super) per_user: bool,
+    /// With what each user does, by the name that it has here.
+    pub(super) users: Option<Arc<Register>>,
 }
 
 impl Scrape {
@@ -116,7 +119,7 @@ impl Collector for Scrape {
         parties::connections(out, *connections, *reconnects, peers)?;
         if role == "server" {
             parties::newcomers(out, *incoming, refused_requests, *authorizations)?;
-            parties::users(out, users, self.per_user)?;
+            parties::users(out, users, self.users.as_deref())?;
         }
         parties::shards(out, shards)?;
         if let Some(tun) = tun {

@@ -8,6 +8,7 @@ use tunnel_proto::{AuthorizationCounters, PeerSnapshot, UserId, UserSnapshot};
 
 use super::Exposition;
 use super::traffic::{by, sent_and_received};
+use crate::users::Register;
 
 /// What carries datagrams.
 const CARRIERS: [&str; 2] = ["udp", "tcp"];
@@ -166,21 +167,21 @@ fn results<const N: usize>(
     results.map(|(result, count)| ([("result", result)], count))
 }
 
-/// How many users there are; with `per_user` also what each does.
+/// How many users there are; with their names also what each does.
 pub(super) fn users(
     out: &mut Exposition<'_>,
     users: &BTreeMap<UserId, UserSnapshot>,
-    per_user: bool,
+    names: Option<&Register>,
 ) -> fmt::Result {
     out.gauge("users", "Users of whom there are counters", users.len())?;
     let connected = users.values().filter(|user| user.connections > 0).count();
     out.gauge("users_connected", "Users with a connection", connected)?;
-    if !per_user {
+    let Some(names) = names else {
         return Ok(());
-    }
+    };
     let named: Vec<_> = users
         .iter()
-        .map(|(user, of_it)| (user.to_string(), of_it))
+        .map(|(user, of_it)| (names.name(*user), of_it))
         .collect();
     let of = |count: fn(&UserSnapshot) -> u64| {
         let users = named.iter();

@@ -84,7 +84,7 @@ fn text(role: &str, per_user: bool) -> String {
     let scrape = Scrape {
         snapshot: everything(role),
         start_seconds: 1_795_000_000.5,
-        per_user,
+        users: per_user.then(Arc::default),
     };
     scrape.text()
 }
@@ -139,7 +139,7 @@ fn a_bucket_counts_all_that_is_no_larger() {
     let scrape = Scrape {
         snapshot,
         start_seconds: 0.0,
-        per_user: false,
+        users: None,
     };
     let text = scrape.text();
     let labels = "socket=\"outer\",direction=\"sent\"";

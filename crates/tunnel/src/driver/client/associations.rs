@@ -1,5 +1,5 @@
 //! Associations of SOCKS5 for UDP (RFC 1928 section 7): each has a socket of its own, at the address that its TCP
-//! connection came in on, takes datagrams of that connection's program alone, and ends with the connection.
+//! connection came in on, takes datagrams of that connection's machine alone, and ends with the connection.
 //!
 //! Each of the program's ports has a session for each target that it names. A target is known by the bytes that name
 //! it, which the answers begin with. A shard whose stripe is down gives the whole association to a sibling; its
