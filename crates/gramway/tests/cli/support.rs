@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -209,10 +209,24 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     }
 }
 
-/// Waits for the end, then reads; the outputs here fit a pipe.
+/// Waits for the end, and reads beside it: a pipe may take as little as a page.
 pub(crate) fn finish(mut child: Child) -> Output {
-    wait(&mut child);
-    child.wait_with_output().unwrap()
+    fn read(pipe: Option<impl Read>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        pipe.map(|mut pipe| pipe.read_to_end(&mut bytes).unwrap());
+        bytes
+    }
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        let stdout = scope.spawn(|| read(stdout));
+        let stderr = scope.spawn(|| read(stderr));
+        wait(&mut child);
+        Output {
+            status: child.wait().unwrap(),
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
+        }
+    })
 }
 
 /// Every file below with its mode, modification time and content.
