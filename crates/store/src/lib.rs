@@ -3,6 +3,8 @@
 //!
 //! Calls may block. A store keeps nothing by which somebody could come as a user: of tokens it has digests alone.
 
+use std::ops::RangeInclusive;
+
 pub mod limits;
 
 mod error;
@@ -43,8 +45,8 @@ pub trait Store: Send {
     /// ones than those that are there change nothing, so that a call may be repeated. Users who are gone are skipped.
     fn record(&mut self, day: Day, epoch: Epoch, used: &[(UserId, u64)]) -> Result<(), StoreError>;
 
-    /// Bytes that a user has used on this day and since, in all epochs.
-    fn used(&mut self, user: UserId, since: Day) -> Result<u64, StoreError>;
+    /// Bytes that a user has used on these days, in all epochs. A clock that was ahead left later ones.
+    fn used(&mut self, user: UserId, days: RangeInclusive<Day>) -> Result<u64, StoreError>;
 
     /// A number that is another one whenever somebody else has changed something.
     fn changes(&mut self) -> Result<u64, StoreError>;

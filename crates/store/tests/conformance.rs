@@ -1,6 +1,7 @@
 //! What every store does, held against each of them: SQLite's, and one in memory that shows what the trait asks for.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use store::{Day, Epoch, Period, Quota, Rights, Sqlite, Store, StoreError, User, UserId};
 
@@ -28,6 +29,8 @@ fn memory() -> Opened {
         _place: None,
     }
 }
+
+const ALL_DAYS: RangeInclusive<Day> = Day::FIRST..=Day(u32::MAX);
 
 const STORES: [fn() -> Opened; 2] = [sqlite, memory];
 
@@ -88,10 +91,10 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn used(&mut self, user: UserId, since: Day) -> Result<u64, StoreError> {
+    fn used(&mut self, user: UserId, days: RangeInclusive<Day>) -> Result<u64, StoreError> {
         let days = self
             .used
-            .range((user, since, 0)..=(user, Day(u32::MAX), u64::MAX));
+            .range((user, *days.start(), 0)..=(user, *days.end(), u64::MAX));
         Ok(days.map(|(_, bytes)| bytes).sum())
     }
 
@@ -172,7 +175,7 @@ fn a_change_is_kept_and_keeps_who_it_is() {
             .unwrap();
         assert!(changed.id == UserId([1; 16]) && changed.is_disabled && changed.token_digest == [7; 32]);
         assert_eq!(store.users().unwrap()[0], changed);
-        assert_eq!(store.used(changed.id, Day::FIRST), Ok(5), "its use stays");
+        assert_eq!(store.used(changed.id, ALL_DAYS), Ok(5), "its use stays");
         let taken = store.change("alice", &mut |user| user.name = "bob".to_owned());
         assert_eq!(taken, Err(StoreError::NameTaken("bob".to_owned())));
         let nobody = store.change("carol", &mut |_| {});
@@ -195,7 +198,7 @@ fn a_removed_user_leaves_nothing_and_its_name_is_free() {
         );
         assert_eq!(store.users().unwrap(), []);
         store.record(Day(1), Epoch(1), &[(alice.id, 9)]).unwrap();
-        assert_eq!(store.used(alice.id, Day::FIRST), Ok(0));
+        assert_eq!(store.used(alice.id, ALL_DAYS), Ok(0));
         store.add(&user(2, "alice")).unwrap();
     }
 }
@@ -220,9 +223,11 @@ fn use_adds_up_over_days_and_epochs_and_no_repeated_call_counts_twice() {
         store.record(Day(10), late, &[(alice.id, 1_000)]).unwrap();
         store.record(Day(12), late, &[(alice.id, 10_000)]).unwrap();
         for (since, used) in [(0, 11_250), (10, 11_250), (11, 10_000), (12, 10_000), (13, 0)] {
-            assert_eq!(store.used(alice.id, Day(since)), Ok(used));
+            assert_eq!(store.used(alice.id, Day(since)..=Day(13)), Ok(used));
         }
-        assert_eq!(store.used(bob.id, Day::FIRST), Ok(7));
+        // A clock that was ahead does not count against the days that come.
+        assert_eq!(store.used(alice.id, Day(10)..=Day(11)), Ok(1_250));
+        assert_eq!(store.used(bob.id, ALL_DAYS), Ok(7));
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn used(store: &mut dyn Store, user: &User) -> Result<u64, StoreError
     let since = user
         .quota
         .map_or(Day::FIRST, |quota| quota.period.first_day(today));
-    store.used(user.id, since)
+    store.used(user.id, since..=today)
 }
 
 /// What options say; `None` where they are not given.

@@ -27,8 +27,8 @@ pub(crate) struct Keeper {
     directory: StateDirectory,
     register: Arc<Register>,
     store: Option<Box<dyn Store>>,
-    /// The file that is open, by its inode: another one may be put in its place.
-    inode: Option<u64>,
+    /// The files that are open, by their inodes: others may be put in their place.
+    inodes: [Option<u64>; FILE_SUFFIXES.len()],
     /// Of the store, when it was read last.
     changes: Option<u64>,
     accounts: BTreeMap<UserId, Accounted>,
@@ -61,7 +61,7 @@ impl Keeper {
             directory: directory.clone(),
             register: Arc::default(),
             store: None,
-            inode: None,
+            inodes: [None; FILE_SUFFIXES.len()],
             changes: None,
             accounts: BTreeMap::new(),
             day: Day::of(now),
@@ -74,7 +74,7 @@ impl Keeper {
         }
         let read = Sqlite::open(&directory.file(FILE)).and_then(|store| {
             keeper.store = Some(Box::new(store));
-            keeper.inode = inode(directory);
+            keeper.inodes = inodes(directory);
             keeper.read(now)
         });
         match read {
@@ -155,17 +155,11 @@ impl Keeper {
 
     /// Records what is due, and reads what others have changed.
     fn follow_store(&mut self, now: Instant, unix_now: u64, is_last: bool) -> Result<(), String> {
-        let inode = inode(&self.directory);
-        if self.store.is_none() || inode != self.inode {
-            // Where the file is gone, nobody is: whoever removed it may be about to put another in its place.
-            let Some(opened) = open(&self.directory).map_err(|problem| problem.to_string())? else {
-                return Ok(());
-            };
-            self.store = Some(Box::new(opened));
-            (self.inode, self.changes) = (inode, None);
-            for account in self.accounts.values_mut() {
-                account.recorded = 0;
-            }
+        let found = inodes(&self.directory);
+        if self.store.is_some() && found[0] == self.inodes[0] {
+            self.inodes = found;
+        } else if !self.open_another(found)? {
+            return Ok(());
         }
         let Some(store) = &mut self.store else {
             return Ok(());
@@ -191,6 +185,36 @@ impl Keeper {
                 .map_err(|error| problem(&self.directory, &error).to_string())?;
         }
         Ok(())
+    }
+
+    /// Opens the database that was put where there was none, or another one. Whether there is one.
+    fn open_another(&mut self, found: [Option<u64>; FILE_SUFFIXES.len()]) -> Result<bool, String> {
+        let path = self.directory.file(FILE);
+        if found[0].is_none() {
+            // Nobody is removed with it: whoever took it away may be about to put another in its place.
+            return match self.inodes[0] {
+                Some(_) => Err(format!("{} is gone", path.display())),
+                None => Ok(false),
+            };
+        }
+        self.store = None;
+        // The former database's log is no other's, and SQLite knows it by its name.
+        for (index, suffix) in FILE_SUFFIXES.iter().enumerate().skip(1) {
+            if found[index].is_some() && found[index] == self.inodes[index] {
+                let log = self.directory.file(&format!("{FILE}{suffix}"));
+                std::fs::remove_file(&log)
+                    .map_err(|error| Problem::file("remove", &log, &error).to_string())?;
+            }
+        }
+        let Some(opened) = open(&self.directory).map_err(|problem| problem.to_string())? else {
+            return Ok(false);
+        };
+        self.store = Some(Box::new(opened));
+        (self.inodes, self.changes) = (inodes(&self.directory), None);
+        for account in self.accounts.values_mut() {
+            account.recorded = 0;
+        }
+        Ok(true)
     }
 
     fn record(&mut self) -> Result<(), StoreError> {
@@ -224,7 +248,7 @@ impl Keeper {
             let since = kept
                 .quota
                 .map_or(Day::FIRST, |quota| quota.period.first_day(self.day));
-            let used = store.used(kept.id, since)?;
+            let used = store.used(kept.id, since..=self.day)?;
             found.push((kept, used));
         }
         let mut accounts = BTreeMap::new();
@@ -288,9 +312,11 @@ impl Drop for Running {
     }
 }
 
-fn inode(directory: &StateDirectory) -> Option<u64> {
-    let metadata = std::fs::metadata(directory.file(FILE)).ok()?;
-    Some(metadata.ino())
+fn inodes(directory: &StateDirectory) -> [Option<u64>; FILE_SUFFIXES.len()] {
+    FILE_SUFFIXES.map(|suffix| {
+        let metadata = std::fs::metadata(directory.file(&format!("{FILE}{suffix}"))).ok()?;
+        Some(metadata.ino())
+    })
 }
 
 fn new_epoch() -> Result<Epoch, Problem> {

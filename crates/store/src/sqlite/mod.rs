@@ -8,6 +8,7 @@ mod rows;
 mod schema;
 
 use std::fs::OpenOptions;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -161,12 +162,12 @@ impl Store for Sqlite {
         transaction.commit().map_err(of_sqlite)
     }
 
-    fn used(&mut self, user: UserId, since: Day) -> Result<u64, StoreError> {
+    fn used(&mut self, user: UserId, days: RangeInclusive<Day>) -> Result<u64, StoreError> {
         let sum: f64 = self
             .connection
             .query_row(
-                "SELECT total(bytes) FROM usage WHERE user = ?1 AND day >= ?2",
-                (user.0, since.0),
+                "SELECT total(bytes) FROM usage WHERE user = ?1 AND day BETWEEN ?2 AND ?3",
+                (user.0, days.start().0, days.end().0),
                 |row| row.get(0),
             )
             .map_err(of_sqlite)?;

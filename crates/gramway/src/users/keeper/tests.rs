@@ -1,5 +1,6 @@
 //! The keeper in virtual time: what commands change, what is counted, and a store that fails.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use store::{Period, Quota, Rights};
@@ -81,7 +82,12 @@ impl World {
     }
 
     fn used(&mut self, number: u8) -> u64 {
-        self.other.used(store::UserId([number; 16]), Day::FIRST).unwrap()
+        self.other
+            .used(
+                store::UserId([number; 16]),
+                Day::FIRST..=Day::of(self.unix_now + DAY_SECONDS),
+            )
+            .unwrap()
     }
 
     fn change(&mut self, name: &str, mut edit: impl FnMut(&mut store::User)) {
@@ -224,12 +230,22 @@ fn a_copy_that_is_put_in_the_place_of_the_database_is_followed() {
         Sqlite::create(&copy).unwrap(),
     ));
     world.other.add(&user(1, "alice")).unwrap();
-    for suffix in FILE_SUFFIXES {
-        // Beside an open database nobody may take away its log; here nothing is written in between.
-        let _ = std::fs::remove_file(world.directory.file(&format!("{FILE}{suffix}")));
-    }
+    let away = world.directory.file("away");
+    std::fs::rename(&path, &away).unwrap();
     world.turn();
     assert!(world.account(2).is_some(), "where there is none, nothing changes");
+    let gone = format!("{} is gone", path.display());
+    assert_eq!(world.keeper.trouble, Some(gone), "and that is told");
+    std::fs::rename(&away, &path).unwrap();
+    world.turn();
+    assert_eq!(world.keeper.trouble, None);
+    // The log, in which Bob is, stays where it is.
+    assert!(
+        std::fs::metadata(world.directory.file("users.db-wal"))
+            .unwrap()
+            .len()
+            > 0
+    );
     drop(std::mem::replace(
         &mut world.other,
         Sqlite::create(&world.directory.file("none")).unwrap(),
@@ -260,7 +276,7 @@ impl Store for Full {
     fn record(&mut self, _: Day, _: Epoch, _: &[(store::UserId, u64)]) -> Result<(), StoreError> {
         Err(StoreError::Full)
     }
-    fn used(&mut self, _: store::UserId, _: Day) -> Result<u64, StoreError> {
+    fn used(&mut self, _: store::UserId, _: RangeInclusive<Day>) -> Result<u64, StoreError> {
         Err(StoreError::Full)
     }
     fn changes(&mut self) -> Result<u64, StoreError> {
