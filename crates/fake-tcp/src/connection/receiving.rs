@@ -41,7 +41,7 @@ impl Connection {
                 Outcome::outside(None)
             };
         }
-        if !flags.has(Flags::SYN) {
+        if !flags.has(Flags::SYN) || (!acknowledges && self.seal.is_some()) {
             return Outcome::outside(None);
         }
         self.take_syn(segment);
@@ -84,8 +84,8 @@ impl Connection {
         let flags = segment.flags;
         let is_first_ack = flags.has(Flags::ACK) && segment.acknowledgement == self.send.next;
         if flags.has(Flags::SYN) && segment.sequence == self.receive.initial {
-            // The peer's SYN again, or the answer of one who opened at the same time.
-            if !is_first_ack {
+            // The peer's SYN again, or the answer of one who opened at the same time; with a key a hello alone opens.
+            if !is_first_ack || self.seal.is_some() {
                 return Outcome::reply(Reply::SynAck);
             }
             self.open_up(now, segment);

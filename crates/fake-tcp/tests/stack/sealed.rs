@@ -447,3 +447,25 @@ fn a_router_that_moves_sequence_numbers_changes_nothing() {
         assert_eq!(pair.stacks[end].counters().unproved, 0);
     }
 }
+
+/// FTCP-24: whoever answers a SYN by a bare one has shown no key, also where that is the peer itself.
+#[test]
+fn with_a_key_nobody_opens_by_syns_alone() {
+    let key = Some(Key([1; limits::KEY_BYTES]));
+    let config = Config {
+        key,
+        ..Config::new(Profile::Linux)
+    };
+    let addresses = ["[2001:db8::1]:4433", "[2001:db8:1::2]:4433"];
+    let mut pair = Pair::with([config; 2], delayed(10), addresses, 3);
+    pair.stacks[SERVER]
+        .connect(pair.now(), pair.addresses[SERVER], pair.addresses[CLIENT])
+        .unwrap();
+    let client = pair.connect();
+    pair.run(Duration::from_secs(4));
+    for end in [CLIENT, SERVER] {
+        let opened = |event: &Event| matches!(event, Event::Connected { .. } | Event::Accepted { .. });
+        assert!(!pair.events[end].iter().any(opened), "{:?}", pair.events[end]);
+    }
+    assert!(pair.send(CLIENT, client, b"in clear", 0).is_err());
+}
