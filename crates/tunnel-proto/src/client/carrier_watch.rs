@@ -221,7 +221,10 @@ impl CarrierWatch {
             let mut halves = looks.chunks(HALF);
             halves.all(|half| shows(half.iter().copied().sum()))
         };
-        let is_lossy = |sum: Look| sum.lost * 100 >= sum.sent * limits::CARRIER_POOR_LOSS_PERCENT;
+        // A server may say any number.
+        let is_lossy = |sum: Look| {
+            sum.lost.saturating_mul(100) >= sum.sent.saturating_mul(limits::CARRIER_POOR_LOSS_PERCENT)
+        };
         let has_fallen = |sum: Look| sum.bytes * 2 * limits::CARRIER_POOR_FALL < best * HALF as u64;
         self.is_held_back() && (in_both_halves(&is_lossy) || in_both_halves(&has_fallen))
     }
@@ -501,6 +504,21 @@ mod tests {
         };
         bed.run(10, [dropped, all_of(16)]);
         assert_eq!(bed.advices(), [TryOther, Keep]);
+    }
+
+    #[test]
+    fn whatever_a_server_says_is_borne() {
+        let mut bed = Bed::over(CarrierKind::Udp);
+        let absurd = HeldBack {
+            sent: (1 << 62) - 1,
+            lost: (1 << 62) - 1,
+        };
+        for _ in 0..20 {
+            bed.now += limits::CARRIER_WATCH_INTERVAL;
+            bed.carried.down = Some(absurd);
+            bed.watch.look(bed.now, bed.carrier, bed.carried);
+        }
+        assert!(bed.watch.is_asking);
     }
 
     #[test]
