@@ -167,12 +167,12 @@ impl Keeper {
         let tell = |error: StoreError| problem(&self.directory, &error).to_string();
         let has_changed = self.changes != Some(store.changes().map_err(tell)?);
         let is_new_day = Day::of(unix_now) != self.day;
-        if now >= self.record_due || has_changed || is_new_day || is_last {
-            self.record()
-                .map_err(|error| problem(&self.directory, &error).to_string())?;
+        let is_due = now >= self.record_due || has_changed || is_new_day || is_last;
+        let recorded = if is_due { self.record() } else { Ok(()) };
+        if is_due && recorded.is_ok() {
             self.record_due = now + USAGE_RECORD_INTERVAL;
         }
-        if is_new_day {
+        if is_new_day && recorded.is_ok() {
             // What was counted until here belongs to the day before, and is recorded.
             self.epoch = new_epoch().map_err(|problem| problem.to_string())?;
             self.day = Day::of(unix_now);
@@ -180,11 +180,15 @@ impl Keeper {
                 (account.in_epoch, account.recorded) = (0, 0);
             }
         }
-        if has_changed || is_new_day {
+        // Also where nothing can be written: who was removed is not let in because a disk is full.
+        let read = if has_changed || is_new_day {
             self.read(unix_now)
-                .map_err(|error| problem(&self.directory, &error).to_string())?;
-        }
-        Ok(())
+        } else {
+            Ok(())
+        };
+        recorded
+            .and(read)
+            .map_err(|error| problem(&self.directory, &error).to_string())
     }
 
     /// Opens the database that was put where there was none, or another one. Whether there is one.
@@ -236,7 +240,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes over everything that the store has. What was counted is recorded by now.
+    /// Takes over everything that the store has. What was counted and is not recorded counts besides.
     fn read(&mut self, unix_now: u64) -> Result<(), StoreError> {
         let Some(store) = &mut self.store else {
             return Ok(());
@@ -263,7 +267,8 @@ impl Keeper {
                 account.member.account.exclude(Some(Exclusion::TokenReplaced));
                 (account.member.account, account.seen) = (User::new(id), 0);
             }
-            (account.member.kept, account.member.used) = (kept, used);
+            let unrecorded = account.in_epoch - account.recorded;
+            (account.member.kept, account.member.used) = (kept, used + unrecorded);
             account.member.judge(unix_now);
             accounts.insert(id, account);
         }

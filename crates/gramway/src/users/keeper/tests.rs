@@ -257,12 +257,12 @@ fn a_copy_that_is_put_in_the_place_of_the_database_is_followed() {
     assert_eq!(world.used(1), 100, "what this run has counted is recorded again");
 }
 
-/// A full disk.
-struct Full;
+/// A database on a full disk.
+struct Full(Sqlite);
 
 impl Store for Full {
     fn users(&mut self) -> Result<Vec<store::User>, StoreError> {
-        Err(StoreError::Full)
+        self.0.users()
     }
     fn add(&mut self, _: &store::User) -> Result<(), StoreError> {
         Err(StoreError::Full)
@@ -276,11 +276,11 @@ impl Store for Full {
     fn record(&mut self, _: Day, _: Epoch, _: &[(store::UserId, u64)]) -> Result<(), StoreError> {
         Err(StoreError::Full)
     }
-    fn used(&mut self, _: store::UserId, _: RangeInclusive<Day>) -> Result<u64, StoreError> {
-        Err(StoreError::Full)
+    fn used(&mut self, user: store::UserId, days: RangeInclusive<Day>) -> Result<u64, StoreError> {
+        self.0.used(user, days)
     }
     fn changes(&mut self) -> Result<u64, StoreError> {
-        Ok(u64::MAX)
+        self.0.changes()
     }
 }
 
@@ -289,7 +289,8 @@ fn a_store_that_fails_affects_nobody_and_forgets_nothing() {
     let mut world = World::new();
     world.turn();
     let alice = world.account(1).unwrap();
-    let store = world.keeper.store.replace(Box::new(Full));
+    let full = Full(Sqlite::open(&world.directory.file(FILE)).unwrap());
+    let store = world.keeper.store.replace(Box::new(full));
     alice.add_bytes(100);
     for _ in 0..3 {
         world.unix_now += DAY_SECONDS;
@@ -300,6 +301,16 @@ fn a_store_that_fails_affects_nobody_and_forgets_nothing() {
     assert_eq!(alice.exclusion(), None);
     assert!(world.account(1).is_some());
     alice.add_bytes(50);
+    // What others could change there holds, and what is not recorded counts.
+    world.change("alice", |user| {
+        user.quota = Some(Quota {
+            bytes: 150,
+            period: Period::Total,
+        });
+    });
+    assert_eq!(alice.exclusion(), Some(Exclusion::QuotaReached));
+    world.change("alice", |user| user.is_disabled = true);
+    assert_eq!(alice.exclusion(), Some(Exclusion::Disabled));
     world.keeper.store = store;
     world.turn();
     assert_eq!((world.keeper.trouble.clone(), world.used(1)), (None, 150));
