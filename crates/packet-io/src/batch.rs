@@ -26,6 +26,8 @@ pub struct ReceiveMeta {
     pub source: SocketAddr,
     /// The address of this machine that it was sent to; known on sockets bound to a wildcard.
     pub local: Option<IpAddr>,
+    /// The address and port that it was sent to; known on transparent sockets.
+    pub target: Option<SocketAddr>,
     /// ECN codepoint of all its datagrams; Not-ECT where the socket does not ask.
     pub ecn: Ecn,
     /// Bytes from one datagram to the next; equals `len` for a lone one, and the last may be shorter. 0 for a lone
@@ -259,6 +261,7 @@ impl ReceiveBatch {
             let meta = ReceiveMeta {
                 source,
                 local: facts.local,
+                target: facts.target,
                 ecn: facts.ecn,
                 segment_size: facts
                     .segment_size
@@ -368,6 +371,7 @@ mod tests {
         ReceiveMeta {
             source,
             local: None,
+            target: None,
             ecn: Ecn::NotEct,
             segment_size,
             len,

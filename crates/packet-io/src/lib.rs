@@ -40,6 +40,7 @@ mod classic_bpf;
 mod datagram;
 mod faulty;
 mod interface;
+mod lane;
 mod limits;
 mod listener;
 mod network;
@@ -71,12 +72,14 @@ pub use capabilities::{Capabilities, Offloads};
 pub use datagram::{DatagramSocket, IoStats, Outgoing, SendDrops, SendOutcome};
 pub use faulty::{FaultCounts, Faults, FaultySocket};
 pub use interface::InterfaceName;
+pub use lane::{Lane, LaneMessage};
 pub use limits::{
-    BATCH_BUCKETS, GSO_BACKOFF, RAW_GROUP_MAX, RAW_HEAD_BYTES_MAX, RECEIVE_BUFFER_BYTES_DEFAULT,
-    SEND_BUFFER_BYTES_DEFAULT, SEQPACKET_BATCH_MAX, SLOT_BYTES_MAX, SUPER_SEGMENT_BYTES_MAX, TRAIN_BYTES_MAX,
-    TUN_FLOOD_UNITS_MAX, TUN_QUEUES_MAX, TUN_READ_BYTES_MAX, VNET_HEADER_BYTES,
+    BATCH_BUCKETS, GSO_BACKOFF, LANE_DESCRIPTORS_MAX, LANE_MESSAGE_BYTES_MAX, RAW_GROUP_MAX,
+    RAW_HEAD_BYTES_MAX, RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, SEQPACKET_BATCH_MAX,
+    SLOT_BYTES_MAX, SUPER_SEGMENT_BYTES_MAX, TRAIN_BYTES_MAX, TUN_FLOOD_UNITS_MAX, TUN_QUEUES_MAX,
+    TUN_READ_BYTES_MAX, VNET_HEADER_BYTES,
 };
-pub use listener::{join_tcp_group, listen_tcp_group};
+pub use listener::{join_tcp_group, listen_tcp_group, listen_transparent_tcp_group};
 pub use network::{network_cookie, set_strict_listing};
 pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};

@@ -102,4 +102,13 @@ pub(crate) const FAULTY_BATCH_SLOTS: usize = 8;
 pub(crate) const FAULTY_HELD_MAX: usize = 4096;
 
 const _: () = assert!(CONTROL_BYTES >= 24 + 24 + 24 + 40 + 32 + 24);
+// A transparent socket has one IP version: segment size, traffic class, packet information, the address that the
+// datagram is for, and the drop count.
+const _: () = assert!(CONTROL_BYTES >= 24 + 24 + 40 + 48 + 24);
 const _: () = assert!(TRAIN_BYTES_MAX < SLOT_BYTES_MAX);
+
+/// A message between processes, in bytes. The kernel's default buffer of a Unix socket has twice as much room.
+pub const LANE_MESSAGE_BYTES_MAX: usize = 96 << 10;
+
+/// Descriptors that travel with one message, of which the kernel allows 253 (`SCM_MAX_FD`).
+pub const LANE_DESCRIPTORS_MAX: usize = 128;

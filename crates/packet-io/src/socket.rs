@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use packet::Ecn;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
@@ -37,6 +37,9 @@ pub struct SocketOptions {
     pub reuse_port: bool,
     /// The only interface to send and receive by, whatever the routes say.
     pub interface: Option<InterfaceName>,
+    /// Receive what nftables leads here although it is for other machines (TPROXY), with the address that each datagram
+    /// is for; or send from another machine's address. Needs CAP_NET_RAW or CAP_NET_ADMIN.
+    pub transparent: bool,
     /// Firewall mark of what is sent, by which rules of routing tell it apart; needs CAP_NET_ADMIN.
     pub mark: Option<u32>,
 }
@@ -51,6 +54,7 @@ impl Default for SocketOptions {
             receive_ecn: false,
             reuse_port: false,
             interface: None,
+            transparent: false,
             mark: None,
         }
     }
@@ -123,6 +127,40 @@ impl UdpSocket {
             .map_err(|error| explain(&error, "connect to", remote))
     }
 
+    /// A socket that another process of this program has bound, and perhaps still reads and writes.
+    ///
+    /// # Errors
+    /// The descriptor is of no bound UDP socket, or the kernel refuses an option.
+    pub fn adopt(descriptor: OwnedFd, options: &SocketOptions) -> io::Result<Self> {
+        let socket = Socket::from(descriptor);
+        if socket.r#type()? != Type::DGRAM || socket.protocol()? != Some(Protocol::UDP) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the descriptor is of no UDP socket",
+            ));
+        }
+        let local = socket.local_addr()?.as_socket();
+        let local = local
+            .filter(|local| local.port() != 0)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the UDP socket is not bound"))?;
+        socket.set_nonblocking(true)?;
+        let family = if local.is_ipv4() { Family::V4 } else { Family::V6 };
+        let wildcard = local.ip().is_unspecified();
+        let capabilities = Capabilities::probe();
+        let gro = options.offloads.gro && capabilities.gro;
+        set_up(&socket, family, wildcard, gro, options)?;
+        let grants = BufferGrants::apply(&socket, options.receive_buffer_bytes, options.send_buffer_bytes)?;
+        Ok(Self::of(
+            socket,
+            family,
+            None,
+            wildcard,
+            grants,
+            capabilities,
+            options,
+        ))
+    }
+
     fn open(
         local: Option<SocketAddr>,
         remote: Option<SocketAddr>,
@@ -152,6 +190,14 @@ impl UdpSocket {
         if options.reuse_port {
             socket.set_reuse_port(true)?;
         }
+        if options.transparent {
+            options::set_transparent(socket.as_fd(), family == Family::V6)?;
+            if options.reuse_port {
+                // A name server of this machine, say, has the port at all addresses.
+                socket.set_reuse_address(true)?;
+            }
+            options::report_targets(socket.as_fd(), family == Family::V6)?;
+        }
         if let Some(interface) = options.interface {
             bind_interface(&socket, Some(interface))?;
         }
@@ -164,12 +210,32 @@ impl UdpSocket {
         if let Some(remote) = remote {
             socket.connect(&remote.into())?;
         }
+        Ok(Self::of(
+            socket,
+            family,
+            remote,
+            wildcard,
+            grants,
+            capabilities,
+            options,
+        ))
+    }
+
+    fn of(
+        socket: Socket,
+        family: Family,
+        remote: Option<SocketAddr>,
+        wildcard: bool,
+        grants: BufferGrants,
+        capabilities: Capabilities,
+        options: &SocketOptions,
+    ) -> Self {
         let gso_segments_max = if options.offloads.gso {
             capabilities.gso_segments_max
         } else {
             1
         };
-        Ok(Self {
+        Self {
             socket,
             family,
             remote,
@@ -179,7 +245,7 @@ impl UdpSocket {
             arrays: SendArrays::default(),
             drops_seen: 0,
             stats: IoStats::default(),
-        })
+        }
     }
 
     /// Buffers asked for and obtained.

@@ -251,6 +251,7 @@ fn take(socket: &mut RawSocket, batch: &mut ReceiveBatch) -> Vec<Packet> {
         let meta = ReceiveMeta {
             source: "192.0.2.1:1".parse().unwrap(),
             local: None,
+            target: None,
             ecn: Ecn::NotEct,
             segment_size: packet.segment_size.map_or(usize::MAX, usize::from),
             len: 0,

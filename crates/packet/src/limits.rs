@@ -1,5 +1,5 @@
-//! Every bound of this crate that concerns IP packets: those that a specification or the kernel fixes first, then those
-//! we chose.
+//! Every bound of this crate that concerns IP packets and turns: those that a specification or the kernel fixes first,
+//! then those we chose.
 
 /// Bytes of the longest IP packet that we handle: the IPv4 total length (RFC 791) and, beside it, IPv6 without
 /// jumbograms.
@@ -42,6 +42,13 @@ pub const COALESCE_BYTES_MAX: usize = 1 << 20;
 
 /// Buckets by which a coalescer finds the latest super-packet of a flow: four for each entry keep collisions rare.
 pub const COALESCE_BUCKETS: usize = 256;
+
+/// What an owner spends before the next one has its turn, in bytes: one train of QUIC packets.
+pub const TURN_BYTES: usize = 64 << 10;
+
+/// The most that an owner can owe to others who wait, in bytes: two milliseconds of a saturated shard. It bounds how
+/// long an owner that was alone waits for one that has just come.
+pub const TURN_DEBT_BYTES_MAX: usize = 1 << 20;
 
 const _: () = assert!(COALESCE_BUCKETS.is_power_of_two() && COALESCE_BUCKETS >= COALESCE_ENTRIES_MAX);
 const _: () = assert!(COALESCE_ENTRIES_MAX < u8::MAX as usize, "a bucket is one byte");

@@ -2,7 +2,7 @@
 //!
 //! Reading trusts no length; what does not fit ends the walk.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use packet::Ecn;
 
@@ -85,6 +85,21 @@ impl Control {
         }
     }
 
+    /// What the kernel tells of a redirected datagram, for tests.
+    fn push_target(&mut self, target: SocketAddr) {
+        let port = target.port().to_be_bytes();
+        match target.ip() {
+            IpAddr::V4(ip) => {
+                let address = [&[0; 2], &port[..], &ip.octets(), &[0; 8]].concat();
+                self.push(libc::IPPROTO_IP, libc::IP_ORIGDSTADDR, &address);
+            }
+            IpAddr::V6(ip) => {
+                let address = [&[0; 2], &port[..], &[0; 4], &ip.octets(), &[0; 4]].concat();
+                self.push(libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR, &address);
+            }
+        }
+    }
+
     fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         let room = &mut self.bytes[self.len..];
         room[..WORD].copy_from_slice(&(HEADER_BYTES + data.len()).to_ne_bytes());
@@ -103,6 +118,8 @@ pub(crate) struct Facts {
     pub(crate) ecn: Ecn,
     /// The address that it arrived at.
     pub(crate) local: Option<IpAddr>,
+    /// The address and port that it was sent to, where the socket asks for it.
+    pub(crate) target: Option<SocketAddr>,
     /// Datagrams dropped at this socket since it exists; wraps.
     pub(crate) drops: Option<u32>,
 }
@@ -140,10 +157,24 @@ impl Facts {
                 let local = array::<16>(data, 0).map(|octets| Ipv6Addr::from(octets).to_canonical());
                 self.local = local.or(self.local);
             }
+            // Both are a socket address: family, port and, behind the flow label of IPv6, the address.
+            (libc::IPPROTO_IP, libc::IP_ORIGDSTADDR) => {
+                let ip = array::<4>(data, 4).map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
+                self.target = target(ip, data).or(self.target);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR) => {
+                let ip = array::<16>(data, 8).map(|octets| Ipv6Addr::from(octets).to_canonical());
+                self.target = target(ip, data).or(self.target);
+            }
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.drops = array(data, 0).map(u32::from_ne_bytes),
             _ => {}
         }
     }
+}
+
+fn target(ip: Option<IpAddr>, data: &[u8]) -> Option<SocketAddr> {
+    let port = array(data, 2).map(u16::from_be_bytes)?;
+    Some(SocketAddr::new(ip?, port))
 }
 
 type Message<'a> = (libc::c_int, libc::c_int, &'a [u8], &'a [u8]);
@@ -171,6 +202,9 @@ pub fn fuzz(input: &[u8]) {
     if let Some(local) = facts.local {
         control.push_source(local);
     }
+    if let Some(target) = facts.target {
+        control.push_target(target);
+    }
     if let Some(drops) = facts.drops {
         control.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &drops.to_ne_bytes());
     }
@@ -191,11 +225,13 @@ mod tests {
         control.push_source("2001:db8::1".parse().unwrap());
         control.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &7_u32.to_ne_bytes());
         control.push(libc::SOL_SOCKET, 9999, &[1; 5]);
+        control.push_target("[2001:db8::2]:53".parse().unwrap());
         let expected = Facts {
             segment_size: Some(1200),
             ecn: Ecn::Ce,
             local: Some("2001:db8::1".parse().unwrap()),
             drops: Some(7),
+            target: Some("[2001:db8::2]:53".parse().unwrap()),
         };
         assert_eq!(Facts::read(control.bytes()), expected);
         control.clear();

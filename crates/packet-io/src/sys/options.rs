@@ -7,6 +7,24 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const MEMINFO_NUMBERS: usize = 9;
 const MEMINFO_DROPS: usize = 8;
 
+/// Lets a socket have addresses of other machines, before it is bound.
+pub(crate) fn set_transparent(socket: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
+    if v6 {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, 1)
+    } else {
+        set(socket, libc::IPPROTO_IP, libc::IP_TRANSPARENT, 1)
+    }
+}
+
+/// Has the kernel tell the address and port that each datagram is for.
+pub(crate) fn report_targets(socket: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
+    if v6 {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVORIGDSTADDR, 1)
+    } else {
+        set(socket, libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR, 1)
+    }
+}
+
 /// Sets an option whose value is an `int`.
 pub(crate) fn set(
     socket: BorrowedFd<'_>,
