@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    AcceptParameters, Aead, ClientParameters, CoverTls, Endpoint, EndpointParameters, Event, FrontDoorClient,
-    FrontDoorIdentity, IdLength, IncomingKey, NoDatagrams, Outbox, Path, ServerParameters, TrustedRoots,
+    AcceptParameters, Aead, Certificates, ClientParameters, CoverTls, Endpoint, EndpointParameters, Event,
+    FrontDoorClient, FrontDoorIdentity, IdLength, IncomingKey, NoDatagrams, Outbox, Path, ServerParameters,
+    TrustedRoots,
 };
 use reality::authenticator::{Binding, open};
 use reality::client_hello::ClientHello;
@@ -119,8 +120,8 @@ fn party(entrance: &Entrance, address: &str, seed: u8, server: Option<ServerPara
 fn handshake(entrance: &Entrance, identity: &(Vec<u8>, Vec<u8>), seed: u8) -> Spent {
     let mut spent = Spent::default();
     let parameters = ServerParameters {
-        certificate_chain: vec![identity.0.clone()],
-        private_key: identity.1.clone(),
+        certificates: Certificates::new(vec![identity.0.clone()], identity.1.clone())
+            .expect("they belong together"),
         token_key: [9; 64],
     };
     let mut server = party(entrance, "198.51.100.1:443", 1, Some(parameters));

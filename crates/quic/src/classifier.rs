@@ -5,6 +5,7 @@
 //! what is ours reaches QUIC, which then bounds new connections by itself ([`crate::Event::Incoming`]). [`ByShard`] is what
 //! an endpoint has where nothing else is given.
 
+mod kin;
 mod only_ours;
 
 use std::collections::BTreeMap;
@@ -14,8 +15,9 @@ use std::time::Instant;
 use packet::Ecn;
 use serde::Serialize;
 
-use crate::connection_id::{Block, Shard, SteerKey, destination_block};
+use crate::connection_id::{Block, Generation, Shard, SteerKey, destination_block};
 use crate::limits;
+pub use kin::Kin;
 pub use only_ours::OnlyOurs;
 use packet::Path;
 
@@ -27,6 +29,9 @@ pub enum Class {
     /// Another shard of this process has its connection: it goes to [`crate::Receiver::foreign_segment`], and is never
     /// answered here.
     OtherShard(u8),
+    /// A process that had the sockets before this one may have its connection, in this shard: it goes to
+    /// [`crate::Receiver::predecessor_datagrams`], and is never answered here.
+    Predecessor(u8),
     /// It goes to [`crate::Receiver::given_away`], unread.
     GivenAway,
     /// It is dropped, and counted under this reason.
@@ -109,6 +114,8 @@ pub struct Classified {
     pub ours: u64,
     /// Given to [`crate::Receiver::foreign_segment`].
     pub other_shard: u64,
+    /// Given to [`crate::Receiver::predecessor_datagrams`].
+    pub predecessor: u64,
     /// Given to [`crate::Receiver::given_away`].
     pub given_away: u64,
     /// Of [`Self::ours`], given there afterwards, because QUIC knew nothing of them ([`crate::EndpointParameters::is_covered`]).
@@ -122,6 +129,7 @@ impl Classified {
         match class {
             Class::Ours => self.ours += segments,
             Class::OtherShard(_) => self.other_shard += segments,
+            Class::Predecessor(_) => self.predecessor += segments,
             Class::GivenAway => self.given_away += segments,
             Class::Dropped(reason) => {
                 if let Some(count) = self.dropped.get_mut(reason) {
@@ -141,6 +149,7 @@ impl AddAssign for Classified {
     fn add_assign(&mut self, other: Self) {
         self.ours += other.ours;
         self.other_shard += other.other_shard;
+        self.predecessor += other.predecessor;
         self.given_away += other.given_away;
         self.returned += other.returned;
         for (reason, segments) in other.dropped {
@@ -149,61 +158,86 @@ impl AddAssign for Classified {
     }
 }
 
-/// Tells segments of other shards of this process from all others, which are ours. In the only shard of a process it looks
-/// at nothing.
-pub struct ByShard(Option<Sorter>);
+/// Tells segments of other shards of this process, and of processes before and after it, from all others, which are ours.
+/// In the only shard of a process that is alone it looks at nothing.
+pub struct ByShard {
+    key: SteerKey,
+    shard: Shard,
+    generation: Generation,
+    kin: Kin,
+    /// The last ID, and which shard of which process it names: a train has one, which is deciphered once. What becomes of
+    /// it is decided each time, because other processes come and go.
+    last: (Block, Option<(u8, Generation)>),
+}
 
 impl ByShard {
     /// For one shard of those that share `key`.
     #[must_use]
     pub fn new(key: SteerKey, shard: Shard) -> Self {
-        Self((shard.count > 1).then(|| Sorter {
+        Self::with_kin(key, shard, Generation::default(), Kin::default())
+    }
+
+    /// The same where other processes may have the same sockets.
+    #[must_use]
+    pub fn with_kin(key: SteerKey, shard: Shard, generation: Generation, kin: Kin) -> Self {
+        Self {
             key,
             shard,
-            last: (Block::default(), Class::Ours),
-        }))
-    }
-}
-
-impl Classifier for ByShard {
-    fn classify(&mut self, arrived: &Arrived<'_>) -> Run {
-        let Some(sorter) = &mut self.0 else {
-            return Run::all(Class::Ours);
-        };
-        let mut segments = arrived.segments();
-        let class = segments
-            .next()
-            .map_or(Class::Ours, |segment| sorter.class(segment));
-        let more = segments
-            .take_while(|segment| sorter.class(segment) == class)
-            .count();
-        Run {
-            class,
-            segments: 1 + more,
+            generation,
+            kin,
+            last: (Block::default(), None),
         }
     }
-}
 
-struct Sorter {
-    key: SteerKey,
-    shard: Shard,
-    /// The last ID, and what it says: a train has one, which is deciphered once.
-    last: (Block, Class),
-}
-
-impl Sorter {
-    /// QUIC would answer another shard's segment with a stateless reset, which the peer would believe.
+    /// QUIC would answer the segment of another shard or process with a stateless reset, which the peer would believe.
     fn class(&mut self, segment: &[u8]) -> Class {
         let Some(id) = destination_block(segment, self.key.id_length()) else {
             return Class::Ours;
         };
         if id != self.last.0 {
-            let Shard { index, count } = self.shard;
-            let named = self.key.shard(id);
-            let other = named.filter(|shard| *shard != index && *shard < count);
-            self.last = (id, other.map_or(Class::Ours, Class::OtherShard));
+            self.last = (id, self.key.names(id));
         }
-        self.last.1
+        self.last.1.map_or(Class::Ours, |(shard, generation)| {
+            self.class_of(shard, generation)
+        })
+    }
+
+    fn class_of(&self, shard: u8, generation: Generation) -> Class {
+        let Shard { index, count } = self.shard;
+        if generation == self.generation {
+            let is_other = shard != index && shard < count;
+            return if is_other {
+                Class::OtherShard(shard)
+            } else {
+                Class::Ours
+            };
+        }
+        if self.kin.successor() == Some(generation) {
+            // It reads the socket, too.
+            Class::Dropped("successor")
+        } else if self.kin.has_predecessor() && shard < count {
+            // The predecessor may have one as well, and hands on what is not its own.
+            Class::Predecessor(shard)
+        } else {
+            Class::Ours
+        }
+    }
+}
+
+impl Classifier for ByShard {
+    fn classify(&mut self, arrived: &Arrived<'_>) -> Run {
+        if self.shard.count == 1 && self.kin.is_alone() {
+            return Run::all(Class::Ours);
+        }
+        let mut segments = arrived.segments();
+        let class = segments.next().map_or(Class::Ours, |segment| self.class(segment));
+        let more = segments
+            .take_while(|segment| self.class(segment) == class)
+            .count();
+        Run {
+            class,
+            segments: 1 + more,
+        }
     }
 }
 
@@ -217,7 +251,11 @@ mod tests {
     }
 
     fn segment(shard: u8) -> Vec<u8> {
-        let id = Generator::new(key(), shard, &[1; 32]).next_id();
+        segment_of(shard, Generation::default())
+    }
+
+    fn segment_of(shard: u8, generation: Generation) -> Vec<u8> {
+        let id = Generator::new(key(), shard, generation, &[1; 32]).next_id();
         let mut packet = vec![0x40];
         packet.extend_from_slice(&id);
         packet.resize(40, 0);
@@ -284,6 +322,66 @@ mod tests {
         let mut classifier = ByShard::new(key(), Shard::SOLE);
         let message = [segment(0), segment(3), stranger()];
         assert_eq!(runs(&mut classifier, &message), [Run::all(Class::Ours)]);
+    }
+
+    fn class(classifier: &mut ByShard, generation: Generation) -> Class {
+        runs(classifier, &[segment_of(0, generation)])[0].class
+    }
+
+    #[test]
+    fn a_process_that_took_over_sockets_hands_back_what_is_not_its_own_and_answers_none_of_its_successors() {
+        let [first, own, next] = [4, 5, 6].map(Generation::new);
+        for count in [1, 2] {
+            let kin = Kin::default();
+            let shard = Shard { index: 0, count };
+            let mut classifier = ByShard::with_kin(key(), shard, own, kin.clone());
+            let mut class = |generation| class(&mut classifier, generation);
+            assert_eq!(class(first), Class::Ours, "it may get a reset");
+            kin.set_predecessor(true);
+            assert_eq!(class(first), Class::Predecessor(0));
+            assert_eq!(class(next), Class::Predecessor(0));
+            kin.set_successor(Some(next));
+            assert_eq!(class(next), Class::Dropped("successor"));
+            assert_eq!(class(own), Class::Ours);
+            assert_eq!(class(first), Class::Predecessor(0));
+            kin.set_predecessor(false);
+            assert_eq!(class(first), Class::Ours);
+            assert_eq!(class(next), Class::Dropped("successor"));
+            kin.set_successor(None);
+            assert_eq!(class(next), Class::Ours);
+        }
+    }
+
+    #[test]
+    fn of_three_processes_each_gets_its_own_along_the_chain() {
+        let generations = [15, 0, 1].map(Generation::new);
+        let kins = [Kin::default(), Kin::default(), Kin::default()];
+        for (index, kin) in kins.iter().enumerate() {
+            kin.set_predecessor(index > 0);
+            kin.set_successor(generations.get(index + 1).copied());
+        }
+        let shard = Shard { index: 0, count: 1 };
+        let mut processes: Vec<_> = generations
+            .iter()
+            .zip(&kins)
+            .map(|(generation, kin)| ByShard::with_kin(key(), shard, *generation, kin.clone()))
+            .collect();
+        let mut handed_back = |generation| {
+            let mut classes = processes
+                .iter_mut()
+                .rev()
+                .map(|process| class(process, generation));
+            let taken = classes.position(|class| class != Class::Predecessor(0));
+            taken.expect("the first process hands nothing back")
+        };
+        assert_eq!(generations.map(&mut handed_back), [2, 1, 0]);
+        assert_eq!(
+            handed_back(Generation::new(9)),
+            2,
+            "the first one answers what is nobody's"
+        );
+        kins[1].set_predecessor(false);
+        assert_eq!(handed_back(generations[0]), 1);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::connection_id::{IdLength, Shard};
-use crate::front_door::FrontDoorClient;
+use crate::certificates::Certificates;
+use crate::connection_id::{Generation, IdLength, Shard};
+use crate::front_door::{FrontDoorClient, TrustedRoots};
 use crate::limits;
-use crate::tls::ServerIdentity;
+use crate::tls::{KeyIdentity, ServerIdentity};
 
 /// How a connection weighs throughput against delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct EndpointParameters {
     pub is_covered: bool,
     /// Which shard the endpoint is; every connection ID that it issues names it.
     pub shard: Shard,
+    /// Which process of those that took over each other's sockets; connection IDs name it, too.
+    pub generation: Generation,
     /// Seed of connection IDs and packet-number gaps; from the operating system outside tests.
     pub seed: [u8; 32],
 }
@@ -67,6 +70,7 @@ impl EndpointParameters {
             id_length: IdLength::default(),
             is_covered: false,
             shard: Shard::SOLE,
+            generation: Generation::default(),
             seed,
         }
     }
@@ -74,11 +78,19 @@ impl EndpointParameters {
 
 /// What a server needs besides.
 pub struct ServerParameters {
-    /// Certificate chain, DER, leaf first.
-    pub certificate_chain: Vec<Vec<u8>>,
-    /// Private key of the leaf, PKCS#8 DER.
-    pub private_key: Vec<u8>,
+    /// What it shows those that it accepts as a matter of course.
+    pub certificates: Certificates,
     /// Key of address validation tokens (RFC 9000 section 8.1), the same over restarts.
+    pub token_key: [u8; 64],
+}
+
+/// What an endpoint among peers needs besides.
+pub struct PeerParameters {
+    /// The key pair that it proves to others.
+    pub identity: KeyIdentity,
+    /// The application protocol that both ends name (RFC 7301).
+    pub protocol: &'static [u8],
+    /// Key of address validation tokens (RFC 9000 section 8.1).
     pub token_key: [u8; 64],
 }
 
@@ -137,6 +149,13 @@ impl ConnectionLimits {
 pub enum ClientParameters {
     /// By SHA-256 of the server's SubjectPublicKeyInfo.
     Pin([u8; 32]),
+    /// By a certificate for the name that it is asked for.
+    WebPki {
+        /// Who vouches for it.
+        roots: TrustedRoots,
+        /// The present time, in seconds of Unix time.
+        unix_seconds: u64,
+    },
     /// By what the server proves behind its front door. The endpoint must have no connection IDs ([`IdLength::NONE`]).
     FrontDoor(FrontDoorClient),
 }

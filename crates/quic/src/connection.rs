@@ -3,8 +3,10 @@
 mod peer;
 mod sending;
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use packet::OwnerKey;
 use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 use sending::Turn;
 
@@ -19,7 +21,61 @@ use crate::error::CloseReason;
 use crate::event::ConnectionKey;
 use crate::memory::Charge;
 use crate::pacer::Pacer;
+use crate::trace::Trace;
 use crate::{limits, translate};
+
+/// Streams of one direction that an authenticated peer may have open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamGrant {
+    at_first: u32,
+    at_most: u32,
+}
+
+/// The same for both directions; `None`: as many as in our transport parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamGrants {
+    bidirectional: Option<StreamGrant>,
+    unidirectional: Option<StreamGrant>,
+}
+
+impl StreamGrants {
+    /// Of a connection that we began to a server.
+    pub(crate) const NONE: Self = Self {
+        bidirectional: None,
+        unidirectional: None,
+    };
+
+    /// Of peers, whoever began the connection.
+    pub(crate) const PEER: Self = {
+        let grant = Some(StreamGrant {
+            at_first: limits::PEER_STREAMS_AT_FIRST,
+            at_most: limits::PEER_STREAMS,
+        });
+        Self {
+            bidirectional: grant,
+            unidirectional: grant,
+        }
+    };
+
+    /// Of a client that may have so many requests.
+    pub(crate) fn of_client(requests: u32) -> Self {
+        let requests = StreamGrant {
+            at_first: limits::AUTHENTICATED_STREAMS_AT_FIRST,
+            at_most: requests,
+        };
+        Self {
+            bidirectional: Some(requests),
+            unidirectional: None,
+        }
+    }
+
+    fn of(&self, direction: Dir) -> Option<StreamGrant> {
+        match direction {
+            Dir::Bi => self.bidirectional,
+            Dir::Uni => self.unidirectional,
+        }
+    }
+}
 
 pub(crate) struct Connection {
     pub(crate) proto: quinn_proto::Connection,
@@ -35,6 +91,8 @@ pub(crate) struct Connection {
     datagram_share: f32,
     /// When pacing, or the `fixed` profile's rate, lets more packets go.
     pub(crate) paced_until: Option<Instant>,
+    /// Takes its trace, until it is known whose connection this is.
+    pub(crate) trace: Option<Arc<dyn Trace>>,
     /// Its place among the strangers, until a valid token comes.
     pub(crate) place: Option<Place>,
     /// What it keeps in memory, while it has a place.
@@ -43,12 +101,14 @@ pub(crate) struct Connection {
     pub(crate) deadline: Option<Instant>,
     /// Until when a valid token has to come.
     pub(crate) token_deadline: Option<Instant>,
-    /// Request streams that its peer may have open once it is authenticated.
-    pub(crate) streams_max: u32,
+    /// Streams that its peer may have open once it is authenticated.
+    pub(crate) streams: StreamGrants,
     /// [`crate::Event::Closed`] was given; what follows is draining.
     pub(crate) closed: bool,
     pub(crate) unsettled: bool,
     pub(crate) ready: bool,
+    /// Whose turns it has; given when it is put among the others.
+    pub(crate) owner: Option<OwnerKey>,
     /// The deadline as it stands in the endpoint's timer set.
     pub(crate) timer: Option<Instant>,
     pub(crate) peer: Peer,
@@ -91,14 +151,16 @@ impl Connection {
                 Profile::Throughput | Profile::Latency => None,
             },
             paced_until: None,
+            trace: None,
             place: None,
             charge: Charge::default(),
             deadline: None,
             token_deadline: None,
-            streams_max: limits::AUTHENTICATED_STREAMS,
+            streams: StreamGrants::NONE,
             closed: false,
             unsettled: false,
             ready: false,
+            owner: None,
             timer: None,
             peer,
             is_established: false,
@@ -112,6 +174,12 @@ impl Connection {
             idle: 0,
             turn: Turn::FIRST,
         }
+    }
+
+    /// It may have something to send; its owner, unless it is queued there already.
+    pub(crate) fn become_ready(&mut self) -> Option<OwnerKey> {
+        let was_ready = std::mem::replace(&mut self.ready, true);
+        self.owner.filter(|_| !was_ready)
     }
 
     pub(crate) fn close_reason(&self, error: &ConnectionError) -> CloseReason {
@@ -135,19 +203,17 @@ impl Connection {
     }
 
     /// Lets an authenticated peer open more streams once it uses half of what it may.
-    pub(crate) fn grant_streams(&mut self) {
-        if self.is_stranger() || self.proto.side().is_client() {
+    pub(crate) fn grant_streams(&mut self, direction: Dir) {
+        let Some(grant) = self.streams.of(direction).filter(|_| !self.is_stranger()) else {
             return;
-        }
-        let granted = self.proto.max_concurrent_streams(Dir::Bi);
-        let open = self.proto.streams().remote_open_streams(Dir::Bi);
+        };
+        let granted = self.proto.max_concurrent_streams(direction);
+        let open = self.proto.streams().remote_open_streams(direction);
         let more = if open * 2 > granted { granted * 2 } else { granted };
-        let more = more
-            .max(u64::from(limits::AUTHENTICATED_STREAMS_AT_FIRST))
-            .min(u64::from(self.streams_max));
+        let more = more.max(u64::from(grant.at_first)).min(u64::from(grant.at_most));
         if more != granted {
             let count = VarInt::from_u64(more).expect("it is at most 16,384");
-            self.proto.set_max_concurrent_streams(Dir::Bi, count);
+            self.proto.set_max_concurrent_streams(direction, count);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Connection IDs that contain the issuing shard, encrypted, so that only holders of the key can read it.
 //!
 //! The first 8 bytes of an ID are one block of Speck64/128 ([`speck`]). Its plaintext is the shard, a mark of 24 bits that
-//! identifies our IDs, and a 32-bit counter that starts at a number chosen by the seed: no ID is used twice, and all are
-//! uniform to observers (RFC 9000 section 5.1 asks that IDs cannot be linked). The kernel's packet filter can decrypt this
+//! identifies our IDs, the generation of the process (4 bits), which tells it from the one whose sockets it took over, and
+//! a 28-bit counter that starts at a number chosen by the seed: no ID is used twice, and all are uniform to observers
+//! (RFC 9000 section 5.1 asks that IDs cannot be linked). The kernel's packet filter can decrypt this
 //! cipher without privileges, so that a datagram reaches the socket of its shard from any address. The mark also says
 //! whether an ID may have been ours before a restart, and so deserves a stateless reset.
 //!
@@ -27,7 +28,9 @@ pub const STEER_MARK: u32 = 0x6d_b5c4;
 /// A long header up to the length of the destination connection ID (RFC 8999 section 5.1), in bytes.
 const LONG_HEADER_BYTES: usize = 6;
 
-const COUNT_MASK: u64 = (1 << 32) - 1;
+const COUNT_BITS: u32 = 28;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+const GENERATION_MASK: u8 = 0xf;
 
 /// The block that an ID of ours begins with.
 pub(crate) type Block = [u8; CONNECTION_ID_BYTES];
@@ -82,6 +85,36 @@ impl Shard {
     pub const SOLE: Self = Self { index: 0, count: 1 };
 }
 
+/// Which process of a chain an endpoint belongs to, each of which took over the sockets of the one before: their connection
+/// IDs differ. A number of 4 bits, after which it begins again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generation(u8);
+
+impl Generation {
+    /// The one with this number, of which the lowest 4 bits count.
+    #[must_use]
+    pub fn new(number: u8) -> Self {
+        Self(number & GENERATION_MASK)
+    }
+
+    /// The generation after this one.
+    ///
+    /// ```
+    /// use quic::Generation;
+    /// assert_eq!(Generation::new(15).next(), Generation::default());
+    /// ```
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self::new(self.0 + 1)
+    }
+
+    /// Below 16.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+}
+
 /// The key of a process's connection IDs, and their length.
 #[derive(Clone)]
 pub struct SteerKey {
@@ -128,8 +161,15 @@ impl SteerKey {
 
     /// The shard that an ID with this block names; `None` where it is not one of ours, of this process or of one before it.
     pub(crate) fn shard(&self, block: Block) -> Option<u8> {
-        let named = (self.cipher.decipher(u64::from_be_bytes(block)) >> 32) as u32;
-        (named & 0xff_ffff == STEER_MARK).then_some((named >> 24) as u8)
+        self.names(block).map(|(shard, _)| shard)
+    }
+
+    /// As [`Self::shard`], with the generation of the process that issued it.
+    pub(crate) fn names(&self, block: Block) -> Option<(u8, Generation)> {
+        let clear = self.cipher.decipher(u64::from_be_bytes(block));
+        let named = (clear >> 32) as u32;
+        let generation = Generation::new((clear as u32 >> COUNT_BITS) as u8);
+        (named & 0xff_ffff == STEER_MARK).then_some(((named >> 24) as u8, generation))
     }
 
     /// The ID with this clear text.
@@ -199,11 +239,13 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    pub(crate) fn new(key: SteerKey, shard: u8, seed: &[u8; 32]) -> Self {
+    pub(crate) fn new(key: SteerKey, shard: u8, generation: Generation, seed: &[u8; 32]) -> Self {
         let start = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| seed[index]);
         Self {
             key,
-            prefix: u64::from(shard) << 56 | u64::from(STEER_MARK) << 32,
+            prefix: u64::from(shard) << 56
+                | u64::from(STEER_MARK) << 32
+                | u64::from(generation.0) << COUNT_BITS,
             count: u64::from_be_bytes(start),
         }
     }
@@ -262,13 +304,28 @@ mod tests {
         packet
     }
 
+    #[test]
+    fn ids_of_one_shard_and_two_generations_are_told_apart_and_both_are_ours() {
+        let key = key(3, 8);
+        for number in [0, 1, 15] {
+            let generation = Generation::new(number);
+            let mut generator = Generator::new(key.clone(), 2, generation, &[0xff; 32]);
+            for _ in 0..1_000 {
+                let id = generator.next_id();
+                assert_eq!(key.names(*id.first_chunk().unwrap()), Some((2, generation)));
+                assert!(generator.validate(&id).is_ok());
+            }
+        }
+        assert_eq!(Generation::new(15).next(), Generation::new(0));
+    }
+
     /// QR1-28.
     #[test]
     fn a_million_ids_of_each_length_are_uniform_and_name_their_shard() {
         for bytes in [8, 20] {
             let key = key(3, bytes);
             let mut generators: Vec<_> = (0..16)
-                .map(|shard| Generator::new(key.clone(), shard, &[shard; 32]))
+                .map(|shard| Generator::new(key.clone(), shard, Generation::default(), &[shard; 32]))
                 .collect();
             let mut counts = vec![[0_u32; 256]; bytes];
             let mut seen = std::collections::HashSet::new();
@@ -327,7 +384,12 @@ mod tests {
         assert_eq!(tags(&mut theirs), 1, "the detector works");
         for bytes in [8, 20] {
             // 1,000 draws of 16,384 values give 970 different ones on average.
-            let found = tags(&mut Generator::new(key(3, bytes), 0, &[1; 32]));
+            let found = tags(&mut Generator::new(
+                key(3, bytes),
+                0,
+                Generation::default(),
+                &[1; 32],
+            ));
             assert!(found > 900, "{found} tags in 1,000 IDs of {bytes} bytes");
         }
     }
@@ -337,7 +399,7 @@ mod tests {
     fn long_and_short_headers_are_read_and_all_else_is_not_ours() {
         for bytes in [8, 15, 20] {
             let key = key(3, bytes);
-            let id = Generator::new(key.clone(), 5, &[1; 32]).generate_cid();
+            let id = Generator::new(key.clone(), 5, Generation::default(), &[1; 32]).generate_cid();
             assert_eq!(shard_of(&key, &long_header(&id)), Some(5));
             assert_eq!(shard_of(&key, &short_header(&id)), Some(5));
             assert_eq!(shard_of(&key, &short_header(&id)[..5 + bytes]), None);
@@ -351,7 +413,7 @@ mod tests {
     #[test]
     fn an_endpoint_without_ids_finds_none() {
         let key = SteerKey::derive(&[3; 64], IdLength::NONE);
-        let mut generator = Generator::new(key.clone(), 0, &[1; 32]);
+        let mut generator = Generator::new(key.clone(), 0, Generation::default(), &[1; 32]);
         let id = generator.generate_cid();
         assert!(id.is_empty() && generator.validate(&id).is_err());
         assert_eq!(shard_of(&key, &short_header(&[7; 8])), None);
@@ -361,10 +423,14 @@ mod tests {
     #[test]
     fn only_ids_of_ours_are_worth_a_reset_up_to_their_last_bit() {
         for bytes in [8, 20] {
-            let mut generator = Generator::new(key(3, bytes), 5, &[1; 32]);
+            let mut generator = Generator::new(key(3, bytes), 5, Generation::default(), &[1; 32]);
             let id = generator.generate_cid();
             assert!(generator.validate(&id).is_ok());
-            assert!(Generator::new(key(4, bytes), 5, &[1; 32]).validate(&id).is_err());
+            assert!(
+                Generator::new(key(4, bytes), 5, Generation::default(), &[1; 32])
+                    .validate(&id)
+                    .is_err()
+            );
             for bit in 0..8 * bytes {
                 let mut other = id.to_vec();
                 other[bit / 8] ^= 1 << (bit % 8);
@@ -381,7 +447,7 @@ mod tests {
             cipher: Speck::of_the_paper(),
             ..key(3, 8)
         };
-        let id = |shard| Generator::new(key.clone(), shard, &[0; 32]).generate_cid();
+        let id = |shard| Generator::new(key.clone(), shard, Generation::default(), &[0; 32]).generate_cid();
         assert_eq!(id(0)[..], [0x1a, 0x0b, 0x1b, 0x2f, 0x6f, 0xe6, 0x94, 0x5d]);
         assert_eq!(id(1)[..], [0xfc, 0xf2, 0x9b, 0xa7, 0x5b, 0x96, 0xf6, 0x51]);
     }

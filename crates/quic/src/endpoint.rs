@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hkdf, hmac};
 use bytes::{Bytes, BytesMut};
-use packet::{Ecn, Path};
+use packet::{Ecn, Path, Turns};
+use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{EndpointConfig, VarInt};
 
 use crate::admission::Admission;
 use crate::classifier::{ByShard, Classified, Classifier};
-use crate::config::{Aead, ConnectionLimits, EndpointParameters, Profile, ServerParameters};
+use crate::config::{Aead, ConnectionLimits, EndpointParameters, PeerParameters, Profile, ServerParameters};
 use crate::congestion::Gate;
 use crate::connection::Connection;
 use crate::connection_id::{Generator, IdLength, SteerKey};
@@ -29,7 +30,9 @@ use crate::error::{CloseReason, ConfigurationError};
 use crate::event::{ConnectionKey, Event, IncomingKey};
 use crate::memory::TrustedIds;
 use crate::resets::ResetBudget;
+use crate::trace::Tracer;
 use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
+use crate::transport::Rights;
 use crate::{limits, tls, transport};
 
 use incoming::Undecided;
@@ -46,6 +49,19 @@ pub trait Receiver {
     /// is; dropped where this is left out. Never called in an endpoint that is the only one.
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
         let _ = (shard, path, ecn, segment);
+    }
+
+    /// Datagrams whose connection IDs name a shard of the process whose sockets this one took over ([`crate::Kin`]), as
+    /// [`Receiver::given_away`] has them; dropped where this is left out.
+    fn predecessor_datagrams(
+        &mut self,
+        shard: u8,
+        path: Path,
+        ecn: Ecn,
+        datagrams: &[u8],
+        segment_size: usize,
+    ) {
+        let _ = (shard, path, ecn, datagrams, segment_size);
     }
 
     /// Datagrams that the [`Classifier`] gives away, as they came: each has `segment_size` bytes, the last one may have
@@ -66,6 +82,9 @@ pub enum Timer {
     Decision(IncomingKey),
 }
 
+/// Whose a connection is, for [`Endpoint::set_owner`].
+pub type Owner = [u8; 16];
+
 /// QUIC of one shard, for any number of connections.
 pub struct Endpoint {
     proto: quinn_proto::Endpoint,
@@ -85,7 +104,8 @@ pub struct Endpoint {
     /// Answers to new connections, for the next flush.
     answers: VecDeque<OutgoingTrain>,
     unsettled: Vec<usize>,
-    ready: VecDeque<usize>,
+    /// Connections that may have something to send, by owner; strangers and a client's connections have none.
+    ready: Turns<Option<Owner>, usize>,
     timers: BTreeSet<(Instant, usize)>,
     events: VecDeque<Event>,
     ended: Counters,
@@ -96,6 +116,10 @@ pub struct Endpoint {
     strangers_bytes_max: usize,
     copies_received: bool,
     incoming: IncomingCounters,
+    /// What it is among peers, where both ends are alike.
+    peers: Option<PeerParameters>,
+    /// Chooses connections to be traced.
+    tracer: Option<Box<dyn Tracer>>,
 }
 
 impl Endpoint {
@@ -110,11 +134,34 @@ impl Endpoint {
         parameters: &EndpointParameters,
         server: Option<ServerParameters>,
     ) -> Result<Self, ConfigurationError> {
+        let server = server.map(|server| {
+            let tls = tls::server(parameters.aead, &server.certificates);
+            (tls, server.token_key)
+        });
+        Ok(Self::build(parameters, server, None))
+    }
+
+    /// An endpoint among peers: it connects by [`Endpoint::connect_peer`] and accepts, both ends prove their keys to each
+    /// other, and both open streams of both directions once they are authenticated.
+    ///
+    /// # Panics
+    /// As [`Endpoint::new`].
+    #[must_use]
+    pub fn of_peers(parameters: &EndpointParameters, peers: PeerParameters) -> Self {
+        let tls = tls::accepting_peer(parameters.aead, &peers.identity, peers.protocol);
+        Self::build(parameters, Some((tls, peers.token_key)), Some(peers))
+    }
+
+    fn build(
+        parameters: &EndpointParameters,
+        server: Option<(Arc<QuicServerConfig>, [u8; 64])>,
+        peers: Option<PeerParameters>,
+    ) -> Self {
         let udp_payload_max = parameters
             .udp_payload_max
             .unwrap_or(limits::UDP_PAYLOAD_MAX)
             .clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
-        let (shard, seed) = (parameters.shard, parameters.seed);
+        let (shard, generation, seed) = (parameters.shard, parameters.generation, parameters.seed);
         assert!(
             shard.index < shard.count,
             "a shard is one of those that there are"
@@ -124,18 +171,17 @@ impl Endpoint {
         let mut endpoint =
             EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &parameters.reset_key)));
         endpoint
-            .cid_generator(move || Box::new(Generator::new(id_key.clone(), shard.index, &seed)))
+            .cid_generator(move || Box::new(Generator::new(id_key.clone(), shard.index, generation, &seed)))
             .grease_quic_bit(false)
             // Resets are bounded by a budget of our own.
             .min_reset_interval(Duration::ZERO)
             .max_udp_payload_size(udp_payload_max)
             .expect("the payload is clamped to at least 1,200 bytes");
-        let server = server
-            .map(|server| server_config(parameters, server, udp_payload_max))
-            .transpose()?;
+        let server =
+            server.map(|(tls, token_key)| server_config(parameters, tls, &token_key, udp_payload_max));
         let proto =
             quinn_proto::Endpoint::new(Arc::new(endpoint), server.clone().map(Arc::new), true, Some(seed));
-        Ok(Self {
+        Self {
             proto,
             server,
             profile: parameters.profile,
@@ -152,7 +198,7 @@ impl Endpoint {
             undecided: Undecided::new(shard.count),
             answers: VecDeque::new(),
             unsettled: Vec::new(),
-            ready: VecDeque::new(),
+            ready: Turns::default(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             ended: Counters::default(),
@@ -162,7 +208,9 @@ impl Endpoint {
             strangers_bytes_max: limits::STRANGERS_BYTES_MAX / usize::from(shard.count),
             copies_received: false,
             incoming: IncomingCounters::default(),
-        })
+            peers,
+            tracer: None,
+        }
     }
 
     /// Lets `classifier` decide what received datagrams are, instead of [`ByShard`].
@@ -172,7 +220,22 @@ impl Endpoint {
         self
     }
 
-    fn insert(&mut self, key: ConnectionKey, connection: Connection) {
+    /// Lets `tracer` choose connections to be traced.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Box<dyn Tracer>) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
+    /// The peer of an accepted connection has shown that it is this user.
+    pub fn trace_belongs_to(&mut self, connection: ConnectionKey, user: [u8; 16]) {
+        if let Some(trace) = self.live(connection).and_then(|entry| entry.trace.take()) {
+            trace.belongs_to(user);
+        }
+    }
+
+    fn insert(&mut self, key: ConnectionKey, mut connection: Connection) {
+        connection.owner = Some(self.ready.join(None));
         if self.connections.len() <= key.0 {
             self.connections.resize_with(key.0 + 1, || None);
         }
@@ -193,17 +256,27 @@ impl Endpoint {
         if !std::mem::replace(&mut connection.unsettled, true) {
             self.unsettled.push(index);
         }
-        if !std::mem::replace(&mut connection.ready, true) {
-            self.ready.push_back(index);
+        if let Some(owner) = connection.become_ready() {
+            self.ready.push(owner, index);
+        }
+    }
+
+    /// Says whose `connection` is: owners take turns in sending, however many connections each has.
+    pub fn set_owner(&mut self, connection: ConnectionKey, owner: Owner) {
+        if let Some(entry) = self.connections.get_mut(connection.0).and_then(Option::as_mut) {
+            let former = entry.owner.replace(self.ready.join(Some(owner)));
+            if let Some(former) = former {
+                self.ready.leave(former);
+            }
         }
     }
 
     /// Says that the source has datagrams for `connection`, so that the next [`Endpoint::flush`] visits it.
     pub fn mark_ready(&mut self, connection: ConnectionKey) {
         if let Some(entry) = self.connections.get_mut(connection.0).and_then(Option::as_mut)
-            && !std::mem::replace(&mut entry.ready, true)
+            && let Some(owner) = entry.become_ready()
         {
-            self.ready.push_back(connection.0);
+            self.ready.push(owner, connection.0);
         }
     }
 
@@ -215,19 +288,24 @@ impl Endpoint {
         {
             outbox.push(answer);
         }
-        for _ in 0..self.ready.len() {
+        // A connection that has more may have another turn before those of an owner who has had much.
+        for _ in 0..self.ready.len() + limits::OUTBOX_TRAINS {
             if outbox.is_full() {
                 break;
             }
-            let Some(index) = self.ready.pop_front() else {
+            let Some((turn, index)) = self.ready.pop() else {
                 break;
             };
             let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
                 continue;
             };
+            let before = outbox.bytes();
             connection.ready = connection.flush(now, source, outbox);
-            if connection.ready {
-                self.ready.push_back(index);
+            self.ready.charge(turn, outbox.bytes().wrapping_sub(before));
+            if connection.ready
+                && let Some(owner) = connection.owner
+            {
+                self.ready.push(owner, index);
             }
             // Sending may have given datagrams up, issued IDs or closed the connection.
             if !std::mem::replace(&mut connection.unsettled, true) {
@@ -305,6 +383,13 @@ impl Endpoint {
         self.live(connection).map(Connection::report)
     }
 
+    /// Smoothed round-trip time of a living connection.
+    #[must_use]
+    pub fn round_trip(&self, connection: ConnectionKey) -> Option<Duration> {
+        let entry = self.connections.get(connection.0)?.as_ref()?;
+        (!entry.closed).then(|| entry.proto.rtt())
+    }
+
     /// Largest payload of one DATAGRAM frame on `connection` at present, in bytes; `None` where the peer takes none.
     pub fn datagram_max(&mut self, connection: ConnectionKey) -> Option<usize> {
         self.live(connection)?.proto.datagrams().max_size()
@@ -346,22 +431,23 @@ impl Endpoint {
 /// What is the same for all connections that this server accepts as a matter of course.
 fn server_config(
     parameters: &EndpointParameters,
-    server: ServerParameters,
+    tls: Arc<QuicServerConfig>,
+    token_key: &[u8; 64],
     udp_payload_max: u16,
-) -> Result<quinn_proto::ServerConfig, ConfigurationError> {
-    let tls = tls::server(parameters.aead, server.certificate_chain, server.private_key)?;
-    let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(&server.token_key);
+) -> quinn_proto::ServerConfig {
+    let token_key = hkdf::Salt::new(hkdf::HKDF_SHA256, b"gramway token key").extract(token_key);
     let mut config = quinn_proto::ServerConfig::new(tls, Arc::new(token_key));
     config
         .transport_config(transport::settings(
             parameters.profile,
             limits::UDP_PAYLOAD_MIN,
             udp_payload_max,
-            Some(&ConnectionLimits::default()),
+            Rights::of_stranger(&ConnectionLimits::default()),
             &Gate::default(),
+            None,
         ))
         .max_incoming(limits::STRANGERS_MAX)
         .incoming_buffer_size(limits::INCOMING_BUFFER_BYTES)
         .incoming_buffer_size_total(limits::INCOMING_BUFFER_BYTES * 16);
-    Ok(config)
+    config
 }

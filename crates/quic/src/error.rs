@@ -67,12 +67,18 @@ pub enum CloseReason {
     ApplicationClosed {
         /// Application error code.
         code: u64,
-        /// The peer's words.
+        /// The peer's words, without characters that would change a terminal, and cut where they are too long.
         reason: String,
     },
     /// The server's public key is not the one that the link names.
     #[error("the server is not the one that the link names (its public key does not match the pin)")]
     WrongPin,
+    /// The end at that address has another key than the peer that was asked for.
+    #[error("another peer is at this address (its public key is not the one that was asked for)")]
+    WrongPeer,
+    /// The server has no certificate for its name that the authorities of the web vouch for, or not at this time.
+    #[error("the server's certificate is not valid: {0}")]
+    Untrusted(String),
     /// Behind the front door stands neither the server that the link names nor a site with a valid certificate.
     #[error("the server is not the one that the link names, and its certificate is not valid for the name")]
     WrongServer,
@@ -82,7 +88,7 @@ pub enum CloseReason {
     Aborted {
         /// Transport error code (RFC 9000 section 20.1).
         code: u64,
-        /// The code's meaning and the peer's words, for people.
+        /// The code's meaning and the peer's words, likewise.
         description: String,
     },
     /// The peer broke the rules of QUIC, TLS or HTTP, or lacks what we need of them; the text is for people.

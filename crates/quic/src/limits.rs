@@ -58,6 +58,13 @@ pub const AUTHENTICATED_STREAMS: u32 = 16_384;
 /// makes room for all that are allowed: 16,384 cost 1.4 MB for each connection.
 pub const AUTHENTICATED_STREAMS_AT_FIRST: u32 = 256;
 
+/// Streams of each direction that an end among peers may have open at first; doubled whenever half of them are. An idle
+/// peer costs what quinn-proto keeps for them, 85 bytes each.
+pub const PEER_STREAMS_AT_FIRST: u32 = 32;
+
+/// Streams of each direction that an end among peers may have open: a message that fits no packet takes one.
+pub const PEER_STREAMS: u32 = 1_024;
+
 /// Receive window of one stream, in bytes: what arrives at 100 Mbit/s while a packet that was lost twice on a path of
 /// 250 ms is repeated; a lost packet is noticed half a round trip late, and everything after it waits here.
 pub const STREAM_WINDOW_BYTES: u32 = 16 << 20;
@@ -183,6 +190,9 @@ pub const CLASSIFIER_REASONS_MAX: usize = 32;
 /// Handshake bytes that a peer may send out of order, per packet space (RFC 9000 section 7.5 asks for 4,096).
 pub const CRYPTO_BUFFER_BYTES: usize = 16 << 10;
 
+/// Characters of a peer's reason for the end of a connection that are kept: a line of a log, whatever the peer sends.
+pub const CLOSE_REASON_CHARACTERS_MAX: usize = 200;
+
 /// Packets, and time, after which a peer acknowledges at the latest in the `throughput` profile: rarely, because datagrams
 /// are not repeated, and often enough for a pacer at 250 Mbit/s.
 pub const ACKNOWLEDGED_THROUGHPUT: (u32, Duration) = (63, Duration::from_millis(2));
@@ -193,6 +203,7 @@ pub const ACKNOWLEDGED_LATENCY: (u32, Duration) = (3, Duration::from_millis(1));
 const _: () = assert!(STRANGER_BYTES_MAX >= 2 * UNAUTHENTICATED_CREDIT_BYTES as usize);
 const _: () = assert!(UNAUTHENTICATED_CREDIT_BYTES <= STREAM_WINDOW_BYTES);
 const _: () = assert!(AUTHENTICATED_STREAMS_AT_FIRST <= AUTHENTICATED_STREAMS);
+const _: () = assert!(PEER_STREAMS_AT_FIRST <= PEER_STREAMS);
 const _: () = assert!(UNDECIDED_MAX * 1_500 <= UNDECIDED_BYTES_MAX);
 const _: () = assert!(UNDECIDED_MAX >= RETRY_ABOVE_PER_SECOND as usize);
 const _: () = assert!(HANDSHAKE_TIME_MAX.as_millis() <= AUTHENTICATION_DEADLINE.as_millis());

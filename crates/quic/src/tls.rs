@@ -1,9 +1,10 @@
-//! TLS for both roles: AES-128-GCM first, `h3` only, no 0-RTT, the server known by the pin of its public key.
+//! TLS for both roles: AES-128-GCM first, no 0-RTT. Over `h3` the server is known by the pin of its public key or by an
+//! ordinary certificate; peers know each other by raw public keys ([`raw_key`]).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod raw_key;
 
-use aws_lc_rs::digest;
+use std::sync::{Arc, OnceLock};
+
 use quinn_proto::crypto;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use reality::authenticator::ChannelKeys;
@@ -11,14 +12,18 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider, ring as ring_provider,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::quic::{Suite, Version};
 use rustls::{CertificateError, CipherSuite, DigitallySignedStruct, SignatureScheme};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use subtle::ConstantTimeEq;
 
+use crate::certificates::{Certificates, public_key_pin};
 use crate::config::Aead;
-use crate::error::ConfigurationError;
+use crate::error::CloseReason;
+use crate::front_door::TrustedRoots;
+
+pub use raw_key::KeyIdentity;
 
 /// Application protocol of HTTP/3 (RFC 9114 section 3.1).
 pub(crate) const ALPN: &[u8] = b"h3";
@@ -76,18 +81,6 @@ pub(crate) fn crypto_provider(aead: Aead) -> CryptoProvider {
     provider
 }
 
-/// SHA-256 of the SubjectPublicKeyInfo of a certificate: what a link calls its pin.
-///
-/// # Errors
-/// [`ConfigurationError::Unreadable`] where `certificate` is not DER of an X.509 certificate.
-pub fn public_key_pin(certificate: &[u8]) -> Result<[u8; 32], ConfigurationError> {
-    let certificate = CertificateDer::from(certificate);
-    let parsed = webpki::EndEntityCert::try_from(&certificate)
-        .map_err(|error| ConfigurationError::Unreadable(error.to_string()))?;
-    let digest = digest::digest(&digest::SHA256, &parsed.subject_public_key_info());
-    Ok(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
-}
-
 /// A certificate and its key, ready for handshakes; a clone shares them.
 #[derive(Clone)]
 pub struct ServerIdentity {
@@ -97,17 +90,11 @@ pub struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// Takes a certificate chain (DER, leaf first) and the leaf's private key (PKCS#8 DER).
-    ///
-    /// # Errors
-    /// [`ConfigurationError::Certificate`] where they cannot be used.
-    pub fn new(
-        aead: Aead,
-        certificate_chain: Vec<Vec<u8>>,
-        private_key: Vec<u8>,
-    ) -> Result<Self, ConfigurationError> {
-        let crypto = server(aead, certificate_chain, private_key)?;
-        Ok(Self { crypto, keys: None })
+    /// Takes the certificates that it shows.
+    #[must_use]
+    pub fn new(aead: Aead, certificates: &Certificates) -> Self {
+        let crypto = server(aead, certificates);
+        Self { crypto, keys: None }
     }
 }
 
@@ -118,23 +105,44 @@ impl std::fmt::Debug for ServerIdentity {
     }
 }
 
-pub(crate) fn server(
+/// TLS of an end that accepts peers.
+pub(crate) fn accepting_peer(aead: Aead, identity: &KeyIdentity, protocol: &[u8]) -> Arc<QuicServerConfig> {
+    let config = QuicServerConfig::try_from(raw_key::server(aead, identity, protocol))
+        .expect("the provider has AES-128-GCM for Initial packets");
+    Arc::new(config)
+}
+
+/// TLS of an end that connects to the peer with this key.
+pub(crate) fn connecting_peer(
     aead: Aead,
-    certificate_chain: Vec<Vec<u8>>,
-    private_key: Vec<u8>,
-) -> Result<Arc<QuicServerConfig>, ConfigurationError> {
-    let refused = |error: rustls::Error| ConfigurationError::Certificate(error.to_string());
-    let chain = certificate_chain.into_iter().map(CertificateDer::from).collect();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(private_key));
+    identity: &KeyIdentity,
+    protocol: &[u8],
+    known: [u8; 32],
+) -> (quinn_proto::ClientConfig, Refusal) {
+    let (config, refusal) = raw_key::client(aead, identity, protocol, known);
+    let config =
+        QuicClientConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
+    (quinn_proto::ClientConfig::new(Arc::new(config)), refusal)
+}
+
+/// The raw public key that the other end has proved to hold; `None` before that, and where it showed a certificate.
+pub(crate) fn proved_key(session: &dyn crypto::Session) -> Option<[u8; 32]> {
+    let shown = session
+        .peer_identity()?
+        .downcast::<Vec<CertificateDer<'static>>>()
+        .ok()?;
+    raw_key::public_key_of(shown.first()?)
+}
+
+pub(crate) fn server(aead: Aead, certificates: &Certificates) -> Arc<QuicServerConfig> {
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(crypto_provider(aead)))
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(refused)?
+        .expect("the provider has TLS 1.3 suites")
         .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(refused)?;
+        .with_cert_resolver(certificates.resolver());
     let config = QuicServerConfig::try_from(without_resumption(config))
         .expect("the provider has AES-128-GCM for Initial packets");
-    Ok(Arc::new(config))
+    Arc::new(config)
 }
 
 /// The settings of every server besides its keys.
@@ -148,13 +156,25 @@ pub(crate) fn without_resumption(mut config: rustls::ServerConfig) -> rustls::Se
     config
 }
 
-/// The client's TLS settings, and a flag that says whether a certificate did not match the pin.
-pub(crate) fn client(aead: Aead, pin: [u8; 32]) -> (quinn_proto::ClientConfig, Arc<AtomicBool>) {
+/// By what a client knows its server.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// The hash of its public key; names and dates say nothing then.
+    Pin([u8; 32]),
+    /// A certificate for its name, of these authorities, at this time.
+    WebPki(TrustedRoots, UnixTime),
+}
+
+/// Why a server was refused, once it was.
+pub(crate) type Refusal = Arc<OnceLock<CloseReason>>;
+
+/// The client's TLS settings.
+pub(crate) fn client(aead: Aead, known: Known) -> (quinn_proto::ClientConfig, Refusal) {
     let provider = crypto_provider(aead);
-    let mismatch = Arc::new(AtomicBool::new(false));
-    let verifier = PinVerifier {
-        pin,
-        mismatch: Arc::clone(&mismatch),
+    let refusal = Refusal::default();
+    let verifier = Verifier {
+        known,
+        refusal: Arc::clone(&refusal),
         algorithms: provider.signature_verification_algorithms,
     };
     let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
@@ -168,35 +188,51 @@ pub(crate) fn client(aead: Aead, pin: [u8; 32]) -> (quinn_proto::ClientConfig, A
     config.resumption = rustls::client::Resumption::disabled();
     let config =
         QuicClientConfig::try_from(config).expect("the provider has AES-128-GCM for Initial packets");
-    (quinn_proto::ClientConfig::new(Arc::new(config)), mismatch)
+    (quinn_proto::ClientConfig::new(Arc::new(config)), refusal)
 }
 
-/// Accepts exactly the certificates whose public key has the pinned hash; names and dates say nothing here.
+/// Of one connection.
 #[derive(Debug)]
-struct PinVerifier {
-    pin: [u8; 32],
-    mismatch: Arc<AtomicBool>,
+struct Verifier {
+    known: Known,
+    refusal: Refusal,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for PinVerifier {
+impl Verifier {
+    fn refuse(&self, reason: CloseReason) {
+        // Only the first one says why.
+        let _ = self.refusal.set(reason);
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let pin = public_key_pin(end_entity)
-            .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        if bool::from(pin.ct_eq(&self.pin)) {
-            return Ok(ServerCertVerified::assertion());
+        match &self.known {
+            Known::Pin(known) => {
+                let pin = public_key_pin(end_entity)
+                    .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+                if !bool::from(pin.ct_eq(known)) {
+                    self.refuse(CloseReason::WrongPin);
+                    return Err(rustls::Error::InvalidCertificate(
+                        CertificateError::ApplicationVerificationFailure,
+                    ));
+                }
+            }
+            Known::WebPki(roots, now) => {
+                let algorithms = self.algorithms.all;
+                let verified = roots.verify(end_entity, intermediates, server_name, *now, algorithms);
+                verified.inspect_err(|error| self.refuse(CloseReason::Untrusted(error.to_string())))?;
+            }
         }
-        self.mismatch.store(true, Ordering::Relaxed);
-        Err(rustls::Error::InvalidCertificate(
-            CertificateError::ApplicationVerificationFailure,
-        ))
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

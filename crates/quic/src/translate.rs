@@ -4,6 +4,7 @@ use quinn_proto::{ConnectionStats, Dir, VarInt};
 
 use crate::counters::Counters;
 use crate::error::{CloseReason, ConnectError, StreamError};
+use crate::limits::CLOSE_REASON_CHARACTERS_MAX;
 use crate::stream::{Direction, StreamId};
 use crate::transmit::OutgoingTrain;
 
@@ -51,16 +52,35 @@ pub(crate) fn close_reason(error: &quinn_proto::ConnectionError) -> CloseReason 
         Core::LocallyClosed => CloseReason::LocallyClosed,
         Core::ApplicationClosed(close) => CloseReason::ApplicationClosed {
             code: close.error_code.into_inner(),
-            reason: String::from_utf8_lossy(&close.reason).into_owned(),
+            reason: peers_words(&String::from_utf8_lossy(&close.reason)),
         },
         Core::ConnectionClosed(close) => CloseReason::Aborted {
             code: close.error_code.into(),
-            description: close.to_string(),
+            description: peers_words(&close.to_string()),
         },
         Core::VersionMismatch | Core::TransportError(_) | Core::CidsExhausted => {
             CloseReason::Protocol(error.to_string())
         }
     }
+}
+
+/// What a peer says of the end of a connection, for logs and terminals. It may be hostile, and before the handshake
+/// anybody on the path can say it (RFC 9001 section 5.2): characters that change how the text around them is shown are
+/// replaced, and a long text is cut.
+fn peers_words(text: &str) -> String {
+    let reorders =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| {
+        if c.is_control() || reorders(c) {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    text.chars()
+        .take(CLOSE_REASON_CHARACTERS_MAX)
+        .map(shown)
+        .collect()
 }
 
 /// What a write gave; a blocked one took nothing.

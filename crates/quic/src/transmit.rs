@@ -39,6 +39,8 @@ pub struct OutgoingTrain {
 pub struct Outbox {
     trains: Vec<OutgoingTrain>,
     spare: Vec<Vec<u8>>,
+    /// Bytes of all trains that were ever added.
+    bytes: usize,
 }
 
 impl Outbox {
@@ -94,7 +96,13 @@ impl Outbox {
         self.spare.push(buffer);
     }
 
+    /// Bytes of all trains that were ever added.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn push(&mut self, train: OutgoingTrain) {
+        self.bytes = self.bytes.wrapping_add(train.bytes.len());
         self.trains.push(train);
     }
 }

@@ -2,22 +2,59 @@
 
 use std::sync::Arc;
 
-use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
+use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, QlogStream, TransportConfig, VarInt};
 
 use crate::config::{ConnectionLimits, Profile};
 use crate::congestion::{Factory, Gate, Kind, Tuning};
 use crate::limits;
 
+/// What the other end of a connection may do from the start, and whether we keep the connection alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// Bytes of stream data beyond what was read.
+    window: u32,
+    bidirectional_streams: u32,
+    unidirectional_streams: u32,
+    keeps_alive: bool,
+}
+
+impl Rights {
+    /// A server that we chose.
+    pub(crate) const SERVER: Self = Self {
+        window: limits::CONNECTION_WINDOW_BYTES,
+        bidirectional_streams: 0,
+        unidirectional_streams: limits::UNIDIRECTIONAL_STREAMS,
+        keeps_alive: true,
+    };
+
+    /// A peer that we chose.
+    pub(crate) const PEER: Self = Self {
+        bidirectional_streams: limits::PEER_STREAMS_AT_FIRST,
+        unidirectional_streams: limits::PEER_STREAMS_AT_FIRST,
+        ..Self::SERVER
+    };
+
+    /// Whoever asks for a connection, before it is authenticated.
+    pub(crate) fn of_stranger(may: &ConnectionLimits) -> Self {
+        Self {
+            window: may.unauthenticated_credit_bytes,
+            bidirectional_streams: may.unauthenticated_streams,
+            unidirectional_streams: limits::UNIDIRECTIONAL_STREAMS,
+            keeps_alive: false,
+        }
+    }
+}
+
 /// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes, and whose congestion controller
-/// shares `gate` with it; no other connection may have the same settings. `stranger` says what a client may do before it is
-/// authenticated; `None`: the peer is a server that we chose. Datagrams have `udp_payload_start` bytes at first, and Initial
-/// packets are padded to it.
+/// shares `gate` with it; no other connection may have the same settings. Datagrams have `udp_payload_start` bytes at first, and Initial
+/// packets are padded to it. `trace` takes its trace.
 pub(crate) fn settings(
     profile: Profile,
     udp_payload_start: u16,
     udp_payload_ceiling: u16,
-    stranger: Option<&ConnectionLimits>,
+    rights: Rights,
     gate: &Gate,
+    trace: Option<QlogStream>,
 ) -> Arc<TransportConfig> {
     let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
     let start = udp_payload_start.clamp(limits::UDP_PAYLOAD_MIN, ceiling);
@@ -25,24 +62,20 @@ pub(crate) fn settings(
     mtu_discovery
         .upper_bound(ceiling)
         .black_hole_cooldown(limits::BLACK_HOLE_COOLDOWN);
-    let (window, streams) = match stranger {
-        None => (limits::CONNECTION_WINDOW_BYTES, 0),
-        Some(may) => (may.unauthenticated_credit_bytes, may.unauthenticated_streams),
-    };
     let mut config = TransportConfig::default();
     config
         .initial_rtt(limits::INITIAL_ROUND_TRIP)
-        .max_concurrent_bidi_streams(VarInt::from_u32(streams))
-        .max_concurrent_uni_streams(VarInt::from_u32(limits::UNIDIRECTIONAL_STREAMS))
+        .max_concurrent_bidi_streams(VarInt::from_u32(rights.bidirectional_streams))
+        .max_concurrent_uni_streams(VarInt::from_u32(rights.unidirectional_streams))
         .stream_receive_window(VarInt::from_u32(limits::STREAM_WINDOW_BYTES))
-        .receive_window(VarInt::from_u32(window))
+        .receive_window(VarInt::from_u32(rights.window))
         .send_window(limits::SEND_WINDOW_BYTES)
         .max_idle_timeout(Some(
             limits::IDLE_TIMEOUT
                 .try_into()
                 .expect("30 s fits a varint of milliseconds"),
         ))
-        .keep_alive_interval(stranger.is_none().then_some(limits::KEEP_ALIVE_INTERVAL))
+        .keep_alive_interval(rights.keeps_alive.then_some(limits::KEEP_ALIVE_INTERVAL))
         .packet_threshold(limits::PACKET_THRESHOLD)
         .time_threshold(limits::TIME_THRESHOLD)
         .initial_mtu(start)
@@ -51,7 +84,8 @@ pub(crate) fn settings(
         .ack_frequency_config(Some(ack_frequency(profile)))
         .crypto_buffer_size(limits::CRYPTO_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(limits::DATAGRAM_RECEIVE_BYTES))
-        .datagram_send_buffer_size(limits::DATAGRAM_SEND_BYTES);
+        .datagram_send_buffer_size(limits::DATAGRAM_SEND_BYTES)
+        .qlog_stream(trace);
     config.congestion_controller_factory(Arc::new(Factory {
         kind: match profile {
             Profile::Throughput => Kind::Model(Tuning::Throughput),

@@ -68,7 +68,7 @@ mod tests {
     use packet::Ecn;
 
     use super::*;
-    use crate::connection_id::{Generator, IdLength};
+    use crate::connection_id::{Generation, Generator, IdLength};
     use packet::Path;
 
     fn key(length: usize) -> SteerKey {
@@ -77,7 +77,7 @@ mod tests {
 
     /// A packet with a short header, padded to 60 bytes.
     fn short(key: &SteerKey, shard: u8) -> Vec<u8> {
-        let id = Generator::new(key.clone(), shard, &[1; 32]).next_id();
+        let id = Generator::new(key.clone(), shard, Generation::default(), &[1; 32]).next_id();
         let mut packet = [&[0x40], &id[..]].concat();
         packet.resize(60, 0);
         packet
@@ -85,7 +85,7 @@ mod tests {
 
     /// One with a long header of this first byte.
     fn long(key: &SteerKey, first: u8, shard: u8) -> Vec<u8> {
-        let id = Generator::new(key.clone(), shard, &[1; 32]).next_id();
+        let id = Generator::new(key.clone(), shard, Generation::default(), &[1; 32]).next_id();
         let mut packet = [&[first, 0, 0, 0, 1, id.len() as u8], &id[..]].concat();
         packet.resize(60, 0);
         packet

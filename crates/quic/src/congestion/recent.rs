@@ -7,6 +7,9 @@ use super::delivery::rate;
 /// Long beside the round trips of a local path, in which a policer passes a whole train or nothing.
 const WINDOW: Duration = Duration::from_millis(250);
 
+/// Bytes from which on a part of them says something: single packets of a path at rest do not.
+const TELLING_BYTES: u64 = 32 * 1_200;
+
 /// A part of all bytes that is lost only where far more is sent than passes.
 const POLICED: f64 = 0.3;
 
@@ -43,7 +46,10 @@ impl Recent {
         }
         let arrived = delivered - self.delivered;
         self.bytes_per_second = rate(arrived, elapsed);
-        self.is_policed = self.lost as f64 > (self.lost + arrived) as f64 * POLICED;
+        let tried = self.lost + arrived;
+        // A longer one is of a path that was at rest in between.
+        let is_telling = tried >= TELLING_BYTES && elapsed < 2 * WINDOW;
+        self.is_policed = is_telling && self.lost as f64 > tried as f64 * POLICED;
         (self.since, self.delivered, self.lost) = (now, delivered, 0);
     }
 
@@ -75,5 +81,21 @@ mod tests {
         recent.on_lost(10_000);
         recent.update(start + 2 * WINDOW, 50_000);
         assert_eq!((recent.bytes_per_second(), recent.policed()), (100_000, None));
+    }
+
+    #[test]
+    fn single_losses_of_a_path_at_rest_say_nothing() {
+        // tidy-allow(pure): first instant of virtual time
+        let start = Instant::now();
+        let mut recent = Recent::new(start);
+        recent.on_lost(1_200);
+        recent.update(start + WINDOW, 1_200);
+        assert_eq!(recent.policed(), None);
+        recent.on_lost(60_000);
+        recent.update(start + 20 * WINDOW, 2_400);
+        assert_eq!(recent.policed(), None);
+        recent.on_lost(60_000);
+        recent.update(start + 21 * WINDOW, 3_600);
+        assert_eq!(recent.policed(), Some(4_800));
     }
 }

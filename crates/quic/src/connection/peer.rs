@@ -1,18 +1,18 @@
 //! Who is at the other end, as far as TLS tells.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use reality::authenticator::ChannelKeys;
 
 use crate::error::CloseReason;
 use crate::front_door::{Outcome, Verdict};
+use crate::tls::Refusal;
 
 pub(crate) enum Peer {
     /// A client, recognised by its hello where there are keys.
     Client(Option<ChannelKeys>),
-    /// A server that is known by its pin, and whether it had another key.
-    Pinned(Arc<AtomicBool>),
+    /// A server, and why it was refused.
+    Server(Refusal),
     /// Whoever stands behind a front door.
     FrontDoor(Arc<Outcome>),
 }
@@ -21,7 +21,7 @@ impl Peer {
     /// Why the handshake ended, where it was for whom we met.
     pub(super) fn refusal(&self) -> Option<CloseReason> {
         match self {
-            Self::Pinned(is_wrong) => is_wrong.load(Ordering::Relaxed).then_some(CloseReason::WrongPin),
+            Self::Server(refusal) => refusal.get().cloned(),
             Self::FrontDoor(outcome) => {
                 (outcome.verdict() == Verdict::Invalid).then_some(CloseReason::WrongServer)
             }
@@ -39,7 +39,7 @@ impl Peer {
         match self {
             Self::Client(keys) => keys.as_ref(),
             Self::FrontDoor(outcome) => outcome.keys(),
-            Self::Pinned(_) => None,
+            Self::Server(_) => None,
         }
     }
 }

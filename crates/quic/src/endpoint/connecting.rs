@@ -1,16 +1,23 @@
 //! Connections that we begin, and what both ends of one can prove to each other when it stands.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::UnixTime;
 
 use super::Endpoint;
 use crate::config::ClientParameters;
 use crate::congestion::Gate;
-use crate::connection::{Connection, Peer};
+use crate::connection::{Connection, Peer, StreamGrants};
 use crate::connection_id::IdLength;
 use crate::error::ConnectError;
 use crate::event::ConnectionKey;
-use crate::{front_door, limits, tls, translate, transport};
+use crate::tls::Known;
+use crate::transport::Rights;
+use crate::{front_door, limits, tls, trace, translate, transport};
+
+/// The name that TLS has for peers and does not send.
+const PEER_NAME: &str = "peer";
 
 impl Endpoint {
     /// Begins a connection to `remote`, over an interface that carries `udp_payload_ceiling` bytes of UDP payload.
@@ -31,10 +38,15 @@ impl Endpoint {
         if self.id_length == IdLength::NONE {
             self.give_up_closed(remote)?;
         }
-        let (mut client, start, peer) = match parameters {
-            ClientParameters::Pin(pin) => {
-                let (config, wrong_pin) = tls::client(self.aead, *pin);
-                (config, limits::UDP_PAYLOAD_MIN, Peer::Pinned(wrong_pin))
+        let openly = |known| {
+            let (config, refusal) = tls::client(self.aead, known);
+            (config, limits::UDP_PAYLOAD_MIN, Peer::Server(refusal))
+        };
+        let (client, start, peer) = match parameters {
+            ClientParameters::Pin(pin) => openly(Known::Pin(*pin)),
+            ClientParameters::WebPki { roots, unix_seconds } => {
+                let now = UnixTime::since_unix_epoch(Duration::from_secs(*unix_seconds));
+                openly(Known::WebPki(roots.clone(), now))
             }
             ClientParameters::FrontDoor(door) => {
                 assert!(
@@ -46,12 +58,81 @@ impl Endpoint {
                 (begun.config, start, Peer::FrontDoor(begun.outcome))
             }
         };
-        let ceiling = udp_payload_ceiling.min(self.udp_payload_max);
+        let rights = Rights::SERVER;
+        self.begin(
+            now,
+            remote,
+            server_name,
+            client,
+            (start, udp_payload_ceiling),
+            peer,
+            rights,
+        )
+    }
+
+    /// Begins a connection to the peer with this Ed25519 key at `remote`, over an interface that carries
+    /// `udp_payload_ceiling` bytes of UDP payload. Whoever proves another key there ends it with
+    /// [`crate::CloseReason::WrongPeer`].
+    ///
+    /// # Errors
+    /// [`ConnectError`] where the address cannot be used, or no connection ID is left.
+    ///
+    /// # Panics
+    /// Where the endpoint is not one [`Endpoint::of_peers`].
+    pub fn connect_peer(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        key: [u8; 32],
+        udp_payload_ceiling: u16,
+    ) -> Result<ConnectionKey, ConnectError> {
+        let peers = self.peers.as_ref().expect("the endpoint is one of peers");
+        let (client, refusal) = tls::connecting_peer(self.aead, &peers.identity, peers.protocol, key);
+        let sizes = (limits::UDP_PAYLOAD_MIN, udp_payload_ceiling);
+        let peer = Peer::Server(refusal);
+        let begun = self.begin(now, remote, PEER_NAME, client, sizes, peer, Rights::PEER)?;
+        if let Some(connection) = self.live(begun) {
+            connection.streams = StreamGrants::PEER;
+        }
+        Ok(begun)
+    }
+
+    /// The Ed25519 key that the other end has proved to hold; `None` before the handshake is complete, and where ends are
+    /// known by certificates.
+    pub fn peer_key(&mut self, connection: ConnectionKey) -> Option<[u8; 32]> {
+        tls::proved_key(self.live(connection)?.proto.crypto_session())
+    }
+
+    /// Datagrams have `start` bytes at first and `ceiling` at most.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what the kinds of servers and peers differ in"
+    )]
+    fn begin(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        name: &str,
+        mut client: quinn_proto::ClientConfig,
+        (start, ceiling): (u16, u16),
+        peer: Peer,
+        rights: Rights,
+    ) -> Result<ConnectionKey, ConnectError> {
+        let ceiling = ceiling.min(self.udp_payload_max);
         let gate = Gate::default();
-        client.transport_config(transport::settings(self.profile, start, ceiling, None, &gate));
+        let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
+        let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, true));
+        client.transport_config(transport::settings(
+            self.profile,
+            start,
+            ceiling,
+            rights,
+            &gate,
+            stream,
+        ));
         let (handle, proto) = self
             .proto
-            .connect(now, client, remote, server_name)
+            .connect(now, client, remote, name)
             .map_err(translate::connect_error)?;
         let key = ConnectionKey(handle.0);
         let connection = Connection::new(now, proto, key, self.profile, gate, peer, self.is_covered);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quinn_proto::{ConnectionHandle, Dir, StreamEvent};
+use quinn_proto::{ConnectionHandle, StreamEvent};
 
 use super::Endpoint;
 use crate::connection::Connection;
@@ -79,6 +79,9 @@ impl Endpoint {
         if let Some(timer) = connection.timer {
             self.timers.remove(&(timer, index));
         }
+        if let Some(owner) = connection.owner {
+            self.ready.leave(owner);
+        }
         if let Some(place) = connection.place {
             self.admission.end(place);
             self.strangers_bytes -= connection.charge.bytes();
@@ -112,9 +115,7 @@ fn stream_event(
                     stream: translate::stream(stream),
                 });
             }
-            if dir == Dir::Bi {
-                connection.grant_streams();
-            }
+            connection.grant_streams(dir);
             return;
         }
         StreamEvent::Readable { id } => Event::StreamReadable {

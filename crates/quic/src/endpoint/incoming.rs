@@ -19,12 +19,13 @@ use super::{Endpoint, Receiver};
 use crate::admission::{Place, Stranger, Verdict};
 use crate::config::AcceptParameters;
 use crate::congestion::Gate;
-use crate::connection::{Connection, Peer};
+use crate::connection::{Connection, Peer, StreamGrants};
 use crate::counters::IncomingCounters;
 use crate::error::AcceptError;
 use crate::event::{ConnectionKey, Event, Incoming, IncomingKey};
 use crate::transmit::Outbox;
-use crate::{initial, limits, translate, transport};
+use crate::transport::Rights;
+use crate::{initial, limits, trace, translate, transport};
 
 /// New connections that wait for the caller's decision.
 pub(super) struct Undecided {
@@ -151,13 +152,16 @@ impl Endpoint {
         let profile = parameters.profile.unwrap_or(self.profile);
         let may = parameters.limits.bounded();
         let gate = Gate::default();
+        let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
+        let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, false));
         let mut server = server.clone();
         server.transport_config(transport::settings(
             profile,
             limits::UDP_PAYLOAD_MIN,
             ceiling,
-            Some(&may),
+            Rights::of_stranger(&may),
             &gate,
+            stream,
         ));
         if let Some(identity) = &parameters.identity {
             let crypto = Arc::clone(&identity.crypto);
@@ -192,9 +196,13 @@ impl Endpoint {
         );
         self.admission.accepted(place, key);
         connection.place = Some(place);
+        connection.trace = trace;
         connection.deadline = Some(now + may.authentication_deadline.min(limits::HANDSHAKE_TIME_MAX));
         connection.token_deadline = Some(now + may.authentication_deadline);
-        connection.streams_max = may.streams;
+        connection.streams = match &self.peers {
+            Some(_) => StreamGrants::PEER,
+            None => StreamGrants::of_client(may.streams),
+        };
         self.incoming.accepted += 1;
         self.insert(key, connection);
         self.charge(now, key.0, bytes);

@@ -76,6 +76,9 @@ impl Endpoint {
                         receiver.foreign_segment(shard, path, ecn, segment);
                     }
                 }
+                Class::Predecessor(shard) => {
+                    receiver.predecessor_datagrams(shard, path, ecn, &run_of, segment_size);
+                }
                 Class::GivenAway => receiver.given_away(path, ecn, run_of, segment_size),
                 Class::Dropped(_) => {}
             }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use quinn_proto::{ConnectionHandle, EndpointEvent};
+use quinn_proto::{ConnectionHandle, Dir, EndpointEvent};
 
 use super::Endpoint;
 use crate::admission::Stranger;
@@ -20,7 +20,8 @@ impl Endpoint {
             return;
         };
         (entry.deadline, entry.token_deadline) = (None, None);
-        entry.grant_streams();
+        entry.grant_streams(Dir::Bi);
+        entry.grant_streams(Dir::Uni);
         entry.widen_receive_window();
         self.strangers_bytes -= entry.charge.bytes();
         self.admission.authenticated(now, place);

@@ -79,6 +79,18 @@ impl Endpoint {
         Ok(written)
     }
 
+    /// Lets a stream's bytes leave before those of streams with a lower number, and after those with a higher one; 0 at
+    /// first. A stream that is gone is left alone.
+    pub fn set_priority(&mut self, connection: ConnectionKey, stream: StreamId, priority: i32) {
+        if let Some(entry) = self.live(connection) {
+            // A finished stream has nothing left to order.
+            let _ = entry
+                .proto
+                .send_stream(core_stream(stream))
+                .set_priority(priority);
+        }
+    }
+
     /// Ends our side of a stream after what was written; a stream that is gone is left alone.
     pub fn finish(&mut self, connection: ConnectionKey, stream: StreamId) {
         if let Some(entry) = self.live(connection) {

@@ -10,9 +10,11 @@ use std::time::Duration;
 use reality::authenticator::{Binding, ChannelKeys, seal};
 use reality::client_hello::ClientHello;
 use reality::credentials::{ServerPublicKey, UserKey};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, UnixTime};
 use rustls::quic::{ClientConnection, Suite, Version};
+use rustls::server::ParsedCertificate;
 use rustls::{Error, RootCertStore};
 
 use super::outcome::Outcome;
@@ -61,6 +63,20 @@ impl TrustedRoots {
                 .map_err(|error| ConfigurationError::Unreadable(error.to_string()))?;
         }
         Ok(Self(Arc::new(roots)))
+    }
+
+    /// Looks whether one of them vouches for a certificate, which is for this name.
+    pub(crate) fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> Result<(), Error> {
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.0, intermediates, now, algorithms)?;
+        verify_server_name(&parsed, name)
     }
 }
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use subtle::ConstantTimeEq;
 
@@ -47,23 +45,6 @@ impl Verifier {
         let proof = keys.certificate_proof(&parsed.subject_public_key_info());
         certificate::proof(certificate).is_some_and(|found| bool::from(found.ct_eq(&proof)))
     }
-
-    fn is_valid(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-    ) -> Result<(), Error> {
-        let parsed = ParsedCertificate::try_from(certificate)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &self.roots.0,
-            intermediates,
-            self.now,
-            self.algorithms.all,
-        )?;
-        verify_server_name(&parsed, name)
-    }
 }
 
 impl ServerCertVerifier for Verifier {
@@ -77,7 +58,13 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         if self.proves_itself(end_entity) {
             self.outcome.decide(Verdict::Tunnel);
-        } else if let Err(error) = self.is_valid(end_entity, intermediates, server_name) {
+        } else if let Err(error) = self.roots.verify(
+            end_entity,
+            intermediates,
+            server_name,
+            self.now,
+            self.algorithms.all,
+        ) {
             self.outcome.decide(Verdict::Invalid);
             return Err(error);
         } else {

@@ -125,6 +125,21 @@ fn closing_tells_the_peer_the_code_and_the_reason() {
 }
 
 #[test]
+fn what_a_peer_says_at_the_end_forges_no_line_and_moves_no_cursor() {
+    let (mut pair, client, _) = Pair::connected(Setup::default());
+    let now = pair.now;
+    let hostile = format!("a\u{1b}[2J\nb\u{202e}\u{9b}c{}", "d".repeat(1_000));
+    pair.client.endpoint.close(now, client, 0x100, hostile.as_bytes());
+    pair.drive(SECOND);
+    let CloseReason::ApplicationClosed { reason, .. } = &pair.server.closed[0].1 else {
+        panic!("{:?}", pair.server.closed);
+    };
+    let begin = "a\u{fffd}[2J\u{fffd}b\u{fffd}\u{fffd}cddd";
+    assert!(reason.starts_with(begin), "{reason:?}");
+    assert_eq!(reason.chars().count(), quic::limits::CLOSE_REASON_CHARACTERS_MAX);
+}
+
+#[test]
 fn connection_ids_of_1000_connections_share_no_constant_byte() {
     let mut pair = Pair::new(Setup::default());
     pair.client.captured = Some(Vec::new());

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use quic::{Direction, Profile};
+use packet::limits::TURN_BYTES;
+use quic::{Direction, Outbox, Profile};
 
 use crate::support::{Link, Pair, Setup};
 
@@ -213,4 +214,49 @@ fn a_single_request_beside_saturated_datagrams_is_answered_within_a_few_round_tr
         );
         pair.drive(Duration::from_millis(37));
     }
+}
+
+#[test]
+fn an_owner_of_many_connections_sends_no_more_than_one_of_a_single_connection() {
+    let (mut pair, ..) = Pair::connected(Setup {
+        link: Link::with_delay(Duration::from_micros(200)),
+        ..Setup::default()
+    });
+    for number in 2..=5 {
+        pair.replace_client(&format!("192.0.2.{number}:40000"), number);
+        pair.connect();
+        pair.drive_until(SECOND, |pair| {
+            (pair.server.connected.len() == usize::from(number)).then_some(())
+        });
+        pair.drive(2 * SECOND);
+    }
+    for (place, connection) in pair.server.connected.clone().into_iter().enumerate() {
+        pair.server
+            .endpoint
+            .set_owner(connection, [u8::from(place == 4); 16]);
+        pair.server.source.saturate(connection, None);
+        pair.server.endpoint.mark_ready(connection);
+    }
+    let sole = pair.client.address;
+    let mut outbox = Outbox::default();
+    pair.server
+        .endpoint
+        .flush(pair.now, &mut pair.server.source, &mut outbox);
+    let trains: Vec<_> = outbox
+        .trains()
+        .iter()
+        .map(|train| (train.destination, train.bytes.len()))
+        .collect();
+    let place = trains.iter().position(|(destination, _)| *destination == sole);
+    let before = &trains[..place.expect("it has sent something")];
+    let sent = |to| before.iter().filter(move |(destination, _)| *destination == to);
+    let largest = before
+        .iter()
+        .map(|(to, _)| sent(*to).map(|(_, bytes)| bytes).sum::<usize>());
+    let largest = largest.max().expect("the other owner was ready first");
+    let bytes: usize = before.iter().map(|(_, bytes)| bytes).sum();
+    assert!(
+        bytes < TURN_BYTES + largest && TURN_BYTES + largest < 4 * largest,
+        "{bytes} bytes went before: {trains:?}"
+    );
 }

@@ -55,11 +55,7 @@ fn totals(pair: &Pair) -> IncomingCounters {
 
 fn other_identity() -> (AcceptParameters, [u8; 32]) {
     let other = Identity::new();
-    let identity = ServerIdentity::new(
-        Aead::default(),
-        vec![other.certificate.clone()],
-        other.private_key.clone(),
-    );
+    let identity = ServerIdentity::new(Aead::default(), &other.certificates);
     let parameters = AcceptParameters {
         profile: Some(Profile::Latency),
         limits: ConnectionLimits {
@@ -68,7 +64,7 @@ fn other_identity() -> (AcceptParameters, [u8; 32]) {
             unauthenticated_credit_bytes: 2_000,
             streams: 5,
         },
-        identity: Some(identity.unwrap()),
+        identity: Some(identity),
     };
     (parameters, other.pin)
 }

@@ -5,6 +5,7 @@
 mod accounting;
 mod acks;
 mod basics;
+mod certificates;
 mod classifier;
 mod fairness;
 mod foreign;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use packet::Ecn;
 use quic::{
-    Aead, ClientParameters, ConnectError, ConnectionKey, Endpoint, EndpointParameters, IdLength, Path,
-    Profile, ServerParameters, Shard, public_key_pin,
+    Aead, Certificates, ClientParameters, ConnectError, ConnectionKey, Endpoint, EndpointParameters,
+    IdLength, Path, Profile, ServerParameters, Shard, public_key_pin,
 };
 
 pub(crate) use link::{Direction, Link, Random};
@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 100_000;
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) certificate: Vec<u8>,
-    pub(crate) private_key: Vec<u8>,
+    pub(crate) certificates: Certificates,
     pub(crate) pin: [u8; 32],
 }
 
@@ -37,8 +37,9 @@ impl Identity {
         let certificate = made.cert.der().to_vec();
         let pin = public_key_pin(&certificate).unwrap();
         Self {
+            certificates: Certificates::new(vec![certificate.clone()], made.signing_key.serialize_der())
+                .unwrap(),
             certificate,
-            private_key: made.signing_key.serialize_der(),
             pin,
         }
     }
@@ -284,6 +285,7 @@ pub(crate) fn client_endpoint(setup: &Setup, seed: u8) -> Endpoint {
         id_length: setup.client_ids,
         is_covered: setup.is_covered,
         shard: Shard::SOLE,
+        generation: quic::Generation::default(),
         seed: [seed; 32],
     };
     Endpoint::new(&parameters, None).unwrap()
@@ -298,11 +300,11 @@ pub(crate) fn server_endpoint(setup: &Setup, identity: &Identity, reset_key: [u8
         id_length: setup.server_ids,
         is_covered: setup.is_covered,
         shard: setup.server_shard,
+        generation: quic::Generation::default(),
         seed: [2; 32],
     };
     let server = ServerParameters {
-        certificate_chain: vec![identity.certificate.clone()],
-        private_key: identity.private_key.clone(),
+        certificates: identity.certificates.clone(),
         token_key: [9; 64],
     };
     Endpoint::new(&parameters, Some(server)).unwrap()

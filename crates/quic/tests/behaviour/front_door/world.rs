@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quic::{
-    AcceptParameters, Aead, ClientParameters, ConnectionKey, CoverTls, FrontDoorClient, FrontDoorIdentity,
-    IdLength, IncomingKey, TrustedRoots,
+    AcceptParameters, Aead, Certificates, ClientParameters, ConnectionKey, CoverTls, FrontDoorClient,
+    FrontDoorIdentity, IdLength, IncomingKey, TrustedRoots,
 };
 use reality::authenticator::{Binding, Recognised, open};
 use reality::client_hello::ClientHello;
@@ -63,8 +63,8 @@ impl Authority {
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap().der().to_vec();
         Identity {
             pin: quic::public_key_pin(&certificate).unwrap(),
+            certificates: Certificates::new(vec![certificate.clone()], key.serialize_der()).unwrap(),
             certificate,
-            private_key: key.serialize_der(),
         }
     }
 }
