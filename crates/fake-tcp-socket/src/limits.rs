@@ -44,3 +44,6 @@ pub const RECEIVES_MAX: usize = 4;
 
 /// Time until an ended connection of a carrier is opened again; it doubles up to the second.
 pub const REOPEN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+
+/// Trains of one batch for which there is room between two: those of ordinary traffic.
+pub(crate) const TAKEN_OUT_KEPT: usize = 1_024;

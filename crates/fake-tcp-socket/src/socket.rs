@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::heads::{Heads, raw_head};
 use crate::held::Held;
 use crate::hop::Hop;
-use crate::limits::RECEIVES_MAX;
+use crate::limits::{RECEIVES_MAX, TAKEN_OUT_KEPT};
 use crate::locals::Locals;
 use crate::packets::{Mtus, destination, is_intact};
 use crate::peers::{Peer, Peers};
@@ -265,6 +265,7 @@ impl FakeTcpSocket {
             let meta = |len, segment_size| ReceiveMeta {
                 source: data.remote,
                 local: Some(local),
+                target: None,
                 ecn: data.ecn,
                 segment_size,
                 len,
@@ -284,6 +285,8 @@ impl FakeTcpSocket {
             connections.push(connection);
             batch.append(meta, train.bytes());
         }
+        // What one hostile batch was cut into is not kept.
+        taken_out.shrink_to(TAKEN_OUT_KEPT);
         Ok(packets)
     }
 

@@ -6,7 +6,7 @@
 
 use packet::{Train, TrainLimits};
 
-use crate::limits::LENGTH_BYTES;
+use crate::limits::{DATAGRAMS_OF_SEGMENT_MAX, LENGTH_BYTES};
 
 /// Missing from the window of whoever puts lengths before datagrams.
 const WRITES: u16 = 1;
@@ -45,7 +45,8 @@ pub(crate) fn write(length: usize, framed: &mut Vec<u8>) {
     framed.extend((length as u16).to_be_bytes());
 }
 
-/// What follows each length of a payload, and where it begins; `None` where the lengths do not lead to the end.
+/// What follows each length of a payload, and where it begins; `None` where the lengths do not lead to the end, or are
+/// too many.
 pub(crate) fn read(payload: &[u8]) -> Option<Vec<(usize, &[u8])>> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < payload.len() {
@@ -53,6 +54,9 @@ pub(crate) fn read(payload: &[u8]) -> Option<Vec<(usize, &[u8])>> {
         let begin = at + LENGTH_BYTES;
         let end = begin + usize::from(u16::from_be_bytes(*length));
         let datagram = payload.get(begin..end).filter(|datagram| !datagram.is_empty())?;
+        if found.len() == DATAGRAMS_OF_SEGMENT_MAX {
+            return None;
+        }
         found.push((begin, datagram));
         at = end;
     }
@@ -115,6 +119,13 @@ mod tests {
             if cut < LENGTH_BYTES + last {
                 prop_assert_eq!(read(&framed[..framed.len() - cut]), None);
             }
+        }
+
+        /// FTCP-21.
+        #[test]
+        fn a_segment_is_few_datagrams(more in 0_usize..10) {
+            let framed = [0, 1, 7].repeat(DATAGRAMS_OF_SEGMENT_MAX + more);
+            prop_assert_eq!(read(&framed).is_some(), more == 0);
         }
 
         #[test]

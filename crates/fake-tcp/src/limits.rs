@@ -91,6 +91,10 @@ pub const SYN_ANSWERS: (u32, u32) = (20_000, 2_000);
 /// RSTs in a second for packets of no connection, to all and to one customer's network.
 pub const RESETS: (u32, u32) = (1_000, 50);
 
+/// Datagrams with lengths that a segment is read for (FTCP-21): of 64 bytes, as many as fill the longest. One that has
+/// more is dropped: a single packet should not become tens of thousands.
+pub const DATAGRAMS_OF_SEGMENT_MAX: usize = 1_024;
+
 /// Segments without data that wait for [`crate::Stack::poll_segment`]. What exceeds it is lost, as on the way.
 pub const WAITING_SEGMENTS_MAX: usize = 4_096;
 

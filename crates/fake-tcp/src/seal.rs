@@ -85,7 +85,7 @@ struct Agreed {
 pub(crate) struct Seal {
     key: Key,
     salt: [u8; SALT_BYTES],
-    agreed: Option<Agreed>,
+    agreed: Option<Box<Agreed>>,
 }
 
 impl Seal {
@@ -113,16 +113,22 @@ impl Seal {
         }
     }
 
-    /// Takes the peer's salt; `false` where it has not our key, or has another salt than before.
-    pub(crate) fn agree(&mut self, is_passive: bool, proof: Proof) -> bool {
+    /// The salt in the hello of a peer that has our key.
+    pub(crate) fn salt_of(&self, is_passive: bool, proof: Proof) -> Option<[u8; SALT_BYTES]> {
         let Proof::Hello { salt, tag } = proof else {
-            return false;
+            return None;
         };
         let own = if is_passive { [0; SALT_BYTES] } else { self.salt };
         let expected = self.hello_tag(!is_passive, salt, own);
-        if aws_lc_rs::constant_time::verify_slices_are_equal(&expected, &tag).is_err() {
+        let is_genuine = aws_lc_rs::constant_time::verify_slices_are_equal(&expected, &tag).is_ok();
+        is_genuine.then_some(salt)
+    }
+
+    /// Takes the peer's salt; `false` where it has not our key, or has another salt than before.
+    pub(crate) fn agree(&mut self, is_passive: bool, proof: Proof) -> bool {
+        let Some(salt) = self.salt_of(is_passive, proof) else {
             return false;
-        }
+        };
         if let Some(agreed) = &self.agreed {
             return agreed.peer_salt == salt;
         }
@@ -150,12 +156,12 @@ impl Seal {
         } else {
             (of_active, of_passive)
         };
-        self.agreed = Some(Agreed {
+        self.agreed = Some(Box::new(Agreed {
             peer_salt: salt,
             send,
             receive,
             sent: 0,
-        });
+        }));
         true
     }
 
@@ -181,11 +187,11 @@ impl Seal {
         key.open_separate_gather(nonce, aad, &[], &tag, &mut []).is_ok()
     }
 
-    /// Appends a datagram, sealed, and its tag.
-    pub(crate) fn seal(&mut self, covered: Covered, datagram: &[u8], framed: &mut Vec<u8>) {
+    /// Appends a datagram, sealed, and its tag; `false` before both salts are known.
+    #[must_use]
+    pub(crate) fn seal(&mut self, covered: Covered, datagram: &[u8], framed: &mut Vec<u8>) -> bool {
         let Some(agreed) = &mut self.agreed else {
-            debug_assert!(false, "a connection is open when both salts are known");
-            return;
+            return false;
         };
         agreed.send.place = agreed.send.place(covered.sequence);
         let (nonce, aad) = (nonce(OF_DATAGRAM, agreed.send.place), Aad::from(covered.bytes()));
@@ -194,6 +200,7 @@ impl Seal {
         let key = &agreed.send.key;
         let tag = key.seal_in_place_separate_tag(nonce, aad, &mut framed[start..]);
         framed.extend(tag_bytes(tag));
+        true
     }
 
     /// Opens a datagram with its tag into `opened`; `false` where it is not the peer's.
@@ -281,7 +288,7 @@ mod tests {
         for round in 0..3_u64 {
             for sequence in [0, 1 << 30, 1 << 31, 3 << 30, u32::MAX] {
                 let mut sealed = Vec::new();
-                active.seal(covered(sequence), b"datagram", &mut sealed);
+                assert!(active.seal(covered(sequence), b"datagram", &mut sealed));
                 assert!(
                     passive.open(covered(sequence), &sealed, &mut opened),
                     "{round} {sequence}"
@@ -294,8 +301,8 @@ mod tests {
         }
         // A late one from before the wrap.
         let mut sealed = Vec::new();
-        active.seal(covered(u32::MAX - 100), b"late", &mut sealed);
-        active.seal(covered(5), b"next", &mut Vec::new());
+        assert!(active.seal(covered(u32::MAX - 100), b"late", &mut sealed));
+        assert!(active.seal(covered(5), b"next", &mut Vec::new()));
         assert!(passive.open(covered(u32::MAX - 100), &sealed, &mut opened));
     }
 
@@ -306,7 +313,7 @@ mod tests {
         let mut later = Seal::new(Key([7; KEY_BYTES]), [3; SALT_BYTES]);
         assert!(later.agree(true, active.hello(false)));
         let mut sealed = Vec::new();
-        active.seal(covered(1), b"datagram", &mut sealed);
+        assert!(active.seal(covered(1), b"datagram", &mut sealed));
         assert!(!later.open(covered(1), &sealed, &mut Vec::new()));
         // Nor is an answer taken that was meant for another salt.
         let mut other = Seal::new(Key([7; KEY_BYTES]), [4; SALT_BYTES]);
@@ -321,7 +328,7 @@ mod tests {
     fn nothing_that_was_changed_is_opened() {
         let (mut active, mut passive) = pair();
         let mut sealed = Vec::new();
-        active.seal(covered(100), b"datagram", &mut sealed);
+        assert!(active.seal(covered(100), b"datagram", &mut sealed));
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;

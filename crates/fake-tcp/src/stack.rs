@@ -182,10 +182,8 @@ impl Stack {
         framed: &mut Vec<u8>,
     ) -> Result<Headers, Refused> {
         let index = self.table.index(connection).ok_or(Refused::NotConnected)?;
-        let probe = self.table[index].probe_window(now);
-        if let Some(probe) = probe {
-            self.transmit(index, probe);
-        }
+        let probes = self.table[index].probe_window(now);
+        probes.iter().for_each(|probe| self.transmit(index, *probe));
         let headers = self.table[index].send(now, payload, segment_size, ecn, framed);
         match headers {
             Ok(_) => self.counters.sent += 1,

@@ -1,10 +1,11 @@
 //! Trains that were not sent after all.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use fake_tcp::segment::Segment;
-use fake_tcp::{Config, Event, Profile, Stack};
+use fake_tcp::{Config, ConnectionId, Event, Key, Profile, Stack, limits};
 use packet::Ecn;
 use sim::Clock;
 
@@ -26,21 +27,52 @@ fn exchange(now: Instant, one: &mut Stack, other: &mut Stack) {
     }
 }
 
-#[test]
-fn a_train_that_is_taken_back_leaves_no_gap_and_no_more_than_was_sent_comes_back() {
+/// A client and a server that have met, with a common key or without.
+fn connected(key: Option<Key>) -> (Instant, Stack, ConnectionId) {
     let now = Clock::default().now();
     let [local, remote]: [SocketAddr; 2] = ["192.0.2.1:4000", "192.0.2.2:443"].map(|at| at.parse().unwrap());
-    let mut client = Stack::new(Config::new(Profile::Linux), [1; 32]);
+    let config = || Config {
+        key,
+        ..Config::new(Profile::Linux)
+    };
+    let mut client = Stack::new(config(), [1; 32]);
     let mut server = Stack::new(
         Config {
             listen: Some(443),
-            ..Config::new(Profile::Linux)
+            ..config()
         },
         [2; 32],
     );
     let connection = client.connect(now, local, remote).unwrap();
     exchange(now, &mut client, &mut server);
     assert_eq!(client.poll_event(), Some(Event::Connected { connection }));
+    (now, client, connection)
+}
+
+/// FTCP-25.
+#[test]
+fn a_place_is_sealed_once() {
+    let (now, mut client, connection) = connected(Some(Key([7; limits::KEY_BYTES])));
+    let mut places = Vec::new();
+    for taken_back in [true, false, true, true, false] {
+        let mut framed = Vec::new();
+        let headers = client
+            .send(now, connection, &[1; 2_500], 1_000, Ecn::NotEct, &mut framed)
+            .unwrap();
+        let packet = [headers.bytes(), &framed].concat();
+        places.push(Segment::parse(&packet).unwrap().sequence);
+        if taken_back {
+            client.take_back(connection, framed.len());
+        }
+    }
+    let bytes = 2_500 + 3 * limits::TAG_BYTES as u32;
+    let expected: Vec<_> = (0..5).map(|number| places[0].plus(number * bytes)).collect();
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn a_train_that_is_taken_back_leaves_no_gap_and_no_more_than_was_sent_comes_back() {
+    let (now, mut client, connection) = connected(None);
     let send = |client: &mut Stack, len| {
         let (payload, mut framed) = (vec![0; len], Vec::new());
         let headers = client

@@ -20,5 +20,6 @@ mod worker;
 
 pub use counters::Counters;
 pub use fake_tcp_socket::{Key, Profile};
+pub use packet::FewAtATime;
 pub use relay::{Config, Direction, Opened, Relay};
 pub use worker::News;

@@ -43,3 +43,6 @@ pub const WORKERS_MAX: usize = packet_io::RAW_GROUP_MAX;
 
 const _: () = assert!(HELD_BYTES_MAX <= HELD_BYTES_ALL_MAX);
 const _: () = assert!(TRAIN_BYTES_MAX <= packet::UDP_PAYLOAD_MAX);
+
+/// Time until what a worker has told is told again where it still happens: once in a while, and no log is filled.
+pub const TELL_AGAIN: Duration = Duration::from_secs(3_600);

@@ -6,10 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fake_tcp_socket::FakeTcpSocket;
+use packet::FewAtATime;
 use packet_io::{Interest, Poller, Ready, ReceiveBatch, Waker};
 
 use crate::counters::Counters;
-use crate::limits::{LINGER, RECEIVES_PER_TURN, WAIT_MAX};
+use crate::limits::{LINGER, RECEIVES_PER_TURN, TELL_AGAIN, WAIT_MAX};
 
 /// Tokens of what every worker has; those of flows' sockets follow.
 pub(crate) const WAKER: u64 = 0;
@@ -46,12 +47,38 @@ pub(crate) trait Side: Send {
 /// What a worker tells by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The path joins packets; told once.
+    /// The path joins packets.
     Joined,
-    /// Packets came that are not the other relay's, or it has another key; told once.
+    /// Packets came that are not the other relay's, or it has another key, or was started again.
     Unproved,
     /// The worker ended.
     Ended,
+}
+
+/// What was told of something that is counted.
+struct Told {
+    count: u64,
+    often: FewAtATime,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            often: FewAtATime::new(1, TELL_AGAIN),
+        }
+    }
+}
+
+impl Told {
+    /// Whether it is to be told: it has happened since, and not for [`TELL_AGAIN`].
+    fn is_news(&mut self, now: Instant, count: u64) -> bool {
+        let is_news = count != self.count && self.often.take(now);
+        if is_news {
+            self.count = count;
+        }
+        is_news
+    }
 }
 
 /// What a worker shares with whoever started it.
@@ -122,16 +149,17 @@ impl Worker {
     /// Works until it is told to stop, and a little longer until all peers know.
     pub(crate) fn run(mut self, tell: impl Fn(News)) -> io::Result<()> {
         let mut ready: Vec<Ready> = Vec::new();
-        let mut untold = vec![News::Joined, News::Unproved];
+        let (mut joined, mut unproved) = (Told::default(), Told::default());
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.turn(&mut ready, WAIT_MAX)?;
             let counters = self.side.of_connections();
-            let happened = |news: &mut News| match news {
-                News::Joined => counters.joined > 0,
-                News::Unproved => counters.unproved > 0,
-                News::Ended => false,
-            };
-            untold.extract_if(.., happened).for_each(&tell);
+            let now = Instant::now();
+            if joined.is_news(now, counters.joined) {
+                tell(News::Joined);
+            }
+            if unproved.is_news(now, counters.unproved) {
+                tell(News::Unproved);
+            }
         }
         let end = Instant::now() + LINGER;
         self.side.close(Instant::now());
@@ -201,5 +229,19 @@ pub(crate) fn receive_or_pass(
     match tcp.receive(now, batch) {
         Err(error) if error.kind() == io::ErrorKind::NetworkDown => Ok(0),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_again_is_told_again_an_hour_later() {
+        let (start, mut told) = (Instant::now(), Told::default());
+        let minutes = |count: u64| start + Duration::from_secs(60 * count);
+        let is_news = [(0, 0), (0, 1), (59, 9), (61, 9), (62, 9), (200, 9), (201, 10)]
+            .map(|(minute, count)| told.is_news(minutes(minute), count));
+        assert_eq!(is_news, [false, true, false, true, false, false, true]);
     }
 }

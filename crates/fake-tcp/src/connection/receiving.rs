@@ -297,7 +297,7 @@ impl Connection {
     }
 
     /// FTCP-10, RFC 5961 section 5.2.
-    fn is_recent_acknowledgement(&self, segment: &Segment) -> bool {
+    pub(super) fn is_recent_acknowledgement(&self, segment: &Segment) -> bool {
         let behind = self.send.next.since(segment.acknowledgement);
         behind <= self.in_flight().saturating_add(self.send.window_max)
     }

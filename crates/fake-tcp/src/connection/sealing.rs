@@ -79,8 +79,14 @@ impl Connection {
         covered: Covered,
     ) -> Checked {
         let has_lengths = self.has_lengths(segment);
+        // Its window says what it is, which no tag covers.
+        let unreadable = if self.is_in_window(segment) && self.is_recent_acknowledgement(segment) {
+            Checked::Joined
+        } else {
+            Checked::Unproved
+        };
         if !has_lengths && self.is_joined(segment_size) {
-            return Checked::Joined;
+            return unreadable;
         }
         let Some(seal) = self.seal.as_mut().filter(|_| covered.flags == Flags::ACK.0) else {
             return Checked::Unproved;
@@ -89,7 +95,7 @@ impl Connection {
         let sealed: Vec<(usize, &[u8])> = if has_lengths {
             match lengths::read(payload) {
                 Some(found) => found,
-                None => return Checked::Joined,
+                None => return unreadable,
             }
         } else {
             let places = (0..).step_by(segment_size.max(1));
@@ -122,6 +128,13 @@ impl Connection {
             State::Established | State::Closing if ends => self.challenge(now),
             _ => Outcome::outside(None),
         }
+    }
+
+    /// Whether a segment that a cookie answers may open the connection: with a key, as the hello of who has it.
+    pub(crate) fn may_open(&self, segment: &Segment) -> bool {
+        let Some(seal) = &self.seal else { return true };
+        let is_hello = segment.payload.is_empty() && self.covered_by_peer(segment).flags == Flags::ACK.0;
+        is_hello && seal.salt_of(self.is_passive, segment.proof).is_some()
     }
 
     /// The option of a segment without payload that we send.

@@ -45,19 +45,23 @@ impl Connection {
         LENGTH_BYTES * usize::from(self.lengths.writes) + TAG_BYTES * usize::from(self.seal.is_some())
     }
 
-    /// Puts datagrams into frames.
-    fn frame(&mut self, payload: &[u8], segment_size: usize, framed: &mut Vec<u8>) {
+    /// Puts datagrams into frames. Nothing leaves in clear that is to be sealed.
+    fn frame(&mut self, payload: &[u8], segment_size: usize, framed: &mut Vec<u8>) -> Result<(), Refused> {
         for datagram in segments(payload, segment_size) {
             let tag_bytes = TAG_BYTES * usize::from(self.seal.is_some());
             if self.lengths.writes {
                 lengths::write(datagram.len() + tag_bytes, framed);
             }
             let covered = self.covered(self.send.next.plus(framed.len() as u32));
-            match &mut self.seal {
-                Some(seal) => seal.seal(covered, datagram, framed),
-                None => framed.extend(datagram),
+            let Some(seal) = &mut self.seal else {
+                framed.extend(datagram);
+                continue;
+            };
+            if !seal.seal(covered, datagram, framed) {
+                return Err(Refused::NotConnected);
             }
         }
+        Ok(())
     }
 
     fn segment_bytes_max(&self, now: Instant) -> usize {
@@ -69,11 +73,18 @@ impl Connection {
         [by_path, by_peer].into_iter().flatten().fold(own, usize::min)
     }
 
-    /// A probe, where so much is in flight that the window should be heard of (FTCP-11).
-    pub(crate) fn probe_window(&mut self, now: Instant) -> Option<Reply> {
-        let fills = self.in_flight() > self.send.window / 2 && self.settings.profile.probes();
-        (self.state == State::Established && fills && self.timing.may_probe_window(now))
-            .then_some(Reply::Probe)
+    /// A probe, where so much is in flight that the window should be heard of (FTCP-11). In front of it an ACK, where
+    /// no room is left for a train: nothing else says where we are if all that fills the window was lost.
+    pub(crate) fn probe_window(&mut self, now: Instant) -> &'static [Reply] {
+        let (in_flight, window) = (self.in_flight(), self.send.window);
+        let fills = in_flight > window / 2 && self.settings.profile.probes();
+        if self.state != State::Established || !fills || !self.timing.may_probe_window(now) {
+            return &[];
+        }
+        match in_flight + PACKET_BYTES_MAX as u32 > window {
+            true => &[Reply::Ack, Reply::Probe],
+            false => &[Reply::Probe],
+        }
     }
 
     /// Headers for a train of datagrams; its bytes count as sent. What is put into `framed` leaves instead of it.
@@ -109,7 +120,7 @@ impl Connection {
             return Err(Refused::WindowFull);
         }
         if frame_bytes > 0 {
-            self.frame(payload, segment_size, framed);
+            self.frame(payload, segment_size, framed)?;
         }
         let segment_size = segment_size + frame_bytes;
         let flags = match self.settings.profile {
@@ -128,9 +139,11 @@ impl Connection {
         Ok(headers)
     }
 
-    /// The last train, of so many bytes, does not leave.
+    /// The last train, of so many bytes, does not leave. With a key its place is not sealed again (FTCP-25): a part of
+    /// it may have left all the same.
     pub(crate) fn take_back(&mut self, payload_len: usize) {
-        if self.state == State::Established && payload_len <= self.in_flight() as usize {
+        if self.seal.is_none() && self.state == State::Established && payload_len <= self.in_flight() as usize
+        {
             self.send.next = self.send.next.plus((payload_len as u32).wrapping_neg());
         }
     }

@@ -104,6 +104,11 @@ impl Stack {
         }
         let start = self.start(now, tuple, cookie);
         let connection = Connection::restore(now, start, self.settings(), segment, announced);
+        // Any network may come by a cookie; a place in the table is for who has the key.
+        if !connection.may_open(segment) {
+            self.counters.unproved += 1;
+            return None;
+        }
         let index = self.table.insert(connection);
         self.half_open += 1;
         Some(index)

@@ -290,6 +290,22 @@ fn no_more_is_on_the_way_than_the_window() {
     pair.send(CLIENT, client, &[0; 64_400], 1_400).unwrap();
 }
 
+/// FTCP-9, FTCP-11: nobody acknowledges what was lost; the window opens again all the same, also for who only sends.
+#[test]
+fn a_window_of_which_all_was_lost_opens_again() {
+    let (mut pair, [client, _]) = Pair::new().connected();
+    pair.send(CLIENT, client, &[0; 1_000], 0).unwrap();
+    pair.run(millis(30));
+    pair.filter = Box::new(|_| false);
+    while pair.send(CLIENT, client, &[0; 64_400], 1_400).is_ok() {}
+    pair.filter = Box::new(|_| true);
+    pair.run(millis(200));
+    let refused = pair.send(CLIENT, client, &[0; 64_400], 1_400);
+    assert_eq!(refused, Err(Refused::WindowFull));
+    pair.run(millis(30));
+    pair.send(CLIENT, client, &[0; 64_400], 1_400).unwrap();
+}
+
 /// FTCP-10.
 #[test]
 fn data_far_from_the_window_is_dropped() {

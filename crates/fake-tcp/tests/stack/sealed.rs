@@ -382,6 +382,42 @@ fn what_is_forged_behind_genuine_segments_of_a_super_segment_is_left_away() {
     assert_eq!(answer.acknowledgement, sent.sequence.plus(framed.len() as u32));
 }
 
+/// FTCP-21, FTCP-27: a window that says what a segment has is no tag.
+#[test]
+fn whoever_sends_blindly_has_nobody_write_lengths() {
+    let (mut pair, [client, _]) = connected(ADDRESSES, 1);
+    pair.send(CLIENT, client, &[7; 1_000], 0).unwrap();
+    pair.run(millis(100));
+    let genuine = pair.sent.iter().rfind(|sent| sent.segment.payload.len() > 1_000);
+    let genuine = genuine.unwrap();
+    let (bytes, segment) = (genuine.bytes.clone(), genuine.segment.clone());
+    pair.is_watched = false;
+    let [far, near] = [0x4000_0000, 0];
+    for (sequence, acknowledgement) in [(far, near), (near, far), (far, far)] {
+        let mut packet = renumbered(
+            &bytes,
+            segment.sequence.plus(sequence).0,
+            segment.acknowledgement.plus(acknowledgement).0,
+        );
+        // Lengths, which lead nowhere.
+        packet[34..36].copy_from_slice(&65_534_u16.to_be_bytes());
+        packet[40..].fill(0xff);
+        pair.deliver(SERVER, &packet, None);
+        // And a segment that is longer than any.
+        packet[34..36].copy_from_slice(&65_535_u16.to_be_bytes());
+        packet.resize(40 + 5_000, 0xff);
+        packet[2..4].copy_from_slice(&5_040_u16.to_be_bytes());
+        pair.deliver(SERVER, &packet, None);
+    }
+    let counters = pair.stacks[SERVER].counters();
+    assert_eq!((counters.joined, counters.unproved), (0, 6));
+    pair.send(CLIENT, client, &[7; 1_000], 0).unwrap();
+    pair.run(millis(100));
+    let now = pair.now();
+    let longest = pair.stacks[CLIENT].segment_bytes_max(now, client).unwrap();
+    assert_eq!(longest, 1_460 - limits::TAG_BYTES);
+}
+
 /// FTCP-6, FTCP-24: a cookie opens with the hello.
 #[test]
 fn a_cookie_is_kept_by_who_has_the_key_alone() {
@@ -401,9 +437,11 @@ fn a_cookie_is_kept_by_who_has_the_key_alone() {
         pair.filter = Box::new(|_| true);
         pair.events = Default::default();
         pair.addresses[CLIENT].set_port(41_000);
+        let before = pair.stacks[SERVER].connections();
         pair.connect();
         pair.run(millis(50));
         assert_eq!(!pair.events[SERVER].is_empty(), opens, "{key:?}");
+        assert_eq!(pair.stacks[SERVER].connections() > before, opens, "{key:?}");
         pair.stacks[CLIENT] = fake_tcp::Stack::new(Config::new(Profile::Linux), [9; 32]);
         pair.filter = Box::new(|_| false);
         pair.run(Duration::from_secs(100));
