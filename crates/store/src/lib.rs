@@ -13,7 +13,7 @@ mod usage;
 mod user;
 
 pub use error::StoreError;
-pub use sqlite::Sqlite;
+pub use sqlite::{Snapshot, Sqlite};
 pub use usage::{Day, Epoch, Period, Quota};
 pub use user::{Rights, User, UserId};
 

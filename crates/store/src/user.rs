@@ -28,8 +28,14 @@ pub struct User {
     pub expires: Option<u64>,
     /// How much it may use; `None`: as much as it likes.
     pub quota: Option<Quota>,
+    /// How fast it may be in each direction; `None`: as fast as it can.
+    pub bits_per_second: Option<u64>,
     /// What it may ask for.
     pub rights: Rights,
+    /// The networks that it may reach, one word each, as its server reads them; empty: all that the server lets it.
+    pub reach: Vec<String>,
+    /// The ports of the server at which it may listen, one word each, as its server reads them; empty: none.
+    pub listen: Vec<String>,
     /// It may do nothing for the time being.
     pub is_disabled: bool,
 }

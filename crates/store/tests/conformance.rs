@@ -115,11 +115,14 @@ fn user(number: u8, name: &str) -> User {
             bytes: 100_000_000_000,
             period: Period::Month,
         }),
+        bits_per_second: Some(20_000_000),
         rights: Rights {
             udp: true,
             tcp: false,
             ip: true,
         },
+        reach: vec!["10.0.0.0/8".to_owned(), "192.0.2.1/32:443".to_owned()],
+        listen: vec!["8000-8010".to_owned(), ":80".to_owned()],
         is_disabled: false,
     }
 }
@@ -130,6 +133,8 @@ fn users_come_back_as_they_were_by_name() {
         let mut opened = open();
         let (bob, mut alice) = (user(2, "bob"), user(1, "alice"));
         (alice.expires, alice.quota, alice.is_disabled) = (None, None, true);
+        alice.reach.clear();
+        alice.bits_per_second = None;
         opened.store.add(&bob).unwrap();
         opened.store.add(&alice).unwrap();
         assert_eq!(opened.store.users().unwrap(), [alice, bob]);

@@ -4,10 +4,12 @@
 //! transaction is on the disk when it has ended. Only this user may read the three files. Temporary tables stay in
 //! memory, because a confined server has no other directory to write to.
 
+mod copies;
 mod rows;
 mod schema;
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -19,6 +21,7 @@ use crate::error::StoreError;
 use crate::limits::BUSY_TIME_MAX;
 use crate::usage::{Day, Epoch};
 use crate::user::{User, UserId};
+pub use copies::Snapshot;
 
 /// Users in a file.
 ///
@@ -41,18 +44,7 @@ impl Sqlite {
     /// As of [`Self::open`]; the file cannot be made.
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         // SQLite takes an empty file for an empty database, and gives the files beside it the same mode.
-        let made = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path);
-        made.map_err(|error| match error.kind() {
-            std::io::ErrorKind::PermissionDenied => StoreError::Denied,
-            std::io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly,
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Full,
-            _ => StoreError::Other(error.to_string()),
-        })?;
+        make_file(OpenOptions::new().create(true), path)?;
         Self::open(path)
     }
 
@@ -61,6 +53,14 @@ impl Sqlite {
     /// # Errors
     /// It is damaged, of a newer program, read-only, or not there.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_file(path).map_err(|error| match error {
+            // SQLite does not say why it cannot make its files beside the database.
+            StoreError::Other(_) => refusal_beside(path).unwrap_or(error),
+            other => other,
+        })
+    }
+
+    fn open_file(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(of_sqlite)?;
         connection.busy_timeout(BUSY_TIME_MAX).map_err(of_sqlite)?;
@@ -71,12 +71,7 @@ impl Sqlite {
         ] {
             connection.pragma_update(None, name, value).map_err(of_sqlite)?;
         }
-        let found: String = connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(of_sqlite)?;
-        if found != "ok" {
-            return Err(StoreError::Damaged(found));
-        }
+        check(&connection)?;
         schema::bring_up(&mut connection)?;
         // Both answer with what holds from here on.
         connection
@@ -178,6 +173,44 @@ impl Store for Sqlite {
         self.connection
             .pragma_query_value(None, "data_version", |row| row.get(0))
             .map_err(of_sqlite)
+    }
+}
+
+/// Makes a file that this user alone may read.
+fn make_file(how: &mut OpenOptions, path: &Path) -> Result<(), StoreError> {
+    let made = how.write(true).truncate(false).mode(0o600).open(path);
+    made.map(drop).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => StoreError::Denied,
+        ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full,
+        _ => StoreError::Other(error.to_string()),
+    })
+}
+
+/// Why no file can be made beside it, if none can. The file itself is not opened: closing it would end this process's
+/// locks (POSIX).
+fn refusal_beside(path: &Path) -> Option<StoreError> {
+    let probe = path.with_extension("probe");
+    match make_file(OpenOptions::new().create(true), &probe) {
+        Ok(()) => {
+            // What is left of it is empty.
+            let _ = std::fs::remove_file(&probe);
+            None
+        }
+        Err(StoreError::Other(_)) => None,
+        Err(refusal) => Some(refusal),
+    }
+}
+
+/// Looks whether it is whole.
+fn check(connection: &Connection) -> Result<(), StoreError> {
+    let found: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(of_sqlite)?;
+    if found == "ok" {
+        Ok(())
+    } else {
+        Err(StoreError::Damaged(found))
     }
 }
 

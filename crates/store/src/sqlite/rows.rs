@@ -10,7 +10,7 @@ use crate::user::{Rights, User, UserId};
 
 /// In the order of [`read`] and [`write`].
 pub(super) const COLUMNS: &str = "id, name, token_digest, front_door_key, created, expires, quota_bytes, quota_period, \
-                                  may_udp, may_tcp, may_ip, is_disabled";
+                                  may_udp, may_tcp, may_ip, is_disabled, reach, bits_per_second, listen";
 
 /// Integers of SQLite have a sign.
 pub(super) fn number(value: u64) -> i64 {
@@ -26,6 +26,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<User, StoreError> {
         }),
         _ => return Err(damaged("a user has half a quota")),
     };
+    let (reach, listen): (String, String) = (column(row, 12)?, column(row, 14)?);
     Ok(User {
         id: UserId(column(row, 0)?),
         name: column(row, 1)?,
@@ -40,17 +41,22 @@ pub(super) fn read(row: &Row<'_>) -> Result<User, StoreError> {
             ip: column(row, 10)?,
         },
         is_disabled: column(row, 11)?,
+        bits_per_second: column(row, 13)?,
+        reach: reach.split_whitespace().map(str::to_owned).collect(),
+        listen: listen.split_whitespace().map(str::to_owned).collect(),
     })
 }
 
 /// Adds a user, or replaces the one of its ID.
 pub(super) fn write(connection: &Connection, user: &User) -> Result<(), StoreError> {
     let text = format!(
-        "INSERT INTO users ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+        "INSERT INTO users ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, token_digest = excluded.token_digest,
              front_door_key = excluded.front_door_key, created = excluded.created, expires = excluded.expires,
              quota_bytes = excluded.quota_bytes, quota_period = excluded.quota_period, may_udp = excluded.may_udp,
-             may_tcp = excluded.may_tcp, may_ip = excluded.may_ip, is_disabled = excluded.is_disabled"
+             may_tcp = excluded.may_tcp, may_ip = excluded.may_ip, is_disabled = excluded.is_disabled,
+             reach = excluded.reach, bits_per_second = excluded.bits_per_second,
+             listen = excluded.listen"
     );
     let written = connection.execute(
         &text,
@@ -67,6 +73,9 @@ pub(super) fn write(connection: &Connection, user: &User) -> Result<(), StoreErr
             user.rights.tcp,
             user.rights.ip,
             user.is_disabled,
+            user.reach.join(" "),
+            user.bits_per_second.map(number),
+            user.listen.join(" "),
         ],
     );
     written.map(drop).map_err(of_sqlite)

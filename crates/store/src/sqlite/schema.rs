@@ -6,7 +6,12 @@ use super::of_sqlite;
 use crate::error::StoreError;
 
 /// What makes version n+1 of version n; version 0 is an empty file.
-const STEPS: [&str; 1] = [include_str!("schema/1.sql")];
+const STEPS: [&str; 4] = [
+    include_str!("schema/1.sql"),
+    include_str!("schema/2.sql"),
+    include_str!("schema/3.sql"),
+    include_str!("schema/4.sql"),
+];
 
 /// The newest version.
 const NEWEST: u32 = STEPS.len() as u32;
@@ -50,10 +55,26 @@ mod tests {
     use super::*;
 
     /// What a user and its use are in each version.
-    const ROWS: [&str; 1] = ["
+    const ROWS: [&str; 4] = [
+        "
         INSERT INTO users VALUES (x'01', 'alice', x'02', x'03', 1000, 2000, 5000, 'month', 1, 0, 1, 0);
         INSERT INTO usage VALUES (x'01', 20000, 7, 1234);
-    "];
+        ",
+        "
+        INSERT INTO users VALUES (x'01', 'alice', x'02', x'03', 1000, 2000, 5000, 'month', 1, 0, 1, 0, '10.0.0.0/8');
+        INSERT INTO usage VALUES (x'01', 20000, 7, 1234);
+        ",
+        "
+        INSERT INTO users
+        VALUES (x'01', 'alice', x'02', x'03', 1000, 2000, 5000, 'month', 1, 0, 1, 0, '10.0.0.0/8', 20000000);
+        INSERT INTO usage VALUES (x'01', 20000, 7, 1234);
+        ",
+        "
+        INSERT INTO users
+        VALUES (x'01', 'alice', x'02', x'03', 1000, 2000, 5000, 'month', 1, 0, 1, 0, '10.0.0.0/8', 20000000, '8000-8010');
+        INSERT INTO usage VALUES (x'01', 20000, 7, 1234);
+        ",
+    ];
 
     #[test]
     fn a_database_of_every_version_becomes_one_of_the_newest_with_all_that_is_in_it() {
@@ -66,14 +87,18 @@ mod tests {
             bring_up(&mut connection).unwrap();
             bring_up(&mut connection).unwrap();
             assert_eq!(version_of(&connection), Ok(NEWEST));
-            let (name, bytes): (String, u64) = connection
+            let (name, bytes, reach, listen): (String, u64, String, String) = connection
                 .query_row(
-                    "SELECT name, bytes FROM users JOIN usage ON user = id",
+                    "SELECT name, bytes, reach, listen FROM users JOIN usage ON user = id",
                     [],
-                    |row| Ok((row.get(0)?, row.get(1)?)),
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
                 )
                 .unwrap();
             assert_eq!((&name[..], bytes), ("alice", 1_234));
+            let expected = if version < 2 { "" } else { "10.0.0.0/8" };
+            assert_eq!(reach, expected, "who had no list reaches what it reached");
+            let expected = if version < 4 { "" } else { "8000-8010" };
+            assert_eq!(listen, expected, "nobody may listen who did not");
         }
     }
 

@@ -15,11 +15,14 @@ fn alice() -> User {
         created: 1_000,
         expires: None,
         quota: None,
+        bits_per_second: Some(20_000_000),
         rights: Rights {
             udp: true,
             tcp: true,
             ip: true,
         },
+        reach: vec!["10.0.0.0/8".to_owned(), "192.0.2.1/32:443".to_owned()],
+        listen: vec!["8000-8010".to_owned(), ":80".to_owned()],
         is_disabled: false,
     }
 }
@@ -117,4 +120,63 @@ fn a_file_that_is_not_there_is_not_made_by_opening_it() {
     assert!(Sqlite::open(&path).is_err());
     assert!(!path.exists());
     assert!(Sqlite::create(&directory.path().join("none/users.db")).is_err());
+}
+
+/// A database with Alice, and its directory.
+fn with_alice() -> (tempfile::TempDir, Sqlite) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = Sqlite::create(&directory.path().join("users.db")).unwrap();
+    store.add(&alice()).unwrap();
+    (directory, store)
+}
+
+/// Names of all users.
+fn names(store: &mut Sqlite) -> Vec<String> {
+    let users = store.users().unwrap();
+    users.into_iter().map(|user| user.name).collect()
+}
+
+#[test]
+fn a_copy_has_what_is_in_the_log_and_comes_back_whole_under_those_who_have_the_database_open() {
+    let (directory, mut store) = with_alice();
+    let [path, copy] = ["users.db", "copy.db"].map(|name| directory.path().join(name));
+    store.record(Day(20_000), Epoch(1), &[(alice().id, 500)]).unwrap();
+    let bytes = store.copy().unwrap();
+    fs::write(&copy, &bytes).unwrap();
+
+    let mut another = Sqlite::open(&path).unwrap();
+    another.remove("alice").unwrap();
+    let mut bob = alice();
+    (bob.id, bob.name) = (UserId([9; 16]), "bob".to_owned());
+    another.add(&bob).unwrap();
+    assert_eq!(names(&mut store), ["bob"]);
+    let before = store.changes().unwrap();
+    another.restore(&Snapshot::read(&copy).unwrap()).unwrap();
+    assert_ne!(store.changes().unwrap(), before, "who has it open sees it");
+    assert_eq!(store.users().unwrap(), [alice()]);
+    assert_eq!(store.used(alice().id, Day::FIRST..=Day(99_999)), Ok(500));
+    assert_eq!(fs::read(&copy).unwrap(), bytes);
+    for suffix in ["wal", "shm", "journal"] {
+        assert!(!directory.path().join(format!("copy.db-{suffix}")).exists());
+    }
+    // Also what the command has left when it ended.
+    drop(another);
+    store.add(&bob).unwrap();
+    drop(store);
+    assert_eq!(names(&mut Sqlite::open(&path).unwrap()), ["alice", "bob"]);
+}
+
+#[test]
+fn what_is_no_copy_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy.db");
+    assert!(matches!(Snapshot::read(&copy), Err(StoreError::Other(_))));
+    fs::write(&copy, [0x5a; 20_000]).unwrap();
+    assert!(matches!(Snapshot::read(&copy), Err(StoreError::Damaged(_))));
+    fs::remove_file(&copy).unwrap();
+    Connection::open(&copy)
+        .unwrap()
+        .pragma_update(None, "user_version", 1_000)
+        .unwrap();
+    assert!(matches!(Snapshot::read(&copy), Err(StoreError::Newer { .. })));
 }

@@ -1,0 +1,1 @@
+ALTER TABLE users ADD COLUMN bits_per_second INTEGER;
