@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 /// A process, distinguished from a later one with the same number.
@@ -36,11 +38,13 @@ impl Process {
         Ok(Self { id, started_ticks })
     }
 
-    /// Whether it runs; one that only waits for its parent to notice its end does not.
+    /// Whether it runs; one that only waits for its parent to notice its end does not. A process that `/proc` hides
+    /// counts as running, because undoing a living process's changes is worse than leaving a dead one's.
     pub(crate) fn is_running(self) -> bool {
-        state_of(self.id).is_some_and(|(state, started)| {
-            started == self.started_ticks && !matches!(state, 'Z' | 'X' | 'x')
-        })
+        match state_of(self.id) {
+            Some((state, started)) => started == self.started_ticks && !matches!(state, 'Z' | 'X' | 'x'),
+            None => exists(self.id),
+        }
     }
 }
 
@@ -86,6 +90,13 @@ fn network() -> io::Result<u64> {
     packet_io::network_cookie().or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
 
+/// Whether there is a process with this number, also where `/proc` hides those with other users or more capabilities
+/// (`hidepid`, proc(5)).
+fn exists(id: u32) -> bool {
+    let process = i32::try_from(id).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| !matches!(test_kill_process(process), Err(Errno::SRCH)))
+}
+
 /// State letter and start time of a process.
 fn state_of(id: u32) -> Option<(char, u64)> {
     parse_state(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
@@ -114,6 +125,15 @@ mod tests {
             ..this
         };
         assert!(!rebooted.is_alive());
+    }
+
+    #[test]
+    fn a_process_exists_until_it_was_waited_for() {
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let id = child.id();
+        assert!(exists(id) && exists(1) && !exists(0));
+        child.wait().unwrap();
+        assert!(!exists(id));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod parameter;
 mod prefix;
 mod privilege;
 mod route;
+mod transparent_proxy;
 mod undo;
 
 /// Parsers of what the kernel and the list of changes say, for fuzzing; not a stable interface.
@@ -42,7 +43,7 @@ pub use changes::{DeviceSettings, HostChanges, OpenedDevice, Refused};
 pub use default_route::DefaultRoute;
 pub use dns::{NameServers, NamesNotSet, NamesWay, present_name_servers};
 pub use error::HostError;
-pub use helper::{HELPER_SUBCOMMAND, Helper, serve};
+pub use helper::{HELPER_SUBCOMMAND, Helper, HelperOwner, serve};
 pub use link::InterfaceAddress;
 pub use mark::OUTER_MARK;
 pub use monitor::{Changes, Monitor};
@@ -52,4 +53,5 @@ pub use parameter::{ReversePathFilter, reverse_path_filter};
 pub use prefix::{NotAPrefix, Prefix};
 pub use privilege::{NotPrivileged, can_administer};
 pub use route::{Route, Uplink};
+pub use transparent_proxy::{TransparentProxy, TransparentSettings};
 pub use undo::{GUARDIAN_SUBCOMMAND, GuardianProgram, Undo, guard, recover, runtime_directory};

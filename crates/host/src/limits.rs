@@ -55,7 +55,7 @@ pub(crate) const KILL_SWITCH_EXCEPTIONS_MAX: usize = 256;
 
 /// One request to the process that changes the host, or its answer, in bytes of JSON. The kernel's default buffer of a
 /// Unix socket has twice as much room.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 96 << 10;
+pub(crate) const MESSAGE_BYTES_MAX: usize = packet_io::LANE_MESSAGE_BYTES_MAX;
 
 /// A prefix in a message, in bytes: 43 of the longest IPv6 one, quotes and a comma.
 pub(crate) const PREFIX_TEXT_BYTES_MAX: usize = 46;
@@ -72,6 +72,9 @@ pub(crate) const REASON_BYTES_MAX: usize = 320;
 /// Addresses of a device, and pools of a server; a client takes eight.
 pub(crate) const ADDRESSES_MAX: usize = 64;
 
+/// Interfaces of a router whose packets are led to a proxy.
+pub(crate) const INTERFACES_MAX: usize = 64;
+
 /// Name servers of a machine; the C library asks three.
 pub(crate) const NAME_SERVERS_MAX: usize = 16;
 
@@ -83,7 +86,7 @@ pub(crate) const MTU_MAX: u32 = 65_535;
 pub(crate) const QUEUE_PACKETS_MAX: u32 = 16_384;
 
 /// Queues of a device: their descriptors travel in one message, which the kernel limits to 253 (`SCM_MAX_FD`).
-pub(crate) const QUEUES_MAX: usize = 128;
+pub(crate) const QUEUES_MAX: usize = packet_io::LANE_DESCRIPTORS_MAX;
 
 /// How long the helper may take to say that it is ready.
 pub(crate) const HELPER_START_TIME: Duration = Duration::from_secs(10);

@@ -61,12 +61,19 @@ impl OwnedTable {
         chain: &BaseChain,
         rules: impl IntoIterator<Item = Vec<Expressions>>,
     ) -> io::Result<Self> {
+        Self::make_with(name, |transaction| {
+            transaction.base_chain(chain);
+            for rule in rules {
+                transaction.rule(chain.name, rule, None);
+            }
+        })
+    }
+
+    /// Makes it with what `fill` adds.
+    pub(super) fn make_with(name: &str, fill: impl FnOnce(&mut Transaction)) -> io::Result<Self> {
         let mut owner = Socket::open()?;
         let mut transaction = Transaction::create_owned(name);
-        transaction.base_chain(chain);
-        for rule in rules {
-            transaction.rule(chain.name, rule, None);
-        }
+        fill(&mut transaction);
         transaction.apply(&mut owner)?;
         Ok(Self { _owner: owner })
     }

@@ -248,7 +248,7 @@ impl Connection {
                 }
             };
             let taken = usize::try_from(left).unwrap_or(usize::MAX).min(data.len());
-            if is_kept(kind) {
+            if self.keeps(kind) {
                 control.payload.extend_from_slice(&data[..taken]);
             }
             data.advance(taken);
@@ -285,7 +285,7 @@ impl Connection {
             (kind, _) if kind::is_reserved(kind) => {
                 fail(Code::FrameUnexpected, "frame type reserved by HTTP/2")
             }
-            (kind::HELD_BACK, _) if length > HELD_BACK_BYTES_MAX => {
+            (kind::HELD_BACK, _) if self.role == Role::Client && length > HELD_BACK_BYTES_MAX => {
                 fail(Code::FrameError, "HELD_BACK frame too long")
             }
             (kind, _) if is_identifier(kind) && length > varint::LEN_MAX as u64 => {
@@ -340,17 +340,18 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether the payload of a control frame is looked at.
+    fn keeps(&self, kind: u64) -> bool {
+        let is_of_server = kind == kind::HELD_BACK && self.role == Role::Client;
+        is_identifier(kind) || kind == kind::SETTINGS || is_of_server
+    }
+
     /// Keeps one event of a kind at most: a peer that says a million things costs nothing.
     fn set_event(&mut self, event: Event) {
         let is_other = |known: &Event| std::mem::discriminant(known) != std::mem::discriminant(&event);
         self.events.retain(is_other);
         self.events.push_back(event);
     }
-}
-
-/// Control frames whose payload is looked at.
-const fn is_kept(kind: u64) -> bool {
-    is_identifier(kind) || matches!(kind, kind::SETTINGS | kind::HELD_BACK)
 }
 
 /// Control frames whose payload is one varint.

@@ -13,6 +13,7 @@
 //! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
 //! - [`binding`]: what proves that a request belongs to the hello of its connection.
 //! - [`repair`]: the negotiation of parity for datagrams.
+//! - [`listen`]: requests for connections that come to a port of the server.
 
 pub mod binding;
 pub mod capsule;
@@ -25,6 +26,7 @@ mod headers;
 mod held_back;
 pub mod ip;
 pub mod limits;
+pub mod listen;
 mod message;
 pub mod qpack;
 pub mod repair;

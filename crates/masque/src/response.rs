@@ -34,7 +34,13 @@ pub fn proxy_authentication_required() -> HeaderList {
 /// A failed forward: the status that RFC 9209 recommends, and `proxy-status`.
 #[must_use]
 pub fn failure(error: ProxyError) -> HeaderList {
-    response(error.status()).with("proxy-status", format!("gramway; error={}", error.token()))
+    failure_with(error.status(), error)
+}
+
+/// A failure with a status of its own, and `proxy-status`.
+#[must_use]
+pub fn failure_with(status: u16, error: ProxyError) -> HeaderList {
+    response(status).with("proxy-status", format!("gramway; error={}", error.token()))
 }
 
 /// The status of a response, 100 to 599.

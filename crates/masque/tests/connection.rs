@@ -167,6 +167,8 @@ fn what_a_server_says_of_the_path_is_kept_once_and_a_client_has_nothing_to_say()
             code_after(Role::Client, &[frame(0x1ace_11ed, payload)]),
             Code::FrameError
         );
+        let (_, result) = after(Role::Server, &[frame(0x1ace_11ed, payload), frames[0].clone()]);
+        assert_eq!(result, Ok(UniDisposition::Continue));
     }
 }
 

@@ -8,10 +8,11 @@ use packet_io::InterfaceName;
 
 use crate::kill_switch::Exception;
 use crate::limits::{
-    ADDRESSES_MAX, KILL_SWITCH_EXCEPTIONS_MAX, MTU_MAX, MTU_MIN, NAME_SERVERS_MAX, PREFIXES_MAX,
-    QUEUE_PACKETS_MAX, QUEUES_MAX,
+    ADDRESSES_MAX, INTERFACES_MAX, KILL_SWITCH_EXCEPTIONS_MAX, MTU_MAX, MTU_MIN, NAME_SERVERS_MAX,
+    PREFIXES_MAX, QUEUE_PACKETS_MAX, QUEUES_MAX,
 };
 use crate::prefix::Prefix;
+use crate::transparent_proxy::TransparentSettings;
 
 /// What never belongs to a tunnel: loopback and multicast (RFC 6890, RFC 5771, RFC 4291).
 const FORBIDDEN: [(IpAddr, u8); 4] = [
@@ -72,6 +73,22 @@ fn destination(prefix: &Prefix) -> io::Result<()> {
     let is_forbidden =
         forbidden.any(|whole| whole.length() <= prefix.length() && whole.contains(prefix.address()));
     require(!is_forbidden, || format!("{prefix} stays out of tunnels"))
+}
+
+/// A listener and the interfaces whose packets it gets; never loopback's, which are this machine's own.
+pub(super) fn transparent_proxy(settings: &TransparentSettings) -> io::Result<()> {
+    require(settings.port != 0, || "a proxy has a port".to_owned())?;
+    at_most(settings.interfaces.len(), INTERFACES_MAX, "interfaces")?;
+    require(!settings.interfaces.is_empty(), || {
+        "no interface is named".to_owned()
+    })?;
+    for name in &settings.interfaces {
+        name.parse::<InterfaceName>()?;
+        require(name != "lo", || {
+            "packets of this machine itself are not led to a proxy".to_owned()
+        })?;
+    }
+    Ok(())
 }
 
 /// A single address outside, and how it is reached.
@@ -208,6 +225,28 @@ mod tests {
         assert!(exception_route(address("0.0.0.0"), None, None).is_err());
         assert!(exception_route(server, Some(address("224.0.0.1")), None).is_err());
         assert!(exception_route(server, None, Some(address("fd00::1"))).is_err());
+    }
+
+    #[test]
+    fn a_proxy_gets_packets_of_named_interfaces_and_none_of_this_machine() {
+        let settings = |port, interfaces: &[&str]| TransparentSettings {
+            port,
+            interfaces: interfaces.iter().map(|&name| name.to_owned()).collect(),
+            with_private: false,
+        };
+        transparent_proxy(&settings(12_345, &["lan0", "wlan0"])).unwrap();
+        for (port, interfaces) in [
+            (0, &["lan0"][..]),
+            (1, &[]),
+            (1, &["lo"]),
+            (1, &["lan0", "a/b"]),
+            (1, &["lan0"; INTERFACES_MAX + 1]),
+        ] {
+            assert!(
+                transparent_proxy(&settings(port, interfaces)).is_err(),
+                "{interfaces:?}"
+            );
+        }
     }
 
     #[test]

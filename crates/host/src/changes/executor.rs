@@ -20,6 +20,7 @@ use crate::network::Network;
 use crate::prefix::Prefix;
 use crate::privilege::can_administer;
 use crate::route::{Route, Uplink};
+use crate::transparent_proxy::TransparentProxy;
 use crate::undo::{GuardianProgram, Undo};
 
 /// The device, once it is there; all executors for one process share it.
@@ -49,6 +50,7 @@ pub(crate) struct Executor {
     undo: Undo,
     default_route: Option<DefaultRoute>,
     nat: Option<Nat>,
+    transparent_proxy: Option<TransparentProxy>,
     kill_switch: Option<KillSwitch>,
     /// Who was given name servers.
     names: Vec<NamesWay>,
@@ -62,6 +64,7 @@ impl Executor {
             undo: Undo::of(place.owner, &place.directory, place.guardian.clone()),
             default_route: None,
             nat: None,
+            transparent_proxy: None,
             kill_switch: None,
             names: Vec::new(),
         }
@@ -149,6 +152,12 @@ impl Executor {
                 return Ok(Answer::Warnings(told(forwarding_blockers())));
             }
             Request::StartNat(pools) => self.nat = Some(self.undo.start_nat(self.index()?, &pools)?),
+            Request::StartTransparentProxy(settings) => {
+                can_administer().map_err(|error| {
+                    HostError::sentence(error.to_string(), io::ErrorKind::PermissionDenied)
+                })?;
+                self.transparent_proxy = Some(self.undo.start_transparent_proxy(&settings)?);
+            }
             Request::SetExceptionRoute {
                 server,
                 index,
@@ -175,6 +184,7 @@ impl Executor {
                 return Ok(Answer::Is(ended.transpose()?.unwrap_or(false)));
             }
             Request::Undo => {
+                self.transparent_proxy = None;
                 let undone = self.undo.undo();
                 (self.default_route, self.nat) = (None, None);
                 undone?;

@@ -22,6 +22,7 @@ use crate::holder::Process;
 use crate::kill_switch::Exception;
 use crate::prefix::Prefix;
 use crate::route::Uplink;
+use crate::transparent_proxy::TransparentSettings;
 use crate::undo::GuardianProgram;
 pub(crate) use executor::{Device, Executor, Place};
 pub use request::Refused;
@@ -203,6 +204,14 @@ impl HostChanges {
     /// As there.
     pub fn start_nat(&self, pools: Vec<Prefix>) -> Result<(), HostError> {
         self.change(Request::StartNat(pools))
+    }
+
+    /// As [`crate::Undo::start_transparent_proxy`]. It needs no device.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_transparent_proxy(&self, settings: TransparentSettings) -> Result<(), HostError> {
+        self.change(Request::StartTransparentProxy(settings))
     }
 
     /// As [`crate::kill_switch::KillSwitch::start`].

@@ -12,13 +12,15 @@ use crate::error::HostError;
 use crate::kill_switch::Exception;
 use crate::limits::{MESSAGE_BYTES_MAX, PREFIX_TEXT_BYTES_MAX, PREFIXES_MAX, REASON_BYTES_MAX, REASONS_MAX};
 use crate::prefix::Prefix;
+use crate::transparent_proxy::TransparentSettings;
 
 // The longest lists fit: in a request two of them together, in an answer one with its reasons.
 const _: () = assert!(
     PREFIXES_MAX * PREFIX_TEXT_BYTES_MAX + REASONS_MAX * (REASON_BYTES_MAX + 3) + 256 <= MESSAGE_BYTES_MAX
 );
 
-/// A change to the host. All but the first are about the device that the first one made.
+/// A change to the host. All but the first are about the device that the first one made, but for the transparent proxy,
+/// which needs none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
@@ -55,6 +57,8 @@ pub(crate) enum Request {
         v6: bool,
     },
     StartNat(Vec<Prefix>),
+    /// What comes in by a router's interfaces goes to a local listener.
+    StartTransparentProxy(TransparentSettings),
     StartKillSwitch {
         exceptions: Vec<Exception>,
         is_kept: bool,
@@ -132,6 +136,7 @@ impl Request {
         match self {
             Self::SetMtu(bytes) => check::mtu(*bytes),
             Self::SetAddresses(prefixes) => check::addresses(prefixes),
+            Self::StartTransparentProxy(settings) => check::transparent_proxy(settings),
             Self::StartNat(prefixes) => check::pools(prefixes),
             Self::AddRoutes(prefixes) | Self::RemoveRoutes(prefixes) => check::routes(prefixes, &[]),
             Self::SetDefaultRoute { into_tun, exceptions } => check::routes(into_tun, exceptions),

@@ -18,6 +18,7 @@ use crate::route::MADE_BY_US;
 
 /// Our rules come before those of the main table (32766) and of wg-quick (below it), which thereby hold for marked
 /// packets and for what is excepted.
+const PRIORITY_PROXY: u32 = 26_469;
 const PRIORITY_DHCP: u32 = 26_470;
 const PRIORITY_TUNNEL: u32 = 26_471;
 
@@ -36,6 +37,8 @@ pub(crate) struct Rule {
 enum Packets {
     /// All that do not carry this mark.
     WithoutMark(u32),
+    /// Those that carry this mark.
+    WithMark(u32),
     /// Requests of DHCP to a server whose address is known, by which leases of the uplink are renewed. What the table
     /// makes unreachable is so for sockets that are bound to the uplink, too.
     DhcpRequests,
@@ -49,6 +52,16 @@ impl Rule {
             priority: PRIORITY_TUNNEL,
             table,
             packets: Packets::WithoutMark(mark),
+        }
+    }
+
+    /// Packets with this mark are looked up in the table.
+    pub(crate) fn marked(is_ipv4: bool, mark: u32, table: u32) -> Self {
+        Self {
+            is_ipv4,
+            priority: PRIORITY_PROXY,
+            table,
+            packets: Packets::WithMark(mark),
         }
     }
 
@@ -90,6 +103,9 @@ impl Rule {
                 message.header.flags = RuleFlags::Invert;
                 attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(u32::MAX)]);
             }
+            Packets::WithMark(mark) => {
+                attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(u32::MAX)]);
+            }
             Packets::DhcpRequests => attributes.extend([
                 RuleAttribute::IpProtocol(IpProtocol::Udp),
                 RuleAttribute::SourcePortRange(one_port(dhcp::CLIENT_PORT_V4)),
@@ -113,7 +129,7 @@ impl Network {
         let request = RouteNetlinkMessage::NewRule(rule.message());
         match self.socket.change(NLM_F_CREATE | NLM_F_EXCL, request) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other.explain(|| "add a rule of routing for --default-route".to_owned()),
+            other => other.explain(|| "add a rule of routing".to_owned()),
         }
     }
 
@@ -122,7 +138,7 @@ impl Network {
         let request = RouteNetlinkMessage::DelRule(rule.message());
         match self.socket.change(0, request) {
             Err(error) if is_absent(&error) => Ok(()),
-            other => other.explain(|| "remove a rule of routing of --default-route".to_owned()),
+            other => other.explain(|| "remove a rule of routing".to_owned()),
         }
     }
 }

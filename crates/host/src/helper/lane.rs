@@ -1,31 +1,20 @@
-//! One end of a socket pair (`SOCK_SEQPACKET`): messages of bounded length, and descriptors with them.
+//! One end of the way to the helper: messages, and calls that are answered in turn.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
-};
+use packet_io::LaneMessage;
+use rustix::net::shutdown;
 
 use super::call::Call;
 use crate::changes::{Answer, decode, encode};
-use crate::limits::{MESSAGE_BYTES_MAX, QUEUES_MAX};
-
-const DESCRIPTORS_BYTES: usize = rustix::cmsg_space!(ScmRights(QUEUES_MAX));
-
-/// A message and its descriptors.
-pub(super) type Message = (Vec<u8>, Vec<OwnedFd>);
 
 /// One end.
 #[derive(Debug)]
 pub(super) struct Lane {
-    socket: OwnedFd,
+    socket: packet_io::Lane,
     /// One call at a time.
     turn: Mutex<()>,
 }
@@ -33,20 +22,19 @@ pub(super) struct Lane {
 impl Lane {
     /// A lane, and its other end for another process. Whoever calls waits so long for an answer.
     pub(super) fn pair(patience: Duration) -> io::Result<(Self, OwnedFd)> {
-        let flags = SocketFlags::CLOEXEC;
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let lane = Self::from(ours);
-        lane.set_patience(patience)?;
-        set_socket_send_buffer_size(&theirs, MESSAGE_BYTES_MAX)?;
-        Ok((lane, theirs))
+        let (socket, theirs) = packet_io::Lane::pair(patience)?;
+        Ok((Self::of(socket), theirs))
+    }
+
+    fn of(socket: packet_io::Lane) -> Self {
+        Self {
+            socket,
+            turn: Mutex::default(),
+        }
     }
 
     pub(super) fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        set_socket_send_buffer_size(&self.socket, MESSAGE_BYTES_MAX)?;
-        for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&self.socket, direction, Some(patience))?;
-        }
-        Ok(())
+        self.socket.set_patience(patience)
     }
 
     /// Asks, and waits for the answer. After a failure nothing can be asked any more: an answer that comes late would
@@ -66,71 +54,18 @@ impl Lane {
     }
 
     pub(super) fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); DESCRIPTORS_BYTES];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "too many descriptors",
-            ));
-        }
-        loop {
-            match sendmsg(
-                &self.socket,
-                &[IoSlice::new(message)],
-                &mut control,
-                SendFlags::NOSIGNAL,
-            ) {
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.socket.send(message, descriptors)
     }
 
     /// `None` where the other end is closed.
-    pub(super) fn receive(&self) -> io::Result<Option<Message>> {
-        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); DESCRIPTORS_BYTES];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            let mut parts = [IoSliceMut::new(&mut bytes)];
-            match recvmsg(&self.socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-                Ok(received) => break received,
-                Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
-        };
-        let mut descriptors = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
-            }
-        }
-        if received.bytes == 0 {
-            return Ok(None);
-        }
-        if received
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the message is cut off",
-            ));
-        }
-        bytes.truncate(received.bytes);
-        Ok(Some((bytes, descriptors)))
+    pub(super) fn receive(&self) -> io::Result<Option<LaneMessage>> {
+        self.socket.receive()
     }
 }
 
 impl From<OwnedFd> for Lane {
     fn from(socket: OwnedFd) -> Self {
-        Self {
-            socket,
-            turn: Mutex::default(),
-        }
+        Self::of(socket.into())
     }
 }
 
@@ -150,20 +85,6 @@ mod tests {
     fn pair() -> (Lane, Lane) {
         let (ours, theirs) = Lane::pair(PATIENCE).unwrap();
         (ours, Lane::from(theirs))
-    }
-
-    #[test]
-    fn the_longest_message_and_all_descriptors_arrive_and_more_do_not() {
-        let (ours, theirs) = pair();
-        let longest = vec![b'x'; MESSAGE_BYTES_MAX];
-        ours.send(&longest, &vec![ours.as_fd(); QUEUES_MAX]).unwrap();
-        let (bytes, descriptors) = theirs.receive().unwrap().unwrap();
-        assert_eq!((bytes, descriptors.len()), (longest.clone(), QUEUES_MAX));
-        assert!(ours.send(b"x", &vec![ours.as_fd(); 2 * QUEUES_MAX]).is_err());
-        ours.send(&[longest, vec![b'x']].concat(), &[]).unwrap();
-        assert_eq!(theirs.receive().unwrap_err().kind(), io::ErrorKind::InvalidData);
-        drop((ours, descriptors));
-        assert!(theirs.receive().unwrap().is_none());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 pub use call::fuzz;
-pub use serve::serve;
+pub use serve::{HelperOwner, serve};
 
 use crate::changes::{Answer, HostChanges, Request};
 use crate::error::{Explain, HostError};

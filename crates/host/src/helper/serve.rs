@@ -15,23 +15,48 @@ use crate::holder::Process;
 use crate::limits::LANES_MAX;
 use crate::undo::GuardianProgram;
 
-/// Serves the process at the other end of standard input, and tells it `ready` first. Changes are listed in
-/// `directory`. The caller has seen to it that signals do not end this process; it ends with the other one.
+/// The process that started this helper, at the other end of standard input.
+#[derive(Debug)]
+pub struct HelperOwner {
+    lane: Lane,
+    process: Process,
+}
+
+impl HelperOwner {
+    /// Identifies it. This has to come before the helper gives up capabilities: `/proc` may hide processes that have
+    /// more than the one that looks.
+    ///
+    /// # Errors
+    /// Standard input is no lane.
+    pub fn identify() -> Result<Self, HostError> {
+        let identify = || {
+            let lane = Lane::from(io::stdin().as_fd().try_clone_to_owned()?);
+            let peer = packet_io::peer_credentials(lane.as_fd())?.process;
+            let id = peer.and_then(|peer| u32::try_from(peer).ok());
+            let process = Process::running(id.ok_or(io::ErrorKind::NotFound)?)?;
+            Ok::<_, io::Error>(Self { lane, process })
+        };
+        identify().explain(|| EXPLANATION.to_owned())
+    }
+}
+
+const EXPLANATION: &str = "start as helper; gramway starts it itself";
+
+/// Serves the owner, and tells it `ready` first. Changes are listed in `directory`. The caller has seen to it that
+/// signals do not end this process; it ends with its owner.
 ///
 /// # Errors
-/// Standard input is no such lane.
-pub fn serve(directory: &Path, guardian: GuardianProgram, ready: &[u8]) -> Result<(), HostError> {
+/// The owner is gone.
+pub fn serve(
+    owner: HelperOwner,
+    directory: &Path,
+    guardian: GuardianProgram,
+    ready: &[u8],
+) -> Result<(), HostError> {
     // Signals to the terminal's group and its end do not concern it; it fails only for who already leads a session.
     let _ = rustix::process::setsid();
-    let begin = || {
-        let lane = Lane::from(io::stdin().as_fd().try_clone_to_owned()?);
-        let peer = packet_io::peer_credentials(lane.as_fd())?.process;
-        let owner = peer.and_then(|peer| u32::try_from(peer).ok());
-        let owner = Process::running(owner.ok_or(io::ErrorKind::NotFound)?)?;
-        lane.send(ready, &[])?;
-        Ok::<_, io::Error>((lane, owner))
-    };
-    let (lane, owner) = begin().explain(|| "start as helper; gramway starts it itself".to_owned())?;
+    let HelperOwner { lane, process: owner } = owner;
+    lane.send(ready, &[]).explain(|| EXPLANATION.to_owned())?;
     let server = Server {
         place: Place {
             directory: directory.to_owned(),

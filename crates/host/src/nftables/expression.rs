@@ -12,6 +12,8 @@ use netlink_packet_netfilter::nftables::{
 };
 use netlink_packet_route::AddressFamily;
 
+use packet_io::InterfaceName;
+
 use crate::link::family;
 use crate::prefix::Prefix;
 
@@ -19,8 +21,12 @@ const REGISTER: Register = Register::Reg1;
 const PAYLOAD_NETWORK_HEADER: u32 = 1;
 const PAYLOAD_TRANSPORT_HEADER: u32 = 2;
 
+/// Bytes of an interface's name with zeros behind it (`IFNAMSIZ`).
+const INTERFACE_NAME_ROOM: usize = 16;
+
 const UDP: u8 = 17;
 const ICMP_V6: u8 = 58;
+const VERDICT_DROP: u32 = 0;
 const VERDICT_ACCEPT: u32 = 1;
 
 /// Attributes of `reject`, their values: an ICMP error of the packet's own protocol, and which.
@@ -65,16 +71,39 @@ pub(crate) fn enters_by(operator: Operator, index: u32) -> Vec<Expressions> {
     has_meta(MetaKey::Iif, operator, index.to_ne_bytes().to_vec())
 }
 
+/// `iifname NAME`.
+pub(crate) fn enters_by_name(name: &InterfaceName) -> Vec<Expressions> {
+    let mut value = name.as_str().as_bytes().to_vec();
+    value.resize(INTERFACE_NAME_ROOM, 0);
+    has_meta(MetaKey::Iifname, Operator::Equal, value)
+}
+
+/// What an address is to this machine (`RTN_…` of linux/rtnetlink.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddressType {
+    Local = 2,
+    Broadcast = 3,
+}
+
 /// `fib daddr . iif type local`: the packet is for an address of the interface that it came in by.
 pub(crate) fn is_for_interface() -> Vec<Expressions> {
-    // `NFTA_FIB_…` of linux/netfilter/nf_tables.h, with the address type as result, and `RTN_LOCAL`.
+    fib_type(FIB_DESTINATION | FIB_INPUT_INTERFACE, AddressType::Local)
+}
+
+/// `fib daddr type TYPE`.
+pub(crate) fn is_destination_of(kind: AddressType) -> Vec<Expressions> {
+    fib_type(FIB_DESTINATION, kind)
+}
+
+const FIB_DESTINATION: u32 = 1 << 1;
+const FIB_INPUT_INTERFACE: u32 = 1 << 3;
+
+fn fib_type(flags: u32, kind: AddressType) -> Vec<Expressions> {
+    // `NFTA_FIB_…` of linux/netfilter/nf_tables.h, with the address type as result.
     const REGISTER_ATTRIBUTE: u16 = 1;
     const RESULT_ATTRIBUTE: u16 = 2;
     const FLAGS_ATTRIBUTE: u16 = 3;
     const RESULT_ADDRESS_TYPE: u32 = 3;
-    const FLAG_DESTINATION: u32 = 1 << 1;
-    const FLAG_INPUT_INTERFACE: u32 = 1 << 3;
-    const LOCAL: u32 = 2;
     let attribute = |kind, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
     vec![
         Expressions::Other {
@@ -82,10 +111,49 @@ pub(crate) fn is_for_interface() -> Vec<Expressions> {
             attributes: vec![
                 attribute(REGISTER_ATTRIBUTE, REGISTER.into()),
                 attribute(RESULT_ATTRIBUTE, RESULT_ADDRESS_TYPE),
-                attribute(FLAGS_ATTRIBUTE, FLAG_DESTINATION | FLAG_INPUT_INTERFACE),
+                attribute(FLAGS_ATTRIBUTE, flags),
             ],
         },
-        compare(Operator::Equal, LOCAL.to_ne_bytes().to_vec()),
+        compare(Operator::Equal, (kind as u32).to_ne_bytes().to_vec()),
+    ]
+}
+
+/// `meta nfproto FAMILY meta l4proto PROTOCOL`, of the family of this address.
+pub(crate) fn is_transport(address: IpAddr, protocol: u8) -> Vec<Expressions> {
+    is_protocol(family(address), protocol)
+}
+
+/// `meta l4proto PROTOCOL`.
+pub(crate) fn is_transport_of_either(protocol: u8) -> Vec<Expressions> {
+    has_meta(MetaKey::L4Proto, Operator::Equal, vec![protocol])
+}
+
+/// `tproxy to ADDRESS:PORT`: the packet goes to the socket there, which is transparent.
+pub(crate) fn lead_to(address: IpAddr, port: u16) -> Vec<Expressions> {
+    // `NFTA_TPROXY_…` of linux/netfilter/nf_tables.h.
+    const FAMILY_ATTRIBUTE: u16 = 1;
+    const ADDRESS_ATTRIBUTE: u16 = 2;
+    const PORT_ATTRIBUTE: u16 = 3;
+    const PORT_REGISTER: Register = Register::Reg2;
+    let attribute = |kind, value: u32| DefaultNla::new(kind, value.to_be_bytes().to_vec());
+    let load = |register, value| {
+        Expressions::Immediate(vec![
+            Immediate::DestinationRegister(register),
+            Immediate::Data(DataAttribute::Value(value)),
+        ])
+    };
+    let family: u8 = family(address).into();
+    vec![
+        load(REGISTER, octets(address)),
+        load(PORT_REGISTER, port.to_be_bytes().to_vec()),
+        Expressions::Other {
+            expression_type: "tproxy".to_owned(),
+            attributes: vec![
+                attribute(FAMILY_ATTRIBUTE, family.into()),
+                attribute(ADDRESS_ATTRIBUTE, REGISTER.into()),
+                attribute(PORT_ATTRIBUTE, PORT_REGISTER.into()),
+            ],
+        },
     ]
 }
 
@@ -175,6 +243,11 @@ pub(crate) fn address_in(side: Side, prefix: &Prefix) -> Vec<Expressions> {
 /// `accept`.
 pub(crate) fn accept() -> Expressions {
     verdict(vec![VerdictAttribute::Code(Verdict::Other(VERDICT_ACCEPT))])
+}
+
+/// `drop`.
+pub(crate) fn drop_packet() -> Expressions {
+    verdict(vec![VerdictAttribute::Code(Verdict::Other(VERDICT_DROP))])
 }
 
 /// `jump CHAIN`.

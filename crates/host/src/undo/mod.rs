@@ -34,6 +34,7 @@ use super::network::Network;
 use super::parameter;
 use super::prefix::Prefix;
 use super::route::Uplink;
+use super::transparent_proxy::{self, TransparentProxy, TransparentSettings};
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -198,6 +199,35 @@ impl Undo {
         // Who holds the connections of a dead one lets go when this is listed.
         self.record([Change::Nat], &Directory::make(&self.directory)?)?;
         Ok(nat)
+    }
+
+    /// Leads packets of a router's network to a local listener.
+    ///
+    /// # Errors
+    /// An interface that is not there, a missing privilege, a kernel without what it takes, a file system that cannot
+    /// be written.
+    pub fn start_transparent_proxy(
+        &mut self,
+        settings: &TransparentSettings,
+    ) -> Result<TransparentProxy, HostError> {
+        let mut network = Network::open()?;
+        for interface in &settings.interfaces {
+            network.index_of(interface)?;
+        }
+        let directory = Directory::make(&self.directory)?;
+        let number = transparent_proxy::TABLE;
+        let rules = transparent_proxy::rules().map(Change::Rule);
+        let changes = [Change::Table { number }]
+            .into_iter()
+            .chain(rules.iter().cloned());
+        self.record(changes, &directory)?;
+        transparent_proxy::fill(&mut network)?;
+        let [v4, v6] = rules;
+        v4.make()?;
+        // Where the kernel has no IPv6, there is none to lead.
+        let _ = v6.make();
+        // Packets are led to the listener only when there is a way for them.
+        TransparentProxy::start(settings)
     }
 
     fn lists(&self, change: &Change) -> bool {
