@@ -53,6 +53,13 @@ impl Budget {
         is_there
     }
 
+    /// How many places this shard could take now.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        let shared = self.shared.load(Ordering::Relaxed);
+        self.guaranteed.saturating_sub(self.taken) + shared
+    }
+
     /// Gives one place back that was taken.
     pub fn give_back(&mut self) {
         self.give_many_back(1);
@@ -88,6 +95,7 @@ mod tests {
     fn many_places_are_taken_together_or_not_at_all_across_what_is_guaranteed_and_what_is_shared() {
         let mut budgets = Budget::divided(100, 2);
         assert!(budgets[0].take_many(20) && budgets[0].take_many(40));
+        assert_eq!([budgets[0].left(), budgets[1].left()], [15, 40]);
         assert!(!budgets[1].take_many(41));
         assert!(budgets[1].take_many(40) && !budgets[1].take() && !budgets[0].take());
         budgets[0].give_many_back(50);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use masque::ip::Prefix;
 
+use crate::access::LineRates;
+
 /// What happens to a payload that does not fit one DATAGRAM frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Oversize {
@@ -58,6 +60,8 @@ pub struct EngineConfig {
     /// Client: ask for repair of UDP forwards and of IP packets that want little delay, in so much time, 1 to 500 ms
     /// (specs/repair.md); `None`: none. A server repairs for whoever asks.
     pub repair: Option<Duration>,
+    /// Server: what its line carries, which users share evenly where it is full. Needs [`crate::Engine::share_line`].
+    pub line: LineRates,
 }
 
 impl Default for EngineConfig {
@@ -68,6 +72,7 @@ impl Default for EngineConfig {
             oversize: Oversize::default(),
             queue_policy: QueuePolicy::default(),
             repair: None,
+            line: LineRates::default(),
         }
     }
 }

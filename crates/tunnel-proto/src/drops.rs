@@ -25,6 +25,8 @@ pub enum DropReason {
     PathChanged,
     /// Towards QUIC: the server refused the session, or the session ended.
     SessionClosed,
+    /// From QUIC, at a server: its user sends faster than it may.
+    RateLimit,
     /// From QUIC: it names no session, or overtook its request by more than may wait.
     UnknownSession,
     /// From QUIC: it names a context that was not agreed on (RFC 9298 section 4).
@@ -63,7 +65,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::QueueFull,
         Self::FlowQuota,
         Self::QueueExpired,
@@ -72,6 +74,7 @@ impl DropReason {
         Self::TooLarge,
         Self::PathChanged,
         Self::SessionClosed,
+        Self::RateLimit,
         Self::UnknownSession,
         Self::UnknownContext,
         Self::Malformed,
@@ -102,6 +105,7 @@ impl DropReason {
             Self::TooLarge => "too_large",
             Self::PathChanged => "path_changed",
             Self::SessionClosed => "session_closed",
+            Self::RateLimit => "rate_limit",
             Self::UnknownSession => "unknown_session",
             Self::UnknownContext => "unknown_context",
             Self::Malformed => "malformed",

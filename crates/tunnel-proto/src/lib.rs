@@ -9,7 +9,7 @@ mod client;
 mod config;
 mod drops;
 mod engine;
-mod few_at_a_time;
+mod idleness;
 pub mod limits;
 mod own_addresses;
 mod secret;
@@ -18,8 +18,9 @@ mod target_rules;
 mod translated;
 
 pub use access::{
-    Answer, AuthorizationId, Authorizer, Credentials, Decision, Exclusion, Grant, Rights, SoleOwner, User,
-    UserId, UserLimit, UserLimits, UserSnapshot,
+    Answer, AuthorizationId, Authorizer, Credentials, Decision, Exclusion, Grant, Line, LineRates,
+    ListenRange, ListenRights, NotAListenRange, Reach, Rights, SoleOwner, User, UserId, UserLimit,
+    UserLimits, UserSnapshot,
 };
 pub use budget::Budget;
 pub use client::{
@@ -31,12 +32,12 @@ pub use client::{
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
-    Action, Assignment, Body, Client, ClientAction, ClientId, ClientIdentity, Deliver, Elsewhere, End,
-    Ending, Engine, IpService, Judged, Lease, LeaseSnapshot, Leases, NoLease, NoService, Owner, Prefix,
-    ProxyError, RequestId, Role, Runs, Server, ServerAction, ServerShard, Service, ServiceProvider,
-    ServiceRequest, ServiceStream, StoredLease, Target, own_address,
+    Action, Assignment, Body, CONNECTION_CAME, Client, ClientAction, ClientId, ClientIdentity, Deliver,
+    Elsewhere, End, Ending, Engine, IpService, Judged, Lease, LeaseSnapshot, Leases, ListenPath, NoLease,
+    NoService, Owner, Prefix, ProxyError, RequestId, Role, Runs, Server, ServerAction, ServerShard, Service,
+    ServiceProvider, ServiceRequest, ServiceStream, StoredLease, Target, own_address,
 };
-pub use few_at_a_time::FewAtATime;
+pub use idleness::Idleness;
 pub use own_addresses::OwnAddresses;
 pub use secret::{NotAToken, Token};
 pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot, TimeSamples};

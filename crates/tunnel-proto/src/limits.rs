@@ -80,8 +80,13 @@ pub const UDP_SESSIONS_MAX: usize = 8_192;
 /// every datagram.
 pub const REFUSED_HOLD: Duration = Duration::from_secs(5);
 
-/// Refusals that people hear of within [`REFUSED_HOLD`]: as many as a screen takes.
-pub const REFUSALS_TOLD_AT_A_TIME: usize = 8;
+/// Former connections of a stripe that go on beside the present one, each after a GOAWAY of its server: an upgrade or two
+/// while streams of an earlier one go on.
+pub const FORMER_CONNECTIONS_MAX: usize = 4;
+
+/// A UDP session that has moved takes what arrives on its former stream until nothing has come for so long: longer than
+/// any round trip.
+pub const MOVED_SESSION_QUIET: Duration = Duration::from_secs(2);
 
 /// How often idle sessions and forgotten fragments are looked for.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -128,6 +133,20 @@ pub const USER_SESSIONS_MAX: u64 = 65_536;
 
 /// Bytes of one user in both directions: no bound, unless its grant has one.
 pub const USER_BYTES_MAX: u64 = u64::MAX;
+
+/// What a user who rests may take at once, as time at its rate: a train of a game or call passes at 2 Mbit/s, and a shard
+/// that is late loses none of the user's rate.
+pub const USER_BURST: Duration = Duration::from_millis(50);
+
+/// Between two computations of what users may have of a server's line: some packets of the slowest line, and short against
+/// what a queue of such a line holds.
+pub const LINE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The least share of a line, in bits per second: with fewer nobody could even begin.
+pub const LINE_SHARE_MIN: u64 = 64_000;
+
+/// How often those whom a user's rate holds up are looked at, at most: far below [`USER_BURST`], far above a turn.
+pub const USER_PACING_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Bytes that one arena of queued datagrams holds: small enough to stay in the second-level cache.
 pub const ARENA_BYTES: usize = 128 << 10;
@@ -234,6 +253,10 @@ pub const REDIRECTED_REST_MAX: Duration = Duration::from_secs(30);
 /// Longest pause between attempts.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
+/// A connection that stood for less, from its first packet on, was of no use: after two of them in succession a pause
+/// comes before the next one. Longer than a handshake and the first requests, shorter than any server is up.
+pub const STAY_MIN: Duration = Duration::from_secs(10);
+
 /// Warnings about a TUN device that are remembered, so that each is told once.
 pub const SENTENCES_MAX: usize = 64;
 
@@ -277,8 +300,8 @@ pub const MOVED_SILENCE: Duration = Duration::from_millis(300);
 /// (specs/fake-tcp.md, FTCP-5).
 pub const MOVED_SILENCE_TCP: Duration = Duration::from_millis(1_300);
 
-/// A client of a front door, which can try nothing beside its connection, gives it up only after so long a silence: what
-/// a train spends in a tunnel.
+/// A client of a front door, which can make no attempt at the same address beside its connection, gives it up only after
+/// so long a silence: what a train spends in a tunnel.
 pub const FRONT_DOOR_SILENCE: Duration = Duration::from_secs(15);
 
 /// Round trips that an answer at a new address may take: a lost PING is repeated after about three.
@@ -290,6 +313,17 @@ pub const PATH_SILENCE: Duration = Duration::from_secs(3);
 
 /// Probe timeouts without an answer after which a path has died.
 pub const PATH_SILENCE_PROBES: u32 = 5;
+
+/// A path that acknowledges nothing for so long, while something is awaited, has the server asked over the other carrier;
+/// [`CARRIER_SILENCE_PROBES`] where they take longer. With a handshake the connection moves within two seconds.
+pub const CARRIER_SILENCE: Duration = Duration::from_secs(1);
+
+/// Bytes received between two looks at the path ([`PATH_WATCH_INTERVAL`]) that are traffic: more than the answer to a
+/// probe.
+pub const FLOWING_BYTES: u64 = 1_000;
+
+/// Probe timeouts without an answer after which the server is asked over the other carrier.
+pub const CARRIER_SILENCE_PROBES: u32 = 2;
 
 /// The longest that a peer withholds an acknowledgement: QUIC's default (RFC 9000 section 18.2).
 pub const ACKNOWLEDGEMENT_DELAY_MAX: Duration = Duration::from_millis(25);

@@ -149,6 +149,11 @@ impl TargetRules {
         self
     }
 
+    /// Replaces the explicit permissions.
+    pub fn allow(&mut self, allowed: Vec<AllowedTarget>) {
+        self.allowed = allowed;
+    }
+
     /// Whether `target` has an explicit permission.
     #[must_use]
     pub fn permits(&self, target: SocketAddr) -> bool {

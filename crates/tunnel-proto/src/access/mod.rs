@@ -4,14 +4,23 @@
 //! or later. Until then the peer has no more than every stranger. [`SoleOwner`] is what a server has where nothing else is
 //! given: one user, who holds its tokens.
 
+mod line;
+mod listen;
+mod rate;
+mod reach;
 mod user;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use aws_lc_rs::digest;
 
 use crate::secret::Token;
+pub use line::{Line, LineRates};
+pub use listen::{ListenRange, ListenRights, NotAListenRange};
+pub(crate) use rate::Way;
+pub use reach::Reach;
 pub use user::{Exclusion, User, UserId, UserLimit, UserLimits, UserSnapshot};
 
 /// What a peer shows to be let in, as it came: any text. Secret; `Debug` shows nothing of it.
@@ -76,6 +85,10 @@ pub struct Grant {
     pub user: User,
     /// What the user may ask for.
     pub rights: Rights,
+    /// Which targets and destinations it may reach, of those that the server lets everybody reach.
+    pub reach: Reach,
+    /// Where it may listen at the server.
+    pub listen: ListenRights,
     /// How much the user may have.
     pub limits: UserLimits,
 }
@@ -106,9 +119,11 @@ impl Rights {
 /// Decides who may use a server. Each shard has one of its own.
 ///
 /// ```
+/// use std::net::SocketAddr;
 /// use std::time::Instant;
 /// use tunnel_proto::{
-///     Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, Rights, Token, User, UserId, UserLimits,
+///     Answer, AuthorizationId, Authorizer, Credentials, Decision, Grant, ListenRights, Reach, Rights, Token, User,
+///     UserId, UserLimits,
 /// };
 ///
 /// struct Guest {
@@ -117,7 +132,7 @@ impl Rights {
 /// }
 ///
 /// impl Authorizer for Guest {
-///     fn authorize(&mut self, _: Instant, _: AuthorizationId, credentials: &Credentials<'_>) -> Answer {
+///     fn authorize(&mut self, _: Instant, _: AuthorizationId, credentials: &Credentials<'_>, _: SocketAddr) -> Answer {
 ///         let Credentials::Token(text) = credentials else {
 ///             return Answer::Now(Decision::Refused);
 ///         };
@@ -125,6 +140,8 @@ impl Rights {
 ///             Decision::Granted(Grant {
 ///                 user: self.user.clone(),
 ///                 rights: Rights { ip: false, ..Rights::ALL },
+///                 reach: Reach::only(vec!["10.0.0.0/8".parse().unwrap()]),
+///                 listen: ListenRights::default(),
 ///                 limits: UserLimits { sessions: 10, ..UserLimits::default() },
 ///             })
 ///         } else {
@@ -137,8 +154,15 @@ impl Rights {
 /// # let _: Box<dyn Authorizer> = Box::new(guest);
 /// ```
 pub trait Authorizer: Send {
-    /// Whose `credentials` are. Text is compared in constant time ([`Token::matches`]) or by its hash.
-    fn authorize(&mut self, now: Instant, id: AuthorizationId, credentials: &Credentials<'_>) -> Answer;
+    /// Whose `credentials` are, which came from `remote`. Text is compared in constant time ([`Token::matches`]) or by its
+    /// hash.
+    fn authorize(
+        &mut self,
+        now: Instant,
+        id: AuthorizationId,
+        credentials: &Credentials<'_>,
+        remote: SocketAddr,
+    ) -> Answer;
 }
 
 /// Lets in whoever holds one of a server's tokens, as its only user; a clone is for another shard.
@@ -167,7 +191,13 @@ impl SoleOwner {
 }
 
 impl Authorizer for SoleOwner {
-    fn authorize(&mut self, _: Instant, _: AuthorizationId, credentials: &Credentials<'_>) -> Answer {
+    fn authorize(
+        &mut self,
+        _: Instant,
+        _: AuthorizationId,
+        credentials: &Credentials<'_>,
+        _: SocketAddr,
+    ) -> Answer {
         let is_owner = match credentials {
             Credentials::Token(text) => self.holds(|token| token.matches(text)),
             Credentials::PathSegment(segment) => self.holds(|token| token.matches_path_segment(segment)),
@@ -176,6 +206,8 @@ impl Authorizer for SoleOwner {
             Decision::Granted(Grant {
                 user: self.user.clone(),
                 rights: Rights::ALL,
+                reach: Reach::default(),
+                listen: ListenRights::ALL,
                 limits: UserLimits::default(),
             })
         } else {
@@ -189,8 +221,9 @@ mod tests {
     use super::*;
 
     fn is_granted(owner: &mut SoleOwner, credentials: Credentials<'_>) -> bool {
+        let remote = "192.0.2.1:4000".parse().unwrap();
         // tidy-allow(pure): first instant of virtual time
-        let answer = owner.authorize(Instant::now(), AuthorizationId(0), &credentials);
+        let answer = owner.authorize(Instant::now(), AuthorizationId(0), &credentials, remote);
         matches!(answer, Answer::Now(Decision::Granted(grant)) if grant.user.id() == UserId::OWNER)
     }
 

@@ -1,15 +1,17 @@
 //! A user of a server: a name, and an account of what it has, had, and was refused, which all shards share.
 //!
-//! The numbers are atomics that change when connections and sessions come and go, and every second; nothing here is touched
-//! by a packet.
+//! The numbers are atomics that change when connections and sessions come and go, and every second; a packet touches
+//! nothing here but the rate.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
 
 use serde::Serialize;
 
+use super::rate::{Rate, Way};
 use crate::limits;
 
 /// Names a user, over restarts; leases are kept under it.
@@ -103,15 +105,18 @@ pub enum Exclusion {
     QuotaReached,
     /// It has another token, and this is of one who came with the former.
     TokenReplaced,
+    /// It may use or reach other things than it was granted; its client comes back for these.
+    TermsChanged,
 }
 
 impl Exclusion {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Removed,
         Self::Disabled,
         Self::Expired,
         Self::QuotaReached,
         Self::TokenReplaced,
+        Self::TermsChanged,
     ];
 
     /// What the user's client shows.
@@ -123,6 +128,7 @@ impl Exclusion {
             Self::Expired => "this user has expired",
             Self::QuotaReached => "this user's quota is used up",
             Self::TokenReplaced => "this user has a new link",
+            Self::TermsChanged => "what this user may do has changed",
         }
     }
 }
@@ -135,10 +141,13 @@ pub struct User {
 }
 
 #[derive(Debug, Default)]
-struct Account {
+pub(super) struct Account {
     connections: Places,
     sessions: Places,
     bytes: AtomicU64,
+    rate: Rate,
+    /// The server's line counts it.
+    is_on_line: AtomicBool,
     /// Place in [`Exclusion::ALL`] and one; 0: none.
     exclusion: AtomicU8,
     refused: [AtomicU64; UserLimit::ALL.len()],
@@ -177,6 +186,22 @@ impl Places {
     }
 }
 
+impl Account {
+    pub(super) fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    /// Says whether the server's line counts it, and tells whether it did. The line's lock is held.
+    pub(super) fn set_on_line(&self, is_on_line: bool) -> bool {
+        self.is_on_line.swap(is_on_line, Ordering::Relaxed)
+    }
+
+    /// Whether it has a connection, on any shard.
+    pub(super) fn is_here(&self) -> bool {
+        self.connections.counts().0 > 0
+    }
+}
+
 impl User {
     /// A user who has had nothing yet.
     #[must_use]
@@ -185,6 +210,10 @@ impl User {
             id,
             account: Arc::default(),
         }
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     /// Who it is.
@@ -207,6 +236,21 @@ impl User {
         number.checked_sub(1).map(|place| Exclusion::ALL[place])
     }
 
+    /// How fast it may be from here on, in bits per second of payload in each direction; `None`: as fast as it can.
+    pub fn set_rate(&self, bits_per_second: Option<u64>) {
+        self.account.rate.set(bits_per_second);
+    }
+
+    /// When it may have more by its rate; `None`: at once.
+    pub(crate) fn free_at(&self, way: Way, now: Instant) -> Option<Instant> {
+        self.account.rate.free_at(way, now)
+    }
+
+    /// So many bytes of payload go.
+    pub(crate) fn charge(&self, way: Way, now: Instant, bytes: usize) {
+        self.account.rate.charge(way, now, bytes);
+    }
+
     /// Bytes of QUIC packets in both directions since this account was made, as of the last second.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -220,8 +264,9 @@ impl User {
     }
 
     /// Whether it has a connection, on any shard.
-    pub(crate) fn is_here(&self) -> bool {
-        self.account.connections.counts().0 > 0
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.account.is_here()
     }
 
     pub(crate) fn give_connection_back(&self) {

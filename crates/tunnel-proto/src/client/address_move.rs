@@ -10,7 +10,7 @@ use crate::limits;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AddressMove {
     last: Option<Move>,
-    /// The least silence that counts, the time before the move included.
+    /// The least silence that counts where there is no way back, the time before the move included.
     silence_min: Duration,
 }
 
@@ -19,10 +19,12 @@ struct Move {
     began: Instant,
     /// An answer may take until then.
     until: Instant,
+    /// The least silence that counts.
+    silence_min: Duration,
 }
 
 impl AddressMove {
-    /// Of connections beside which nothing can be tried, so that they are given up where they are silent.
+    /// For connections beside which no attempt can be made at the same address: silence ends them.
     #[must_use]
     pub fn of_front_door() -> Self {
         Self {
@@ -31,8 +33,15 @@ impl AddressMove {
         }
     }
 
-    /// The connection goes on from another local address over `carrier`; the path's round trip, where it is known.
-    pub fn begin(&mut self, now: Instant, carrier: CarrierKind, round_trip: Option<Duration>) {
+    /// The connection continues from another local address over `carrier`. `round_trip` is the path's, where it is known;
+    /// `has_way_back` says that silence sends the connection back to another carrier.
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        carrier: CarrierKind,
+        round_trip: Option<Duration>,
+        has_way_back: bool,
+    ) {
         let patience = limits::MOVED_ROUND_TRIPS * round_trip.unwrap_or_default();
         let patience_min = match carrier {
             CarrierKind::Udp => limits::MOVED_SILENCE,
@@ -41,6 +50,11 @@ impl AddressMove {
         self.last = Some(Move {
             began: now,
             until: now + patience.max(patience_min),
+            silence_min: if has_way_back {
+                Duration::ZERO
+            } else {
+                self.silence_min
+            },
         });
     }
 
@@ -64,7 +78,7 @@ impl AddressMove {
         if heard > moved.began {
             return false;
         }
-        let until = heard + self.silence_min;
+        let until = heard + moved.silence_min;
         if now < until {
             self.last = Some(Move { until, ..moved });
         }
@@ -86,7 +100,7 @@ mod tests {
         for (heard, is_silent) in [(None, true), (Some(now), true), (Some(now + STEP), false)] {
             let mut moved = AddressMove::default();
             assert!(!moved.handle_timeout(late, None));
-            moved.begin(now, CarrierKind::Udp, None);
+            moved.begin(now, CarrierKind::Udp, None, false);
             assert_eq!(moved.poll_timeout(), Some(late));
             assert!(!moved.handle_timeout(late - STEP, heard));
             assert_eq!(moved.handle_timeout(late, heard), is_silent, "{heard:?}");
@@ -101,16 +115,19 @@ mod tests {
         let heard = Instant::now();
         let (now, end) = (heard + limits::PATH_SILENCE, heard + limits::FRONT_DOOR_SILENCE);
         let mut moved = AddressMove::of_front_door();
-        moved.begin(now, CarrierKind::Udp, None);
+        moved.begin(now, CarrierKind::Udp, None, false);
         assert!(!moved.handle_timeout(now + limits::MOVED_SILENCE, Some(heard)));
         assert_eq!(moved.poll_timeout(), Some(end));
         // Another move changes nothing about it, and an answer does.
         let mut answered = moved;
-        moved.begin(end - STEP, CarrierKind::Udp, None);
+        moved.begin(end - STEP, CarrierKind::Udp, None, false);
         let late = end - STEP + limits::MOVED_SILENCE;
         assert!(moved.handle_timeout(late, Some(heard)));
         assert!(!answered.handle_timeout(end, Some(now + STEP)));
         assert_eq!((moved.poll_timeout(), answered.poll_timeout()), (None, None));
+        // On trial it goes back as soon as any other connection.
+        moved.begin(now, CarrierKind::Udp, None, true);
+        assert!(moved.handle_timeout(now + limits::MOVED_SILENCE, Some(heard)));
     }
 
     #[test]
@@ -119,7 +136,7 @@ mod tests {
         let now = Instant::now();
         let round_trip = limits::MOVED_SILENCE;
         let mut moved = AddressMove::default();
-        moved.begin(now, CarrierKind::Udp, Some(round_trip));
+        moved.begin(now, CarrierKind::Udp, Some(round_trip), false);
         assert_eq!(
             moved.poll_timeout(),
             Some(now + limits::MOVED_ROUND_TRIPS * round_trip)
@@ -131,7 +148,7 @@ mod tests {
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
         let mut moved = AddressMove::default();
-        moved.begin(now, CarrierKind::Tcp, None);
+        moved.begin(now, CarrierKind::Tcp, None, false);
         assert!(!moved.handle_timeout(now + limits::MOVED_SILENCE, None));
         assert!(moved.handle_timeout(now + limits::MOVED_SILENCE_TCP, None));
     }

@@ -2,7 +2,8 @@
 //!
 //! A network may let UDP's handshake through and throttle what follows, at once or after some seconds. A carrier is *poor*
 //! that holds traffic back all the time and loses packets, or carries far less than it did. Then the connection moves to the
-//! other one on trial, and stays there where that carries more. UDP is tried again later: it costs the machines less.
+//! other one on trial, and stays there where that carries more. A connection whose carrier falls silent moves without a
+//! trial. UDP is tried again later: it costs the machines less.
 
 use std::collections::VecDeque;
 use std::iter::Sum;
@@ -52,6 +53,15 @@ struct Look {
     lost: u64,
 }
 
+/// Why the server is being reached over the other carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// It may carry more.
+    Better,
+    /// Nothing is acknowledged over the one in use.
+    Silence,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     /// Bytes for each look that the other carrier carried.
@@ -88,8 +98,8 @@ pub struct CarrierWatch {
     looks: VecDeque<Look>,
     /// Most bytes of two looks after each other that this carrier carried.
     best: u64,
-    /// The server is being reached over the other one.
-    is_asking: bool,
+    /// The server is being reached over the other one, for this reason.
+    asks: Option<Cause>,
     trial: Option<Trial>,
     standings: [Standing; 2],
 }
@@ -108,11 +118,11 @@ impl CarrierWatch {
         };
     }
 
-    /// Packets leave this machine in another way, where everything may be different.
+    /// Packets leave this machine in another way, where everything may be different. The other carrier is not asked for
+    /// any more, and the one in use is not on trial.
     pub fn network_changed(&mut self) {
         self.standings = [Standing::default(); 2];
-        self.looks.clear();
-        self.best = 0;
+        self.begin();
     }
 
     /// Whether the carrier in use is on trial.
@@ -138,25 +148,61 @@ impl CarrierWatch {
         }
         let last_two = self.looks.iter().rev().take(2);
         self.best = self.best.max(last_two.map(|look| look.bytes).sum());
-        let may_try = !self.is_asking && self.wants_other(now, carrier);
-        self.is_asking |= may_try;
+        let may_try = self.asks.is_none() && self.wants_other(now, carrier);
+        if may_try {
+            self.asks = Some(Cause::Better);
+        }
         may_try.then_some(CarrierAdvice::TryOther)
     }
 
-    /// The connection goes on over the other carrier, on trial.
-    pub fn moved(&mut self) {
+    /// Nothing is acknowledged over `carrier`, which is in use. Whether the server is to be reached over the other one now:
+    /// [`CarrierWatch::moved`], [`CarrierWatch::not_moved`] or [`CarrierWatch::answered`] follows.
+    pub fn is_silent(&mut self, now: Instant, carrier: CarrierKind) -> bool {
+        let may_try = self.would_leave(now, carrier);
+        if may_try {
+            self.asks = Some(Cause::Silence);
+        }
+        may_try
+    }
+
+    /// ICMP says that nothing listens where the carrier in use leads. Whether the server is being reached over the other one,
+    /// to which the connection then moves without a trial.
+    pub fn refused(&mut self) -> bool {
+        self.asks = self.asks.map(|_| Cause::Silence);
+        self.asks.is_some()
+    }
+
+    /// Whether `carrier`, which is in use, would be left if it were silent.
+    #[must_use]
+    pub fn would_leave(&self, now: Instant, carrier: CarrierKind) -> bool {
+        self.asks.is_none() && self.trial.is_none() && self.is_due(now, carrier.other())
+    }
+
+    /// Something was acknowledged over the carrier in use. Whether the attempt over the other one is of no use any more.
+    pub fn answered(&mut self) -> bool {
+        self.asks.take_if(|cause| *cause == Cause::Silence).is_some()
+    }
+
+    /// The connection continues over the other carrier. Whether that one is on trial: not where `from` was silent.
+    pub fn moved(&mut self, now: Instant, from: CarrierKind) -> bool {
         let before = self.mean_of(HALF);
+        let is_flight = self.asks == Some(Cause::Silence);
         self.begin();
+        if is_flight {
+            self.standings[from as usize].fail(now, false);
+            return false;
+        }
         self.trial = Some(Trial {
             before,
             looks: 0,
             bytes: 0,
         });
+        true
     }
 
     /// The server could not be reached over `carrier`.
     pub fn not_moved(&mut self, now: Instant, carrier: CarrierKind) {
-        self.is_asking = false;
+        self.asks = None;
         self.standings[carrier as usize].fail(now, false);
     }
 
@@ -169,17 +215,22 @@ impl CarrierWatch {
     /// On another carrier, or the same one judged.
     fn begin(&mut self) {
         self.looks.clear();
-        (self.best, self.is_asking, self.trial) = (0, false, None);
+        (self.best, self.asks, self.trial) = (0, None, None);
     }
 
     fn wants_other(&self, now: Instant, carrier: CarrierKind) -> bool {
         let standing = &self.standings[carrier.other() as usize];
-        let is_due = standing.retry_at.is_none_or(|retry_at| retry_at <= now);
         let is_wanted = match carrier {
             CarrierKind::Udp => self.is_poor(self.best),
             CarrierKind::Tcp => !standing.was_poor || self.mean_of(HALF) >= TRAFFIC_BYTES,
         };
-        is_due && is_wanted
+        is_wanted && self.is_due(now, carrier.other())
+    }
+
+    /// Whether a carrier may be tried.
+    fn is_due(&self, now: Instant, carrier: CarrierKind) -> bool {
+        let retry_at = self.standings[carrier as usize].retry_at;
+        retry_at.is_none_or(|retry_at| retry_at <= now)
     }
 
     fn judge(&mut self, now: Instant, carrier: CarrierKind, trial: Trial) -> Option<CarrierAdvice> {
@@ -188,6 +239,7 @@ impl CarrierWatch {
         let is_over = trial.looks >= looks;
         let is_kept = match carrier {
             CarrierKind::Tcp if is_over && self.carries_more_than(trial.before, counted) => true,
+            CarrierKind::Tcp if is_over && self.carries_all(trial.before, counted) => true,
             CarrierKind::Tcp if trial.looks >= limits::CARRIER_TRIAL_LOOKS_MAX => false,
             CarrierKind::Tcp => return None,
             CarrierKind::Udp if self.is_poor(2 * trial.before) => false,
@@ -233,6 +285,13 @@ impl CarrierWatch {
     fn carries_more_than(&self, before: u64, looks: usize) -> bool {
         let mean = self.mean_of(looks);
         mean * 2 >= before * 3 && mean > 0
+    }
+
+    /// Whether nothing was held back in so many last looks, and no less arrived.
+    fn carries_all(&self, before: u64, looks: usize) -> bool {
+        let mut last = self.looks.iter().rev().take(looks);
+        let mean = self.mean_of(looks);
+        last.all(|look| !look.is_held_back) && mean >= before && mean > 0
     }
 
     /// Bytes for each of so many last looks.
@@ -354,8 +413,8 @@ mod tests {
             let advice = self.watch.look(self.now, self.carrier, self.carried)?;
             match advice {
                 TryOther => {
+                    assert!(self.watch.moved(self.now, self.carrier));
                     self.carrier = self.carrier.other();
-                    self.watch.moved();
                 }
                 Return => self.carrier = self.carrier.other(),
                 Keep => {}
@@ -417,6 +476,37 @@ mod tests {
         bed.run(5, [carries(16), all_of(16)]);
         bed.run(3 + 8, [throttled(), carries(0)]);
         assert_eq!(bed.advices(), [TryOther, Return]);
+    }
+
+    /// PATH-6.
+    #[test]
+    fn tcps_shape_is_kept_where_it_carries_all_that_is_wanted() {
+        let lossy = Does {
+            lost_percent: 10,
+            ..carries(8)
+        };
+        let mut bed = Bed::over(CarrierKind::Udp);
+        bed.run(8, [lossy, all_of(10)]);
+        assert_eq!(bed.advices(), [TryOther, Keep]);
+        // Less is not all, and what is held back may be more.
+        for tcp in [all_of(7), carries(10)] {
+            let mut bed = Bed::over(CarrierKind::Udp);
+            bed.run(12, [lossy, tcp]);
+            assert_eq!(bed.advices(), [TryOther, Return]);
+        }
+    }
+
+    #[test]
+    fn another_network_ends_a_trial_and_is_judged_anew() {
+        let mut bed = Bed::over(CarrierKind::Udp);
+        bed.run(4, [throttled(), carries(20)]);
+        assert!(bed.watch.is_on_trial());
+        bed.watch.network_changed();
+        assert!(!bed.watch.is_on_trial());
+        bed.run(20, [all_of(2), all_of(2)]);
+        // UDP may be better here.
+        assert_eq!(bed.advices()[1..], [TryOther, Keep]);
+        assert_eq!(bed.carrier, CarrierKind::Udp);
     }
 
     #[test]
@@ -506,6 +596,65 @@ mod tests {
         assert_eq!(bed.advices(), [TryOther, Keep]);
     }
 
+    /// PATH-8.
+    #[test]
+    fn a_silent_carrier_is_left_without_a_trial_and_tried_again_later() {
+        let mut bed = Bed::over(CarrierKind::Udp);
+        bed.run(5, [all_of(16), all_of(16)]);
+        assert!(bed.watch.is_silent(bed.now, CarrierKind::Udp));
+        assert!(
+            !bed.watch.is_silent(bed.now, CarrierKind::Udp),
+            "one attempt at a time"
+        );
+        assert!(!bed.watch.moved(bed.now, CarrierKind::Udp), "no trial");
+        bed.carrier = CarrierKind::Tcp;
+        let rest = Does { bits: 0, ..all_of(0) };
+        bed.run(29, [rest, rest]);
+        assert_eq!(bed.advices, []);
+        bed.run(2, [rest, rest]);
+        assert_eq!(bed.advices(), [TryOther]);
+    }
+
+    /// PATH-8.
+    #[test]
+    fn an_attempt_out_of_silence_ends_with_the_silence_and_counts_against_nobody() {
+        let mut bed = Bed::over(CarrierKind::Udp);
+        assert!(!bed.watch.answered());
+        for _ in 0..2 {
+            assert!(bed.watch.is_silent(bed.now, CarrierKind::Udp));
+            assert!(bed.watch.answered());
+            assert!(!bed.watch.answered());
+        }
+        // Not reached, it is left alone for a while.
+        assert!(bed.watch.is_silent(bed.now, CarrierKind::Udp));
+        bed.watch.not_moved(bed.now, CarrierKind::Tcp);
+        assert!(!bed.watch.is_silent(bed.now, CarrierKind::Udp));
+        assert!(
+            bed.watch
+                .is_silent(bed.now + limits::CARRIER_RETRY_MIN, CarrierKind::Udp)
+        );
+        // On trial there is a way back.
+        let mut bed = Bed::over(CarrierKind::Udp);
+        bed.run(4, [throttled(), carries(20)]);
+        assert!(bed.watch.is_on_trial() && !bed.watch.is_silent(bed.now, bed.carrier));
+    }
+
+    /// PATH-8.
+    #[test]
+    fn a_refused_carrier_is_left_without_a_trial_whyever_the_other_one_is_asked() {
+        let mut bed = Bed::over(CarrierKind::Udp);
+        assert!(!bed.watch.refused(), "the other one is not asked");
+        for cause in [Cause::Silence, Cause::Better] {
+            bed.watch.asks = Some(cause);
+            assert!(bed.watch.refused());
+            assert!(!bed.watch.moved(bed.now, CarrierKind::Udp), "no trial");
+        }
+        let mut bed = Bed::over(CarrierKind::Udp);
+        assert!(bed.watch.is_silent(bed.now, CarrierKind::Udp));
+        bed.watch.not_moved(bed.now, CarrierKind::Tcp);
+        assert!(!bed.watch.is_silent(bed.now, CarrierKind::Udp) && !bed.watch.refused());
+    }
+
     #[test]
     fn whatever_a_server_says_is_borne() {
         let mut bed = Bed::over(CarrierKind::Udp);
@@ -518,7 +667,7 @@ mod tests {
             bed.carried.down = Some(absurd);
             bed.watch.look(bed.now, bed.carrier, bed.carried);
         }
-        assert!(bed.watch.is_asking);
+        assert_eq!(bed.watch.asks, Some(Cause::Better));
     }
 
     #[test]

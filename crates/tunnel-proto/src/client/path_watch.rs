@@ -14,6 +14,8 @@ pub struct PathActivity {
     pub is_awaited: bool,
     /// Smoothed round-trip time.
     pub round_trip: Duration,
+    /// Bytes that came since the connection exists.
+    pub bytes_received: u64,
 }
 
 /// The silence of one connection.
@@ -22,6 +24,9 @@ pub struct PathWatch {
     acknowledgements: u64,
     /// Since when an acknowledgement is awaited and none came.
     since: Option<Instant>,
+    bytes_received: u64,
+    /// Traffic came, and no pause after it was asked about.
+    has_flowed: bool,
 }
 
 impl PathWatch {
@@ -51,12 +56,37 @@ impl PathWatch {
         }
         is_dead
     }
+
+    /// Whether the server should be asked for a sign of life, because traffic came until now and nothing is awaited: a client
+    /// that only receives would not notice that the path is silent. Once for each pause; to be asked every
+    /// [`limits::PATH_WATCH_INTERVAL`].
+    pub fn has_paused(&mut self, activity: PathActivity) -> bool {
+        let received = activity.bytes_received.saturating_sub(self.bytes_received);
+        self.bytes_received = activity.bytes_received;
+        self.has_flowed |= received >= limits::FLOWING_BYTES;
+        let has_paused = self.has_flowed && received == 0 && !activity.is_awaited;
+        self.has_flowed &= !has_paused;
+        has_paused
+    }
+
+    /// Whether nothing was acknowledged for so long that the server should be asked over another carrier, before the path
+    /// counts as dead. As of the last [`PathWatch::is_dead`].
+    #[must_use]
+    pub fn is_silent(&self, now: Instant, activity: PathActivity) -> bool {
+        let patience = probe_timeouts(limits::CARRIER_SILENCE_PROBES, activity.round_trip);
+        self.since.is_some_and(|since| {
+            now.saturating_duration_since(since) >= patience.max(limits::CARRIER_SILENCE)
+        })
+    }
 }
 
-/// Five probe timeouts (RFC 9002 section 6.2.1), each of at most three round trips and an acknowledgement's delay.
 fn patience(round_trip: Duration) -> Duration {
-    let probe_timeout = 3 * round_trip + limits::ACKNOWLEDGEMENT_DELAY_MAX;
-    (limits::PATH_SILENCE_PROBES * probe_timeout).max(limits::PATH_SILENCE)
+    probe_timeouts(limits::PATH_SILENCE_PROBES, round_trip).max(limits::PATH_SILENCE)
+}
+
+/// Probe timeouts (RFC 9002 section 6.2.1), each of at most three round trips and an acknowledgement's delay.
+fn probe_timeouts(count: u32, round_trip: Duration) -> Duration {
+    count * (3 * round_trip + limits::ACKNOWLEDGEMENT_DELAY_MAX)
 }
 
 #[cfg(test)]
@@ -70,6 +100,7 @@ mod tests {
             acknowledgements,
             is_awaited,
             round_trip: 20 * STEP,
+            bytes_received: 0,
         }
     }
 
@@ -87,6 +118,55 @@ mod tests {
         // It has another chance.
         assert!(!watch.is_dead(late, activity(7, true)));
         assert!(watch.is_dead(late + limits::PATH_SILENCE, activity(7, true)));
+    }
+
+    #[test]
+    fn a_path_is_silent_after_a_second_and_until_it_answers() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let mut watch = PathWatch::default();
+        watch.is_dead(now, activity(0, true));
+        let late = now + limits::CARRIER_SILENCE;
+        assert!(!watch.is_dead(late, activity(0, true)));
+        assert!(!watch.is_silent(late - STEP, activity(0, true)));
+        assert!(watch.is_silent(late, activity(0, true)));
+        // Two probe timeouts take longer here.
+        let slow = PathActivity {
+            round_trip: Duration::from_secs(1),
+            ..activity(0, true)
+        };
+        assert!(!watch.is_silent(late, slow) && watch.is_silent(now + Duration::from_millis(6_050), slow));
+        watch.is_dead(late, activity(1, true));
+        assert!(!watch.is_silent(late, activity(1, true)));
+    }
+
+    /// PATH-8.
+    #[test]
+    fn a_pause_behind_traffic_is_asked_about_once() {
+        let mut watch = PathWatch::default();
+        let mut bytes = 0;
+        let mut looks = |received: &[u64], is_awaited| {
+            let look = |received: &u64| {
+                bytes += received;
+                let activity = PathActivity {
+                    bytes_received: bytes,
+                    ..activity(0, is_awaited)
+                };
+                watch.has_paused(activity)
+            };
+            received.iter().map(look).collect::<Vec<_>>()
+        };
+        let flow = limits::FLOWING_BYTES;
+        assert_eq!(
+            looks(&[0, flow, flow, 0, 0], false),
+            [false, false, false, true, false]
+        );
+        // The answer, or a little now and then, is no traffic.
+        assert_eq!(looks(&[60, 0, 60, 0], false), [false; 4]);
+        assert_eq!(looks(&[flow, 60, 0], false), [false, false, true]);
+        // What is awaited tells by itself.
+        assert_eq!(looks(&[flow, 0, 0], true), [false; 3]);
+        assert_eq!(looks(&[0, 0], false), [true, false]);
     }
 
     #[test]

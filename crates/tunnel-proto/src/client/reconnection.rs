@@ -4,7 +4,8 @@
 //! beside each other. The first one whose handshake completes, with the pinned certificate, is chosen: the others are
 //! closed, and wait again until the server has taken the token. Where all addresses have failed, a pause follows that
 //! doubles from round to round and is random in its second half. A connection that is lost after it was up begins again
-//! at once.
+//! at once, and so does one whose server is about to end it, unless the server does so with one after the other: then
+//! such pauses come between them as well.
 //!
 //! Where the genuine site of a cover answered (specs/qr1.md, QR1-19), the pauses are longer from the first one on: whoever
 //! looks sees a browser that comes back now and then.
@@ -17,18 +18,21 @@
 //!
 //! A connection that is up but whose server stays silent is doubted: a race begins beside it, with its own address
 //! first. Whichever answers first lives, the connection or an attempt.
+//!
+//! A connection whose server is about to end is replaced while it goes on: see [`succession`].
 
 mod action;
 mod candidates;
 mod other_carrier;
 mod race;
 mod state;
+mod succession;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packet::CarrierKind;
 use rand::rngs::StdRng;
@@ -71,6 +75,10 @@ enum Phase {
     Doubt,
     /// This attempt is chosen as soon as the doubted connection has been told to be lost.
     Replacing { by: Attempt },
+    /// The server is about to end the connection: attempts go on beside it, or pause until then.
+    Leaving { pause: Option<Instant> },
+    /// Beside the connection that is to be left this attempt is chosen, and the server looks at the token.
+    Succeeding { by: Attempt, until: Instant },
 }
 
 /// One stripe's connection to a server, which is made again whenever it is lost.
@@ -80,14 +88,18 @@ pub struct Reconnection {
     race: Race,
     /// Beside a connection that is up, over the other carrier.
     scout: Option<Attempt>,
-    /// What was chosen last.
+    /// What was chosen last; while another one is about to take its place, the connection that is up.
     present: Option<Attempt>,
+    /// The server was about to end the connection before it was up.
+    goes_away: Option<Instant>,
     /// Why its carrier is used.
     carrier_reason: &'static str,
     /// The carrier that worked last.
     lead: CarrierKind,
     /// Rounds over all servers that failed one after the other.
     failed_rounds: u32,
+    /// Connections that ended soon after they were up, one after the other.
+    short_lived: u32,
     /// The genuine site answered in this round.
     is_redirected: bool,
     /// Rounds in which it did, one after the other.
@@ -117,9 +129,11 @@ impl Reconnection {
             race: Race::new(now),
             scout: None,
             present: None,
+            goes_away: None,
             carrier_reason: SOLE_CARRIER,
             lead: CarrierKind::Udp,
             failed_rounds: 0,
+            short_lived: 0,
             is_redirected: false,
             redirected_rounds: 0,
             has_been_up: false,
@@ -136,8 +150,11 @@ impl Reconnection {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Pause { until } | Phase::Chosen { until } => Some(until),
-            Phase::Race | Phase::Doubt => self.race.poll_timeout(|kind| self.candidates.waits(kind)),
+            Phase::Pause { until } | Phase::Chosen { until } | Phase::Succeeding { until, .. } => Some(until),
+            Phase::Leaving { pause: Some(until) } => Some(until),
+            Phase::Race | Phase::Doubt | Phase::Leaving { pause: None } => {
+                self.race.poll_timeout(|kind| self.candidates.waits(kind))
+            }
             Phase::Up => self.scout.map(|scout| scout.expires()),
             Phase::Replacing { .. } => None,
         }
@@ -155,7 +172,11 @@ impl Reconnection {
         }
         match self.phase {
             Phase::Pause { .. } => self.begin_round(now),
-            Phase::Race | Phase::Doubt => {
+            Phase::Leaving { pause: Some(_) } => {
+                self.phase = Phase::Leaving { pause: None };
+                self.begin_round(now);
+            }
+            Phase::Race | Phase::Doubt | Phase::Leaving { pause: None } => {
                 while let Some(expired) = self.race.poll_expired(now) {
                     self.disconnect(expired.id);
                     self.failed(if expired.is_answered {
@@ -172,6 +193,7 @@ impl Reconnection {
                 self.go_on_without_chosen(now);
             }
             Phase::Up => self.give_up_scout(),
+            Phase::Succeeding { .. } => self.successor_is_late(now),
             Phase::Replacing { .. } => {}
         }
     }
@@ -186,7 +208,10 @@ impl Reconnection {
         let Some(server) = self.candidates.handle_resolved(resolution, addresses) else {
             return;
         };
-        if matches!(self.phase, Phase::Up | Phase::Replacing { .. }) {
+        if matches!(
+            self.phase,
+            Phase::Up | Phase::Replacing { .. } | Phase::Succeeding { .. }
+        ) {
             return;
         }
         if addresses.is_empty() {
@@ -197,9 +222,13 @@ impl Reconnection {
             self.candidates.add_resolved(server);
         }
         match self.phase {
-            Phase::Race | Phase::Doubt => self.go_on(now),
+            Phase::Race | Phase::Doubt | Phase::Leaving { pause: None } => self.go_on(now),
             Phase::Pause { .. } if self.candidates.any_waits() => {
                 self.phase = Phase::Race;
+                self.go_on(now);
+            }
+            Phase::Leaving { .. } if self.candidates.any_waits() => {
+                self.phase = Phase::Leaving { pause: None };
                 self.go_on(now);
             }
             _ => {}
@@ -220,6 +249,8 @@ impl Reconnection {
             self.set_reason(NO_ANSWER);
             self.phase = Phase::Replacing { by: winner };
             self.disconnect_present();
+        } else if matches!(self.phase, Phase::Leaving { .. }) {
+            self.succeed(now, winner);
         } else {
             self.choose(now, winner);
         }
@@ -227,7 +258,11 @@ impl Reconnection {
 
     /// The server has taken the token, and the stripe stays. Whether it had been up before.
     pub fn handle_up(&mut self) -> bool {
-        self.phase = Phase::Up;
+        self.complete_succession();
+        self.phase = match self.goes_away.take() {
+            Some(since) => Phase::Leaving { pause: Some(since) },
+            None => Phase::Up,
+        };
         (self.failed_rounds, self.redirected_rounds) = (0, 0);
         if let Some(present) = self.present {
             self.candidates.found(present.candidate);
@@ -240,8 +275,16 @@ impl Reconnection {
 
     /// The present address is to be tried once more as soon as this connection has ended, from another port.
     pub fn retry_address(&mut self) {
-        if let Some(present) = self.present {
-            self.candidates.put_back(present.candidate);
+        if let Some(chosen) = self.chosen() {
+            self.candidates.put_back(chosen.candidate);
+        }
+    }
+
+    /// What is to be up, or is.
+    fn chosen(&self) -> Option<Attempt> {
+        match self.phase {
+            Phase::Succeeding { by, .. } => Some(by),
+            _ => self.present,
         }
     }
 
@@ -272,7 +315,16 @@ impl Reconnection {
                 self.begin_round(now);
             }
             Phase::Doubt => self.handle_answered(),
-            Phase::Pause { .. } | Phase::Chosen { .. } | Phase::Up | Phase::Replacing { .. } => {}
+            Phase::Leaving { .. } => {
+                self.close_attempts();
+                self.phase = Phase::Leaving { pause: None };
+                self.begin_round(now);
+            }
+            Phase::Pause { .. }
+            | Phase::Chosen { .. }
+            | Phase::Up
+            | Phase::Replacing { .. }
+            | Phase::Succeeding { .. } => {}
         }
     }
 
@@ -301,6 +353,9 @@ impl Reconnection {
             self.race.hurry(now);
             return self.go_on(now);
         }
+        if self.successor_lost(now, attempt, reason.as_deref()) {
+            return;
+        }
         if matches!(self.phase, Phase::Replacing { by } if by.id == attempt) {
             self.phase = Phase::Up;
         }
@@ -314,7 +369,11 @@ impl Reconnection {
                 }
                 self.go_on_without_chosen(now);
             }
-            Phase::Up | Phase::Doubt | Phase::Replacing { .. } => {
+            Phase::Up
+            | Phase::Doubt
+            | Phase::Replacing { .. }
+            | Phase::Leaving { .. }
+            | Phase::Succeeding { .. } => {
                 if let Some(reason) = reason {
                     self.last_reason = reason;
                 }
@@ -329,7 +388,30 @@ impl Reconnection {
         self.give_up_scout();
         match std::mem::replace(&mut self.phase, Phase::Race) {
             Phase::Replacing { by } => self.choose(now, by),
+            // It has been chosen, and is up when the server has taken the token.
+            Phase::Succeeding { by, until } => {
+                self.present = Some(by);
+                self.phase = Phase::Chosen { until };
+            }
+            _ if self.race.is_empty() => match self.next_begins(now) {
+                until if until > now => self.phase = Phase::Pause { until },
+                _ => self.begin_round(now),
+            },
             _ => self.begin_round(now),
+        }
+    }
+
+    /// When the next connection may begin, where the server ends the one that was chosen.
+    fn next_begins(&mut self, now: Instant) -> Instant {
+        if self.chosen().is_some_and(|chosen| chosen.has_stood(now)) {
+            self.short_lived = 0;
+            return now;
+        }
+        let earlier = self.short_lived;
+        self.short_lived = earlier.saturating_add(1);
+        match earlier.checked_sub(1) {
+            None => now,
+            Some(rounds) => now + self.backoff(rounds, [limits::BACKOFF_MIN, limits::BACKOFF_MAX]),
         }
     }
 
@@ -348,7 +430,7 @@ impl Reconnection {
 
     /// All addresses but those that are being tried.
     fn begin_round(&mut self, now: Instant) {
-        if self.phase != Phase::Doubt {
+        if !matches!(self.phase, Phase::Doubt | Phase::Leaving { .. }) {
             self.phase = Phase::Race;
         }
         (self.is_reason_definite, self.is_redirected) = (false, false);
@@ -393,14 +475,18 @@ impl Reconnection {
 
     /// This attempt has won; what the others tried waits again until it is up.
     fn choose(&mut self, now: Instant, winner: Attempt) {
+        self.announce_choice(winner);
+        self.present = Some(winner);
+        let until = now + limits::CONNECT_ATTEMPT;
+        self.phase = Phase::Chosen { until };
+    }
+
+    fn announce_choice(&mut self, winner: Attempt) {
         self.carrier_reason = self.reason_for(winner.candidate.carrier());
         for loser in self.race.iter().rev() {
             self.candidates.put_back(loser.candidate);
         }
         self.close_attempts();
-        self.present = Some(winner);
-        let until = now + limits::CONNECT_ATTEMPT;
-        self.phase = Phase::Chosen { until };
         let attempt = winner.id;
         self.actions.push_back(ConnectAction::Choose { attempt });
     }
@@ -434,6 +520,12 @@ impl Reconnection {
         }
     }
 
+    /// The pause after so many others, from the first to the longest one, random in its second half.
+    fn backoff(&mut self, before: u32, [first, longest]: [Duration; 2]) -> Duration {
+        let pause = first.saturating_mul(1 << before.min(16)).min(longest);
+        pause.mul_f64(self.random.random_range(0.5..=1.0))
+    }
+
     /// Pauses after a failed round.
     fn pause(&mut self, now: Instant) {
         let (rounds, [first, longest]) = if self.is_redirected {
@@ -446,9 +538,13 @@ impl Reconnection {
                 [limits::BACKOFF_MIN, limits::BACKOFF_MAX],
             )
         };
-        let pause = first.saturating_mul(1 << (*rounds).min(16)).min(longest);
-        *rounds = rounds.saturating_add(1);
-        let until = now + pause.mul_f64(self.random.random_range(0.5..=1.0));
+        let before = *rounds;
+        *rounds = before.saturating_add(1);
+        let until = now + self.backoff(before, [first, longest]);
+        if matches!(self.phase, Phase::Leaving { .. }) {
+            self.phase = Phase::Leaving { pause: Some(until) };
+            return;
+        }
         self.phase = Phase::Pause { until };
         let (host, port) = self.candidates.last_server();
         let ports = self.candidates.carriers().ports(*port);

@@ -1,39 +1,24 @@
-//! Which refusals people hear of: each once, and not many at a time.
+//! Which refusals people have heard of: each is told once.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
-use crate::few_at_a_time::FewAtATime;
 use crate::limits;
 
-/// What was told.
-pub(super) struct Refusals {
-    /// Oldest first.
-    told: VecDeque<String>,
-    recent: FewAtATime,
-}
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Self {
-            told: VecDeque::new(),
-            recent: FewAtATime::new(limits::REFUSALS_TOLD_AT_A_TIME),
-        }
-    }
-}
+/// What was told, the oldest first.
+#[derive(Default)]
+pub(super) struct Refusals(VecDeque<String>);
 
 impl Refusals {
-    /// Whether this sentence is to be told: it was not yet, or so long ago that it is forgotten, and few were of late.
-    /// One that is held back for their number is told when it comes again.
-    pub(super) fn is_news(&mut self, now: Instant, sentence: &str) -> bool {
-        if self.told.iter().any(|told| told == sentence) || !self.recent.take(now) {
-            return false;
+    /// Has a sentence told that was not yet, or so long ago that it is forgotten. `tell` says whether it could be: one
+    /// that is held back is tried again when it comes again.
+    pub(super) fn tell_once(&mut self, sentence: &str, tell: impl FnOnce() -> bool) {
+        if self.0.iter().any(|told| told == sentence) || !tell() {
+            return;
         }
-        if self.told.len() >= limits::SENTENCES_MAX {
-            self.told.pop_front();
+        if self.0.len() >= limits::SENTENCES_MAX {
+            self.0.pop_front();
         }
-        self.told.push_back(sentence.to_owned());
-        true
+        self.0.push_back(sentence.to_owned());
     }
 }
 
@@ -41,31 +26,33 @@ impl Refusals {
 mod tests {
     use super::*;
 
+    /// Whether this sentence is tried.
+    fn is_tried(refusals: &mut Refusals, sentence: &str, can_be_told: bool) -> bool {
+        let mut is_tried = false;
+        refusals.tell_once(sentence, || {
+            is_tried = true;
+            can_be_told
+        });
+        is_tried
+    }
+
     #[test]
-    fn each_refusal_is_told_once_and_many_are_held_back() {
-        // tidy-allow(pure): first instant of virtual time
-        let now = Instant::now();
+    fn each_refusal_is_told_once_and_one_that_was_held_back_is_tried_again() {
         let mut refusals = Refusals::default();
-        let told = (0..100)
-            .filter(|number| refusals.is_news(now, &format!("{number}")))
-            .count();
-        assert_eq!(told, limits::REFUSALS_TOLD_AT_A_TIME);
-        let later = now + limits::REFUSED_HOLD;
-        assert!(!refusals.is_news(later, "0"));
-        assert!(refusals.is_news(later, "99"));
-        assert!(!refusals.is_news(later, "99"));
+        assert!(is_tried(&mut refusals, "first", true));
+        assert!(!is_tried(&mut refusals, "first", true));
+        assert!(is_tried(&mut refusals, "second", false));
+        assert!(is_tried(&mut refusals, "second", true));
+        assert!(!is_tried(&mut refusals, "second", true));
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        // tidy-allow(pure): first instant of virtual time
-        let mut now = Instant::now();
         let mut refusals = Refusals::default();
         for number in 0..2 * limits::SENTENCES_MAX {
-            now += limits::REFUSED_HOLD;
-            assert!(refusals.is_news(now, &format!("{number}")));
+            assert!(is_tried(&mut refusals, &number.to_string(), true));
         }
-        assert_eq!(refusals.told.len(), limits::SENTENCES_MAX);
-        assert!(refusals.is_news(now, "0"));
+        assert_eq!(refusals.0.len(), limits::SENTENCES_MAX);
+        assert!(is_tried(&mut refusals, "0", true));
     }
 }

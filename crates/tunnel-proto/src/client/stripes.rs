@@ -18,7 +18,7 @@ use crate::limits;
 /// What happened to the stripes, where people should hear of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeNews {
-    /// The first stripe is up, and with it the tunnel.
+    /// The first stripe is up, and with it the tunnel; or the first one at another server, whose predecessor is ending.
     Connected {
         /// The server's address.
         server: SocketAddr,
@@ -90,6 +90,8 @@ pub struct Stripes {
     has_been_up: bool,
     /// All have been told to be up, and since then which are is news.
     was_complete: bool,
+    /// The server, as told last.
+    server_told: Option<SocketAddr>,
     /// Why no server can be reached, as told last.
     unreachable_told: Option<String>,
     /// The path MTU and the number of stripes, as told last.
@@ -131,6 +133,7 @@ impl Stripes {
             stripes: vec![Stripe::default(); count],
             has_been_up: false,
             was_complete: false,
+            server_told: None,
             unreachable_told: None,
             path_told: None,
             carrier_told: None,
@@ -206,6 +209,8 @@ impl Stripes {
         rtt: Duration,
     ) -> Arrival {
         let is_first = self.up_count() == 0;
+        let is_replaced = self.stripes[index].is_up;
+        let is_elsewhere = self.server_told.replace(server) != Some(server);
         self.stripes[index] = Stripe {
             is_up: true,
             server_shard: shard,
@@ -221,6 +226,12 @@ impl Stripes {
             return Arrival {
                 news: Some(StripeNews::Connected { server, rtt }),
                 is_tunnel_again: std::mem::replace(&mut self.has_been_up, true),
+            };
+        }
+        if is_replaced {
+            return Arrival {
+                news: is_elsewhere.then_some(StripeNews::Connected { server, rtt }),
+                is_tunnel_again: false,
             };
         }
         let (up, of) = (self.up_count(), self.stripes.len());
@@ -294,9 +305,9 @@ impl Stripes {
         (!is_told).then_some(StripeNews::Carrier { carrier, reason })
     }
 
-    /// Whether the refusal that this sentence is about is to be told: each is once, and not many at a time.
-    pub fn refused(&mut self, now: Instant, sentence: &str) -> bool {
-        self.refusals.is_news(now, sentence)
+    /// Has a refusal told that was not yet. `tell` says whether it could be: not many are at a time.
+    pub fn refused(&mut self, sentence: &str, tell: impl FnOnce() -> bool) {
+        self.refusals.tell_once(sentence, tell);
     }
 
     /// Who takes the local traffic of a stripe that is down: the next one that is up.

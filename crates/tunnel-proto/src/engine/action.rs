@@ -3,12 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use masque::listen::ListenPath;
 use masque::response::ProxyError;
 use masque::{ServerShard, Target};
-use quic::CloseReason;
+use quic::{CloseReason, ConnectionKey};
 
 use super::{Assignment, Owner, RequestId};
-use crate::access::{Exclusion, UserId};
+use crate::access::{Exclusion, Reach, UserId};
 use crate::client::AttemptId;
 use crate::config::Protocol;
 
@@ -84,8 +85,14 @@ pub enum ClientAction {
         /// Why.
         reason: CloseReason,
     },
-    /// The server takes no new requests; the connection should be replaced.
+    /// The server takes no new requests on the connection: another one should take its place, which
+    /// [`super::Engine::choose`] allows beside it.
     GoingAway,
+    /// A connection whose place another one took carries nothing any more: [`super::Engine::abandon`] ends it.
+    Done {
+        /// Which one.
+        attempt: AttemptId,
+    },
     /// Addresses and routes, for the first time in this session or changed.
     Assigned {
         /// What they are.
@@ -114,6 +121,21 @@ pub enum ServerAction {
         protocol: Protocol,
         /// What the user asked for.
         target: Target,
+        /// Which of the addresses of its name the user may reach.
+        reach: Reach,
+    },
+    /// A user's client asks for the next connection that comes to an address of the server, where the user may listen:
+    /// call [`super::Engine::accept`] once the server listens there, [`super::Engine::connection_came`] with the
+    /// connection, or [`super::Engine::end`] with [`super::End::Refused`].
+    Listen {
+        /// Which request.
+        request: RequestId,
+        /// Whose it is.
+        user: UserId,
+        /// The connection that it came on.
+        connection: ConnectionKey,
+        /// Which client, and where.
+        path: ListenPath,
     },
     /// A client wants an IP session: find it a lease and call [`super::Engine::accept_ip`], or
     /// [`super::Engine::refuse_lease`] where its user has too many, or [`super::Engine::end`] with

@@ -1,13 +1,16 @@
 //! TCP forwards: CONNECT at either end (RFC 9114 section 4.4), whose content the driver reads and writes, both ways.
 
 use bytes::Bytes;
+use masque::listen::{self, ListenPath};
 use masque::{HeaderList, Item, request as request_headers};
 
 use super::handler::{Asker, Handler};
 use super::life::RequestStream;
 use super::messages::Next;
+use super::pacing::Paced;
 use super::request::{RequestId, Sending};
 use super::{Action, Engine, Role, State};
+use crate::access::Way;
 
 /// What a TCP forward's content is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +25,21 @@ pub enum Body {
     Reset,
 }
 
-/// A TCP forward: all that it has is its stream.
-#[derive(Debug)]
-pub(crate) struct TcpConnection;
+/// A TCP connection: all that it has is its stream.
+#[derive(Debug, Default)]
+pub(crate) struct TcpConnection {
+    /// It comes to this listener of the server, and does not lead to a target (specs/listen.md).
+    pub(crate) listener: Option<ListenPath>,
+}
 
 impl Handler for TcpConnection {
     fn ask(&self, asker: &Asker<'_>) -> Option<HeaderList> {
-        Some(request_headers::connect(asker.target?, asker.bearer))
+        let Some(listener) = self.listener else {
+            return Some(request_headers::connect(asker.target?, asker.bearer));
+        };
+        let path = listener.to_string();
+        let list = request_headers::extended_connect(asker.authority, listen::PROTOCOL, &path, asker.bearer);
+        Some(list)
     }
 
     fn is_read_by_driver(&self) -> bool {
@@ -50,9 +61,14 @@ impl<R: Role> Engine<R> {
     ) -> Body {
         let mut taken = 0;
         while taken < bytes_max {
+            // What is not read keeps its credit: the client's QUIC waits.
+            if self.state.is_paced(id, Way::FromClient, Paced::Read(id)) {
+                return Body::Blocked;
+            }
             match self.next_item(id) {
                 Ok(Next::Item(Item::Data(bytes))) => {
                     taken += bytes.len();
+                    self.state.charge(id, Way::FromClient, bytes.len());
                     out.push_back(bytes);
                 }
                 Ok(Next::Item(_)) => {}
@@ -73,20 +89,21 @@ impl<R: Role> Engine<R> {
         Body::More
     }
 
-    /// Sends content of a TCP forward as one DATA frame. Whether QUIC has taken all of it; else the caller waits for
-    /// [`Action::BodyWritable`] before it gives more.
+    /// Sends content of a TCP forward as one DATA frame. Whether QUIC has taken all of it and the user may have more;
+    /// else the caller waits for [`Action::BodyWritable`] before it gives more.
     pub fn write_body(&mut self, id: RequestId, content: Bytes) -> bool {
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return false;
         };
+        let length = content.len();
         let (header, used) = masque::data_frame_header(content.len() as u64);
         request.output.push_back(Bytes::copy_from_slice(&header[..used]));
         request.output.push_back(content);
         self.pump(id);
-        self.state
-            .requests
-            .get(id.0)
-            .is_some_and(|request| request.output.is_empty())
+        self.state.charge(id, Way::ToClient, length);
+        let request = self.state.requests.get(id.0);
+        let is_taken = request.is_some_and(|request| request.output.is_empty());
+        is_taken && !self.state.is_paced(id, Way::ToClient, Paced::Write(id))
     }
 
     /// Ends our side of a TCP forward after what was written.

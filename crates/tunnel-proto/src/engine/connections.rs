@@ -51,6 +51,9 @@ impl<R: Role> Engine<R> {
         }
         self.state.peers[index] = Some(peer);
         R::connected(&mut self.state, connection);
+        if self.state.draining {
+            self.send_goaway(connection);
+        }
     }
 
     /// The connection is gone, and with it its requests and what waits in its queues.
@@ -156,16 +159,29 @@ impl<R: Role> Engine<R> {
         }
     }
 
-    /// Refuses new requests from here on, and tells the peers so (RFC 9114 section 5.2).
+    /// Refuses new requests from here on, and tells the peers so, once (RFC 9114 section 5.2).
     pub fn start_drain(&mut self) {
-        self.state.draining = true;
-        let goaway = |peer: &Peer| {
-            let next = peer.requests.keys().max().map_or(0, |quarter| (quarter + 1) * 4);
-            (peer.connection, peer.h3.goaway_frame(next))
-        };
-        let goaways: Vec<_> = self.state.peers.iter().flatten().map(goaway).collect();
-        for (connection, frame) in goaways {
-            self.send_control(connection, &frame);
+        if std::mem::replace(&mut self.state.draining, true) {
+            return;
         }
+        let peers = self.state.peers.iter().flatten();
+        let connections: Vec<_> = peers.map(|peer| peer.connection).collect();
+        for connection in connections {
+            self.send_goaway(connection);
+        }
+    }
+
+    fn send_goaway(&mut self, connection: ConnectionKey) {
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
+        let frame = peer.h3.goaway_frame(peer.next_request * 4);
+        self.send_control(connection, &frame);
+    }
+
+    /// Open connections.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.state.peers.iter().flatten().count()
     }
 }

@@ -34,6 +34,19 @@ pub trait Deliver {
         let _ = (path, ecn, datagrams, segment_size);
     }
 
+    /// Received datagrams of the process whose sockets this one took over ([`quic::Receiver::predecessor_datagrams`]);
+    /// dropped where this is left out.
+    fn predecessor_datagrams(
+        &mut self,
+        shard: u8,
+        path: Path,
+        ecn: Ecn,
+        datagrams: &[u8],
+        segment_size: usize,
+    ) {
+        let _ = (shard, path, ecn, datagrams, segment_size);
+    }
+
     /// A received segment whose connection ID names another shard of the process, to be handed to its engine as it is;
     /// dropped where this is left out. Never called where the engine is the only one.
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
@@ -51,8 +64,10 @@ pub(super) struct Egress<'a, R: Role, D> {
 impl<R: Role, D: Deliver> Receiver for Egress<'_, R, D> {
     fn datagram(&mut self, connection: ConnectionKey, payload: Bytes) {
         self.state.ledger.egress.accepted += 1;
-        self.state
-            .take_datagram(self.now, connection, &payload, self.deliver);
+        if self.state.admits_datagram(self.now, connection, payload.len()) {
+            self.state
+                .take_datagram(self.now, connection, &payload, self.deliver);
+        }
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
@@ -61,6 +76,18 @@ impl<R: Role, D: Deliver> Receiver for Egress<'_, R, D> {
 
     fn given_away(&mut self, path: Path, ecn: Ecn, datagrams: BytesMut, segment_size: usize) {
         self.deliver.given_away(path, ecn, datagrams, segment_size);
+    }
+
+    fn predecessor_datagrams(
+        &mut self,
+        shard: u8,
+        path: Path,
+        ecn: Ecn,
+        datagrams: &[u8],
+        segment_size: usize,
+    ) {
+        self.deliver
+            .predecessor_datagrams(shard, path, ecn, datagrams, segment_size);
     }
 
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {
@@ -109,7 +136,7 @@ impl<R: Role> State<R> {
             Some(Content::Datagram) if view.payload.len() > packet::UDP_PAYLOAD_MAX => {
                 egress.drop(DropReason::TargetTooLarge, 1);
             }
-            Some(Content::Datagram) => deliver.deliver(id, view.payload),
+            Some(Content::Datagram) => deliver.deliver(receiver_of(&request.kind, id), view.payload),
             Some(Content::Packet(checksum)) => self.take_packet(now, id, view.payload, checksum, deliver),
             Some(Content::Service) => self.take_service_datagram(id, view.payload),
             Some(Content::Repair(part)) => self.take_repair(now, id, part, view.payload, deliver),
@@ -148,7 +175,7 @@ impl<R: Role> State<R> {
                 } else if payload.len() > packet::UDP_PAYLOAD_MAX {
                     egress.drop(DropReason::TargetTooLarge, 1);
                 } else {
-                    deliver.deliver(id, payload);
+                    deliver.deliver(receiver_of(&request.kind, id), payload);
                 }
             }
         }
@@ -171,6 +198,14 @@ impl<R: Role> State<R> {
     }
 }
 
+/// The request that the driver knows the session by.
+pub(super) fn receiver_of(kind: &Kind, id: RequestId) -> RequestId {
+    match kind {
+        Kind::Moved(moved) => moved.of,
+        _ => id,
+    }
+}
+
 /// What an HTTP Datagram of a session holds.
 enum Content {
     /// The datagram of a UDP session.
@@ -188,6 +223,8 @@ fn content_of(kind: &mut Kind, context_id: u64) -> Option<Content> {
     let split = match kind {
         Kind::Udp(_) if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Datagram),
         Kind::Udp(session) => session.split.agreed(),
+        Kind::Moved(_) if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Datagram),
+        Kind::Moved(moved) => moved.session.split.agreed(),
         Kind::Ip(_) if context_id == PACKET_CONTEXT_ID => return Some(Content::Packet(ChecksumState::Full)),
         Kind::Ip(session) if session.checksum.agreed() == Some(context_id) => {
             return Some(Content::Packet(ChecksumState::Partial));

@@ -6,7 +6,7 @@ use masque::response::{self, ProxyError};
 use masque::{Code, Target};
 use quic::{ConnectionKey, StreamId};
 
-use super::request::{RequestId, Sending};
+use super::request::{Kind, RequestId, Sending};
 use super::{Action, Ending, Engine, Role, State, masque_code, quarter};
 use crate::drops::DropReason;
 
@@ -129,9 +129,18 @@ impl<R: Role> Engine<R> {
             }
             (End::Refused(_), _) => Cause::StreamGone,
         };
+        self.end_move(id);
         self.end_stream(id, cause);
         self.state.forget(id);
         self.state.requests.remove(id.0);
+    }
+
+    /// Ends the other stream of a session that moves: what it carries has no receiver any more.
+    fn end_move(&mut self, id: RequestId) {
+        let request = self.state.requests.get_mut(id.0);
+        if let Some(moved) = request.and_then(|request| request.moved.take()) {
+            self.end_for(moved, Cause::Finished);
+        }
     }
 
     /// Ends a request, and tells the driver where it knows of it.
@@ -142,8 +151,15 @@ impl<R: Role> Engine<R> {
         if request.life == Life::Ended {
             return;
         }
+        self.end_move(id);
         self.end_stream(id, cause);
         self.state.forget(id);
+        if let Kind::Moved(moved) = &self.state.requests[id.0].kind {
+            let of = moved.of;
+            if let Some(request) = self.state.requests.get_mut(of.0) {
+                request.moved = request.moved.filter(|moved| *moved != id);
+            }
+        }
         let request = &mut self.state.requests[id.0];
         let is_told = request.kind.handler().is_of_driver() && !matches!(request.life, Life::Closing(_));
         request.life = Life::Ended;
@@ -206,7 +222,7 @@ impl<R: Role> State<R> {
         if request.is_udp() {
             self.udp_sessions -= 1;
             self.sessions.give_back();
-            self.idleness.remove(id, request);
+            self.idleness.remove(id);
         }
         let lost = self.waiting.take(id).len() as u64;
         self.ledger.ingress.drop(DropReason::SessionClosed, lost);

@@ -7,8 +7,10 @@ use masque::{Code, Item, MessageError};
 use quic::{ConnectionKey, Direction, Read, StreamError, StreamId};
 
 use super::life::{Cause, Life};
+use super::pacing::Paced;
 use super::request::{Kind, Request, RequestId, Sending};
 use super::{Action, Deliver, Engine, Role, masque_code, owned, quarter};
+use crate::access::Way;
 use crate::limits;
 
 impl<R: Role> Engine<R> {
@@ -93,7 +95,7 @@ impl<R: Role> Engine<R> {
         while let Some(event) = self.state.peer(connection).and_then(|peer| peer.h3.poll_event()) {
             match event {
                 masque::Event::Settings(_) => R::settings_received(self, now, connection),
-                masque::Event::Goaway(_) => R::goaway_received(&mut self.state, connection),
+                masque::Event::Goaway(first) => R::goaway_received(self, now, connection, first),
                 masque::Event::HeldBack(held_back) => {
                     R::held_back(&mut self.state, now, connection, held_back);
                 }
@@ -153,7 +155,7 @@ impl<R: Role> Engine<R> {
         deliver: &mut impl Deliver,
     ) -> Result<(), MessageError> {
         match self.state.requests.get(id.0).map(|request| &request.kind) {
-            Some(Kind::Udp(_)) => self.state.take_udp_content(now, id, bytes, deliver),
+            Some(Kind::Udp(_) | Kind::Moved(_)) => self.state.take_udp_content(now, id, bytes, deliver),
             Some(Kind::Ip(_)) => return self.take_capsules(now, id, bytes, deliver),
             Some(Kind::Service(_)) => self.take_service_content(now, id, bytes),
             Some(Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_)) | None => {}
@@ -301,7 +303,9 @@ impl<R: Role> Engine<R> {
             return;
         }
         if request.is_read_by_driver() {
-            self.state.actions.push_back(Action::BodyWritable { request: id });
+            if !self.state.is_paced(id, Way::ToClient, Paced::Write(id)) {
+                self.state.actions.push_back(Action::BodyWritable { request: id });
+            }
         } else {
             self.service_is_writable(now, id, deliver);
         }

@@ -13,12 +13,13 @@ mod egress;
 mod handler;
 mod held_back;
 mod hold_queue;
-mod idleness;
 mod ingress;
 mod ip;
 mod life;
+mod listening;
 mod messages;
 mod offer;
+mod pacing;
 mod peer;
 mod queue;
 mod queue_writer;
@@ -49,7 +50,9 @@ pub use egress::Deliver;
 pub use ip::Owner;
 pub(crate) use ip::is_confined;
 pub use life::End;
+pub use listening::CONNECTION_CAME;
 pub use masque::ip::{ClientId, Prefix};
+pub use masque::listen::ListenPath;
 pub use masque::response::ProxyError;
 pub use masque::{ServerShard, Target};
 pub use request::RequestId;
@@ -65,13 +68,13 @@ pub use service::{NoService, Service, ServiceProvider, ServiceRequest, ServiceSt
 use crate::budget::Budget;
 use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
+use crate::idleness::Idleness;
 use crate::limits;
 use crate::snapshot::TimeSamples;
 use hold_queue::HoldQueue;
-use idleness::Idleness;
 use life::{Cause, Life};
 use peer::Peer;
-use request::Request;
+use request::{Holder, Request};
 
 /// The state beside QUIC; apart from the endpoint, so that QUIC can call back into it.
 pub struct State<R: Role> {
@@ -102,10 +105,11 @@ pub struct State<R: Role> {
     sessions_total: u64,
     /// Budget for UDP sessions: every one that has not ended holds a place.
     sessions: Budget,
-    /// The same sessions, the idlest first.
-    idleness: Idleness,
+    /// The same sessions, by who has them.
+    idleness: Idleness<Holder, RequestId>,
     ip: ip::IpState,
     repair: repair::RepairState,
+    pacing: pacing::Pacing,
     /// Datagrams of services, for their next turn.
     service_datagrams: VecDeque<(RequestId, Vec<u8>)>,
 }
@@ -142,6 +146,7 @@ impl<R: Role> Engine<R> {
             idleness: Idleness::default(),
             ip: ip::IpState::default(),
             repair: repair::RepairState::default(),
+            pacing: pacing::Pacing::default(),
             service_datagrams: VecDeque::new(),
         };
         Self {
@@ -158,6 +163,13 @@ impl<R: Role> Engine<R> {
         self.state.role.set_shard(shard);
         self.state.sessions = sessions;
         self
+    }
+
+    /// Replaces the settings: idle times, the queues' policy and the line for all sessions, the rest for those that open
+    /// later.
+    pub fn change(&mut self, config: EngineConfig) {
+        self.state.pacing.set_line(config.line);
+        self.state.config = config;
     }
 
     /// Takes one received message of the outer socket, possibly several datagrams of `segment_size` bytes.
@@ -212,6 +224,7 @@ impl<R: Role> Engine<R> {
     /// Processes pending events. To be called after inputs and before [`Engine::poll_action`].
     pub fn settle(&mut self, now: Instant, deliver: &mut impl Deliver) {
         self.next_sweep.get_or_insert(now + limits::SWEEP_INTERVAL);
+        self.state.pacing.begin_turn(now);
         // What came before a stream's end is handed out before it.
         self.hand_out_service_datagrams(now);
         loop {
@@ -229,6 +242,8 @@ impl<R: Role> Engine<R> {
 
     fn handle_event(&mut self, now: Instant, event: Event, deliver: &mut impl Deliver) {
         match event {
+            // Whoever else serves here, or at another address, is tried the sooner.
+            Event::Incoming(new) if self.state.draining => self.endpoint.refuse(now, new.key),
             Event::Incoming(new) => match R::acceptance(self, &new) {
                 // A first packet that cannot be used is its sender's affair; the endpoint counts it.
                 Some(parameters) => drop(self.endpoint.accept(now, new.key, &parameters)),
@@ -302,22 +317,29 @@ impl<R: Role> State<R> {
     fn session_opened(&mut self, id: RequestId) {
         self.udp_sessions += 1;
         self.sessions_total += 1;
-        self.idleness.add(id, &mut self.requests[id.0]);
+        let request = &self.requests[id.0];
+        self.idleness.add(id, request.holder(), request.last_active);
     }
 }
 
 impl<R: Role> Engine<R> {
-    /// Reserves a slot for a UDP session; evicts the idlest session if none is free.
+    /// Reserves a slot for a UDP session; if none is free, who has most of this shard's loses its idlest.
     fn reserve_session(&mut self) {
         while !self.state.sessions.take() {
-            let idlest = self
-                .state
-                .idleness
-                .idlest(&mut self.state.requests)
+            let State {
+                idleness, requests, ..
+            } = &mut self.state;
+            let idlest = idleness
+                .idlest(|id| last_active(requests, id))
                 .expect("a shard without sessions finds its guaranteed room");
             self.end_for(idlest, Cause::Idle);
         }
     }
+}
+
+/// When a request was active; `None` where it has ended.
+fn last_active(requests: &Slab<Request>, id: RequestId) -> Option<Instant> {
+    requests.get(id.0).map(|request| request.last_active)
 }
 
 /// The Quarter Stream ID of a request stream (RFC 9297 section 2.1).

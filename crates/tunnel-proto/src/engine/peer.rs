@@ -11,6 +11,7 @@ use super::held_back::Meter;
 use super::hold_queue::HoldQueue;
 use super::queue::FairQueue;
 use super::request::RequestId;
+use crate::access::User;
 use crate::limits;
 
 pub(crate) struct Peer {
@@ -20,6 +21,8 @@ pub(crate) struct Peer {
     pub(crate) own_streams: Vec<StreamId>,
     /// All requests with a stream of this connection, by Quarter Stream ID, until they end.
     pub(crate) requests: HashMap<u64, RequestId>,
+    /// Server: the first Quarter Stream ID above all that the peer has used.
+    pub(crate) next_request: u64,
     /// The session of the last datagram: most often the next one's, too.
     last: Option<(u64, RequestId)>,
     pub(crate) queue: FairQueue,
@@ -31,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) fragment_time_max: Duration,
     /// TCP forwards whose content the driver has not read.
     pub(crate) unread: usize,
+    /// Server: whose it is.
+    pub(crate) user: Option<User>,
     /// A valid token was seen (server), or ours was taken (client).
     pub(crate) authenticated: bool,
     pub(crate) wrong_tokens: u32,
@@ -54,6 +59,7 @@ impl Peer {
             h3: masque::Connection::new(role),
             own_streams: Vec::new(),
             requests: HashMap::new(),
+            next_request: 0,
             last: None,
             queue: FairQueue::default(),
             early: HoldQueue::new(limits::EARLY_BYTES_MAX),
@@ -61,6 +67,7 @@ impl Peer {
             datagram_max: 0,
             fragment_time_max: limits::QUEUE_TIME_MAX,
             unread: 0,
+            user: None,
             authenticated: false,
             wrong_tokens: 0,
             repairing: 0,
@@ -86,6 +93,18 @@ impl Peer {
         let id = *self.requests.get(&quarter)?;
         self.last = Some((quarter, id));
         Some(id)
+    }
+
+    /// The peer has opened a request's stream.
+    pub(crate) fn accept(&mut self, quarter: u64, id: RequestId) {
+        self.requests.insert(quarter, id);
+        self.next_request = self.next_request.max(quarter + 1);
+    }
+
+    /// A stream is another request's from here on.
+    pub(crate) fn give_stream(&mut self, quarter: u64, id: RequestId) {
+        self.requests.insert(quarter, id);
+        self.last = None;
     }
 
     pub(crate) fn forget(&mut self, quarter: u64) {

@@ -14,6 +14,7 @@ use masque::{HeaderList, datagram};
 use packet::checksum::ChecksumState;
 use quic::ConnectionKey;
 
+use super::egress::receiver_of;
 use super::offer::Offer;
 use super::peer::Peer;
 use super::queue::FlowId;
@@ -259,6 +260,20 @@ impl<R: Role> State<R> {
         }
     }
 
+    /// A request sends nothing more: the end of its last burst is not looked after.
+    pub(super) fn disarm_repair(&mut self, id: RequestId) {
+        let repair = self
+            .requests
+            .get_mut(id.0)
+            .and_then(|request| request.kind.repair());
+        if let Some(due) = repair
+            .and_then(Repair::agreed)
+            .and_then(|repairing| repairing.armed.take())
+        {
+            self.repair.armed.remove(&(due, id));
+        }
+    }
+
     /// A request has ended.
     pub(super) fn forget_repair(&mut self, id: RequestId) {
         let Some(request) = self.requests.get_mut(id.0) else {
@@ -366,8 +381,8 @@ impl<R: Role> State<R> {
             self.take_packet(now, id, payload, ChecksumState::Full, deliver);
         } else if payload.len() > packet::UDP_PAYLOAD_MAX {
             self.ledger.egress.drop(DropReason::TargetTooLarge, 1);
-        } else {
-            deliver.deliver(id, payload);
+        } else if let Some(request) = self.requests.get(id.0) {
+            deliver.deliver(receiver_of(&request.kind, id), payload);
         }
     }
 

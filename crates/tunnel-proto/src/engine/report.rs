@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use packet::CarrierKind;
 use quic::ConnectionKey;
 
+use super::request::RequestId;
 use super::{Engine, Role, payload_unsplit};
+use crate::access::{User, UserId};
 use crate::drops::{Account, Ledger};
 use crate::snapshot::{PathSnapshot, PeerSnapshot, TimeSamples};
 
@@ -19,6 +21,14 @@ impl<R: Role> Engine<R> {
     /// The egress account alone: what the packet path asks for, without the sums of [`Engine::ledger`].
     pub fn egress(&mut self) -> &mut Account {
         &mut self.state.ledger.egress
+    }
+
+    /// Server: whose a request is, once somebody was let in on its connection.
+    #[must_use]
+    pub fn user_of_request(&self, id: RequestId) -> Option<UserId> {
+        let connection = self.state.requests.get(id.0)?.stream()?.connection;
+        let peer = self.state.peers.get(connection.index())?.as_ref()?;
+        peer.user.as_ref().map(User::id)
     }
 
     /// Datagrams that wait on the way into QUIC.

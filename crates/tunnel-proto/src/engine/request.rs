@@ -1,12 +1,14 @@
 //! One request: a UDP session or a TCP connection through the tunnel.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
-use masque::{MessageReader, Role};
+use masque::{MessageReader, Role, Target};
 
 use super::body::TcpConnection;
+use super::client::moved_session::MovedSession;
 use super::client::token_check::TokenCheck;
 use super::handler::{Handler, Undecided};
 use super::ip::session::IpSession;
@@ -34,12 +36,24 @@ impl RequestId {
     }
 }
 
+/// Who shares a number of places fairly with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    Nobody,
+    /// Of a server.
+    User(UserId),
+    /// Whose program or network uses a client.
+    Machine(IpAddr),
+}
+
 /// What a request carries.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Undecided(Undecided),
     TokenCheck(TokenCheck),
     Udp(UdpSession),
+    /// Client: the other stream of a UDP session that moves to another connection.
+    Moved(Box<MovedSession>),
     Tcp(TcpConnection),
     Ip(Box<IpSession>),
     Service(Box<ServiceSession>),
@@ -51,6 +65,7 @@ impl Kind {
             Self::Undecided(undecided) => undecided,
             Self::TokenCheck(check) => check,
             Self::Udp(session) => session,
+            Self::Moved(moved) => &**moved,
             Self::Tcp(connection) => connection,
             Self::Ip(session) => &**session,
             Self::Service(session) => &**session,
@@ -62,6 +77,7 @@ impl Kind {
             Self::Undecided(undecided) => undecided,
             Self::TokenCheck(check) => check,
             Self::Udp(session) => session,
+            Self::Moved(moved) => &mut **moved,
             Self::Tcp(connection) => connection,
             Self::Ip(session) => &mut **session,
             Self::Service(session) => &mut **session,
@@ -71,7 +87,7 @@ impl Kind {
     /// Whether HTTP Datagrams belong to it.
     pub(crate) fn takes_datagrams(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::Ip(_) | Self::Service(_) => true,
+            Self::Udp(_) | Self::Moved(_) | Self::Ip(_) | Self::Service(_) => true,
             Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) => false,
         }
     }
@@ -80,6 +96,7 @@ impl Kind {
     pub(crate) fn repair(&mut self) -> Option<&mut Repair> {
         match self {
             Self::Udp(session) => Some(&mut session.repair),
+            Self::Moved(moved) => Some(&mut moved.session.repair),
             Self::Ip(session) => Some(&mut session.repair),
             Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) | Self::Service(_) => None,
         }
@@ -115,9 +132,13 @@ pub struct Request {
     pub(crate) is_counted: bool,
     /// Server: whose it is.
     pub(crate) user: Option<UserId>,
+    /// Client: the machine whose UDP session it is.
+    pub(crate) machine: Option<IpAddr>,
     pub(crate) last_active: Instant,
-    /// A UDP session, or a server's TCP connection: where [`super::idleness::Idleness`] has it.
-    pub(crate) listed: Option<Instant>,
+    /// Client: where it leads, while it may have to be asked for again.
+    pub(crate) target: Option<Target>,
+    /// Client: its other stream, while it moves to another connection.
+    pub(crate) moved: Option<RequestId>,
 }
 
 impl Request {
@@ -133,8 +154,10 @@ impl Request {
             peer_finished: false,
             is_counted: false,
             user: None,
+            machine: None,
             last_active: now,
-            listed: None,
+            target: None,
+            moved: None,
         }
     }
 
@@ -146,6 +169,15 @@ impl Request {
     /// Whether it is a UDP session: it ends when it is idle, and its place may be taken.
     pub(crate) fn is_udp(&self) -> bool {
         matches!(self.kind, Kind::Udp(_))
+    }
+
+    /// Whose place it takes.
+    pub(crate) fn holder(&self) -> Holder {
+        match (self.user, self.machine) {
+            (Some(user), _) => Holder::User(user),
+            (None, Some(machine)) => Holder::Machine(machine),
+            (None, None) => Holder::Nobody,
+        }
     }
 
     /// Whether the driver reads what follows the headers.

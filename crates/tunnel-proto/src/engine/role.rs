@@ -56,8 +56,8 @@ pub trait Side: Sized {
     /// The peer's SETTINGS have come.
     fn settings_received(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);
 
-    /// The peer takes no new requests.
-    fn goaway_received(state: &mut State<Self>, connection: ConnectionKey);
+    /// The peer takes no new requests, and none whose stream is `first` or a later one (RFC 9114 section 5.2).
+    fn goaway_received(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey, first: u64);
 
     /// The peer has more to send than the path lets through.
     fn held_back(state: &mut State<Self>, now: Instant, connection: ConnectionKey, held_back: HeldBack);

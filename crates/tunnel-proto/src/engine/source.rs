@@ -8,7 +8,10 @@ use bytes::Bytes;
 use packet::varint;
 use quic::{ConnectionKey, DatagramSource};
 
+use super::pacing::{Paced, Pacing};
+use super::peer::Peer;
 use super::{Role, State};
+use crate::access::Way;
 use crate::drops::DropReason;
 
 /// Bytes of a DATAGRAM frame besides its payload, as QUIC bounds them when it plans a packet.
@@ -67,6 +70,13 @@ impl<'a, R: Role> Source<'a, R> {
     }
 }
 
+/// Whether the peer's user may have nothing at present.
+fn is_paced(pacing: &Pacing, now: Instant, peer: &Peer) -> bool {
+    let paced = Paced::Datagrams(peer.connection);
+    let waits = |user| pacing.waits(now, user, Way::ToClient, paced);
+    peer.user.as_ref().is_some_and(waits)
+}
+
 impl<R: Role> DatagramSource for Source<'_, R> {
     fn waits(&self, connection: ConnectionKey) -> bool {
         self.begins.set(true);
@@ -74,7 +84,7 @@ impl<R: Role> DatagramSource for Source<'_, R> {
             .peers
             .get(connection.index())
             .and_then(Option::as_ref)
-            .is_some_and(|peer| !peer.queue.is_empty())
+            .is_some_and(|peer| !peer.queue.is_empty() && !is_paced(&self.state.pacing, self.now, peer))
     }
 
     fn next_datagram(&mut self, connection: ConnectionKey, size_max: usize, room: usize) -> Option<Bytes> {
@@ -84,6 +94,9 @@ impl<R: Role> DatagramSource for Source<'_, R> {
         let state = &mut *self.state;
         let peer = state.peers.get_mut(connection.index()).and_then(Option::as_mut)?;
         loop {
+            if is_paced(&state.pacing, self.now, peer) {
+                return None;
+            }
             let front = peer.queue.front()?;
             let is_overdue = front.is_overdue(self.now);
             let front = front.entry;
@@ -109,6 +122,9 @@ impl<R: Role> DatagramSource for Source<'_, R> {
             match reason {
                 Some(reason) => state.ledger.ingress.drop(reason, 1),
                 None => {
+                    if let Some(user) = &peer.user {
+                        user.charge(Way::ToClient, self.now, entry.bytes.len());
+                    }
                     self.packet.add(frame, size_max, entry.apart);
                     return Some(entry.bytes);
                 }

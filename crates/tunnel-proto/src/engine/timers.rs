@@ -16,8 +16,9 @@ impl<R: Role> Engine<R> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let transport = self.endpoint.poll_timeout().map(|(due, _)| due);
         let repair = self.state.repair.poll_timeout();
+        let pacing = self.state.pacing.poll_timeout();
         let role = R::next_due(self);
-        [transport, self.next_sweep, repair, role]
+        [transport, self.next_sweep, repair, pacing, role]
             .into_iter()
             .flatten()
             .min()
@@ -27,6 +28,7 @@ impl<R: Role> Engine<R> {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         self.handle_repair_timeout(now);
+        self.handle_pacing_timeout(now);
         R::handle_due(self, now);
         if self.next_sweep.is_some_and(|due| due <= now) {
             self.sweep(now);

@@ -9,6 +9,7 @@ use masque::repair::RepairOffer;
 use masque::split::Splitter;
 use masque::{HeaderList, MessageError, request as request_headers, response};
 
+use super::egress::receiver_of;
 use super::handler::{Asker, Handler};
 use super::life::Life;
 use super::offer::{ContextOffer, Offer};
@@ -91,22 +92,31 @@ impl<R: Role> State<R> {
         mut bytes: Bytes,
         deliver: &mut impl Deliver,
     ) {
-        while let Some(Request {
-            kind: Kind::Udp(session),
-            life,
-            last_active,
-            ..
-        }) = self.requests.get_mut(id.0)
-        {
+        while let Some(Request { kind, .. }) = self.requests.get_mut(id.0) {
+            let receiver = receiver_of(kind, id);
+            let session = match kind {
+                Kind::Udp(session) => session,
+                Kind::Moved(moved) => &mut moved.session,
+                _ => return,
+            };
             let Some(found) = session.capsules.next(&mut bytes) else {
                 return;
             };
-            let egress = &mut self.ledger.egress;
-            egress.accepted += 1;
+            self.ledger.egress.accepted += 1;
             let Capsule::Datagram(datagram) = found else {
-                egress.drop(DropReason::TargetTooLarge, 1);
+                self.ledger.egress.drop(DropReason::TargetTooLarge, 1);
                 continue;
             };
+            if !self.admits_capsule(now, id, datagram.len()) {
+                continue;
+            }
+            let Some(Request {
+                life, last_active, ..
+            }) = self.requests.get_mut(id.0)
+            else {
+                return;
+            };
+            let egress = &mut self.ledger.egress;
             match capsule::split_context(datagram) {
                 None => egress.drop(DropReason::Malformed, 1),
                 Some((0, _)) if !matches!(life, Life::Open(_)) => egress.drop(DropReason::UnknownSession, 1),
@@ -115,7 +125,7 @@ impl<R: Role> State<R> {
                 }
                 Some((0, payload)) => {
                     *last_active = now;
-                    deliver.deliver(id, &payload);
+                    deliver.deliver(receiver, &payload);
                 }
                 Some(_) => egress.drop(DropReason::UnknownContext, 1),
             }

@@ -1,10 +1,11 @@
 //! How long tunnels and sessions live: restarts, idle expiry, tables with many sessions and full ones.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use quic::CloseReason;
 use sim::LinkConfig;
-use tunnel_proto::{ClientAction, DropReason, Ending, ServerAction, limits};
+use tunnel_proto::{ClientAction, DropReason, Ending, ServerAction, Target, limits};
 
 use crate::support::{End, MILLISECOND, RESET_KEY, SECOND, Script, Setup, Way, World, user};
 
@@ -186,6 +187,31 @@ fn a_full_table_gives_up_its_idlest_session_at_the_client() {
     assert_eq!(world.client().endings(), [&Ending::Idle]);
     assert_eq!(world.client().request_of(first), None);
     assert_eq!(world.client().ingress_drops(DropReason::SessionClosed), 1);
+    assert_eq!(sessions(&mut world)[1], limits::UDP_SESSIONS_MAX as u64);
+}
+
+#[test]
+fn a_machine_with_ever_new_targets_takes_no_session_of_another_one_at_the_client() {
+    let mut world = World::with_server(Setup::default());
+    world.client = world.add_client(&user());
+    let [quiet, greedy] = [1, 2].map(|last| IpAddr::from([192, 168, 0, last]));
+    let open = |world: &mut World, machine, port| {
+        let (now, target) = (world.now(), Target::new("203.0.113.9", port).expect("a target"));
+        world.client().engine.open_session(now, machine, target)
+    };
+    let kept = open(&mut world, quiet, 1);
+    world.run(MILLISECOND);
+    for number in 0..2 * limits::UDP_SESSIONS_MAX {
+        let opened = open(&mut world, greedy, 1 + number as u16);
+        assert_ne!(opened, kept, "its place is not taken");
+        if number % 1_024 == 0 {
+            world.run(MILLISECOND);
+        }
+    }
+    world.run(MILLISECOND);
+    assert!(world.client().engine.last_active(kept).is_some());
+    let taken = limits::UDP_SESSIONS_MAX + 1;
+    assert_eq!(world.client().endings(), vec![&Ending::Idle; taken]);
     assert_eq!(sessions(&mut world)[1], limits::UDP_SESSIONS_MAX as u64);
 }
 

@@ -16,6 +16,7 @@ mod ip_hostile_server;
 mod ip_sessions;
 mod keys;
 mod lifetime;
+mod listening;
 mod path;
 mod queues;
 mod repair;

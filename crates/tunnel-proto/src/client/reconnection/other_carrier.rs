@@ -9,14 +9,24 @@ use packet::CarrierKind;
 use super::action::{AttemptId, ConnectAction};
 use super::candidates::Candidate;
 use super::race::Attempt;
-use super::{Phase, Reconnection};
+use super::{Phase, Reconnection, UDP_SILENT};
 
 /// Why a carrier is used, for people.
 const ON_TRIAL: &str = "it is tried whether it carries more";
 const TCP_CARRIES_MORE: &str = "it carries more than UDP, which held traffic back";
 const UDP_CARRIES: &str = "UDP carries what is wanted";
+const TCP_SILENT: &str = "nothing answered in TCP's shape";
 
 impl Reconnection {
+    /// Whether the server can be tried over another carrier.
+    #[must_use]
+    pub fn has_other_carrier(&self) -> bool {
+        let other = self
+            .present
+            .and_then(|present| self.candidates.over_other(present.candidate));
+        other.is_some()
+    }
+
     /// Reaches the server over the other carrier, beside the connection: [`ConnectAction::Move`] or
     /// [`ConnectAction::NotMoved`] follows. Whether there is another one.
     pub fn try_other_carrier(&mut self, now: Instant) -> bool {
@@ -35,16 +45,22 @@ impl Reconnection {
         true
     }
 
-    /// The connection has moved to the attempt's carrier.
-    pub fn handle_moved(&mut self, attempt: AttemptId) {
+    /// The connection has moved to the attempt's carrier: on trial, or to stay because the other one was silent.
+    pub fn handle_moved(&mut self, attempt: AttemptId, is_on_trial: bool) {
         if let Some(scout) = self.scout.take_if(|scout| scout.id == attempt) {
-            self.goes_over(scout.candidate, ON_TRIAL);
+            let reason = match scout.candidate.carrier() {
+                _ if is_on_trial => ON_TRIAL,
+                CarrierKind::Tcp => UDP_SILENT,
+                CarrierKind::Udp => TCP_SILENT,
+            };
+            self.goes_over(scout.candidate, reason);
         }
     }
 
     /// The connection stays on the carrier that it moved to; why, for people.
     pub fn keep_carrier(&mut self) -> &'static str {
-        if let Some(present) = self.present {
+        let on_trial = self.present.filter(|_| self.carrier_reason == ON_TRIAL);
+        if let Some(present) = on_trial {
             self.carrier_reason = reason_to_stay(present.candidate.carrier());
         }
         self.carrier_reason
@@ -55,6 +71,15 @@ impl Reconnection {
         let candidate = self.candidates.over_other(self.present?.candidate)?;
         self.goes_over(candidate, reason_to_stay(candidate.carrier()));
         Some(candidate.address)
+    }
+
+    /// Packets leave this machine in another way: an attempt beside the connection ends, which says nothing about its
+    /// carrier, and the carrier in use is not on trial any more.
+    pub fn forget_other_carrier(&mut self) {
+        if let Some(scout) = self.scout.take() {
+            self.disconnect(scout.id);
+        }
+        self.keep_carrier();
     }
 
     fn goes_over(&mut self, candidate: Candidate, reason: &'static str) {
@@ -157,12 +182,13 @@ mod tests {
     #[test]
     fn a_connection_goes_over_where_the_server_answers_and_back() {
         let mut bed = Bed::up();
+        assert!(bed.reconnection.has_other_carrier());
         let (scout, address) = bed.begins();
         assert_eq!(address, tcp());
         bed.reconnection.handle_connected(bed.now, scout);
         let wanted = ConnectAction::Move { attempt: scout };
         assert_eq!(bed.reconnection.poll_action(), Some(wanted));
-        bed.reconnection.handle_moved(scout);
+        bed.reconnection.handle_moved(scout, true);
         // The attempt has ended; the connection is still the one that was chosen.
         bed.reconnection.handle_lost(bed.now, scout, None);
         assert!(bed.reconnection.is_connection(bed.connection));
@@ -173,7 +199,7 @@ mod tests {
         assert_eq!(address, udp());
         bed.reconnection.handle_connected(bed.now, again);
         bed.reconnection.poll_action();
-        bed.reconnection.handle_moved(again);
+        bed.reconnection.handle_moved(again, true);
         assert_eq!(bed.reconnection.return_to_other_carrier(), Some(tcp()));
         assert_eq!(bed.kind(), (CarrierKind::Tcp, TCP_CARRIES_MORE));
         assert_eq!(bed.reconnection.poll_action(), None);
@@ -185,6 +211,45 @@ mod tests {
             matches!(next, Some(ConnectAction::Connect { address, .. }) if address == tcp()),
             "{next:?}"
         );
+    }
+
+    /// PATH-8.
+    #[test]
+    fn a_connection_that_left_a_silent_carrier_stays_and_says_so() {
+        let mut bed = Bed::up();
+        for wanted in [(CarrierKind::Tcp, UDP_SILENT), (CarrierKind::Udp, TCP_SILENT)] {
+            let (scout, _) = bed.begins();
+            bed.reconnection.handle_connected(bed.now, scout);
+            assert_eq!(
+                bed.reconnection.poll_action(),
+                Some(ConnectAction::Move { attempt: scout })
+            );
+            bed.reconnection.handle_moved(scout, false);
+            assert_eq!(bed.kind(), wanted);
+            assert_eq!(bed.reconnection.keep_carrier(), wanted.1);
+        }
+        assert!(bed.reconnection.is_connection(bed.connection));
+    }
+
+    #[test]
+    fn in_another_network_the_attempt_ends_without_a_word_about_its_carrier() {
+        let mut bed = Bed::up();
+        let (scout, _) = bed.begins();
+        bed.reconnection.forget_other_carrier();
+        let closed = ConnectAction::Disconnect { attempt: scout };
+        assert_eq!(bed.reconnection.poll_action(), Some(closed));
+        assert_eq!(bed.reconnection.poll_action(), None);
+        bed.reconnection.handle_lost(bed.now, scout, None);
+        assert_eq!(bed.reconnection.poll_action(), None);
+        assert!(bed.reconnection.is_connection(bed.connection));
+        // And one that has moved is not on trial any more.
+        let (scout, _) = bed.begins();
+        bed.reconnection.handle_connected(bed.now, scout);
+        bed.reconnection.poll_action();
+        bed.reconnection.handle_moved(scout, true);
+        bed.reconnection.forget_other_carrier();
+        assert_eq!(bed.reconnection.poll_action(), None);
+        assert_eq!(bed.kind(), (CarrierKind::Tcp, TCP_CARRIES_MORE));
     }
 
     #[test]

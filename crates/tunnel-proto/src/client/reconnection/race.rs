@@ -32,6 +32,11 @@ impl Attempt {
     pub(super) fn expires(&self) -> Instant {
         self.began + limits::CONNECT_ATTEMPT
     }
+
+    /// Whether the connection was of use ([`limits::STAY_MIN`]).
+    pub(super) fn has_stood(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.began) >= limits::STAY_MIN
+    }
 }
 
 /// At most [`limits::ATTEMPTS_MAX`] attempts.

@@ -12,7 +12,14 @@ impl Reconnection {
     /// Whether the server has taken the token, and the connection has not been told to be lost.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        matches!(self.phase, Phase::Up | Phase::Doubt | Phase::Replacing { .. })
+        matches!(
+            self.phase,
+            Phase::Up
+                | Phase::Doubt
+                | Phase::Replacing { .. }
+                | Phase::Leaving { .. }
+                | Phase::Succeeding { .. }
+        )
     }
 
     /// Whether attempts go on beside a connection that is up.
@@ -27,12 +34,19 @@ impl Reconnection {
         self.is_up() && self.is_present(attempt)
     }
 
+    /// The connection that is up, where another one is about to take its place.
+    #[must_use]
+    pub fn predecessor(&self) -> Option<AttemptId> {
+        let present = self.present?;
+        matches!(self.phase, Phase::Succeeding { .. }).then_some(present.id)
+    }
+
     /// The server's address that was chosen, while that goes on, with its carrier ([`CarrierKind::of`]).
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         let is_chosen = self.is_up() || matches!(self.phase, Phase::Chosen { .. });
-        let present = self.present.filter(|_| is_chosen)?;
-        Some(present.candidate.address)
+        let chosen = self.chosen().filter(|_| is_chosen)?;
+        Some(chosen.candidate.address)
     }
 
     /// What carries the connection that was chosen, while that goes on, and why.
@@ -47,7 +61,8 @@ impl Reconnection {
     pub fn address_of(&self, attempt: AttemptId) -> Option<SocketAddr> {
         let present = self.present.filter(|present| present.id == attempt);
         let scout = self.scout.filter(|scout| scout.id == attempt);
-        let known = self.race.find(attempt).or(scout).or(present)?;
+        let successor = self.chosen().filter(|chosen| chosen.id == attempt);
+        let known = self.race.find(attempt).or(scout).or(present).or(successor)?;
         Some(known.candidate.address)
     }
 

@@ -306,11 +306,12 @@ fn a_lost_connection_is_sought_where_it_was_while_its_name_is_resolved() {
     reconnection.handle_resolved(now, second, &[at("192.0.2.1"), at("192.0.2.3")]);
     let attempt = begins(&mut reconnection, "192.0.2.3");
     comes_up(&mut reconnection, now, attempt);
-    reconnection.handle_lost(now, attempt, None);
+    let later = now + limits::STAY_MIN;
+    reconnection.handle_lost(later, attempt, None);
     resolves(&mut reconnection, "a.test");
     for host in ["192.0.2.3", "192.0.2.1"] {
         let attempt = begins(&mut reconnection, host);
-        refuse(&mut reconnection, now, attempt);
+        refuse(&mut reconnection, later, attempt);
     }
     assert!(is_unreachable(&mut reconnection));
 }
@@ -424,6 +425,47 @@ fn a_replacement_that_is_lost_at_once_begins_a_new_round() {
     refuse(&mut reconnection, now, beside);
     reconnection.handle_lost(now, connection, None);
     begins(&mut reconnection, "192.0.2.1");
+}
+
+/// What a server does with each connection as soon as it is up.
+type Treatment = fn(&mut Reconnection, Instant, AttemptId);
+
+#[test]
+fn a_server_that_ends_each_connection_at_once_is_met_again_after_pauses_that_grow() {
+    let goes_away: Treatment = |reconnection, now, _| reconnection.handle_going_away(now);
+    let closes: Treatment = |reconnection, now, attempt| {
+        reconnection.handle_lost(now, attempt, Some("closed".to_owned()));
+    };
+    let both: Treatment = |reconnection, now, attempt| {
+        reconnection.handle_going_away(now);
+        reconnection.handle_lost(now, attempt, Some("closed".to_owned()));
+    };
+    for treat in [goes_away, closes, both] {
+        let begin = start();
+        let mut now = begin;
+        let mut reconnection = reconnection(&["192.0.2.1"], now);
+        let mut times = Vec::new();
+        while now < begin + Duration::from_secs(60) {
+            let attempt = begins(&mut reconnection, "192.0.2.1");
+            comes_up(&mut reconnection, now, attempt);
+            times.push(now);
+            treat(&mut reconnection, now, attempt);
+            assert!(times.len() < 100, "a minute brings {} connections", times.len());
+            if reconnection.actions.is_empty() {
+                now = reconnection.poll_timeout().expect("another one follows");
+                reconnection.handle_timeout(now);
+            }
+        }
+        let longest = times.iter().zip(&times[1..]).map(|(from, to)| *to - *from).max();
+        assert!(longest > Some(limits::BACKOFF_MAX / 2), "{longest:?}");
+
+        // One that stood for long is followed by the next one at once.
+        let attempt = begins(&mut reconnection, "192.0.2.1");
+        comes_up(&mut reconnection, now, attempt);
+        now += limits::STAY_MIN;
+        treat(&mut reconnection, now, attempt);
+        begins(&mut reconnection, "192.0.2.1");
+    }
 }
 
 #[test]
@@ -565,7 +607,7 @@ fn where_udp_has_failed_tcp_need_not_wait_and_leads_the_next_race() {
     assert!(comes_up(&mut reconnection, now + limits::CARRIER_DELAY, tcp));
     assert_eq!(reconnection.carrier(), Some((CarrierKind::Tcp, UDP_SILENT)));
     // UDP is there as early as TCP after the next loss.
-    let later = now + limits::CONNECT_ATTEMPT;
+    let later = now + limits::STAY_MIN;
     reconnection.handle_lost(later, udp, None);
     reconnection.handle_lost(later, tcp, Some("gone".to_owned()));
     begins_over_tcp(&mut reconnection, "192.0.2.1");

@@ -39,6 +39,7 @@ impl Client {
         if self.current == Some(connection) {
             self.current = None;
         }
+        self.former.retain(|former| *former != connection);
         Some(attempt)
     }
 }
@@ -72,16 +73,23 @@ impl Engine<Client> {
     /// [`ClientAction::TokenRefused`] or [`ClientAction::Lost`] follows.
     ///
     /// # Panics
-    /// Where there is a connection that has not been told to be lost.
+    /// Where there is a connection that has not been told to be lost or to be going away ([`ClientAction::GoingAway`]).
     pub fn choose(&mut self, now: Instant, attempt: AttemptId) {
         let role = &mut self.state.role;
-        assert!(role.current.is_none(), "requests go out on one connection");
+        assert!(
+            role.current.is_none() || role.is_going_away,
+            "requests go out on one connection"
+        );
         let Some(chosen) = role.attempts.iter().find(|known| known.id == attempt) else {
             return;
         };
         let connection = chosen.connection;
+        let surplus = role.retire();
         role.current = Some(connection);
-        role.holds_requests = role.asks_to_keep;
+        (role.holds_requests, role.is_going_away) = (role.asks_to_keep, false);
+        if let Some(surplus) = surplus {
+            self.leave(surplus);
+        }
         // The server's SETTINGS may have come with the last packet of its handshake.
         let peer = self.state.peer(connection);
         if peer.is_some_and(|peer| peer.takes_connect_udp().is_some()) {
@@ -117,12 +125,14 @@ impl Engine<Client> {
         }
     }
 
-    /// After [`ClientAction::Up`] of one of several shards: the connection stays, and what waits may go out on it.
+    /// After [`ClientAction::Up`]: the connection stays, and what waits may go out on it, with the UDP sessions of the
+    /// connection before.
     pub fn keep_connection(&mut self, now: Instant) {
         self.state.role.holds_requests = false;
         if let Some(connection) = self.state.role.current {
             self.send_queued_requests(now, connection);
         }
+        self.move_sessions(now);
     }
 
     /// The server is of no use to us, or not at present: another connection is made later.

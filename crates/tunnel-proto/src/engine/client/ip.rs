@@ -80,8 +80,11 @@ impl Engine<Client> {
 
     /// A request for an IP session, sent when the connection takes requests.
     pub(in crate::engine) fn open_ip(&mut self, now: Instant) {
+        let former = &self.state.role.former;
         let is_under_way = |request: &Request| {
+            let stream = request.stream();
             matches!(request.kind, Kind::Ip(_))
+                && !stream.is_some_and(|stream| former.contains(&stream.connection))
                 && matches!(request.life, Life::Queued(_) | Life::Sent(_) | Life::Open(_))
         };
         let mut requests = self.state.requests.iter();

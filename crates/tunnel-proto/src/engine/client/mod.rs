@@ -3,8 +3,10 @@
 
 mod attempts;
 pub(super) mod ip;
+pub(super) mod moved_session;
 mod requests;
 mod role;
+mod succession;
 pub(super) mod token_check;
 
 use std::time::Instant;
@@ -29,6 +31,10 @@ pub struct Client {
     attempts: Vec<Attempt>,
     /// The connection that requests go out on.
     current: Option<ConnectionKey>,
+    /// The server takes no new requests on it.
+    is_going_away: bool,
+    /// Connections before it that go on for what is open there, the oldest first.
+    former: Vec<ConnectionKey>,
     /// Requests wait after the token check until the driver says that the connection stays.
     asks_to_keep: bool,
     /// Nothing but the token check goes out on the current connection.
@@ -55,6 +61,8 @@ impl Engine<Client> {
             bearer: token.reveal(),
             attempts: Vec::new(),
             current: None,
+            is_going_away: false,
+            former: Vec::new(),
             asks_to_keep: false,
             holds_requests: false,
             ip: None,

@@ -1,6 +1,7 @@
 //! A client's requests: sent as soon as the server's SETTINGS are known (RFC 9297 section 2.1.1, RFC 8441 section 3),
 //! the token checked first.
 
+use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
@@ -21,31 +22,44 @@ use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::role::Side;
 use crate::engine::service::{Service, ServiceSession};
 use crate::engine::udp::{Offers, UdpSession};
-use crate::engine::{Action, ClientAction, Deliver, Engine};
+use crate::engine::{Action, ClientAction, Deliver, Engine, last_active};
 use crate::limits;
 
 impl Engine<Client> {
-    /// A new session or connection through the tunnel. It waits where the tunnel is not up.
+    /// A new UDP session of a machine through the tunnel. It waits where the tunnel is not up. Beyond
+    /// [`UDP_SESSIONS_MAX`](limits::UDP_SESSIONS_MAX) the machine that has most loses its idlest one.
+    pub fn open_session(&mut self, now: Instant, machine: IpAddr, target: Target) -> RequestId {
+        self.reserve_session();
+        let kind = Kind::Udp(UdpSession::new(self.offers()));
+        let request = Request::new(Client::HTTP, kind, Life::Queued(Some(target)), now);
+        let machine = Some(machine);
+        self.open_request(now, Request { machine, ..request })
+    }
+
+    /// A new session of nobody in particular, or a connection through the tunnel. It waits where the tunnel is not up.
     pub fn open(&mut self, now: Instant, protocol: Protocol, target: Target) -> RequestId {
         if protocol == Protocol::Udp {
             self.reserve_session();
         }
         let kind = match protocol {
             Protocol::Udp => Kind::Udp(UdpSession::new(self.offers())),
-            Protocol::Tcp => Kind::Tcp(TcpConnection),
+            Protocol::Tcp => Kind::Tcp(TcpConnection::default()),
         };
         self.open_kind(now, kind, Some(target))
     }
 
-    fn open_kind(&mut self, now: Instant, kind: Kind, target: Option<Target>) -> RequestId {
-        let request = Request::new(Client::HTTP, kind, Life::Queued(target), now);
+    pub(in crate::engine) fn open_kind(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        target: Option<Target>,
+    ) -> RequestId {
+        self.open_request(now, Request::new(Client::HTTP, kind, Life::Queued(target), now))
+    }
+
+    fn open_request(&mut self, now: Instant, request: Request) -> RequestId {
         let id = self.state.insert_request(request);
-        if let Some(connection) = self
-            .state
-            .role
-            .current
-            .filter(|_| !self.state.role.holds_requests)
-        {
+        if let Some(connection) = self.state.role.taking_requests() {
             self.send_request(now, connection, id);
         }
         id
@@ -64,7 +78,7 @@ impl Engine<Client> {
         self.open_kind(now, Kind::Service(Box::new(session)), None)
     }
 
-    fn offers(&self) -> Offers {
+    pub(super) fn offers(&self) -> Offers {
         Offers {
             split: (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID),
             repair: self.state.repair_offer(),
@@ -96,7 +110,7 @@ impl Engine<Client> {
 
     /// Sends what waits, while the server allows more streams.
     pub(in crate::engine) fn send_queued_requests(&mut self, now: Instant, connection: ConnectionKey) {
-        if self.state.role.current != Some(connection) || self.state.role.holds_requests {
+        if self.state.role.taking_requests() != Some(connection) {
             return;
         }
         let mut next = self.state.queued.first().copied();
@@ -131,6 +145,7 @@ impl Engine<Client> {
         let Life::Queued(target) = &request.life else {
             return true;
         };
+        let target = target.clone();
         let handler = request.kind.handler();
         if handler.needs_datagrams() && !takes_connect_udp {
             let cause = Cause::Refused {
@@ -159,6 +174,7 @@ impl Engine<Client> {
             id: stream,
         };
         request.life = Life::Sent(stream);
+        request.target = target;
         request.last_active = now;
         self.state.queued.remove(&id);
         if let Some(peer) = self.state.peer(connection) {
@@ -199,10 +215,15 @@ impl Engine<Client> {
             let established = ClientAction::Established { request: id };
             self.state.actions.push_back(Action::Role(established));
         }
+        if !request.is_udp() {
+            request.target = None;
+        }
         self.state.repair_answered(now, id, list);
+        let id = self.complete_move(now, id);
         self.pump(id);
         self.open_service_stream(now, id);
         self.state.take_early(now, id, deliver);
+        self.move_session(now, id);
     }
 
     fn refused(
@@ -254,11 +275,10 @@ impl Engine<Client> {
             .is_some_and(|request| matches!(request.life, Life::Queued(_)))
     }
 
-    /// Of some requests the one that was active longest ago.
+    /// When a request was active; `None` where it has ended.
     #[must_use]
-    pub fn idlest_of(&self, ids: impl Iterator<Item = RequestId>) -> Option<RequestId> {
-        let last_active = |id: &RequestId| self.state.requests.get(id.0).map(|request| request.last_active);
-        ids.min_by_key(last_active)
+    pub fn last_active(&self, id: RequestId) -> Option<Instant> {
+        last_active(&self.state.requests, id)
     }
 
     /// Smoothed round-trip time; `None` while not connected.
@@ -275,6 +295,7 @@ impl Engine<Client> {
             acknowledgements: report.acknowledgements,
             is_awaited: report.in_flight > 0,
             round_trip: report.rtt,
+            bytes_received: report.counters.bytes_received,
         })
     }
 

@@ -57,10 +57,8 @@ impl Side for Client {
         engine.begin_session(now, connection);
     }
 
-    fn goaway_received(state: &mut State<Self>, connection: ConnectionKey) {
-        if state.role.current == Some(connection) {
-            state.actions.push_back(Action::Role(ClientAction::GoingAway));
-        }
+    fn goaway_received(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey, first: u64) {
+        engine.going_away(now, connection, first);
     }
 
     fn held_back(state: &mut State<Self>, now: Instant, connection: ConnectionKey, held_back: HeldBack) {
@@ -115,7 +113,10 @@ impl Side for Client {
 
     fn connection_reported(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: &ConnectionReport) {}
 
-    fn sweep(_: &mut Engine<Self>, _: Instant) {}
+    fn sweep(engine: &mut Engine<Self>, now: Instant) {
+        engine.end_quiet_moves(now);
+        engine.leave_empty_connections();
+    }
 
     fn ip_sessions(&self) -> Vec<RequestId> {
         self.ip_session.into_iter().collect()

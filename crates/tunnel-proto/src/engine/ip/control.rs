@@ -69,6 +69,9 @@ impl<R: Role> Engine<R> {
             match capsule {
                 IpCapsule::Datagram(datagram) => {
                     self.state.ledger.egress.accepted += 1;
+                    if !self.state.admits_capsule(now, id, datagram.len()) {
+                        continue;
+                    }
                     match masque::capsule::split_context(datagram) {
                         Some((ip::PACKET_CONTEXT_ID, packet)) => {
                             self.state

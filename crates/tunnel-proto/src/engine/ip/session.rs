@@ -12,6 +12,7 @@ use masque::{HeaderList, MessageError};
 
 use super::PacketTarget;
 use super::control::push_capsule;
+use crate::access::Reach;
 use crate::client::Acceptance;
 use crate::engine::ClientAction;
 use crate::engine::handler::{Asker, Handler};
@@ -61,6 +62,8 @@ pub struct IpSession {
     pub(crate) has_news: bool,
     /// Client: the source and protocol that were found acceptable last.
     pub(crate) accepted_last: Option<(IpAddr, u8)>,
+    /// Server: what its user may reach.
+    pub(crate) reach: Reach,
     /// Server: the target that was found allowed last.
     pub(crate) allowed_last: Option<PacketTarget>,
 }
@@ -96,6 +99,7 @@ impl IpSession {
             name_servers: Vec::new(),
             has_news: false,
             accepted_last: None,
+            reach: Reach::default(),
             allowed_last: None,
         }
     }

@@ -17,8 +17,8 @@ use subtle::ConstantTimeEq;
 use super::Server;
 use super::questions::{Applicant, OpenQuestions, Origin};
 use crate::access::{
-    Answer, AuthorizationId, Authorizer, Credentials, Decision, Exclusion, Grant, Rights, User, UserId,
-    UserLimit, UserSnapshot,
+    Answer, AuthorizationId, Authorizer, Credentials, Decision, Exclusion, Grant, ListenRights, Reach,
+    Rights, User, UserId, UserLimit, UserSnapshot,
 };
 use crate::engine::life::{Life, RequestStream};
 use crate::engine::request::RequestId;
@@ -78,10 +78,15 @@ impl Access {
         granted.is_some_and(|granted| granted.digest.ct_eq(digest).into())
     }
 
-    fn ask(&mut self, now: Instant, credentials: &Credentials<'_>) -> (AuthorizationId, Answer) {
+    fn ask(
+        &mut self,
+        now: Instant,
+        credentials: &Credentials<'_>,
+        remote: SocketAddr,
+    ) -> (AuthorizationId, Answer) {
         let id = AuthorizationId(self.counters.asked);
         self.counters.asked += 1;
-        (id, self.authorizer.authorize(now, id, credentials))
+        (id, self.authorizer.authorize(now, id, credentials, remote))
     }
 
     /// Remembers a user for `status`, by its newest account; where there are too many, one who is gone makes room.
@@ -176,7 +181,7 @@ impl Engine<Server> {
             access.counters.over_limit += 1;
             return self.put_off(id, stream.connection, &asked, ProxyError::ConnectionLimitReached);
         }
-        let (authorization, answer) = access.ask(now, &credentials);
+        let (authorization, answer) = access.ask(now, &credentials, remote);
         let applicant = Applicant {
             request: id,
             asked,
@@ -256,15 +261,18 @@ impl Engine<Server> {
                 return Err(Barred::OtherUser);
             }
             // Places were taken from the account that is there, and are given back to it.
-            (granted.digest, granted.grant.rights, granted.grant.limits) =
-                (digest, grant.rights, grant.limits);
+            granted.digest = digest;
+            granted.grant = Grant {
+                user: granted.grant.user.clone(),
+                ..grant
+            };
             return Ok(());
         }
         access.remember(&grant.user);
         if !grant.user.has_bytes_left(&grant.limits) || !grant.user.take_connection(&grant.limits) {
             return Err(Barred::Full);
         }
-        let user = grant.user.id();
+        let (user, account) = (grant.user.id(), grant.user.clone());
         access.grants.insert(
             connection,
             Granted {
@@ -274,6 +282,12 @@ impl Engine<Server> {
                 bytes_counted: 0,
             },
         );
+        self.state.pacing.user_came(&account);
+        if let Some(peer) = self.state.peer(connection) {
+            peer.user = Some(account);
+        }
+        self.endpoint.set_owner(connection, user.0);
+        self.endpoint.trace_belongs_to(connection, user.0);
         let came = ServerAction::Came { user, remote };
         self.state.actions.push_back(Action::Role(came));
         Ok(())
@@ -281,7 +295,24 @@ impl Engine<Server> {
 
     /// Takes a place for a session of the connection's user, who needs a right for it. Where that cannot be, the request is
     /// answered.
-    pub(super) fn take_user_session(
+    pub(in crate::engine) fn take_user_session(
+        &mut self,
+        id: RequestId,
+        connection: ConnectionKey,
+        right: impl Fn(&Rights) -> bool,
+    ) -> bool {
+        if !self.has_user_right(id, connection, right) {
+            return false;
+        }
+        let is_taken = self.count_session(id, connection);
+        if !is_taken {
+            self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
+        }
+        is_taken
+    }
+
+    /// Whether the connection's user has a right for a request, which is that user's then. Where not, it is answered.
+    pub(in crate::engine) fn has_user_right(
         &mut self,
         id: RequestId,
         connection: ConnectionKey,
@@ -290,29 +321,43 @@ impl Engine<Server> {
         let Some(granted) = self.state.role.access.grants.get(&connection) else {
             return false;
         };
-        let grant = &granted.grant;
-        if !right(&grant.rights) {
+        if !right(&granted.grant.rights) {
             self.turn_away(id, &response::response(403), 403);
             return false;
         }
-        if !grant.user.has_bytes_left(&grant.limits) || !grant.user.take_session(&grant.limits) {
-            self.answer_and_end(id, &response::failure(ProxyError::ConnectionLimitReached));
-            return false;
-        }
-        match self.state.requests.get_mut(id.0) {
-            Some(request) => {
-                request.is_counted = true;
-                request.user = Some(grant.user.id());
-            }
-            None => grant.user.give_session_back(),
+        if let Some(request) = self.state.requests.get_mut(id.0) {
+            request.user = Some(granted.grant.user.id());
         }
         true
     }
 
+    /// Takes a place for a session of the connection's user, until the request ends. Whether there was one.
+    pub(in crate::engine) fn count_session(&mut self, id: RequestId, connection: ConnectionKey) -> bool {
+        let granted = self.state.role.access.grants.get(&connection);
+        let (Some(granted), Some(request)) = (granted, self.state.requests.get_mut(id.0)) else {
+            return false;
+        };
+        let Grant { user, limits, .. } = &granted.grant;
+        request.is_counted = user.has_bytes_left(limits) && user.take_session(limits);
+        request.is_counted
+    }
+
     /// Whose the connection is.
-    pub(super) fn user_of(&self, connection: ConnectionKey) -> Option<UserId> {
+    pub(in crate::engine) fn user_of(&self, connection: ConnectionKey) -> Option<UserId> {
         let granted = self.state.role.access.grants.get(&connection)?;
         Some(granted.grant.user.id())
+    }
+
+    /// What the connection's user may reach; nothing where nobody was let in.
+    pub(super) fn reach_of(&self, connection: ConnectionKey) -> Reach {
+        let granted = self.state.role.access.grants.get(&connection);
+        granted.map_or_else(|| Reach::only(Vec::new()), |granted| granted.grant.reach.clone())
+    }
+
+    /// Where the connection's user may listen; nowhere where nobody was let in.
+    pub(in crate::engine) fn listen_rights_of(&self, connection: ConnectionKey) -> ListenRights {
+        let granted = self.state.role.access.grants.get(&connection);
+        granted.map_or_else(ListenRights::default, |granted| granted.grant.listen.clone())
     }
 
     /// Whose the connection is, and how many leases that user may keep.

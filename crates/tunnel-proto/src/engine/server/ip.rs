@@ -23,6 +23,7 @@ use crate::engine::life::{Cause, Life, RequestStream};
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::{Action, Deliver, Engine, ServerAction, State};
 use crate::own_addresses::OwnAddresses;
+use crate::target_rules::AllowedTarget;
 
 /// A packet that this shard cannot send on: its destination has no session here. Another shard may have one; else it
 /// goes back to [`Engine::refuse_packet`].
@@ -50,10 +51,23 @@ impl Engine<Server> {
             .as_mut()
             .is_some_and(|service| service.set_own_addresses(addresses));
         if is_new {
-            for (_, request) in &mut self.state.requests {
-                if let Kind::Ip(session) = &mut request.kind {
-                    session.allowed_last = None;
-                }
+            self.judge_targets_again();
+        }
+    }
+
+    /// Replaces the explicit permissions of packets' targets.
+    pub fn allow_targets(&mut self, allowed: Vec<AllowedTarget>) {
+        if let Some(service) = &mut self.state.role.ip_service {
+            service.allow(allowed);
+            self.judge_targets_again();
+        }
+    }
+
+    /// Sessions remember the target that was allowed last: not beyond a change of the rules.
+    fn judge_targets_again(&mut self) {
+        for (_, request) in &mut self.state.requests {
+            if let Kind::Ip(session) = &mut request.kind {
+                session.allowed_last = None;
             }
         }
     }
@@ -91,6 +105,7 @@ impl Engine<Server> {
                 }
             }
         };
+        let reach = self.reach_of(stream.connection);
         let Some(request) = self.state.requests.get_mut(id.0) else {
             return;
         };
@@ -99,7 +114,7 @@ impl Engine<Server> {
             .split
             .filter(|_| self.state.config.oversize == Oversize::Split);
         let mut session = IpSession::new(split, asked.extensions.checksum, asked.extensions.repair);
-        session.owner = Some(owner);
+        (session.owner, session.reach) = (Some(owner), reach);
         request.kind = Kind::Ip(Box::new(session));
         request.life = Life::Opening(stream);
         request.last_active = now;

@@ -8,10 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 use masque::ip::{Prefix, Routes};
 
 use super::lease::own_address;
+use crate::access::Reach;
 use crate::drops::DropReason;
 use crate::engine::ip::PacketTarget;
 use crate::own_addresses::OwnAddresses;
-use crate::target_rules::TargetRules;
+use crate::target_rules::{AllowedTarget, TargetRules};
 
 /// A server's IP service.
 #[derive(Clone, Debug)]
@@ -74,19 +75,26 @@ impl IpService {
         self.own.iter().copied().find(|own| own.is_ipv4() == is_ipv4)
     }
 
+    pub(crate) fn allow(&mut self, allowed: Vec<AllowedTarget>) {
+        self.rules.allow(allowed);
+    }
+
     pub(crate) fn set_own_addresses(&mut self, addresses: OwnAddresses) -> bool {
         let is_new = self.own_addresses != addresses;
         self.own_addresses = addresses;
         is_new
     }
 
-    /// Whether a client may send a packet to this target.
-    pub(crate) fn admits(&self, target: &PacketTarget) -> Result<(), DropReason> {
+    /// Whether a client may send a packet to this target, whose user may reach so much.
+    pub(crate) fn admits(&self, target: &PacketTarget, reach: &Reach) -> Result<(), DropReason> {
         let PacketTarget { address, port, .. } = *target;
         if self.own.contains(&address) {
-            return self.admits_here(target);
+            return self.admits_here(target, reach);
         }
         if !self.client_to_client && self.pools.iter().any(|pool| pool.contains(address)) {
+            return Err(DropReason::PolicyDenied);
+        }
+        if !reach.covers(SocketAddr::new(address, port)) {
             return Err(DropReason::PolicyDenied);
         }
         self.rules
@@ -99,11 +107,13 @@ impl IpService {
         }
     }
 
-    /// The same for one of the server's own addresses in the pools.
-    fn admits_here(&self, target: &PacketTarget) -> Result<(), DropReason> {
+    /// The same for one of the server's own addresses in the pools, whose echo and name server are everybody's.
+    fn admits_here(&self, target: &PacketTarget, reach: &Reach) -> Result<(), DropReason> {
         let PacketTarget { address, port, .. } = *target;
         let is_name_server = || port == NAME_SERVER_PORT && self.name_servers.contains(&address);
-        if target.is_echo || is_name_server() || self.rules.permits(SocketAddr::new(address, port)) {
+        let here = SocketAddr::new(address, port);
+        let is_permitted = || self.rules.permits(here) && reach.covers(here);
+        if target.is_echo || is_name_server() || is_permitted() {
             Ok(())
         } else {
             Err(DropReason::PolicyDenied)
@@ -166,7 +176,11 @@ mod tests {
             ("169.254.169.254", Err(DropReason::PolicyDenied)),
             ("2001:db8::1", Err(DropReason::NoRoute)),
         ] {
-            assert_eq!(service.admits(&tcp(destination, 80)), expected, "{destination}");
+            assert_eq!(
+                service.admits(&tcp(destination, 80), &Reach::default()),
+                expected,
+                "{destination}"
+            );
         }
         assert!(service.may_answer("198.51.100.1".parse().unwrap(), 6));
         assert!(!service.may_answer("10.9.0.3".parse().unwrap(), 6));
@@ -179,31 +193,68 @@ mod tests {
         let names = service(false, &[]).with_name_servers(vec!["10.9.0.1".parse().unwrap()]);
         let open = service(false, &["10.9.0.1:80", "fd09::1"]);
         for address in own {
-            assert_eq!(plain.admits(&echo(address)), Ok(()), "{address}");
-            assert!(plain.admits(&tcp(address, 53)).is_err(), "{address}");
+            assert_eq!(
+                plain.admits(&echo(address), &Reach::default()),
+                Ok(()),
+                "{address}"
+            );
+            assert!(
+                plain.admits(&tcp(address, 53), &Reach::default()).is_err(),
+                "{address}"
+            );
         }
-        assert_eq!(names.admits(&tcp("10.9.0.1", 53)), Ok(()));
-        assert!(names.admits(&tcp("10.9.0.1", 54)).is_err());
-        assert!(names.admits(&tcp("fd09::1", 53)).is_err());
-        assert_eq!(open.admits(&tcp("10.9.0.1", 80)), Ok(()));
-        assert!(open.admits(&tcp("10.9.0.1", 81)).is_err());
-        assert_eq!(open.admits(&tcp("fd09::1", 81)), Ok(()));
+        assert_eq!(names.admits(&tcp("10.9.0.1", 53), &Reach::default()), Ok(()));
+        assert!(names.admits(&tcp("10.9.0.1", 54), &Reach::default()).is_err());
+        assert!(names.admits(&tcp("fd09::1", 53), &Reach::default()).is_err());
+        assert_eq!(open.admits(&tcp("10.9.0.1", 80), &Reach::default()), Ok(()));
+        assert!(open.admits(&tcp("10.9.0.1", 81), &Reach::default()).is_err());
+        assert_eq!(open.admits(&tcp("fd09::1", 81), &Reach::default()), Ok(()));
     }
 
     #[test]
     fn no_packet_goes_anywhere_while_the_own_addresses_are_unknown() {
         let mut service = service(false, &["198.51.100.1:80"]);
         service.set_own_addresses(OwnAddresses::unknown());
-        assert!(service.admits(&tcp("198.51.100.2", 80)).is_err());
-        assert_eq!(service.admits(&tcp("198.51.100.1", 80)), Ok(()));
-        assert_eq!(service.admits(&echo("10.9.0.1")), Ok(()));
+        assert!(
+            service
+                .admits(&tcp("198.51.100.2", 80), &Reach::default())
+                .is_err()
+        );
+        assert_eq!(
+            service.admits(&tcp("198.51.100.1", 80), &Reach::default()),
+            Ok(())
+        );
+        assert_eq!(service.admits(&echo("10.9.0.1"), &Reach::default()), Ok(()));
     }
 
     #[test]
     fn permissions_open_what_is_closed() {
         let open = service(true, &["192.0.2.1:80"]);
-        assert_eq!(open.admits(&tcp("10.9.0.2", 0)), Ok(()));
-        assert_eq!(open.admits(&tcp("192.0.2.1", 80)), Ok(()));
-        assert!(open.admits(&tcp("192.0.2.1", 81)).is_err());
+        assert_eq!(open.admits(&tcp("10.9.0.2", 0), &Reach::default()), Ok(()));
+        assert_eq!(open.admits(&tcp("192.0.2.1", 80), &Reach::default()), Ok(()));
+        assert!(open.admits(&tcp("192.0.2.1", 81), &Reach::default()).is_err());
+    }
+
+    #[test]
+    fn what_a_user_may_reach_narrows_and_opens_nothing() {
+        let service = service(true, &["10.9.0.1:80"]).with_name_servers(vec!["10.9.0.1".parse().unwrap()]);
+        let networks = ["198.51.100.0/24:80", "10.9.0.2", "192.0.2.1"].map(|text| text.parse().unwrap());
+        let reach = Reach::only(networks.to_vec());
+        for (target, expected) in [
+            (tcp("198.51.100.1", 80), true),
+            (tcp("198.51.100.1", 81), false),
+            (tcp("203.0.113.1", 80), false),
+            (echo("203.0.113.1"), false),
+            (tcp("10.9.0.2", 22), true),
+            (tcp("10.9.0.3", 22), false),
+            // Closed by the server's rules.
+            (tcp("192.0.2.1", 80), false),
+            // The server's own address: permitted, but not this user's.
+            (tcp("10.9.0.1", 80), false),
+            (tcp("10.9.0.1", 53), true),
+            (echo("10.9.0.1"), true),
+        ] {
+            assert_eq!(service.admits(&target, &reach).is_ok(), expected, "{target:?}");
+        }
     }
 }

@@ -20,7 +20,8 @@ use masque::ServerShard;
 use super::{Engine, RequestId, ServiceProvider};
 use crate::access::Authorizer;
 use crate::config::EngineConfig;
-use crate::engine::idleness::Idleness;
+use crate::engine::request::Holder;
+use crate::idleness::Idleness;
 use authorization::Access;
 use front_door::FrontDoor;
 use ip_service::IpService;
@@ -49,7 +50,7 @@ pub struct Server {
     /// Numbers clients without a name.
     nameless: u64,
     /// TCP connections, those that the driver opens included.
-    tcp: Idleness,
+    tcp: Idleness<Holder, RequestId>,
 }
 
 impl Engine<Server> {

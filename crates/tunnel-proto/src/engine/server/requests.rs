@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use masque::ip::ConnectIp;
+use masque::listen;
 use masque::request::{self as request_headers, ConnectUdp, Credential, PathKind, Request as Asked};
 use masque::response::{self, ProxyError};
 use masque::{HeaderList, MessageError, Target};
@@ -84,6 +85,9 @@ impl Engine<Server> {
                 self.admit_target(now, stream, id, Protocol::Udp, asked.target.ok(), offers);
             }
             Asked::ConnectIp(asked) => self.admit_ip(now, stream, id, &asked),
+            Asked::Extended(asked) if asked.protocol == listen::PROTOCOL => {
+                self.admit_listener(now, stream, id, &asked);
+            }
             Asked::Extended(asked) => self.admit_service(now, stream, id, &asked),
             Asked::Other => self.turn_away(id, &response::response(404), 404),
         }
@@ -136,18 +140,20 @@ impl Engine<Server> {
         };
         request.kind = match protocol {
             Protocol::Udp => Kind::Udp(UdpSession::new(offers)),
-            Protocol::Tcp => Kind::Tcp(TcpConnection),
+            Protocol::Tcp => Kind::Tcp(TcpConnection::default()),
         };
         request.life = Life::Opening(stream);
         request.last_active = now;
         match protocol {
             Protocol::Udp => self.state.session_opened(id),
-            Protocol::Tcp => self.state.role.tcp.add(id, request),
+            Protocol::Tcp => self.state.role.list_tcp(id, request),
         }
+        let reach = self.reach_of(stream.connection);
         self.state.actions.push_back(Action::Role(ServerAction::Open {
             request: id,
             protocol,
             target,
+            reach,
         }));
     }
 

@@ -72,14 +72,14 @@ impl Side for Server {
         let request = Request::new(Self::HTTP, Kind::Undecided(Undecided), Life::Headers(stream), now);
         let id = state.insert_request(request);
         if let Some(peer) = state.peer(connection) {
-            peer.requests.insert(stream.quarter(), id);
+            peer.accept(stream.quarter(), id);
         }
     }
 
     fn settings_received(_: &mut Engine<Self>, _: Instant, _: ConnectionKey) {}
 
     /// A server pushes nothing, so that there is nothing to stop.
-    fn goaway_received(_: &mut State<Self>, _: ConnectionKey) {}
+    fn goaway_received(_: &mut Engine<Self>, _: Instant, _: ConnectionKey, _: u64) {}
 
     /// A client sees for itself what becomes of what it sends.
     fn held_back(_: &mut State<Self>, _: Instant, _: ConnectionKey, _: HeldBack) {}
@@ -164,7 +164,7 @@ impl Side for Server {
             state.role.access.session_ended(stream.connection);
         }
         if let Kind::Tcp(_) = request.kind {
-            return state.role.tcp.remove(id, request);
+            return state.role.tcp.remove(id);
         }
         let Kind::Ip(session) = &mut request.kind else {
             return;
@@ -215,7 +215,7 @@ impl Side for Server {
         }
         let target = PacketTarget::of(view, packet);
         if session.allowed_last != Some(target) {
-            service.admits(&target)?;
+            service.admits(&target, &session.reach)?;
             session.allowed_last = Some(target);
         }
         Ok(())

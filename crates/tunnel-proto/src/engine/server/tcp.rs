@@ -8,7 +8,7 @@ use masque::Code;
 use super::Server;
 use crate::engine::life::{Cause, Life};
 use crate::engine::request::{Kind, Request, RequestId};
-use crate::engine::{Engine, State};
+use crate::engine::{Engine, State, last_active};
 use crate::limits;
 
 impl Engine<Server> {
@@ -27,15 +27,15 @@ impl Engine<Server> {
     /// idle for [`TCP_YIELD_IDLE`](limits::TCP_YIELD_IDLE) goes.
     pub fn yielding_tcp(&mut self, now: Instant, asks: RequestId) -> Option<RequestId> {
         let State { role, requests, .. } = &mut self.state;
-        let user = requests.get(asks.0)?.user;
+        let holder = requests.get(asks.0)?.holder();
         loop {
-            let id = role.tcp.yielding(now, user, limits::TCP_YIELD_IDLE, requests)?;
-            let request = &mut requests[id.0];
-            if !matches!(request.life, Life::Closing(_)) {
+            let active = |id| last_active(requests, id);
+            let id = role.tcp.yielding(now, holder, limits::TCP_YIELD_IDLE, active)?;
+            if !matches!(requests[id.0].life, Life::Closing(_)) {
                 return Some(id);
             }
             // The driver is done with it: it has no place.
-            role.tcp.remove(id, request);
+            role.tcp.remove(id);
         }
     }
 
@@ -47,6 +47,13 @@ impl Engine<Server> {
     }
 }
 
+impl Server {
+    /// A TCP connection has a place, or asks for one.
+    pub(in crate::engine) fn list_tcp(&mut self, id: RequestId, request: &Request) {
+        self.tcp.add(id, request.holder(), request.last_active);
+    }
+}
+
 impl State<Server> {
     fn idle_tcp(&self, now: Instant) -> Vec<RequestId> {
         let idle_timeout = self.config.tcp_idle_timeout;
@@ -54,8 +61,9 @@ impl State<Server> {
             matches!((&request.kind, &request.life), (Kind::Tcp(_), Life::Open(_)))
                 && now.saturating_duration_since(request.last_active) >= idle_timeout
         };
-        let requests = self.requests.iter();
-        let over = requests.filter(|(_, request)| is_over(request));
-        over.map(|(id, _)| RequestId(id)).collect()
+        let over = self.requests.iter().filter(|(_, request)| is_over(request));
+        // One that waits for a connection at a listener holds nobody's place.
+        let listed = over.filter(|(id, _)| self.role.tcp.contains(RequestId(*id)));
+        listed.map(|(id, _)| RequestId(id)).collect()
     }
 }

@@ -135,6 +135,11 @@ impl Side for Client {
                 drop(shared);
                 tunnel.carry_out_connect_actions(now);
             }
+            ClientAction::GoingAway if !tunnel.data.has_ended => {
+                tunnel.data.reconnection.handle_going_away(now);
+                tunnel.carry_out_connect_actions(now);
+            }
+            ClientAction::Done { attempt } => tunnel.engine.abandon(now, *attempt),
             ClientAction::TokenRefused { .. } => tunnel.data.has_ended = true,
             ClientAction::Connected { .. }
             | ClientAction::Redirected { .. }

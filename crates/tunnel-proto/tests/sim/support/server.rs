@@ -61,7 +61,12 @@ impl Side for Server {
                 request,
                 protocol,
                 target,
+                ..
             } => tunnel.open_target(now, *request, *protocol, target),
+            // Its port is free.
+            ServerAction::Listen { request, .. } => {
+                tunnel.engine.accept(now, *request, &mut tunnel.recorder);
+            }
             ServerAction::Lease {
                 request,
                 owner,

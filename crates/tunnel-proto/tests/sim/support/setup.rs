@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use masque::Role;
 use quic::{
-    ClientParameters, Endpoint, EndpointParameters, IdLength, OnlyOurs, Profile, ServerParameters, SteerKey,
+    Certificates, ClientParameters, Endpoint, EndpointParameters, IdLength, OnlyOurs, Profile,
+    ServerParameters, SteerKey,
 };
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -380,15 +381,16 @@ fn endpoint_parameters(seed: u64, reset_key: [u8; 64]) -> EndpointParameters {
         id_length: IdLength::default(),
         is_covered: false,
         shard: quic::Shard::SOLE,
+        generation: quic::Generation::default(),
         seed: [seed as u8; 32],
     }
 }
 
 fn serving(parameters: &EndpointParameters, identity: &Identity) -> Endpoint {
     let server = ServerParameters {
-        certificate_chain: vec![identity.certificate.clone()],
-        private_key: identity.private_key.clone(),
+        certificates: Certificates::new(vec![identity.certificate.clone()], identity.private_key.clone())
+            .expect("the certificate and its key are usable"),
         token_key: [9; 64],
     };
-    Endpoint::new(parameters, Some(server)).expect("the certificate and its key are usable")
+    Endpoint::new(parameters, Some(server)).expect("a server")
 }

@@ -2,19 +2,22 @@
 
 mod answers;
 mod bounds;
+mod rates;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use masque::{HeaderList, datagram, ip, request, response};
 use quic::{CloseReason, Direction, StreamId, limits as quic_limits};
 use tunnel_proto::{
-    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Ending, Exclusion, Grant,
-    ProxyError, Rights, Target, Token, User, UserId, UserLimits, UserSnapshot, limits,
+    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, DropReason, Ending,
+    EngineConfig, Exclusion, Grant, LineRates, ListenRights, ProxyError, Reach, Rights, Target, Token, User,
+    UserId, UserLimits, UserSnapshot, limits,
 };
 
 use crate::services;
-use crate::support::{DELAY, End, SECOND, Script, Setup, Way, World, stranger, user};
+use crate::support::{DELAY, End, SECOND, Script, Setup, Way, World, packets, stranger, user};
 
 const ALICE: UserId = UserId([0xa1; 16]);
 const BOB: UserId = UserId([0xb0; 16]);
@@ -62,6 +65,8 @@ impl Register {
         let grant = |id| Grant {
             user: User::new(id),
             rights,
+            reach: Reach::default(),
+            listen: ListenRights::default(),
             limits,
         };
         let register = Self {
@@ -74,7 +79,13 @@ impl Register {
 }
 
 impl Authorizer for Register {
-    fn authorize(&mut self, _: Instant, id: AuthorizationId, credentials: &Credentials<'_>) -> Answer {
+    fn authorize(
+        &mut self,
+        _: Instant,
+        id: AuthorizationId,
+        credentials: &Credentials<'_>,
+        _: SocketAddr,
+    ) -> Answer {
         let holds = |token: &Token| match credentials {
             Credentials::Token(text) => token.matches(text),
             Credentials::PathSegment(segment) => token.matches_path_segment(segment),
@@ -119,7 +130,7 @@ fn udp_request(session: u32, token: &Token) -> HeaderList {
 }
 
 /// A foreign client that has sent a request for a UDP session.
-fn asking(world: &mut World, token: &Token) -> (std::net::SocketAddr, StreamId, u32) {
+fn asking(world: &mut World, token: &Token) -> (SocketAddr, StreamId, u32) {
     let foreign = world.add_foreign_client();
     world.run_until(SECOND, |world| world.foreign(foreign).is_connected);
     let session = world.book.session();
@@ -134,7 +145,7 @@ fn is_limit_error(action: &ClientAction) -> bool {
 }
 
 /// The reason that a client gives for its last failed round.
-fn reason(world: &mut World, client: std::net::SocketAddr) -> String {
+fn reason(world: &mut World, client: SocketAddr) -> String {
     let reason = world.client_at(client).data.reconnection.last_reason();
     reason.to_owned()
 }
@@ -181,7 +192,7 @@ fn two_users_are_told_apart_and_each_is_counted() {
 }
 
 /// A client opens a TCP connection whose target listens.
-fn open_tcp(world: &mut World, client: std::net::SocketAddr) -> u32 {
+fn open_tcp(world: &mut World, client: SocketAddr) -> u32 {
     world.client = client;
     let session = world.open_tcp(Script::listening(), Script::listening());
     world.run(SECOND);
@@ -221,6 +232,33 @@ fn a_user_without_a_right_is_refused_what_it_is_for_and_nothing_else() {
         assert_eq!(world.foreign(foreign).status(refused), Some(403));
     }
     assert_eq!(world.server().engine.refused_requests()["403"], 3);
+}
+
+#[test]
+fn packets_leave_to_the_networks_of_their_user_alone() {
+    let mut world = World::with_server(Setup::default());
+    let (mut register, _) = Register::new(Rights::ALL, UserLimits::default());
+    register.alice.reach = Reach::only(vec!["198.51.100.0/24:7".parse().expect("a network")]);
+    world.start_server_for(Box::new(register), 1);
+    world.serve_ip(&["10.9.0.0/24"], &["0.0.0.0/0"], false);
+    world.client = world.add_ip_client(1, 1);
+    let client = world.client;
+    world.run_until(20 * SECOND, |world| {
+        world.client_at(client).assignment().is_some()
+    });
+    for (destination, is_reached) in [("198.51.100.1", true), ("203.0.113.1", false)] {
+        world.server().packets.clear();
+        let before = world.server().egress_drops(DropReason::PolicyDenied);
+        world.send_packet(client, &packets::udp("10.9.0.2", destination, 100));
+        world.run(SECOND);
+        assert_eq!(
+            world.server().packets.len(),
+            usize::from(is_reached),
+            "{destination}"
+        );
+        let dropped = world.server().egress_drops(DropReason::PolicyDenied) - before;
+        assert_eq!(dropped, u64::from(!is_reached), "{destination}");
+    }
 }
 
 #[test]
