@@ -6,6 +6,7 @@
 //! the program uses.
 
 mod both;
+pub(crate) mod offered;
 mod siblings;
 mod tcp;
 
@@ -23,6 +24,8 @@ use quic::{STEER_MARK, SteerKey};
 use crate::config::TcpListen;
 use crate::snapshot::IoCounters;
 use both::BothCarriers;
+use offered::Offered;
+pub use offered::OfferedSocket;
 use tcp::TcpCarrier;
 
 /// Why nothing could be received.
@@ -88,6 +91,21 @@ pub trait Carrier: AsFd + Send {
     fn warning(&self) -> Option<String> {
         None
     }
+
+    /// Offers its socket to another process that is to take it over, and reads from here on also what that process
+    /// hands back. Its descriptor is another one afterwards.
+    ///
+    /// # Errors
+    /// `Unsupported` where it has nothing that another process could use; the kernel's refusal.
+    fn offer(&mut self) -> io::Result<OfferedSocket> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// What it offered was taken over: it reads only what is handed back.
+    fn hand_over(&mut self) {}
+
+    /// What it offered was not taken over: it is as before, with the descriptor that it had before.
+    fn withdraw(&mut self) {}
 }
 
 /// Makes carriers. Shared by all shards of a process.
@@ -143,11 +161,11 @@ impl Carriers for UdpOrTcp {
             steering::attach(&sockets[0], ids, shards)?;
         }
         let local = sockets[0].local_addr()?;
-        let sockets = sockets.into_iter().map(|socket| UdpCarrier(socket).boxed());
+        let sockets = sockets.into_iter().map(UdpCarrier::boxed);
         let Some(tcp) = self.tcp else {
             return Ok(sockets.collect());
         };
-        let tcp = TcpCarrier::listen(tcp.address(local), count, options)?;
+        let tcp = TcpCarrier::listen(tcp.address(local), local, count, options)?;
         let both = |(udp, tcp)| Ok(Box::new(BothCarriers::new(udp, tcp)?) as Box<dyn Carrier>);
         sockets.zip(tcp).map(both).collect()
     }
@@ -159,7 +177,7 @@ impl Carriers for UdpOrTcp {
         options: &SocketOptions,
     ) -> io::Result<Box<dyn Carrier>> {
         Ok(match CarrierKind::of(server) {
-            CarrierKind::Udp => UdpCarrier(UdpSocket::connect(local, server, options)?).boxed(),
+            CarrierKind::Udp => UdpCarrier::boxed(UdpSocket::connect(local, server, options)?),
             CarrierKind::Tcp => Box::new(TcpCarrier::connect(local, server, options)?),
         })
     }
@@ -182,54 +200,104 @@ fn has_no_family(error: &io::Error) -> bool {
         || error.kind() == io::ErrorKind::Unsupported
 }
 
-struct UdpCarrier(UdpSocket);
+struct UdpCarrier {
+    socket: UdpSocket,
+    /// The socket is offered to another process, or was taken over by it.
+    offered: Option<Box<Offered>>,
+    /// The last messages found no room.
+    waits_for_room: bool,
+}
 
 impl UdpCarrier {
-    fn boxed(self) -> Box<dyn Carrier> {
-        Box::new(self)
+    fn boxed(socket: UdpSocket) -> Box<dyn Carrier> {
+        Box::new(Self {
+            socket,
+            offered: None,
+            waits_for_room: false,
+        })
     }
+}
+
+/// A carrier over a socket that another process has handed over.
+pub(crate) fn adopted(socket: UdpSocket) -> Box<dyn Carrier> {
+    UdpCarrier::boxed(socket)
 }
 
 impl AsFd for UdpCarrier {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        match &self.offered {
+            Some(offered) => offered.as_fd(),
+            None => self.socket.as_fd(),
+        }
     }
 }
 
 impl Carrier for UdpCarrier {
     fn receive(&mut self, batch: &mut ReceiveBatch) -> Result<usize, Refusal> {
-        self.0.receive(batch).map_err(|error| match error.kind() {
+        if let Some(offered) = &mut self.offered {
+            let count = offered.receive(batch);
+            if count > 0 || offered.is_taken_over() {
+                return Ok(count);
+            }
+        }
+        self.socket.receive(batch).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => Refusal::PortClosed,
             _ => Refusal::Passing,
         })
     }
 
     fn send(&mut self, messages: &[Outgoing<'_>]) -> SendOutcome {
-        self.0.send(messages).unwrap_or_default()
+        let outcome = self.socket.send(messages).unwrap_or_default();
+        self.waits_for_room = outcome.blocked;
+        if let Some(offered) = &mut self.offered {
+            offered.watch_for_room(&self.socket, outcome.blocked);
+        }
+        outcome
+    }
+
+    fn takes_more(&mut self) -> bool {
+        self.offered.is_some()
+    }
+
+    fn offer(&mut self) -> io::Result<OfferedSocket> {
+        let (mut offered, socket) = Offered::new(&self.socket)?;
+        offered.watch_for_room(&self.socket, self.waits_for_room);
+        self.offered = Some(Box::new(offered));
+        Ok(socket)
+    }
+
+    fn hand_over(&mut self) {
+        if let Some(offered) = &mut self.offered {
+            offered.hand_over(&self.socket);
+        }
+    }
+
+    fn withdraw(&mut self) {
+        self.offered = None;
     }
 
     fn local_addr(&self) -> Option<SocketAddr> {
-        self.0.local_addr().ok()
+        self.socket.local_addr().ok()
     }
 
     fn remote_addr(&self) -> Option<SocketAddr> {
-        self.0.remote_addr()
+        self.socket.remote_addr()
     }
 
     fn counters(&mut self) -> IoCounters {
-        IoCounters::of_socket(&mut self.0)
+        IoCounters::of_socket(&mut self.socket)
     }
 
     fn path_mtu(&self) -> Option<u32> {
-        self.0.path_mtu().ok()
+        self.socket.path_mtu().ok()
     }
 
     fn set_interface(&mut self, interface: Option<InterfaceName>) {
         // Without the capability the routes decide, as before.
-        let _ = self.0.set_interface(interface);
+        let _ = self.socket.set_interface(interface);
     }
 
     fn warning(&self) -> Option<String> {
-        self.0.buffer_warning()
+        self.socket.buffer_warning()
     }
 }

@@ -11,11 +11,15 @@ pub use quic::Profile;
 pub use reality::credentials::{SID_BYTES, UserKey};
 pub use tunnel_proto::CarrierChoice;
 use tunnel_proto::{
-    AllowedTarget, ClientId, Credentials, EngineConfig, Grant, Negotiation, Prefix, Protocol, Token,
+    AllowedTarget, ClientId, Credentials, EngineConfig, Grant, Negotiation, Prefix, Protocol, Target, Token,
     TunRoutes,
 };
 
+pub use crate::carrier::OfferedSocket;
+use crate::certificates::Certificates;
 use crate::examination;
+use crate::hook::AuthenticationHook;
+use crate::qlog::Tracing;
 
 /// Settings that server and client share.
 #[derive(Clone, Debug)]
@@ -64,6 +68,15 @@ impl CommonConfig {
     }
 }
 
+/// What a running server or client can be given anew ([`crate::handle::Controller::change`]).
+#[derive(Clone, Debug, Default)]
+pub struct LiveSettings {
+    /// Server: as in [`ServerConfig`], for what is opened from then on, and for every IP packet.
+    pub allowed_targets: Vec<AllowedTarget>,
+    /// As in [`CommonConfig`]: idle times and the queues' policy for all sessions, the rest for those that open later.
+    pub engine: EngineConfig,
+}
+
 /// Where a server listens in TCP's shape (specs/fake-tcp.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpListen {
@@ -91,14 +104,14 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where it listens in TCP's shape besides; `None`: nowhere.
     pub tcp: Option<TcpListen>,
-    /// Certificate chain, DER, leaf first.
-    pub certificate_chain: Vec<Vec<u8>>,
-    /// Private key of the leaf, PKCS#8 DER.
-    pub private_key: Vec<u8>,
+    /// What it shows; whoever has a clone may replace it while the server runs.
+    pub certificates: Certificates,
     /// Tokens of the owner.
     pub tokens: Vec<Token>,
     /// Who may use the server besides; `None`: nobody.
     pub users: Option<Arc<dyn KnownUsers>>,
+    /// Who decides on everybody else; `None`: nobody comes in.
+    pub hook: Option<Arc<dyn AuthenticationHook>>,
     /// Key of stateless resets (RFC 9000 section 10.3), kept over restarts.
     pub reset_key: [u8; 64],
     /// Key of address validation tokens (RFC 9000 section 8.1), kept over restarts.
@@ -112,8 +125,23 @@ pub struct ServerConfig {
     pub cover: Option<Cover>,
     /// The TUN device for clients' IP packets; `None`: none.
     pub tun: Option<ServerTun>,
+    /// The process whose sockets it takes over; `None`: it opens its own.
+    pub takeover: Option<Takeover>,
+    /// Has connections traced; `None`: none.
+    pub qlog: Option<Tracing>,
     /// Shared settings.
     pub common: CommonConfig,
+}
+
+/// Sockets that another process has offered ([`crate::handle::Controller::offer_sockets`]), by shard: as many as the
+/// server has then. They are bound, whatever [`ServerConfig::listen`] says, and are not read before
+/// [`crate::handle::Controller::take_over`].
+#[derive(Clone, Debug)]
+pub struct Takeover {
+    /// What was offered.
+    pub sockets: Arc<[OfferedSocket]>,
+    /// The generation of that process, as [`quic::Generation`] numbers them.
+    pub predecessor: u8,
 }
 
 /// Users of a server besides its owner. Shards ask while packets wait: nothing here may block.
@@ -236,6 +264,15 @@ pub struct Forward {
     pub port: u16,
 }
 
+/// One `-R`: where the server listens, and where the client leads what comes there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteForward {
+    /// Address of the listener at the server.
+    pub listen: SocketAddr,
+    /// Where its connections lead, as this machine resolves and reaches it.
+    pub target: Target,
+}
+
 /// Begins the negotiation of a connection.
 pub type Negotiator = Arc<dyn Fn() -> Box<dyn Negotiation> + Send + Sync>;
 
@@ -253,6 +290,11 @@ pub struct Proxy {
 pub enum ServerProof {
     /// SHA-256 of its SubjectPublicKeyInfo.
     Pin([u8; 32]),
+    /// A certificate for the name in its address.
+    WebPki {
+        /// Certificates, DER, of those who vouch for it besides the authorities of the web.
+        authorities: Vec<Vec<u8>>,
+    },
     /// It has a cover (specs/qr1.md).
     Cover {
         /// The public half of its X25519 key.
@@ -277,10 +319,17 @@ pub struct ClientConfig {
     pub token: Token,
     /// What is forwarded.
     pub forwards: Vec<Forward>,
+    /// Ports of the server that lead here.
+    pub remote_forwards: Vec<RemoteForward>,
     /// What local programs ask for targets.
     pub proxies: Vec<Proxy>,
+    /// The port on the loopback addresses to which a router's nftables leads packets for other machines
+    /// ([`host::TransparentSettings`]); `None`: none.
+    pub transparent_port: Option<u16>,
     /// The TUN device; `None`: none.
     pub tun: Option<ClientTun>,
+    /// Has connections traced; `None`: none.
+    pub qlog: Option<Tracing>,
     /// Local address of the outer socket; `None`: chosen by the kernel.
     pub bind: Option<IpAddr>,
     /// Shared settings.

@@ -1,7 +1,8 @@
 //! The program's handle on the running shards: notices out, commands in.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,10 @@ use packet::CarrierKind;
 use packet_io::Waker;
 use tunnel_proto::{ClientIdentity, Prefix, UserId};
 
+use crate::carrier::OfferedSocket;
+use crate::config::LiveSettings;
 use crate::limits;
+use crate::notices::NoticeReceiver;
 use crate::snapshot::Snapshot;
 
 /// What the shards tell the program, in the order in which it happened.
@@ -31,6 +35,13 @@ pub enum Notice {
         carrier: CarrierKind,
         /// Smoothed round-trip time.
         rtt: Duration,
+    },
+    /// Client: the server listens for it.
+    RemoteListening {
+        /// Where the server listens.
+        listen: SocketAddr,
+        /// Where connections lead.
+        target: String,
     },
     /// Client: a stripe that was lost, or came late, is up while others are.
     Stripes {
@@ -105,11 +116,48 @@ pub enum Notice {
         /// Its name or address.
         host: String,
     },
+    /// So many notices were not sent, because many like them came within [`limits::TOLD_WINDOW`], or because the
+    /// program did not read them in time.
+    HeldBack {
+        /// Of what they would have told.
+        what: Repeated,
+        /// How many.
+        count: u64,
+    },
     /// Something that a person should know and can change, e.g. socket buffers.
     Warning {
         /// One sentence.
         text: String,
     },
+}
+
+/// What can happen so often that not each time is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeated {
+    /// Server: a client is turned away.
+    TurnedAway,
+    /// Server: a client gets no address.
+    Exhausted,
+    /// Server: its own addresses are not known, and so no targets are permitted.
+    OwnAddresses,
+    /// Client: a local connection fails.
+    Trouble,
+    /// Client: the server refuses a target.
+    Refused,
+    /// Anything: the program does not keep up.
+    Any,
+}
+
+impl Repeated {
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::TurnedAway,
+        Self::Exhausted,
+        Self::OwnAddresses,
+        Self::Trouble,
+        Self::Refused,
+        Self::Any,
+    ];
 }
 
 /// Who came to a server, and went.
@@ -172,9 +220,30 @@ pub enum Failure {
     Bug(String),
 }
 
+/// What a drain waits for, within its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainUntil {
+    /// All TCP connections have finished.
+    TcpFinished,
+    /// A server's clients have left: they are told to, and go on with another server or with its successor first.
+    ClientsGone,
+}
+
 pub(crate) enum Command {
     Snapshot(mpsc::SyncSender<Snapshot>),
-    Drain(Duration),
+    Change(Arc<LiveSettings>),
+    Drain {
+        limit: Duration,
+        until: DrainUntil,
+    },
+    /// Server: offer the socket to another process.
+    Offer(mpsc::SyncSender<io::Result<OfferedSocket>>),
+    /// What was offered was taken over.
+    HandOver,
+    /// It was not.
+    Withdraw,
+    /// Server: the sockets that another process offered are this one's.
+    TakeOver,
     Stop,
 }
 
@@ -187,7 +256,7 @@ pub(crate) struct Line {
 /// A running server or client. Dropping the handle stops it.
 pub struct Handle {
     pub(crate) controller: Controller,
-    pub(crate) notices: mpsc::Receiver<Notice>,
+    pub(crate) notices: NoticeReceiver,
     pub(crate) threads: Vec<JoinHandle<Result<Snapshot, Failure>>>,
     /// Of a client with a default route.
     pub(crate) kill_switch: Option<KillSwitch>,
@@ -211,17 +280,28 @@ impl KillSwitch {
     }
 }
 
-/// A second handle for other threads, e.g. the admin socket.
-#[derive(Clone)]
+/// A second handle for other threads, e.g. the admin socket; by default of nothing.
+#[derive(Clone, Default)]
 pub struct Controller {
-    shards: Arc<[Line]>,
+    shards: Arc<Mutex<Arc<[Line]>>>,
 }
 
 impl Controller {
     pub(crate) fn new(shards: Vec<Line>) -> Self {
         Self {
-            shards: shards.into(),
+            shards: Arc::new(Mutex::new(shards.into())),
         }
+    }
+
+    /// From here on this controller, with all that were cloned from it, is of the shards of `other`: those of a client
+    /// that was started in the place of one that has ended.
+    pub fn follow(&self, other: &Self) {
+        let lines = other.lines();
+        *self.shards.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+    }
+
+    fn lines(&self) -> Arc<[Line]> {
+        Arc::clone(&self.shards.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Asks for all counters; `None` where all shards have ended or one does not answer within
@@ -233,7 +313,7 @@ impl Controller {
             let (sender, receiver) = mpsc::sync_channel(1);
             line.send(Command::Snapshot(sender)).then_some(receiver)
         };
-        let asked: Vec<_> = self.shards.iter().filter_map(ask).collect();
+        let asked: Vec<_> = self.lines().iter().filter_map(ask).collect();
         let mut parts = Vec::with_capacity(asked.len());
         for receiver in asked {
             match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -246,16 +326,69 @@ impl Controller {
         Snapshot::merge(parts)
     }
 
-    /// Ends gracefully: nothing new is accepted, what runs may finish within `limit`, then all is closed.
-    pub fn drain(&self, limit: Duration) {
-        for line in &*self.shards {
-            line.send(Command::Drain(limit));
+    /// Has all shards go by these settings; no connection and no datagram is lost.
+    pub fn change(&self, settings: LiveSettings) {
+        let settings = Arc::new(settings);
+        for line in &*self.lines() {
+            line.send(Command::Change(Arc::clone(&settings)));
+        }
+    }
+
+    /// Ends gracefully: nothing new is accepted, what runs may finish within `limit`, or what `until` says before it,
+    /// then all is closed.
+    pub fn drain(&self, limit: Duration, until: DrainUntil) {
+        for line in &*self.lines() {
+            line.send(Command::Drain { limit, until });
+        }
+    }
+
+    /// Offers the sockets of a server to a process that is to take them over, in the order of the shards. This one
+    /// goes on reading them until [`Controller::hand_over`]; [`Controller::withdraw_offer`] takes the offer back.
+    ///
+    /// # Errors
+    /// `Unsupported` where it is no server, or one whose sockets cannot be taken over; `TimedOut` where a shard does
+    /// not answer; the kernel's refusal. Nothing is offered then.
+    pub fn offer_sockets(&self) -> io::Result<Vec<OfferedSocket>> {
+        let deadline = Instant::now() + limits::ANSWER_TIME_MAX;
+        let mut asked = Vec::new();
+        for line in &*self.lines() {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            line.send(Command::Offer(sender));
+            asked.push(receiver);
+        }
+        let answers = asked.into_iter().map(|receiver| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let answer = receiver.recv_timeout(left);
+            answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        });
+        let offered: io::Result<Vec<_>> = answers.collect();
+        offered.inspect_err(|_| self.withdraw_offer())
+    }
+
+    /// The other process serves: this one reads no more but what it hands back.
+    pub fn hand_over(&self) {
+        for line in &*self.lines() {
+            line.send(Command::HandOver);
+        }
+    }
+
+    /// Has a server read the sockets that it was started with ([`crate::config::ServerConfig::takeover`]).
+    pub fn take_over(&self) {
+        for line in &*self.lines() {
+            line.send(Command::TakeOver);
+        }
+    }
+
+    /// The other process does not serve: all is as before.
+    pub fn withdraw_offer(&self) {
+        for line in &*self.lines() {
+            line.send(Command::Withdraw);
         }
     }
 
     /// Ends at once, telling the peers.
     pub fn stop(&self) {
-        for line in &*self.shards {
+        for line in &*self.lines() {
             line.send(Command::Stop);
         }
     }
@@ -288,7 +421,7 @@ impl Handle {
     /// The next notice; `None` once all shards have ended, or when `limit` passes.
     #[must_use]
     pub fn next_notice(&self, limit: Duration) -> Option<Notice> {
-        self.notices.recv_timeout(limit).ok()
+        self.notices.next(limit)
     }
 
     /// Whether all threads have ended, so that [`Handle::join`] would not wait.

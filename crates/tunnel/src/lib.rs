@@ -1,12 +1,16 @@
 //! The driver: event loops over `tunnel-proto` and `packet-io`, one for each shard, in the roles of server and client.
 
 pub mod carrier;
+pub mod certificates;
 pub mod config;
 mod driver;
 pub mod examination;
 pub mod handle;
+pub mod hook;
 pub mod limits;
 pub mod names;
+mod notices;
+pub mod qlog;
 pub mod snapshot;
 
 /// Parsers of bytes from outside, for fuzzing; not a stable interface.

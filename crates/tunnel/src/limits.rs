@@ -33,6 +33,10 @@ pub const UPSTREAM_BUFFER_GROWTH: usize = 8;
 /// (`net.ipv4.udp_mem`): the rest is for sockets with the default, the outer sockets, and other programs.
 pub const UPSTREAM_BUFFERS_PRESSURE_PART: usize = 2;
 
+/// How much of it the buffers of one user on a shard may hold, in multiples of what is left: alone they take three
+/// quarters, and another user always finds some.
+pub const UPSTREAM_BUFFERS_SHARES_OF_REST: usize = 3;
+
 /// The same in bytes where the kernel does not tell, as in a network namespace: that of a machine with 1 GiB.
 pub const UPSTREAM_BUFFERS_BYTES_UNKNOWN: usize = 64 << 20;
 
@@ -47,6 +51,17 @@ pub const OUTER_RECEIVE_SLOTS: usize = 8;
 
 /// Messages received from an inner socket with one call, 64 KiB of address space each.
 pub const INNER_RECEIVE_SLOTS: usize = 64;
+
+/// What all inner sockets may cost one turn of a server's shard while several users wait, in bytes of payload that
+/// cost as much: some three milliseconds of a saturated shard. Then packets from clients have their turn.
+pub const INNER_TURN_BYTES: usize = 1 << 20;
+
+/// What one call for an inner socket costs, in bytes of payload that cost as much: about as much as a full datagram on
+/// its way through QUIC.
+pub const INNER_CALL_BYTES: usize = 1 << 10;
+
+/// What each message costs besides its payload, in the same measure: a third of a full datagram's way.
+pub const INNER_MESSAGE_BYTES: usize = 512;
 
 /// Most datagrams of one send to an inner socket. An ordinary receiver's buffer of 208 KiB takes about 90 datagrams of
 /// 1,150 bytes, and a burst of 60 overflowed it while it waited for a core.
@@ -80,12 +95,13 @@ pub const TCP_CONNECTIONS_MAX: usize = 4_096;
 /// of its sockets.
 pub const ASSOCIATIONS_PER_SHARD: usize = 512;
 
-/// Sessions of one association, by the program's port and the target. Beyond it the idlest is closed.
+/// Sessions of one association, by the program's port and the target. Beyond it the port with most loses its idlest.
 pub const ASSOCIATION_SESSIONS_MAX: usize = 1_024;
 
-/// Descriptors of one shard that belong to no request: a client's listeners, connections that have no target yet, and
-/// associations.
-pub const SOURCES_MAX: usize = 2 * (TCP_CONNECTIONS_MAX + ASSOCIATIONS_PER_SHARD);
+/// Descriptors of one shard that belong to no request: a client's listeners, connections that have no target yet,
+/// associations, and the sockets that answers of a transparent proxy leave by, one for a UDP session at most.
+pub const SOURCES_MAX: usize =
+    2 * (TCP_CONNECTIONS_MAX + ASSOCIATIONS_PER_SHARD) + tunnel_proto::limits::UDP_SESSIONS_MAX;
 
 /// How long a listener rests that could not accept a connection, for want of descriptors or memory: watched on, it
 /// would be ready at once, again and again.
@@ -274,9 +290,36 @@ pub const COVER_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long such a connection may move nothing: web servers close theirs before.
 pub const COVER_STREAM_IDLE: Duration = Duration::from_secs(600);
 
-/// Notices that wait for the program to read them; more are left out.
+/// Notices that wait for the program to read them; more are left out and counted.
 pub const NOTICES_MAX: usize = 256;
 
+/// Notices of a kind that strangers or local programs can cause at will are bounded in this time; the rest are counted.
+/// Long enough that a flood takes a line or two of each screen.
+pub const TOLD_WINDOW: Duration = Duration::from_secs(10);
+
+/// Notices within it that name something different each time, as clients and targets: as many as a screen takes.
+pub const TOLD_IN_WINDOW: u32 = 8;
+
+/// Connections that are traced at a time: qlog is for a few that are looked into.
+pub const QLOG_TRACES_MAX: usize = 32;
+
+/// Bytes of a trace that wait for the thread that writes them: 30 ms of a gigabit a second, with 200 bytes a packet.
+pub const QLOG_WAITING_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a trace until its connection's user is known: a handshake and its retransmissions.
+pub const QLOG_UNDECIDED_BYTES_MAX: usize = 64 << 10;
+
+/// How often traces are written at least, so that a file can be read while its connection lives.
+pub const QLOG_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Bytes of a file with a trace: readers in a browser become slow beyond it.
+pub const QLOG_FILE_BYTES_MAX: usize = 16 << 20;
+
+/// Files with traces in a directory: 256 MiB in all. The oldest ones make room.
+pub const QLOG_FILES_MAX: usize = 16;
+
+// A record, and the one that describes its trace, fit into one file.
+const _: () = assert!(2 * QLOG_WAITING_BYTES_MAX < QLOG_FILE_BYTES_MAX);
 const _: () = assert!(tunnel_proto::limits::STREAM_READ_BYTES <= TCP_WRITE_BYTES);
 // Memory of the cover's connections: 32 MiB.
 const _: () = assert!(2 * COVER_STREAMS_MAX * COVER_STREAM_BUFFER_BYTES <= 32 << 20);
@@ -343,6 +386,27 @@ pub const LEASES_SHOWN_MAX: usize = 256;
 /// How often a client looks at slow things: path MTU, connections that wait for the tunnel.
 pub const TICK: Duration = Duration::from_millis(500);
 
+/// Ports at which a server listens for its clients.
+pub const CLIENT_LISTENERS_MAX: usize = 256;
+
+/// Of these, those of one user.
+pub const CLIENT_LISTENERS_PER_USER: usize = 32;
+
+/// Requests that wait for a connection at one such port: the connections that are taken within one round trip.
+pub const LISTENER_REQUESTS_MAX: usize = 64;
+
+/// Requests that a client has waiting at first; doubled each time when connections have used all of them up.
+pub const LISTENER_REQUESTS_FIRST: usize = 4;
+
+const _: () = assert!(LISTENER_REQUESTS_FIRST <= LISTENER_REQUESTS_MAX);
+
+/// How long a port stays open for which no request waits: a client that has lost its connection is back by then, or its
+/// place is another's.
+pub const LISTENER_REST: Duration = Duration::from_secs(10);
+
+/// How long a client waits before it asks again for a port that the server refused.
+pub const LISTENER_RETRY: Duration = Duration::from_secs(5);
+
 /// Connections taken from one listener in one turn.
 pub const ACCEPTS_PER_TURN: usize = 64;
 
@@ -385,3 +449,7 @@ pub(crate) const COVER_VERSION_PROBES: usize = 5;
 
 /// How long an answer to one of them is waited for: several times round the world.
 pub(crate) const COVER_PROBE_TIME: Duration = Duration::from_secs(1);
+
+/// Buffer asked for where a process hands datagrams back to the one whose sockets it took over, in bytes: some
+/// milliseconds of all that its connections carry.
+pub(crate) const HANDED_BACK_BUFFER_BYTES: usize = 4 << 20;

@@ -1,6 +1,7 @@
 //! The counters of a process at one moment, as `gramway status` shows them: sums over its shards, and what each has.
 
 mod cover;
+mod listeners;
 mod tun;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ pub use quic::{Classified, Counters as QuicCounters, IncomingCounters};
 pub use reality::door::DoorCounters;
 
 pub use cover::{CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters};
+pub use listeners::ListenerSnapshot;
 pub use tun::{NameServerCounters, NamesSnapshot, TunCounters, TunSnapshot};
 
 /// All counters of a running server or client.
@@ -54,6 +56,8 @@ pub struct Snapshot {
     pub udp_sessions: Gauge,
     /// QUIC connections open at present, and since the start.
     pub connections: Gauge,
+    /// Ports of the server whose connections lead to clients: a server's own, and those that a client asks for.
+    pub listeners: Vec<ListenerSnapshot>,
     /// Descriptors that belong to no request, by kind: listeners, for instance.
     pub sources: BTreeMap<String, SourceCounters>,
     /// Requests refused before a valid token: status code as text, count.
@@ -133,7 +137,7 @@ pub struct HandoverCounters {
     pub given: u64,
     /// Taken from other shards.
     pub taken: u64,
-    /// Given up because the other shard does not keep up or does not exist.
+    /// Given up because the other shard, or the process before an upgrade, does not keep up or does not exist.
     pub dropped: u64,
 }
 
@@ -275,6 +279,7 @@ impl Snapshot {
             sum.tcp += part.tcp;
             sum.udp_sessions += part.udp_sessions;
             sum.connections += part.connections;
+            listeners::add(&mut sum.listeners, part.listeners);
             add_counts(&mut sum.sources, part.sources);
             add_counts(&mut sum.refused_requests, part.refused_requests);
             sum.authorizations += part.authorizations;

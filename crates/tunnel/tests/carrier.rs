@@ -104,6 +104,7 @@ impl Carrier for FramedCarrier {
             let meta = ReceiveMeta {
                 source,
                 local: None,
+                target: None,
                 ecn: Ecn::NotEct,
                 segment_size: payload.len(),
                 len: payload.len(),

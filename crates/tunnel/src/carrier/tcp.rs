@@ -22,20 +22,29 @@ pub(super) struct TcpCarrier {
 }
 
 struct Listener {
-    /// The only address that it listens at, where it is no wildcard.
+    /// Where peers are answered from that came at an address that was not told, by UDP before: the only one that it
+    /// listens at, or that UDP does.
     ip: Option<IpAddr>,
     connections: HashMap<ConnectionId, Ends>,
     siblings: Siblings,
 }
 
 impl TcpCarrier {
-    /// One for each of a server's `count` shards, which takes what comes to the TCP port of `listen`.
-    pub(super) fn listen(listen: SocketAddr, count: usize, options: &SocketOptions) -> io::Result<Vec<Self>> {
+    /// One for each of a server's `count` shards, which takes what comes to the TCP port of `listen`, beside sockets
+    /// that are bound to `udp`.
+    pub(super) fn listen(
+        listen: SocketAddr,
+        udp: SocketAddr,
+        count: usize,
+        options: &SocketOptions,
+    ) -> io::Result<Vec<Self>> {
         let sockets = FakeTcpSocket::listen(listen, count, &socket_options(options))?;
+        let bound = [listen.ip(), udp.ip()];
+        let ip = bound.into_iter().find(|ip| !ip.is_unspecified());
         let of_shard = |(socket, siblings)| Self {
             socket,
             listener: Some(Listener {
-                ip: (!listen.ip().is_unspecified()).then_some(listen.ip()),
+                ip,
                 connections: HashMap::new(),
                 siblings,
             }),

@@ -1,5 +1,5 @@
-//! Carriers of a client's attempts to connect, beside the one that its connection uses: each leaves from a port of its
-//! own, and is told apart by where it leads.
+//! Carriers beside the one that a client's connection uses: those of its attempts to connect, and those of connections
+//! that another one has replaced. Each leaves from a port of its own, and is told apart by where it leads.
 
 use std::io;
 use std::net::SocketAddr;

@@ -3,6 +3,7 @@
 //! Order within a session is kept: a datagram that does not fit the session's last train opens a new one.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use packet::checksum::ChecksumState;
@@ -13,6 +14,7 @@ use tunnel_proto::{Account, Deliver, DropReason, RequestId};
 
 use super::neighbours::Segment;
 use super::tun::end::TunEnd;
+use crate::carrier::offered::Predecessor;
 use crate::limits;
 
 /// IP headers, in bytes.
@@ -60,6 +62,10 @@ pub(super) struct Delivery {
     pub(super) strangers: Vec<Stranger>,
     /// Received segments that belong to other shards.
     pub(super) foreign: Vec<(u8, Segment)>,
+    /// The process whose sockets this one took over.
+    pub(super) predecessor: Option<Arc<Predecessor>>,
+    /// Datagrams that it had no room for.
+    pub(super) not_handed_back: u64,
 }
 
 impl Deliver for Delivery {
@@ -97,6 +103,19 @@ impl Deliver for Delivery {
             datagrams,
             segment_size,
         });
+    }
+
+    fn predecessor_datagrams(
+        &mut self,
+        shard: u8,
+        path: Path,
+        ecn: Ecn,
+        datagrams: &[u8],
+        segment_size: usize,
+    ) {
+        if let Some(predecessor) = &self.predecessor {
+            self.not_handed_back += predecessor.hand_back(shard, path, ecn, datagrams, segment_size);
+        }
     }
 
     fn foreign_segment(&mut self, shard: u8, path: Path, ecn: Ecn, segment: &[u8]) {

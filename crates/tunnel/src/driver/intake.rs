@@ -12,6 +12,7 @@ use packet_io::DatagramSocket;
 use tunnel_proto::{DropReason, RequestId};
 
 use super::client::{Client, ClientMessage};
+use super::inner_turns::{More, Served};
 use super::role::Role;
 use super::server::{Server, ServerInner};
 use super::sources::SourceId;
@@ -43,20 +44,20 @@ impl Shard<Client> {
             }
             match self.session_of(now, at, source) {
                 Some(id) => self.take_in(now, id, start..end),
-                None => self.refuse(start..end),
+                // Nothing new begins any more.
+                None => self.refuse(start..end, DropReason::SessionClosed),
             }
             start = end;
         }
     }
 
-    /// Nothing new begins any more.
-    fn refuse(&mut self, messages: Range<usize>) {
+    pub(super) fn refuse(&mut self, messages: Range<usize>, reason: DropReason) {
         let received = messages.map(|index| self.inner_batch.get(index).meta);
         let whole = received.filter(|meta| !meta.truncated);
         let datagrams = whole.map(|meta| meta.segments() as u64).sum();
         let ingress = &mut self.engine.ledger().ingress;
         ingress.accepted += datagrams;
-        ingress.drop(DropReason::SessionClosed, datagrams);
+        ingress.drop(reason, datagrams);
     }
 
     /// The stripe is down, and a sibling takes what has come. What it has no room for is dropped here.
@@ -99,19 +100,22 @@ impl Shard<Client> {
 
 impl Shard<Server> {
     /// One batch of a target's answers.
-    pub(super) fn receive_upstream(&mut self, now: Instant, id: RequestId) {
+    pub(super) fn receive_upstream(&mut self, now: Instant, id: RequestId) -> Served {
         // Its client's queue alone matters: a slow client keeps no other's socket waiting.
         if self.more_to_send && self.engine.queue_of_is_long(id) {
-            return;
+            return Served::default();
         }
         let Some(Some(Inner::Role(ServerInner::Upstream(upstream)))) = self.inner.get_mut(id.index()) else {
-            return;
+            return Served::default();
         };
         // What ICMP reported was about an earlier datagram; its drop is counted where it is sent.
         let buffers = &mut self.role.upstream_buffers;
-        if let Ok(count) = upstream.receive(&mut self.inner_batch, buffers) {
-            self.take_in(now, id, 0..count);
-        }
+        let Ok((count, load)) = upstream.receive(&mut self.inner_batch, buffers) else {
+            return Served::default();
+        };
+        self.take_in(now, id, 0..count);
+        let more = if load.is_full { More::Polled } else { More::None };
+        Served::of_messages(count, load.bytes as usize, more)
     }
 }
 
@@ -121,7 +125,7 @@ impl<R: Role> Shard<R> {
         self.more_to_send && self.engine.queue_is_long()
     }
 
-    fn take_in(&mut self, now: Instant, id: RequestId, messages: Range<usize>) {
+    pub(super) fn take_in(&mut self, now: Instant, id: RequestId, messages: Range<usize>) {
         let mut start = messages.start;
         while start < messages.end {
             let (mut end, mut datagrams) = (start, 0);

@@ -2,7 +2,6 @@
 //! account of TCP connections.
 
 use std::os::fd::AsFd;
-use std::sync::mpsc;
 use std::time::Instant;
 
 use packet_io::{Interest, Poller};
@@ -13,6 +12,7 @@ use super::outer::Outer;
 use super::resolver::Resolver;
 use crate::config::CommonConfig;
 use crate::handle::Notice;
+use crate::notices::NoticeSender;
 use crate::snapshot::{IoCounters, TcpCounters};
 
 pub(super) struct Io {
@@ -20,7 +20,7 @@ pub(super) struct Io {
     pub(super) poller: Poller,
     pub(super) outer: Outer,
     pub(super) resolver: Resolver,
-    notices: mpsc::SyncSender<Notice>,
+    pub(super) notices: NoticeSender,
     pub(super) tcp: TcpCounters,
     /// Budget for TCP connections.
     tcp_budget: Budget,
@@ -34,7 +34,7 @@ impl Io {
         common: CommonConfig,
         poller: Poller,
         resolver: Resolver,
-        notices: mpsc::SyncSender<Notice>,
+        notices: NoticeSender,
         tcp_budget: Budget,
         now: Instant,
     ) -> Self {
@@ -51,9 +51,9 @@ impl Io {
         }
     }
 
-    /// Tells the program; a reader that does not keep up misses notices, never blocks the shard.
+    /// Tells the program.
     pub(super) fn notify(&self, notice: Notice) {
-        let _ = self.notices.try_send(notice);
+        self.notices.send(notice);
     }
 
     pub(super) fn watch(

@@ -7,10 +7,13 @@
 mod aead;
 mod beside;
 mod client;
+mod connecting;
 mod core_yield;
 mod delivery;
+mod drain;
 mod host_worker;
 mod inner;
+mod inner_turns;
 mod intake;
 mod io;
 mod neighbours;
@@ -35,7 +38,9 @@ use crate::handle::{Command, Failure};
 use crate::snapshot::Snapshot;
 use core_yield::CoreYield;
 use delivery::Delivery;
+use drain::Drain;
 use inner::{Inner, inner_batch};
+use inner_turns::InnerTurns;
 use io::Io;
 use neighbours::{Message, Neighbours};
 use poll_token::PollToken;
@@ -63,11 +68,12 @@ struct Shard<R: Role> {
     delivery: Delivery,
     core_yield: CoreYield,
     inner: Vec<Option<Inner<R::Inner>>>,
-    /// TCP relays that have more to do at once.
-    again: Vec<RequestId>,
+    /// Inner sockets that are ready, by turns of users.
+    inner_turns: InnerTurns,
     /// The last flush left something that can be sent at once.
     more_to_send: bool,
-    drain_until: Option<Instant>,
+    /// By when a drain ends, and what it waits for.
+    drain: Option<Drain>,
     failure: Option<Failure>,
     stopping: bool,
 }
@@ -93,11 +99,7 @@ impl<R: Role> Shard<R> {
                 self.say_goodbye();
                 return Err(failure);
             }
-            let is_idle = self.io.tcp.open == 0 && self.engine.closing() == 0;
-            let drained = self
-                .drain_until
-                .is_some_and(|until| until <= now || (is_idle && self.neighbours.all_may_end()));
-            if self.stopping || drained {
+            if self.stopping || self.is_drained(now) {
                 self.say_goodbye();
                 return Ok(self.snapshot());
             }
@@ -110,7 +112,7 @@ impl<R: Role> Shard<R> {
             self.role.poll_timeout(),
             self.io.outer.poll_timeout(),
             self.sources.poll_timeout(),
-            self.drain_until,
+            self.drain.and_then(|drain| drain.due),
         ]
         .into_iter()
         .flatten()
@@ -145,9 +147,7 @@ impl<R: Role> Shard<R> {
         }
         ready.clear();
         self.ready = ready;
-        for id in std::mem::take(&mut self.again) {
-            self.step_relay(id);
-        }
+        self.serve_inner(now);
         while let Some(id) = self.sources.poll_due(now) {
             R::source_due(self, now, id);
         }
@@ -156,7 +156,7 @@ impl<R: Role> Shard<R> {
         self.flush_delivery();
         self.more_to_send = self.flush_outer(now);
         self.neighbours.wake_others();
-        self.more_to_send || !self.again.is_empty()
+        self.more_to_send || !self.inner_turns.is_empty()
     }
 
     /// Has the engine process its events, and carries out what it asks for.
@@ -179,6 +179,8 @@ impl<R: Role> Shard<R> {
                 if let Some(relay) = self.relay(request) {
                     relay.body_is_readable();
                     self.step_relay(request);
+                } else {
+                    R::content_came(self, now, request);
                 }
             }
             Action::BodyWritable { request } => {
@@ -206,11 +208,23 @@ impl<R: Role> Shard<R> {
                     // Whoever asked may have stopped waiting.
                     let _ = answer.try_send(snapshot);
                 }
-                Command::Drain(limit) => {
+                Command::Change(settings) => {
+                    self.engine.change(settings.engine.clone());
+                    R::allow_targets(self, &settings.allowed_targets);
+                }
+                Command::Drain { limit, until } => {
                     self.engine.start_drain();
-                    self.drain_until = Some(now + limit);
+                    self.drain = Some(Drain::new(now + limit, until));
                     R::start_drain(self);
                 }
+                Command::Offer(answer) => {
+                    let offered = R::offer(self);
+                    // Whoever asked may have stopped waiting, and withdraws it then.
+                    let _ = answer.try_send(offered);
+                }
+                Command::HandOver => self.hand_over(),
+                Command::TakeOver => self.read_held_carrier(),
+                Command::Withdraw => R::withdraw(self),
                 Command::Stop => self.stopping = true,
             }
         }
@@ -232,10 +246,14 @@ impl<R: Role> Shard<R> {
     /// Tells all peers that this end is going.
     fn say_goodbye(&mut self) {
         let now = Instant::now();
+        self.close_connections(now);
+        R::end(self, now);
+    }
+
+    fn close_connections(&mut self, now: Instant) {
         self.flush_delivery();
         self.engine.close_all(now);
         self.engine.settle(now, &mut self.delivery);
         while self.flush_outer(now) && !self.io.outer.is_blocked() {}
-        R::end(self, now);
     }
 }

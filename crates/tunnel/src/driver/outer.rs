@@ -10,10 +10,12 @@ use quic::{Outbox, OutgoingTrain, Path};
 use tunnel_proto::AttemptId;
 
 use super::beside::BesideCarriers;
+use super::client::uplink::UplinkBinding;
 use super::neighbours::Segment;
 use super::role::Role;
+use super::start::unavailable;
 use super::{PollToken, Shard};
-use crate::carrier::{Carrier, Refusal};
+use crate::carrier::{Carrier, OfferedSocket, Refusal};
 use crate::config::CommonConfig;
 use crate::limits;
 use crate::snapshot::IoCounters;
@@ -62,6 +64,12 @@ impl Outer {
         }
     }
 
+    /// A carrier that is not read before [`Outer::watch_again`].
+    fn hold(&mut self, carrier: Box<dyn Carrier>) {
+        self.close();
+        self.carrier = Some(carrier);
+    }
+
     /// Puts a carrier in place of the present one, whose unsent trains are of no use any more.
     fn replace(&mut self, carrier: Box<dyn Carrier>, poller: &Poller) -> io::Result<()> {
         self.close();
@@ -70,12 +78,43 @@ impl Outer {
         Ok(())
     }
 
+    /// The carrier goes on as that of a connection beside the one that takes its place.
+    pub(super) fn set_aside(&mut self, former: AttemptId, uplink: Option<UplinkBinding>, poller: &Poller) {
+        let remote = self.carrier.as_ref().and_then(|carrier| carrier.remote_addr());
+        let (Some(carrier), Some(remote)) = (self.carrier.take(), remote) else {
+            return;
+        };
+        self.blocked = false;
+        let known = self.known.unwrap_or(remote);
+        // It is watched since it was put in place.
+        let _ = poller.remove(&carrier);
+        if self
+            .beside
+            .add(former, (remote, known), carrier, uplink, poller)
+            .is_err()
+        {
+            self.beside.take(former, poller);
+        }
+    }
+
     pub(super) fn close(&mut self) {
         if let Some(mut carrier) = self.carrier.take() {
             self.past += carrier.counters().closed();
         }
         self.outbox.release(usize::MAX);
         self.blocked = false;
+    }
+
+    fn watch_again(&mut self, poller: &Poller) -> io::Result<()> {
+        let interest = if self.blocked {
+            Interest::BOTH
+        } else {
+            Interest::READABLE
+        };
+        match &self.carrier {
+            Some(carrier) => poller.add(carrier, PollToken::Outer.encode(), interest),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn carrier(&mut self) -> Option<&mut dyn Carrier> {
@@ -195,6 +234,47 @@ impl<R: Role> Shard<R> {
         self.io.outer.replace(carrier, &self.io.poller)?;
         self.delivery.overhead_bytes = overhead_bytes;
         Ok(())
+    }
+
+    /// The same, but nothing is read from it before [`Shard::read_held_carrier`].
+    pub(super) fn hold_carrier(&mut self, carrier: Box<dyn Carrier>) {
+        self.delivery.overhead_bytes = carrier.overhead_bytes();
+        self.io.outer.hold(carrier);
+    }
+
+    /// Reads the carrier that was held.
+    pub(super) fn read_held_carrier(&mut self) {
+        if let Err(error) = self.io.outer.watch_again(&self.io.poller) {
+            self.failure = Some(unavailable(&error));
+        }
+    }
+
+    /// Offers the carrier's socket, and watches the descriptor that it has then.
+    pub(super) fn offer_carrier(&mut self) -> io::Result<OfferedSocket> {
+        let outer = &mut self.io.outer;
+        let carrier = outer.carrier.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        self.io.poller.remove(carrier)?;
+        let offered = carrier.offer();
+        outer.watch_again(&self.io.poller)?;
+        offered
+    }
+
+    /// The carrier's socket is another process's, too, and is read there alone.
+    pub(super) fn hand_over(&mut self) {
+        if let Some(carrier) = &mut self.io.outer.carrier {
+            carrier.hand_over();
+        }
+    }
+
+    pub(super) fn withdraw_carrier(&mut self) {
+        let outer = &mut self.io.outer;
+        if let Some(carrier) = &mut outer.carrier
+            && self.io.poller.remove(carrier).is_ok()
+        {
+            carrier.withdraw();
+            // It was watched before.
+            let _ = outer.watch_again(&self.io.poller);
+        }
     }
 
     pub(super) fn outer_ready(&mut self, now: Instant, event: Ready) {

@@ -97,6 +97,16 @@ impl Relay {
         self.body_readable = true;
     }
 
+    /// The tunnel takes no bytes at present.
+    pub(super) fn body_is_full(&mut self) {
+        self.body_writable = false;
+    }
+
+    /// What came from the tunnel before the local connection was there.
+    pub(super) fn begin_late(&mut self, bytes: VecDeque<Bytes>) {
+        self.outbound = bytes;
+    }
+
     pub(super) fn body_is_writable(&mut self) {
         self.body_writable = true;
     }

@@ -6,7 +6,9 @@ use tunnel_proto::Direction;
 
 use super::Shard;
 use super::role::Role;
-use crate::snapshot::{Gauge, IoCounters, ShardSnapshot, Snapshot, SourceCounters, TunSnapshot};
+use crate::snapshot::{
+    Gauge, HandoverCounters, IoCounters, ShardSnapshot, Snapshot, SourceCounters, TunSnapshot,
+};
 
 impl<R: Role> Shard<R> {
     pub(super) fn snapshot(&mut self) -> Snapshot {
@@ -28,7 +30,7 @@ impl<R: Role> Shard<R> {
             tcp_connections: gauge((self.io.tcp.open, self.io.tcp.total)),
             datagrams_sent: quic.datagrams_sent,
             datagrams_received: quic.datagrams_received,
-            handover: self.neighbours.counters(),
+            handover: self.handover_counters(),
             ..ShardSnapshot::default()
         };
         let mut snapshot = Snapshot {
@@ -64,6 +66,12 @@ impl<R: Role> Shard<R> {
         snapshot
     }
 
+    fn handover_counters(&self) -> HandoverCounters {
+        let mut counters = self.neighbours.counters();
+        counters.dropped += self.delivery.not_handed_back;
+        counters
+    }
+
     fn source_counters(&self) -> BTreeMap<String, SourceCounters> {
         let counters = self.sources.counters().into_iter();
         counters
@@ -91,7 +99,7 @@ impl<R: Role> Shard<R> {
     }
 
     fn state_name(&self) -> &'static str {
-        if self.drain_until.is_some() {
+        if self.drain.is_some() {
             "draining"
         } else {
             self.role.state_name()

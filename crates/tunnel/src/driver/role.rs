@@ -1,14 +1,17 @@
 //! Where a client's shard and a server's differ: what the event loop, which is the same for both, leaves to the role.
 
+use std::io;
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{AttemptId, Ending, RequestId};
+use tunnel_proto::{AllowedTarget, AttemptId, Ending, RequestId};
 
 use super::Shard;
+use super::inner_turns::Served;
 use super::neighbours::Cost;
 use super::resolver::Answer;
 use super::sources::{Source, SourceId};
+use crate::carrier::OfferedSocket;
 use crate::snapshot::{ShardSnapshot, Snapshot};
 
 /// The role of a shard: [`Client`](super::client::Client) or [`Server`](super::server::Server).
@@ -60,6 +63,14 @@ pub(super) trait Role: Sized + Send + 'static {
     /// The socket of an inner end of this role is ready.
     fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId);
 
+    /// There is content for a request that has no relay.
+    fn content_came(_: &mut Shard<Self>, _: Instant, _: RequestId) {}
+
+    /// An inner socket of this role has its turn ([`super::inner_turns`]).
+    fn serve_inner(_: &mut Shard<Self>, _: Instant, _: RequestId) -> Served {
+        Served::default()
+    }
+
     /// Another thread may have left something for this shard.
     fn woken(shard: &mut Shard<Self>, now: Instant);
 
@@ -69,8 +80,22 @@ pub(super) trait Role: Sized + Send + 'static {
     /// Closes an inner end of this role.
     fn close_inner(shard: &mut Shard<Self>, id: RequestId, inner: Self::Inner);
 
+    /// Replaces a server's explicit permissions.
+    fn allow_targets(_: &mut Shard<Self>, _: &[AllowedTarget]) {}
+
     /// Nothing new is accepted from here on; what runs goes on.
     fn start_drain(shard: &mut Shard<Self>);
+
+    /// Offers the outer socket to a process that is to take it over.
+    ///
+    /// # Errors
+    /// It cannot be taken over.
+    fn offer(_: &mut Shard<Self>) -> io::Result<OfferedSocket> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Nobody took it over.
+    fn withdraw(_: &mut Shard<Self>) {}
 
     /// The end of the shard is near.
     fn end(shard: &mut Shard<Self>, now: Instant);

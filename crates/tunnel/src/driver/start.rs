@@ -15,10 +15,11 @@ use super::neighbours::Neighbours;
 use super::resolver::{NameService, NameSources, Resolver};
 use super::role::Role;
 use super::sources::Sources;
-use super::{CoreYield, Delivery, PollToken, Shard, aead, inner_batch};
+use super::{CoreYield, Delivery, InnerTurns, PollToken, Shard, aead, inner_batch};
 use crate::config::CommonConfig;
 use crate::handle::{Command, Controller, Failure, Handle, Line, Notice};
 use crate::limits;
+use crate::notices::{self, NoticeReceiver, NoticeSender};
 
 pub(super) fn endpoint_parameters(
     common: &CommonConfig,
@@ -35,6 +36,7 @@ pub(super) fn endpoint_parameters(
         id_length: quic::IdLength::default(),
         is_covered: false,
         shard,
+        generation: quic::Generation::default(),
         seed,
     })
 }
@@ -85,8 +87,8 @@ pub(super) fn cannot_listen(error: &io::Error, at: SocketAddr, other: &str) -> F
 pub(super) struct Group<R: Role> {
     pub(super) shards: Vec<Shard<R>>,
     controller: Controller,
-    notice_sender: mpsc::SyncSender<Notice>,
-    notices: mpsc::Receiver<Notice>,
+    notice_sender: NoticeSender,
+    notices: NoticeReceiver,
 }
 
 /// Makes one shard of each part, and what is between them; names come from `names`.
@@ -97,7 +99,7 @@ pub(super) fn assemble<R: Role>(
     now: Instant,
 ) -> Result<Group<R>, Failure> {
     let count = parts.len();
-    let (notice_sender, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
+    let (notice_sender, notices) = notices::channel();
     let (lines, ends) = ends(count, names, &notice_sender)?;
     let wakers: Vec<_> = lines.iter().map(|line| line.waker.clone()).collect();
     let neighbours = Neighbours::new(&wakers);
@@ -129,9 +131,9 @@ pub(super) fn assemble<R: Role>(
             delivery: Delivery::default(),
             core_yield: CoreYield::default(),
             inner: Vec::new(),
-            again: Vec::new(),
+            inner_turns: InnerTurns::default(),
             more_to_send: false,
-            drain_until: None,
+            drain: None,
             failure: None,
             stopping: false,
         });
@@ -148,11 +150,7 @@ pub(super) fn assemble<R: Role>(
 type End = (Poller, Resolver, mpsc::Receiver<Command>);
 
 /// The ways to shards that are not there yet, and their ends.
-fn ends(
-    count: usize,
-    names: NameSources,
-    notices: &mpsc::SyncSender<Notice>,
-) -> Result<(Vec<Line>, Vec<End>), Failure> {
+fn ends(count: usize, names: NameSources, notices: &NoticeSender) -> Result<(Vec<Line>, Vec<End>), Failure> {
     let mut lines = Vec::with_capacity(count);
     let mut ends = Vec::with_capacity(count);
     let names = NameService::start(names, notices.clone()).map_err(|error| unavailable(&error))?;
@@ -173,8 +171,7 @@ fn ends(
 impl<R: Role> Group<R> {
     /// Tells the program before any shard does.
     pub(super) fn notify(&self, notice: Notice) {
-        // There is room for more than this at the start.
-        let _ = self.notice_sender.try_send(notice);
+        self.notice_sender.send(notice);
     }
 
     /// Starts the threads. A shard that fails or panics takes the others with it.

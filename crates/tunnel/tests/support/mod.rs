@@ -27,16 +27,18 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
     let config = ServerConfig {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         tcp: None,
-        certificate_chain: vec![certificate],
-        private_key: key.serialize_der(),
+        certificates: quic::Certificates::new(vec![certificate], key.serialize_der()).unwrap(),
         tokens: vec![Token::from_bytes([42; 32])],
         users: None,
+        hook: None,
         reset_key: [1; 64],
         token_key: [2; 64],
         allowed_targets: vec!["127.0.0.0/8".parse().unwrap()],
         public: Vec::new(),
         cover: None,
         tun: None,
+        takeover: None,
+        qlog: None,
         common: common(),
     };
     (config, pin)
@@ -50,8 +52,11 @@ pub(crate) fn client_config(server: SocketAddr, pin: [u8; 32]) -> ClientConfig {
         proof: ServerProof::Pin(pin),
         token: Token::from_bytes([42; 32]),
         forwards: Vec::new(),
+        remote_forwards: Vec::new(),
+        transparent_port: None,
         proxies: Vec::new(),
         tun: None,
+        qlog: None,
         bind: None,
         common: common(),
     }

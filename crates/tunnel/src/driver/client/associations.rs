@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet_io::{DatagramSocket, Interest, UdpSocket};
-use tunnel_proto::{DropReason, End, NotOpened, Protocol, RequestId, SocksAddress, SocksDatagram};
+use tunnel_proto::{DropReason, End, Idleness, NotOpened, RequestId, SocksAddress, SocksDatagram};
 
 use super::listeners::socket_options;
 use super::negotiating::{Negotiating, discard, send};
@@ -39,7 +39,8 @@ pub(in crate::driver) struct DatagramRelay {
     program: IpAddr,
     control: Option<SourceId>,
     sessions: HashMap<SocketAddr, HashMap<SocksAddress, RequestId>>,
-    sessions_count: usize,
+    /// The same, by the program's address.
+    idleness: Idleness<SocketAddr, RequestId>,
 }
 
 /// The TCP connection of an association, over which nothing more is said.
@@ -123,7 +124,7 @@ impl Shard<Client> {
             program: association.program,
             control: None,
             sessions: HashMap::new(),
-            sessions_count: 0,
+            idleness: Idleness::default(),
         }));
         let Ok(at) = self.sources.insert(poller, relay, Interest::READABLE, None) else {
             return;
@@ -185,7 +186,7 @@ impl Shard<Client> {
     /// An association of a shard whose stripe is down.
     pub(super) fn take_over_association(&mut self, association: Association) {
         let has_room = self.role.associations < limits::ASSOCIATIONS_PER_SHARD;
-        if self.drain_until.is_none() && has_room {
+        if self.drain.is_none() && has_room {
             self.insert_association(association);
         }
     }
@@ -292,19 +293,19 @@ impl Shard<Client> {
         source: SocketAddr,
         address: SocksAddress,
     ) -> Result<RequestId, DropReason> {
-        if self.drain_until.is_some() {
+        if self.drain.is_some() {
             return Err(DropReason::SessionClosed);
         }
         let relay = self.sources.datagram_relay(at).ok_or(DropReason::SessionClosed)?;
         let target = address.target().map_err(|_| DropReason::Malformed)?;
-        if relay.sessions_count >= limits::ASSOCIATION_SESSIONS_MAX
-            && let Some(idlest) = self.engine.idlest_of(relay.requests())
+        if relay.idleness.len() >= limits::ASSOCIATION_SESSIONS_MAX
+            && let Some(idlest) = relay.idleness.idlest(|id| self.engine.last_active(id))
         {
             self.flush_delivery();
             self.close_inner(idlest, false);
             self.engine.end(idlest, End::Done);
         }
-        let id = self.engine.open(now, Protocol::Udp, target);
+        let id = self.engine.open_session(now, source.ip().to_canonical(), target);
         self.delivery.set_header(id, Some(address.header()));
         let associated = AssociatedAddress {
             relay: at,
@@ -314,7 +315,7 @@ impl Shard<Client> {
         self.insert_inner(id, Inner::Role(ClientInner::Associated(Box::new(associated))));
         let relay = self.sources.datagram_relay(at).ok_or(DropReason::SessionClosed)?;
         relay.sessions.entry(source).or_default().insert(address, id);
-        relay.sessions_count += 1;
+        relay.idleness.add(id, source, now);
         Ok(id)
     }
 
@@ -324,12 +325,12 @@ impl Shard<Client> {
         let Some(relay) = self.sources.datagram_relay(associated.relay) else {
             return;
         };
+        relay.idleness.remove(id);
         let Some(sessions) = relay.sessions.get_mut(&associated.source) else {
             return;
         };
         if sessions.get(&associated.address) == Some(&id) {
             sessions.remove(&associated.address);
-            relay.sessions_count -= 1;
             if sessions.is_empty() {
                 relay.sessions.remove(&associated.source);
             }

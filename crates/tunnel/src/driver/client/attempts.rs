@@ -173,7 +173,10 @@ impl Shard<Client> {
     /// From now on everything goes through this attempt's carrier.
     fn choose(&mut self, now: Instant, attempt: AttemptId) {
         if let Some(taken) = self.io.outer.beside.take(attempt, &self.io.poller) {
-            self.role.uplink = taken.uplink;
+            let former_uplink = std::mem::replace(&mut self.role.uplink, taken.uplink);
+            if let Some(former) = self.role.reconnection.predecessor() {
+                self.io.outer.set_aside(former, former_uplink, &self.io.poller);
+            }
             self.io.outer.known = Some(taken.known);
             if let Err(error) = self.use_carrier(taken.carrier) {
                 self.engine.abandon(now, attempt);

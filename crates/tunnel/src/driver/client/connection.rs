@@ -76,6 +76,15 @@ impl Shard<Client> {
             self.io.notify(news.into());
         }
         self.engine.keep_connection(now);
+        self.ask_for_ports(now);
+    }
+
+    /// Another connection is to take the place of the present one, at this server's successor or at another server.
+    pub(in crate::driver) fn server_goes_away(&mut self, now: Instant) {
+        if self.drain.is_none() {
+            self.role.reconnection.handle_going_away(now);
+            self.carry_out_connect_actions(now);
+        }
     }
 
     /// The sibling that takes this shard's local traffic: only while its own stripe is down and a sibling's is up.
@@ -93,7 +102,10 @@ impl Shard<Client> {
     }
 
     pub(in crate::driver) fn tunnel_lost(&mut self, now: Instant, attempt: AttemptId, reason: &CloseReason) {
-        let is_stranger = matches!(reason, CloseReason::WrongPin | CloseReason::WrongServer);
+        let is_stranger = matches!(
+            reason,
+            CloseReason::WrongPin | CloseReason::WrongServer | CloseReason::Untrusted(_)
+        );
         if is_stranger && !self.outlives_stranger(attempt) {
             self.failure = Some(Failure::Refused(reason.to_string()));
             return;
@@ -106,6 +118,7 @@ impl Shard<Client> {
         client.resting.forget(attempt);
         if client.reconnection.is_connection(attempt) {
             client.ip_due = None;
+            client.remote_ports.stripe_is_down(client.index);
             if let Some(host) = &client.ip {
                 host.lost();
             }
@@ -146,15 +159,24 @@ impl Shard<Client> {
             }
         }
         self.close_overdue(now);
+        self.end_late_reaching(now);
+        self.ask_for_ports(now);
     }
 
-    /// ICMP says that nothing listens on the server's port.
+    /// ICMP says that nothing listens on the server's port: because the server has ended, or because a firewall rejects
+    /// the carrier in use, and then the other one may reach it.
     pub(in crate::driver) fn server_port_is_closed(&mut self, now: Instant) {
         let silent = self
             .io
             .outer
             .heard
             .is_none_or(|heard| now.duration_since(heard) > limits::REFUSED_SILENCE);
+        if silent && self.role.is_up() && self.role.carrier_watch.is_on_trial() {
+            return self.leave_silent_carrier(now);
+        }
+        if silent && self.role.is_up() && self.carrier_is_refused(now) {
+            return;
+        }
         if silent || !self.role.is_up() {
             // What goes on beside it over the same carrier meets the same.
             self.role.reconnection.handle_answered();

@@ -18,6 +18,7 @@ use crate::handle::Failure;
 #[derive(Clone)]
 pub(in crate::driver) enum Knows {
     Pin([u8; 32]),
+    WebPki(TrustedRoots),
     Cover(FrontDoor),
 }
 
@@ -33,8 +34,12 @@ pub(in crate::driver) struct FrontDoor {
 
 impl Knows {
     pub(super) fn new(proof: &ServerProof, token: &Token) -> Result<Self, Failure> {
+        let roots = |authorities: &[Vec<u8>]| {
+            TrustedRoots::web_pki_and(authorities).map_err(|error| Failure::Configuration(error.to_string()))
+        };
         match proof {
             ServerProof::Pin(pin) => Ok(Self::Pin(*pin)),
+            ServerProof::WebPki { authorities } => Ok(Self::WebPki(roots(authorities)?)),
             ServerProof::Cover {
                 key,
                 name,
@@ -43,8 +48,7 @@ impl Knows {
                 server: ServerPublicKey(*key),
                 user: token.user_key(),
                 name: name.clone(),
-                roots: TrustedRoots::web_pki_and(authorities)
-                    .map_err(|error| Failure::Configuration(error.to_string()))?,
+                roots: roots(authorities)?,
             })),
         }
     }
@@ -56,7 +60,7 @@ impl Knows {
     /// The name to ask for, where the settings name the server so.
     pub(super) fn name<'a>(&'a self, server: &'a str) -> &'a str {
         match self {
-            Self::Pin(_) => server,
+            Self::Pin(_) | Self::WebPki(_) => server,
             Self::Cover(front_door) => &front_door.name,
         }
     }
@@ -65,10 +69,14 @@ impl Knows {
     pub(super) fn parameters(&self) -> ClientParameters {
         match self {
             Self::Pin(pin) => ClientParameters::Pin(*pin),
+            Self::WebPki(roots) => ClientParameters::WebPki {
+                roots: roots.clone(),
+                unix_seconds: unix_seconds(),
+            },
             Self::Cover(front_door) => ClientParameters::FrontDoor(FrontDoorClient {
                 server: front_door.server,
                 user: front_door.user.clone(),
-                unix_seconds: unix_seconds(),
+                unix_seconds: u32::try_from(unix_seconds()).unwrap_or(u32::MAX),
                 roots: front_door.roots.clone(),
             }),
         }
@@ -76,9 +84,9 @@ impl Knows {
 }
 
 /// The clock, in seconds of Unix time; zero before 1970.
-fn unix_seconds() -> u32 {
+fn unix_seconds() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u32::try_from(since.unwrap_or_default().as_secs()).unwrap_or(u32::MAX)
+    since.unwrap_or_default().as_secs()
 }
 
 impl Shard<Client> {

@@ -6,15 +6,17 @@
 //! a sibling instead.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use packet_io::{SocketOptions, UdpSocket, listen_tcp_group};
+use packet_io::{SocketOptions, UdpSocket, listen_tcp_group, listen_transparent_tcp_group};
 use tunnel_proto::{Protocol, RequestId, Target};
 
+use super::transparent::{TransparentListener, transparent_options};
 use crate::config::{CommonConfig, Forward, Negotiator, Proxy};
 use crate::driver::outer;
-use crate::driver::start::cannot_listen;
+use crate::driver::start::{cannot_listen, unavailable};
 use crate::handle::Failure;
 
 /// The way out where a port is not for everybody.
@@ -42,6 +44,8 @@ pub(in crate::driver) enum ListenerKind {
     Fixed(Target),
     /// Each names its own.
     Negotiated(Negotiator),
+    /// Each was on its way there: its local address is the target's.
+    Transparent,
 }
 
 /// The listeners of one shard.
@@ -49,6 +53,7 @@ pub(in crate::driver) enum ListenerKind {
 pub(in crate::driver) struct Listeners {
     pub(in crate::driver) udp: Vec<UdpListener>,
     pub(in crate::driver) tcp: Vec<TcpListener>,
+    pub(in crate::driver) transparent: Vec<TransparentListener>,
 }
 
 impl Listeners {
@@ -56,6 +61,7 @@ impl Listeners {
     pub(in crate::driver) fn open(
         forwards: &[Forward],
         proxies: &[Proxy],
+        transparent_port: Option<u16>,
         common: &CommonConfig,
         shards: usize,
     ) -> Result<Vec<Self>, Failure> {
@@ -90,6 +96,9 @@ impl Listeners {
             let kind = ListenerKind::Negotiated(Arc::clone(&proxy.negotiator));
             open_tcp(&mut listeners, proxy.listen, &kind)?;
         }
+        if let Some(port) = transparent_port {
+            open_transparent(&mut listeners, port, common)?;
+        }
         Ok(listeners)
     }
 }
@@ -101,6 +110,36 @@ pub(super) fn socket_options(common: &CommonConfig) -> SocketOptions {
         dont_fragment: false,
         ..outer::options(common)
     }
+}
+
+/// Opens the listeners of the transparent proxy for every shard, at the loopback addresses: what nftables leads there
+/// has other ones.
+fn open_transparent(listeners: &mut [Listeners], port: u16, common: &CommonConfig) -> Result<(), Failure> {
+    let options = transparent_options(common);
+    for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let at = SocketAddr::new(ip, port);
+        let refused = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Failure::Permission(format!(
+                "{error}: the transparent proxy needs root or the capability CAP_NET_RAW"
+            )),
+            _ => unavailable(&error),
+        };
+        let tcp = match listen_transparent_tcp_group(at, listeners.len()) {
+            // The machine has no IPv6.
+            Err(error) if ip.is_ipv6() && error.kind() == io::ErrorKind::AddrNotAvailable => continue,
+            other => other.map_err(refused)?,
+        };
+        let udp = UdpSocket::bind_group(at, listeners.len(), &options).map_err(refused)?;
+        for ((shard, tcp), udp) in listeners.iter_mut().zip(tcp).zip(udp) {
+            shard.tcp.push(TcpListener {
+                socket: tcp,
+                kind: ListenerKind::Transparent,
+            });
+            let number = shard.transparent.len();
+            shard.transparent.push(TransparentListener::new(number, udp));
+        }
+    }
+    Ok(())
 }
 
 /// Opens a TCP listener for every shard.

@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use packet_io::Interest;
-use tunnel_proto::{Protocol, ProxyError, RequestId, Target};
+use tunnel_proto::{ProxyError, RequestId, Target};
 
 use super::listeners::ListenerKind;
 use super::opening::LocalConnection;
+use super::transparent::target_of;
 use super::{Client, ClientInner, ClientSource, LocalAddress};
+use crate::driver::relay::reset_on_close;
 use crate::driver::sources::SourceId;
 use crate::driver::{Inner, Shard};
-use crate::handle::Notice;
+use crate::handle::{Notice, Repeated};
 use crate::limits;
 
 impl Shard<Client> {
@@ -22,7 +24,7 @@ impl Shard<Client> {
         listener: SourceId,
         address: SocketAddr,
     ) -> Option<RequestId> {
-        let is_ending = self.drain_until.is_some();
+        let is_ending = self.drain.is_some();
         let at = self.sources.udp_listener(listener)?;
         if let Some(id) = at.sessions.get(&address) {
             return Some(*id);
@@ -31,7 +33,7 @@ impl Shard<Client> {
             return None;
         }
         let target = at.target.clone();
-        let id = self.engine.open(now, Protocol::Udp, target);
+        let id = self.engine.open_session(now, address.ip().to_canonical(), target);
         self.insert_inner(
             id,
             Inner::Role(ClientInner::Local(LocalAddress { listener, address })),
@@ -57,6 +59,7 @@ impl Shard<Client> {
                 }
             };
             let kind = listener.kind.clone();
+            let own = listener.socket.local_addr().ok();
             if stream.set_nonblocking(true).is_err() || !self.io.tcp_opened() {
                 self.io.tcp.failed += 1;
                 continue;
@@ -64,6 +67,18 @@ impl Shard<Client> {
             match kind {
                 ListenerKind::Fixed(target) => self.connect(now, LocalConnection::new(stream, target)),
                 ListenerKind::Negotiated(negotiator) => self.negotiate(now, stream, negotiator()),
+                ListenerKind::Transparent => {
+                    let local = stream.local_addr().ok().filter(|local| Some(*local) != own);
+                    match local.and_then(|local| target_of(local).ok()) {
+                        Some(target) => self.connect(now, LocalConnection::new(stream, target)),
+                        None => {
+                            self.tell_own_port(now, own);
+                            reset_on_close(&stream);
+                            self.io.tcp.failed += 1;
+                            self.io.tcp_closed();
+                        }
+                    }
+                }
             }
         }
     }
@@ -94,6 +109,7 @@ impl Shard<Client> {
                 listener.map(|listener| listener.target.clone())
             }
             Some(Some(Inner::Role(ClientInner::Associated(associated)))) => associated.address.target().ok(),
+            Some(Some(Inner::Role(ClientInner::Transparent(ours)))) => ours.target(),
             _ => None,
         };
         if let Some(target) = target {
@@ -114,16 +130,24 @@ impl Shard<Client> {
             "the server refused {protocol} to {target}: {}",
             explain(status, error)
         );
-        if self.role.stripes.lock().refused(now, &text) {
-            self.io.notify(Notice::Warning { text });
-        }
+        self.tell_refusal(now, &text);
+    }
+
+    /// Tells a refusal that was not told yet, or counts it.
+    pub(super) fn tell_refusal(&self, now: Instant, text: &str) {
+        let notices = &self.io.notices;
+        self.role.stripes.lock().refused(text, || {
+            let notice = || Notice::Warning {
+                text: text.to_owned(),
+            };
+            notices.send_few(now, Repeated::Refused, notice)
+        });
     }
 
     /// Warns, not more often than every few seconds.
     pub(in crate::driver) fn tell_trouble(&mut self, now: Instant, text: String) {
-        if self.role.trouble_told.take(now) {
-            self.io.notify(Notice::Warning { text });
-        }
+        let notice = || Notice::Warning { text };
+        self.io.notices.send_few(now, Repeated::Trouble, notice);
     }
 
     /// No new local connections: who comes from here on is refused by the kernel. What runs goes on, so that a UDP

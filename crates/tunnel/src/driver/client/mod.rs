@@ -13,9 +13,12 @@ mod local_networks;
 mod names;
 mod negotiating;
 mod opening;
+mod reaching;
+mod remote_ports;
 mod role;
 pub(super) mod start;
 mod stripes;
+mod transparent;
 mod tun;
 pub(super) mod uplink;
 mod ways;
@@ -29,7 +32,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use host::{Monitor, OUTER_MARK};
 use packet_io::UdpSocket;
-use tunnel_proto::{AddressMove, CarrierWatch, FewAtATime, PathWatch, Reconnection, Resting, ServerShard};
+use tunnel_proto::{AddressMove, CarrierWatch, PathWatch, Reconnection, Resting, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
@@ -40,7 +43,10 @@ use front_door::Knows;
 use listeners::{TcpListener, UdpListener};
 use negotiating::{Farewell, Negotiating};
 use opening::{LocalConnection, Opening};
+use reaching::Reaching;
+use remote_ports::RemotePorts;
 use stripes::SharedStripes;
+use transparent::{Flow, TransparentFlow, TransparentListener};
 use tun::ClientHost;
 use uplink::UplinkBinding;
 
@@ -65,10 +71,14 @@ pub(in crate::driver) struct Client {
     /// By number, the same at each shard.
     pub(super) udp_listeners: Vec<SourceId>,
     pub(super) tcp_listeners: Vec<SourceId>,
+    /// By number, the same at each shard.
+    transparent_listeners: Vec<SourceId>,
+    /// Ports of the server whose connections lead here.
+    remote_ports: RemotePorts,
+    /// Numbers the resolutions of their targets, so that a late answer never meets a reused request.
+    resolutions: u64,
     /// How many associations there are.
     associations: usize,
-    /// When trouble with local connections was last told about.
-    pub(super) trouble_told: FewAtATime,
     /// The TUN device; `None` where there is none.
     pub(super) ip: Option<ClientHost>,
     /// There are no forwards: without an IP session the client is of no use.
@@ -124,8 +134,10 @@ impl Client {
             next_tick: now,
             udp_listeners: Vec::new(),
             tcp_listeners: Vec::new(),
+            transparent_listeners: Vec::new(),
+            remote_ports: RemotePorts::default(),
+            resolutions: 0,
             associations: 0,
-            trouble_told: FewAtATime::new(1),
             ip: None,
             carries_only_ip: false,
             ip_due: None,
@@ -141,6 +153,11 @@ impl Client {
             next_carrier_watch: now,
             next_ip_turn: now,
         }
+    }
+
+    /// With ports of the server that lead here.
+    pub(super) fn with_remote_ports(self, remote_ports: RemotePorts) -> Self {
+        Self { remote_ports, ..self }
     }
 
     /// The server's address that is used.
@@ -179,8 +196,14 @@ pub(in crate::driver) enum ClientInner {
     Local(LocalAddress),
     /// Of a UDP session of an association.
     Associated(Box<AssociatedAddress>),
+    /// Of a UDP session of the transparent proxy.
+    Transparent(Box<TransparentFlow>),
     /// A TCP connection whose target is not open yet.
     Opening(Box<Opening>),
+    /// A request that waits for a connection at a port of the server, by the port's number.
+    Listening(usize),
+    /// A connection that came to a port of the server, and whose target is not open yet.
+    Reaching(Box<Reaching>),
 }
 
 /// A local program's address at a UDP listener.
@@ -201,6 +224,10 @@ pub(in crate::driver) enum ClientSource {
     DatagramRelay(Box<DatagramRelay>),
     /// The TCP connection of an association.
     Control(Control),
+    /// UDP of the transparent proxy.
+    TransparentListener(Box<TransparentListener>),
+    /// What leaves from a target's address.
+    AnswerSocket(Box<UdpSocket>),
     /// News of links, addresses and routes.
     Monitor(Monitor),
 }
@@ -214,6 +241,8 @@ impl Source for ClientSource {
             Self::Farewell(farewell) => farewell.stream.as_fd(),
             Self::DatagramRelay(relay) => relay.socket.as_fd(),
             Self::Control(control) => control.stream.as_fd(),
+            Self::TransparentListener(listener) => listener.socket.as_fd(),
+            Self::AnswerSocket(socket) => socket.as_fd(),
             Self::Monitor(monitor) => monitor.as_fd(),
         }
     }
@@ -226,6 +255,8 @@ impl Source for ClientSource {
             Self::Farewell(_) => "farewell",
             Self::DatagramRelay(_) => "association",
             Self::Control(_) => "association_control",
+            Self::TransparentListener(_) => "transparent_listener",
+            Self::AnswerSocket(_) => "transparent_answers",
             Self::Monitor(_) => "network_monitor",
         }
     }
@@ -236,6 +267,8 @@ impl ClientSource {
         match self {
             Self::UdpListener(listener) => Some(&mut listener.socket),
             Self::DatagramRelay(relay) => Some(&mut relay.socket),
+            Self::TransparentListener(listener) => Some(&mut listener.socket),
+            Self::AnswerSocket(socket) => Some(&mut **socket),
             _ => None,
         }
     }
@@ -272,6 +305,14 @@ pub(super) enum ClientMessage {
         bytes: BytesMut,
         segment_size: usize,
     },
+    /// Datagrams of one flow at a transparent listener, from a shard whose stripe is down: all of `segment_size` bytes
+    /// but the last.
+    TransparentDatagrams {
+        listener: usize,
+        flow: Flow,
+        bytes: BytesMut,
+        segment_size: usize,
+    },
     /// A local connection with a target, from a shard whose stripe is down.
     Connection(Box<LocalConnection>),
     /// An association of a shard whose stripe is down.
@@ -283,7 +324,7 @@ pub(super) enum ClientMessage {
 impl Cost for ClientMessage {
     fn bytes(&self) -> usize {
         match self {
-            Self::Datagrams { bytes, .. } => bytes.len(),
+            Self::Datagrams { bytes, .. } | Self::TransparentDatagrams { bytes, .. } => bytes.len(),
             Self::Connection(connection) => connection.bytes(),
             Self::Association(association) => association.answer.len(),
             Self::Probe => 0,

@@ -83,7 +83,7 @@ impl Shard<Client> {
     /// A connection that a sibling accepted.
     pub(super) fn take_over(&mut self, now: Instant, connection: LocalConnection) {
         // It may have been accepted just before the end.
-        if self.drain_until.is_some() || !self.io.tcp_opened() {
+        if self.drain.is_some() || !self.io.tcp_opened() {
             self.io.tcp.failed += 1;
             return reset_on_close(&connection.stream);
         }

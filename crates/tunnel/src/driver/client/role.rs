@@ -58,6 +58,9 @@ impl Role for Client {
             Some(ClientSource::Farewell(_)) => shard.farewell_ready(id),
             Some(ClientSource::DatagramRelay(_)) => shard.receive_at_relay(now, id),
             Some(ClientSource::Control(_)) => shard.control_ready(id),
+            Some(ClientSource::TransparentListener(_)) => shard.receive_transparent(now, id),
+            // Nothing is watched.
+            Some(ClientSource::AnswerSocket(_)) => {}
             Some(ClientSource::Monitor(_)) => shard.uplink_news(now, id),
             None => {}
         }
@@ -74,6 +77,8 @@ impl Role for Client {
                 ClientSource::UdpListener(_)
                 | ClientSource::DatagramRelay(_)
                 | ClientSource::Control(_)
+                | ClientSource::TransparentListener(_)
+                | ClientSource::AnswerSocket(_)
                 | ClientSource::Monitor(_),
             )
             | None => {}
@@ -82,7 +87,11 @@ impl Role for Client {
 
     fn carry_out(shard: &mut Shard<Self>, now: Instant, action: ClientAction) {
         match action {
-            ClientAction::Established { request } => shard.established(request),
+            ClientAction::Established { request } => {
+                if !shard.port_is_open(request) {
+                    shard.established(request);
+                }
+            }
             ClientAction::Refused {
                 request,
                 status,
@@ -93,8 +102,8 @@ impl Role for Client {
             ClientAction::Up { rtt, shard: at } => shard.tunnel_is_up(now, rtt, at),
             ClientAction::TokenRefused { status } => shard.token_refused(status),
             ClientAction::Lost { attempt, reason } => shard.tunnel_lost(now, attempt, &reason),
-            // The connection goes on until the server closes it; then a new one is made.
-            ClientAction::GoingAway => {}
+            ClientAction::GoingAway => shard.server_goes_away(now),
+            ClientAction::Done { attempt } => shard.abandon(now, attempt),
             ClientAction::Assigned { assignment } => shard.assigned(now, assignment),
             ClientAction::IpRefused { status, error } => shard.ip_refused(now, status, error),
             ClientAction::IpLost => shard.ip_lost(now),
@@ -102,7 +111,9 @@ impl Role for Client {
     }
 
     fn resolved(shard: &mut Shard<Self>, now: Instant, answer: Answer) {
-        shard.server_resolved(now, &answer);
+        if !shard.remote_target_resolved(now, &answer) {
+            shard.server_resolved(now, &answer);
+        }
     }
 
     fn handed_over(shard: &mut Shard<Self>, now: Instant, message: ClientMessage) {
@@ -113,9 +124,18 @@ impl Role for Client {
                 bytes,
                 segment_size,
             } => shard.take_in_for_sibling(now, listener, source, &bytes, segment_size),
+            ClientMessage::TransparentDatagrams {
+                listener,
+                flow,
+                bytes,
+                segment_size,
+            } => shard.take_in_transparent(now, listener, flow, &bytes, segment_size),
             ClientMessage::Connection(connection) => shard.take_over(now, *connection),
             ClientMessage::Association(association) => shard.take_over_association(*association),
-            ClientMessage::Probe => shard.engine.probe(),
+            ClientMessage::Probe => {
+                shard.engine.probe();
+                shard.ask_for_ports(now);
+            }
         }
     }
 
@@ -128,13 +148,23 @@ impl Role for Client {
     }
 
     /// A local address has no descriptor of its own, and a connection without its target is watched for hang-ups.
-    fn inner_ready(shard: &mut Shard<Self>, _: Instant, id: RequestId) {
-        if let Some(Some(Inner::Role(ClientInner::Opening(_)))) = shard.inner.get(id.index()) {
-            shard.give_up_opening(id);
+    fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId) {
+        match shard.inner.get(id.index()) {
+            Some(Some(Inner::Role(ClientInner::Opening(_)))) => shard.give_up_opening(id),
+            Some(Some(Inner::Role(ClientInner::Reaching(_)))) => shard.reaching_ready(now, id),
+            _ => {}
         }
     }
 
+    fn content_came(shard: &mut Shard<Self>, now: Instant, id: RequestId) {
+        shard.port_has_news(now, id);
+    }
+
     fn request_ended(shard: &mut Shard<Self>, now: Instant, id: RequestId, ending: &Ending) {
+        if let Some(Some(Inner::Role(ClientInner::Listening(port)))) = shard.inner.get(id.index()) {
+            let port = *port;
+            return shard.listening_ended(now, port, ending);
+        }
         shard.opening_ended(now, id, ending);
     }
 
@@ -149,6 +179,9 @@ impl Role for Client {
                 }
             }
             ClientInner::Associated(associated) => shard.forget_associated(id, &associated),
+            ClientInner::Transparent(ours) => shard.forget_transparent(id, &ours),
+            ClientInner::Listening(port) => shard.stopped_listening(port),
+            ClientInner::Reaching(reaching) => shard.close_reaching(*reaching),
             ClientInner::Opening(opening) => {
                 opening.close();
                 shard.io.tcp_closed();
@@ -158,6 +191,7 @@ impl Role for Client {
 
     fn start_drain(shard: &mut Shard<Self>) {
         shard.stop_accepting();
+        shard.give_up_ports();
     }
 
     fn end(_: &mut Shard<Self>, _: Instant) {}
@@ -186,6 +220,9 @@ impl Role for Client {
             Some(Some(Inner::Role(ClientInner::Associated(associated)))) => {
                 Some((associated.relay, Some(associated.source)))
             }
+            Some(Some(Inner::Role(ClientInner::Transparent(ours)))) => {
+                Some((ours.answers_by, Some(ours.source())))
+            }
             _ => None,
         };
         shard
@@ -208,6 +245,7 @@ impl Role for Client {
     fn complete(shard: &mut Shard<Self>, snapshot: &mut Snapshot, own: &mut ShardSnapshot) {
         let client = &shard.role;
         snapshot.reconnects = client.reconnects;
+        snapshot.listeners = client.remote_ports.snapshots();
         own.server_shard = client.server_shard.map(|shard| shard.index);
         let carrier = client.reconnection.carrier().filter(|_| client.is_up());
         own.carrier = carrier.map(|(kind, reason)| CarrierSnapshot {

@@ -9,6 +9,7 @@ use tunnel_proto::{Engine, Reconnection};
 
 use super::front_door::Knows;
 use super::listeners::Listeners;
+use super::remote_ports::{AskingStripe, RemotePorts};
 use super::stripes::SharedStripes;
 use super::tun::SharedHost;
 use super::{Client, ClientSource};
@@ -32,7 +33,13 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
     let count = config.common.shards();
     let knows = Knows::new(&config.proof, &config.token)?;
     let stripes = SharedStripes::new(count);
-    let listeners = Listeners::open(&config.forwards, &config.proxies, &config.common, count)?;
+    let listeners = Listeners::open(
+        &config.forwards,
+        &config.proxies,
+        config.transparent_port,
+        &config.common,
+        count,
+    )?;
     let tun = match &config.tun {
         Some(tun) => Some(SharedHost::start(tun, &config.servers, count)?),
         None => None,
@@ -41,6 +48,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         Some((host, ..)) => NameSources::beside_tunnel(host.way()?, host.own_name_servers()),
         None => NameSources::default(),
     };
+    let (asking, number) = (AskingStripe::default(), seed()?);
     let mut parts = Vec::with_capacity(count);
     for index in 0..count {
         let mut reset_key = [0; 64];
@@ -50,8 +58,11 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         if knows.is_cover() {
             (parameters.id_length, parameters.is_covered) = (quic::IdLength::NONE, true);
         }
-        let endpoint = quic::Endpoint::new(&parameters, None)
+        let mut endpoint = quic::Endpoint::new(&parameters, None)
             .map_err(|error| Failure::Configuration(error.to_string()))?;
+        if let Some(qlog) = &config.qlog {
+            endpoint = endpoint.with_tracer(qlog.tracer());
+        }
         let engine = Engine::client(endpoint, &config.token, config.common.engine.clone());
         let reconnection = Reconnection::new(config.servers.clone(), config.carriers, seed()?, now);
         let (stripes, carriers) = (stripes.clone(), Arc::clone(carriers));
@@ -64,7 +75,8 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
             carriers,
             now,
         );
-        parts.push((engine, client));
+        let ports = RemotePorts::new(&config.remote_forwards, number, asking.clone());
+        parts.push((engine, client.with_remote_ports(ports)));
     }
     let kill_switch = tun.as_ref().and_then(|(host, ..)| host.kill_switch());
     let mut group = assemble(parts, &config.common, names, now)?;
@@ -84,7 +96,10 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
             shard.engine.use_ip(settings.client, run, seed, host.acceptance());
             let (own, waker) = (shard.neighbours.own(), shard.neighbours.own_waker());
             shard.role.ip = Some(host.of_shard(own, waker.clone()));
-            shard.role.carries_only_ip = config.forwards.is_empty() && config.proxies.is_empty();
+            shard.role.carries_only_ip = config.forwards.is_empty()
+                && config.proxies.is_empty()
+                && config.remote_forwards.is_empty()
+                && config.transparent_port.is_none();
         }
     }
     let mut handle = group.spawn()?;
@@ -101,6 +116,10 @@ impl Shard<Client> {
         for listener in listeners.tcp {
             let id = self.watch_source(ClientSource::TcpListener(listener))?;
             self.role.tcp_listeners.push(id);
+        }
+        for listener in listeners.transparent {
+            let id = self.watch_source(ClientSource::TransparentListener(Box::new(listener)))?;
+            self.role.transparent_listeners.push(id);
         }
         Ok(())
     }

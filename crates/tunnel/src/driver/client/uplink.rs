@@ -39,7 +39,7 @@ impl Shard<Client> {
                 return self.leave_silent_carrier(now);
             }
             if client.knows.is_cover() {
-                // Without connection IDs nothing can be tried at its address beside it.
+                // Without connection IDs no attempt can be made at the same address beside it.
                 client.set_reason("no answer");
                 self.engine.disconnect(now);
                 return;
@@ -65,7 +65,16 @@ impl Shard<Client> {
             }
             return;
         }
+        let has_answered = client.path_watch.has_answered(activity);
+        let has_paused = client.path_watch.has_paused(activity);
         if !client.path_watch.is_dead(now, activity) {
+            if has_answered {
+                self.carrier_answers(now);
+            } else if client.path_watch.is_silent(now, activity) {
+                self.carrier_is_silent(now);
+            } else if has_paused {
+                self.carrier_pauses(now);
+            }
             return;
         }
         let binding = client.uplink.clone();
@@ -85,7 +94,8 @@ impl Shard<Client> {
         self.role.path_watch.forget();
         let carrier = self.role.reconnection.carrier();
         let kind = carrier.map_or(CarrierKind::Udp, |(kind, _)| kind);
-        self.role.moved.begin(now, kind, round_trip);
+        let has_way_back = self.role.carrier_watch.is_on_trial();
+        self.role.moved.begin(now, kind, round_trip, has_way_back);
         true
     }
 
@@ -121,7 +131,7 @@ impl Shard<Client> {
         let present = self.io.outer.carrier().and_then(|carrier| carrier.local_addr());
         let ip = |local: Option<SocketAddr>| local.map(|local| local.ip());
         if ip(carrier.local_addr()) != ip(present) {
-            self.role.carrier_watch.network_changed();
+            self.forget_carriers(now);
             self.move_to(now, carrier);
         }
     }
@@ -135,9 +145,11 @@ impl Shard<Client> {
         let used = client.server_address();
         let raced = self.io.outer.beside.oldest();
         let followed = used.or(raced.map(|raced| raced.remote));
-        let Some(server) = followed.filter(|_| client.waiting_attempts.is_empty()) else {
+        let Some(server) = followed else { return };
+        if !client.waiting_attempts.is_empty() {
+            client.follows_uplink = true;
             return;
-        };
+        }
         let binding = match host.poll_way(server.ip()) {
             Poll::Pending => {
                 client.follows_uplink = true;
@@ -176,8 +188,8 @@ impl Shard<Client> {
             return;
         };
         if self.move_to(now, carrier) {
-            self.role.carrier_watch.network_changed();
             self.role.uplink = Some(binding);
+            self.forget_carriers(now);
         }
     }
 

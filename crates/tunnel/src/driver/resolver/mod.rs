@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as channel};
 
 use crate::handle::Notice;
 use crate::limits;
+use crate::notices::NoticeSender;
 use sockets::Sockets;
 use sources::Names;
 
@@ -93,7 +94,7 @@ impl NameService {
     ///
     /// # Errors
     /// When the kernel gives no thread, or no poller to it.
-    pub(super) fn start(sources: NameSources, notices: mpsc::SyncSender<Notice>) -> std::io::Result<Self> {
+    pub(super) fn start(sources: NameSources, notices: NoticeSender) -> std::io::Result<Self> {
         let (questions, mut asked) = channel::channel::<Question>(limits::RESOLUTIONS_MAX);
         let (time_max, way) = (sources.time_max, sources.way.clone());
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -107,8 +108,7 @@ impl NameService {
                     while let Some(question) = asked.recv().await {
                         let resolver = names.resolver(Instant::now());
                         if let Some(text) = names.poll_warning() {
-                            // A program that does not keep up misses notices.
-                            let _ = notices.try_send(Notice::Warning { text });
+                            notices.send(Notice::Warning { text });
                         }
                         tokio::spawn(answer(resolver, question, time_max, way.clone()));
                     }

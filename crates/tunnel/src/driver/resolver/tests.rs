@@ -10,6 +10,7 @@ use packet_io::Poller;
 use tempfile::TempDir;
 
 use super::*;
+use crate::notices::{self, NoticeReceiver};
 
 /// A name server on this machine that knows a few names, and stays silent about all that begin with `silent`.
 fn name_server() -> u16 {
@@ -51,7 +52,7 @@ struct Setup {
     /// Where name servers listen.
     port: u16,
     resolver: Resolver,
-    notices: mpsc::Receiver<Notice>,
+    notices: NoticeReceiver,
     _poller: Poller,
 }
 
@@ -84,7 +85,7 @@ fn setup_beside(way: Way, excluded: &str, resolv_conf: &str, time_max: Duration)
         way,
         excluded: OwnNameServers::new(vec![excluded.parse().unwrap()]),
     };
-    let (told, notices) = mpsc::sync_channel(limits::NOTICES_MAX);
+    let (told, notices) = notices::channel();
     Setup {
         directory,
         port,
@@ -94,9 +95,14 @@ fn setup_beside(way: Way, excluded: &str, resolv_conf: &str, time_max: Duration)
     }
 }
 
+/// All that was told since the last look.
+fn told(setup: &Setup) -> Vec<Notice> {
+    std::iter::from_fn(|| setup.notices.next(Duration::ZERO)).collect()
+}
+
 /// The only warning so far.
 fn warning(setup: &Setup) -> String {
-    let told: Vec<Notice> = setup.notices.try_iter().collect();
+    let told = told(setup);
     match &told[..] {
         [Notice::Warning { text }] => text.clone(),
         _ => panic!("{told:?}"),
@@ -122,7 +128,7 @@ fn names_come_from_the_servers_and_files_that_the_system_names() {
     both.sort();
     assert_eq!(both, ["192.0.2.1:80", "[2001:db8::1]:80"]);
     assert!(addresses_of(&setup.resolver, "unknown.test").is_empty());
-    assert_eq!(setup.notices.try_iter().count(), 0);
+    assert_eq!(told(&setup), []);
     // A changed file is read again.
     fs::write(setup.directory.path().join("hosts"), "192.0.2.88 listed.test\n").unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -140,13 +146,13 @@ fn a_line_that_cannot_be_used_leaves_the_name_servers_and_is_told() {
     let text = warning(&setup);
     assert!(text.contains("resolv.conf") && text.contains("only"), "{text}");
     assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
-    assert_eq!(setup.notices.try_iter().count(), 0, "it is told once");
+    assert_eq!(told(&setup), [], "it is told once");
 }
 
 #[test]
 fn without_a_name_server_this_machine_is_asked_and_that_is_told_with_the_first_name() {
     let setup = setup_with("# nothing\n", limits::RESOLUTION_TIME_MAX);
-    assert_eq!(setup.notices.try_iter().count(), 0);
+    assert_eq!(told(&setup), []);
     assert_eq!(addresses_of(&setup.resolver, "four.test"), ["192.0.2.4:80"]);
     let text = warning(&setup);
     assert!(text.contains("127.0.0.1"), "{text}");

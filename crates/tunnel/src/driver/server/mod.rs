@@ -2,10 +2,14 @@
 
 mod cover;
 mod guests;
+mod held_ports;
 mod lease_file;
+mod listeners;
 mod names;
 mod own_addresses;
+mod predecessor;
 mod role;
+mod sources;
 pub(super) mod start;
 mod takeovers;
 mod targets;
@@ -19,16 +23,21 @@ mod whereabouts;
 pub use names::fuzz as fuzz_name_message;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use packet_io::VNET_HEADER_BYTES;
-use tunnel_proto::limits::REFUSALS_TOLD_AT_A_TIME;
-use tunnel_proto::{FewAtATime, RequestId, TargetRules};
+use quic::{Generation, Kin};
+use tunnel_proto::{AuthorizationId, Decision, RequestId, TargetRules};
 
 use super::neighbours::Cost;
 use cover::ShardCover;
+use held_ports::HeldPorts;
+use listeners::Ports;
 use own_addresses::OwnAddressList;
+use sources::ServerSource;
 use targets::Opening;
 use tun::ServerHost;
 use upstream::Upstream;
@@ -47,14 +56,19 @@ pub(super) struct Server {
     /// order.
     upstreams_due: VecDeque<(Instant, RequestId)>,
     pub(super) upstream_buffers: UpstreamBuffers,
+    /// Ports whose connections lead to clients: those of all shards, and what this one has of them.
+    held_ports: HeldPorts,
+    ports: Ports,
     /// The TUN device; `None` where there is none.
     ip: Option<ServerHost>,
     /// What it looks like to strangers; `None`: what it is.
     cover: Option<ShardCover>,
-    /// That the pools are exhausted.
-    exhaustion_told: FewAtATime,
-    turned_away_told: FewAtATime,
+    /// Of the authentication hook; `None`: there is none.
+    answers: Option<mpsc::Receiver<(AuthorizationId, Decision)>>,
     next_ip_turn: Instant,
+    /// Which process it is of those that took over each other's sockets, and those beside it.
+    generation: Generation,
+    kin: Kin,
 }
 
 impl Server {
@@ -62,6 +76,7 @@ impl Server {
         rules: TargetRules,
         own_addresses: OwnAddressList,
         upstream_buffers: UpstreamBuffers,
+        held_ports: HeldPorts,
         now: Instant,
     ) -> Self {
         Self {
@@ -72,11 +87,22 @@ impl Server {
             attempts_due: VecDeque::new(),
             upstreams_due: VecDeque::new(),
             upstream_buffers,
+            held_ports,
+            ports: Ports::new(),
             ip: None,
             cover: None,
-            exhaustion_told: FewAtATime::new(1),
-            turned_away_told: FewAtATime::new(REFUSALS_TOLD_AT_A_TIME),
+            answers: None,
             next_ip_turn: now,
+            generation: Generation::default(),
+            kin: Kin::default(),
+        }
+    }
+
+    fn with_kin(self, generation: Generation, kin: Kin) -> Self {
+        Self {
+            generation,
+            kin,
+            ..self
         }
     }
 }
@@ -87,6 +113,8 @@ pub(super) enum ServerInner {
     Opening(Opening),
     /// A UDP socket connected to the target.
     Upstream(Box<Upstream>),
+    /// A request that waits for a connection to come there.
+    Listening(SocketAddr),
 }
 
 /// What a server's shards hand to each other.

@@ -9,12 +9,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use host::Network;
-use tunnel_proto::{FewAtATime, OwnAddresses, Prefix, nat64_prefix};
+use tunnel_proto::{OwnAddresses, Prefix, nat64_prefix};
 
 use super::Server;
 use crate::driver::Shard;
 use crate::driver::resolver::{Answer, Purpose};
-use crate::handle::Notice;
+use crate::handle::{Notice, Repeated};
 use crate::limits;
 
 /// Its IPv6 addresses are those that translators make of well-known IPv4 ones (RFC 7050 section 8.2).
@@ -31,7 +31,6 @@ pub(super) struct OwnAddressList {
     present: OwnAddresses,
     /// When the kernel is asked again.
     next_due: Instant,
-    failures_told: FewAtATime,
     nat64: Vec<Prefix>,
     /// When the network is asked for translators again.
     nat64_due: Instant,
@@ -64,7 +63,6 @@ impl OwnAddressList {
         Self {
             present: OwnAddresses::unknown(),
             next_due: now,
-            failures_told: FewAtATime::new(1),
             nat64: Vec::new(),
             nat64_due: now,
             public: public.map(|host| PublicHost::new(host)).collect(),
@@ -90,7 +88,7 @@ impl OwnAddressList {
         };
         self.present = present;
         self.next_due = now + age;
-        let failure = failure.filter(|_| self.failures_told.take(now))?;
+        let failure = failure?;
         Some(format!(
             "targets are refused, but those of --allow-target, until it is known which addresses are the server's own: \
              {failure}"
@@ -139,7 +137,8 @@ impl Shard<Server> {
         }
         let listed = Network::open().and_then(|mut network| network.local_destinations());
         if let Some(text) = own.update(now, listed) {
-            self.io.notify(Notice::Warning { text });
+            let notice = || Notice::Warning { text };
+            self.io.notices.send_few(now, Repeated::OwnAddresses, notice);
         }
         if self.role.ip.is_some() {
             self.engine.set_own_addresses(own.present.clone());
@@ -189,8 +188,8 @@ mod tests {
         assert!(text.contains("--allow-target"), "{text}");
         assert_eq!(check(&list, "8.8.8.8:53"), Err(Prohibited::Unknown));
         assert_eq!(list.next_due, later + limits::OWN_ADDRESSES_RETRY);
-        // It is told once, and asked all the time.
-        assert_eq!(list.update(list.next_due, failed()), None);
+        // It is asked all the time; the notices bound how often it is told.
+        assert_eq!(list.update(list.next_due, failed()), Some(text));
         assert_eq!(list.update(list.next_due, own()), None);
         assert_eq!(check(&list, "8.8.8.8:53"), Ok(()));
     }

@@ -1,12 +1,16 @@
 //! The event loop's turns, events and packets as a server treats them.
 
+use std::io;
 use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
-use tunnel_proto::{AttemptId, Ending, Protocol, RequestId, ServerAction};
+use quic::CloseReason;
+use tunnel_proto::{AllowedTarget, AttemptId, Ending, Protocol, RequestId, ServerAction};
 
-use super::cover::{ServerSource, ShardCover};
-use super::{Server, ServerInner, ServerMessage};
+use super::cover::ShardCover;
+use super::{Server, ServerInner, ServerMessage, ServerSource};
+use crate::carrier::OfferedSocket;
+use crate::driver::inner_turns::Served;
 use crate::driver::resolver::Answer;
 use crate::driver::role::Role;
 use crate::driver::sources::SourceId;
@@ -52,10 +56,17 @@ impl Role for Server {
     }
 
     fn source_ready(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
-        shard.receive_cover(now, id);
+        match shard.sources.get(id) {
+            Some(ServerSource::Flow(_)) => shard.receive_cover(now, id),
+            Some(ServerSource::Listener(_)) => shard.accept_at_listener(now, id),
+            Some(ServerSource::Predecessor(_)) => shard.predecessor_has_ended(id),
+            None => {}
+        }
     }
 
-    fn source_due(_: &mut Shard<Self>, _: Instant, _: SourceId) {}
+    fn source_due(shard: &mut Shard<Self>, now: Instant, id: SourceId) {
+        shard.listener_due(now, id);
+    }
 
     fn carry_out(shard: &mut Shard<Self>, now: Instant, action: ServerAction) {
         match action {
@@ -63,7 +74,14 @@ impl Role for Server {
                 request,
                 protocol,
                 target,
-            } => shard.open_target(now, request, protocol, &target),
+                reach,
+            } => shard.open_target(now, request, protocol, &target, reach),
+            ServerAction::Listen {
+                request,
+                user,
+                connection,
+                path,
+            } => shard.listen(now, request, user, connection, path),
             ServerAction::Lease {
                 request,
                 owner,
@@ -75,12 +93,19 @@ impl Role for Server {
                 remote,
                 reason,
                 exclusion,
-            } => shard.tell_visitor(Visitor::Left {
-                user,
-                remote,
-                reason: exclusion
-                    .map_or_else(|| reason.to_string(), |exclusion| exclusion.reason().to_owned()),
-            }),
+            } => {
+                if exclusion.is_some() {
+                    shard.close_ports_of(user);
+                } else if matches!(reason, CloseReason::ApplicationClosed { .. }) {
+                    shard.close_abandoned_ports_of(user);
+                }
+                shard.tell_visitor(Visitor::Left {
+                    user,
+                    remote,
+                    reason: exclusion
+                        .map_or_else(|| reason.to_string(), |exclusion| exclusion.reason().to_owned()),
+                });
+            }
             ServerAction::TurnedAway { remote } => shard.tell_turned_away(now, remote),
             ServerAction::LeaseOver { owner, addresses } => shard.lease_over(owner, &addresses),
         }
@@ -98,30 +123,45 @@ impl Role for Server {
         }
     }
 
-    fn woken(shard: &mut Shard<Self>, _: Instant) {
+    fn woken(shard: &mut Shard<Self>, now: Instant) {
         shard.end_older_runs();
+        while let Some(answers) = &shard.role.answers
+            && let Ok((id, decision)) = answers.try_recv()
+        {
+            shard.engine.authorized(now, id, decision, &mut shard.delivery);
+        }
     }
 
     fn inner_ready(shard: &mut Shard<Self>, now: Instant, id: RequestId) {
         match shard.inner.get(id.index()) {
-            Some(Some(Inner::Role(ServerInner::Upstream(_)))) => shard.receive_upstream(now, id),
+            Some(Some(Inner::Role(ServerInner::Upstream(_)))) => shard.inner_turns.push(id),
             Some(Some(Inner::Role(ServerInner::Opening(_)))) => shard.target_ready(now, id),
             _ => {}
         }
     }
 
+    fn serve_inner(shard: &mut Shard<Self>, now: Instant, id: RequestId) -> Served {
+        shard.receive_upstream(now, id)
+    }
+
     /// A TCP connection that was never opened gives its place back.
-    fn request_ended(shard: &mut Shard<Self>, _: Instant, id: RequestId, _: &Ending) {
-        if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = shard.inner.get(id.index())
-            && opening.protocol == Protocol::Tcp
-        {
-            shard.io.tcp_closed();
+    fn request_ended(shard: &mut Shard<Self>, now: Instant, id: RequestId, _: &Ending) {
+        match shard.inner.get(id.index()) {
+            Some(Some(Inner::Role(ServerInner::Opening(opening)))) if opening.protocol == Protocol::Tcp => {
+                shard.io.tcp_closed();
+            }
+            Some(Some(Inner::Role(ServerInner::Listening(address)))) => {
+                let address = *address;
+                shard.stop_listening(now, address, id);
+            }
+            _ => {}
         }
     }
 
     fn close_inner(shard: &mut Shard<Self>, _: RequestId, inner: ServerInner) {
         match inner {
             ServerInner::Opening(opening) => opening.close(&shard.io.poller),
+            ServerInner::Listening(_) => {}
             ServerInner::Upstream(upstream) => {
                 shard.io.inner_io_past += upstream.close(&mut shard.role.upstream_buffers);
             }
@@ -129,7 +169,30 @@ impl Role for Server {
     }
 
     /// The engine refuses what is new.
-    fn start_drain(_: &mut Shard<Self>) {}
+    fn allow_targets(shard: &mut Shard<Self>, allowed: &[AllowedTarget]) {
+        shard.role.rules.allow(allowed.to_vec());
+        shard.engine.allow_targets(allowed.to_vec());
+    }
+
+    fn start_drain(shard: &mut Shard<Self>) {
+        shard.close_all_ports();
+    }
+
+    /// What a server with a cover or a TUN has besides cannot be taken over.
+    fn offer(shard: &mut Shard<Self>) -> io::Result<OfferedSocket> {
+        if shard.role.cover.is_some() || shard.role.ip.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let offered = shard.offer_carrier()?;
+        let role = &shard.role;
+        role.kin.set_successor(Some(role.generation.next()));
+        Ok(offered)
+    }
+
+    fn withdraw(shard: &mut Shard<Self>) {
+        shard.role.kin.set_successor(None);
+        shard.withdraw_carrier();
+    }
 
     fn end(shard: &mut Shard<Self>, _: Instant) {
         shard.save_leases();
@@ -180,6 +243,7 @@ impl Role for Server {
         if let Some(host) = &shard.role.ip {
             host.count_leases(&mut snapshot.users);
         }
+        snapshot.listeners = shard.listener_snapshots();
         snapshot.cover = shard.role.cover.as_ref().map(ShardCover::snapshot);
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();

@@ -1,22 +1,28 @@
 //! From a configuration to a running server.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
-use quic::{IdLength, OnlyOurs, ServerParameters};
-use tunnel_proto::{Engine, TargetRules};
+use packet_io::{SocketOptions, UdpSocket};
+use quic::{ByShard, Classifier, Generation, IdLength, Kin, OnlyOurs, ServerParameters};
+use tunnel_proto::{Engine, Line, TargetRules};
 
 use super::Server;
 use super::cover::{ShardCover, SharedCover};
+use super::held_ports::HeldPorts;
 use super::own_addresses::OwnAddressList;
 use super::tun::{ServerHost, service};
 use super::upstream_buffers::UpstreamBuffers;
 use super::users::{FrontDoorUsers, OwnerAndUsers};
-use crate::carrier::Carriers;
-use crate::config::ServerConfig;
+use crate::carrier::offered::Predecessor;
+use crate::carrier::{Carrier, Carriers, adopted};
+use crate::config::{ServerConfig, Takeover};
 use crate::driver::outer;
 use crate::driver::resolver::NameSources;
 use crate::driver::start::{assemble, cannot_listen, endpoint_parameters, quic_shard, seed, unavailable};
 use crate::handle::{Failure, Handle, Notice};
+use crate::hook::Replies;
 
 /// Starts a server over `carriers`.
 ///
@@ -24,31 +30,44 @@ use crate::handle::{Failure, Handle, Notice};
 /// The [`Failure`] that keeps it from running: address, permission, certificate.
 pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Handle, Failure> {
     let now = Instant::now();
-    let count = config.common.shards();
+    let takeover = config.takeover.as_ref();
+    let count = takeover.map_or(config.common.shards(), |takeover| takeover.sockets.len());
+    let (generation, kin) = kin(takeover);
     let authorizer = OwnerAndUsers::new(config.tokens.clone(), config.users.clone());
     let buffers = UpstreamBuffers::of_shards(count, config.common.receive_buffer_bytes);
+    let held_ports = HeldPorts::default();
     let id_length = id_length(&config)?;
     let key = quic::SteerKey::derive(&config.reset_key, id_length);
+    let line = Arc::new(Line::default());
     let mut parts = Vec::with_capacity(count);
+    let mut answers = Vec::with_capacity(count);
     for (index, buffers) in buffers.into_iter().enumerate() {
         let shard = quic_shard(index, count);
         let mut parameters = endpoint_parameters(&config.common, config.reset_key, shard)?;
         (parameters.id_length, parameters.is_covered) = (id_length, config.cover.is_some());
+        parameters.generation = generation;
         let server = ServerParameters {
-            certificate_chain: config.certificate_chain.clone(),
-            private_key: config.private_key.clone(),
+            certificates: config.certificates.clone(),
             token_key: config.token_key,
         };
         let mut endpoint = quic::Endpoint::new(&parameters, Some(server))
             .map_err(|error| Failure::Configuration(error.to_string()))?;
-        if config.cover.is_some() {
-            endpoint = endpoint.with_classifier(Box::new(OnlyOurs::new(key.clone(), shard)));
+        let classifier: Box<dyn Classifier> = match config.cover {
+            Some(_) => Box::new(OnlyOurs::new(key.clone(), shard)),
+            None => Box::new(ByShard::with_kin(key.clone(), shard, generation, kin.clone())),
+        };
+        endpoint = endpoint.with_classifier(classifier);
+        if let Some(qlog) = &config.qlog {
+            endpoint = endpoint.with_tracer(qlog.tracer());
         }
-        let mut engine = Engine::server(
-            endpoint,
-            Box::new(authorizer.clone()),
-            config.common.engine.clone(),
-        );
+        let mut authorizer = authorizer.clone();
+        if let Some(hook) = &config.hook {
+            let (replies, receiver) = Replies::new();
+            authorizer = authorizer.with_hook(Arc::clone(hook), replies.clone());
+            answers.push((replies, receiver));
+        }
+        let mut engine = Engine::server(endpoint, Box::new(authorizer), config.common.engine.clone());
+        engine.share_line(Arc::clone(&line));
         if config.cover.is_some() {
             engine.use_front_door();
         }
@@ -58,13 +77,23 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         }
         parts.push((
             engine,
-            Server::new(rules, OwnAddressList::new(now, &config.public), buffers, now),
+            Server::new(
+                rules,
+                OwnAddressList::new(now, &config.public),
+                buffers,
+                held_ports.clone(),
+                now,
+            )
+            .with_kin(generation, kin.clone()),
         ));
     }
     let options = outer::options(&config.common);
-    let carriers = carriers
-        .listen(config.listen, count, &key, &options)
-        .map_err(|error| cannot_listen(&error, config.listen, "--listen with another port"))?;
+    let carriers = match takeover {
+        Some(takeover) => adopt(takeover, &options).map_err(|error| unavailable(&error))?,
+        None => carriers
+            .listen(config.listen, count, &key, &options)
+            .map_err(|error| cannot_listen(&error, config.listen, "--listen with another port"))?,
+    };
     if carriers.len() != count {
         let found = carriers.len();
         return Err(Failure::Bug(format!("{found} carriers for {count} shards")));
@@ -88,8 +117,19 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         None => None,
     };
     let mut group = assemble(parts, &config.common, NameSources::default(), now)?;
+    let predecessor = takeover.map(|takeover| predecessor(takeover, kin)).transpose()?;
     for (shard, carrier) in group.shards.iter_mut().zip(carriers) {
-        shard.use_carrier(carrier).map_err(|error| unavailable(&error))?;
+        shard.delivery.predecessor.clone_from(&predecessor);
+        if takeover.is_some() {
+            shard.hold_carrier(carrier);
+            shard.watch_predecessor().map_err(|error| unavailable(&error))?;
+        } else {
+            shard.use_carrier(carrier).map_err(|error| unavailable(&error))?;
+        }
+    }
+    for (shard, (replies, receiver)) in group.shards.iter_mut().zip(answers) {
+        replies.wake_by(shard.neighbours.own_waker().clone());
+        shard.role.answers = Some(receiver);
     }
     let tcp = config.tcp.map(|tcp| tcp.address(local));
     group.notify(Notice::Listening { local, tcp });
@@ -116,6 +156,34 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         group.notify(Notice::Warning { text });
     }
     group.spawn()
+}
+
+/// Which generation the server is, and who is beside it.
+fn kin(takeover: Option<&Takeover>) -> (Generation, Kin) {
+    let kin = Kin::default();
+    let predecessor = takeover.map(|takeover| Generation::new(takeover.predecessor));
+    kin.set_predecessor(predecessor.is_some());
+    (
+        predecessor.map_or_else(Generation::default, Generation::next),
+        kin,
+    )
+}
+
+/// Carriers over the sockets of another process.
+fn adopt(takeover: &Takeover, options: &SocketOptions) -> io::Result<Vec<Box<dyn Carrier>>> {
+    let sockets = takeover.sockets.iter();
+    sockets
+        .map(|offered| Ok(adopted(UdpSocket::adopt(offered.socket.try_clone()?, options)?)))
+        .collect()
+}
+
+fn predecessor(takeover: &Takeover, kin: Kin) -> Result<Arc<Predecessor>, Failure> {
+    let ways = takeover.sockets.iter().map(|offered| offered.back.try_clone());
+    let ways: io::Result<Vec<_>> = ways.collect();
+    Ok(Arc::new(Predecessor::new(
+        ways.map_err(|error| unavailable(&error))?,
+        kin,
+    )))
 }
 
 /// As long as the cover's (QR1-27).

@@ -5,12 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use packet_io::{Interest, Poller};
-use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, Type};
-use tunnel_proto::{End, Protocol, ProxyError, RequestId, Target};
+use socket2::Socket;
+use tunnel_proto::{End, Protocol, ProxyError, Reach, RequestId, Target};
 
 use super::cover::COVER_PURPOSE;
 use super::own_addresses::OWN_PURPOSES;
 use super::{Server, ServerInner};
+use crate::driver::connecting;
 use crate::driver::relay::keep_alive;
 use crate::driver::resolver::{Answer, Unresolved};
 use crate::driver::{Inner, PollToken, Relay, Shard};
@@ -20,6 +21,8 @@ use crate::limits;
 /// has been silent for a while (RFC 8305 section 5), and the first that answers wins.
 pub(in crate::driver) struct Opening {
     pub(super) protocol: Protocol,
+    /// What its user may reach.
+    reach: Reach,
     resolution: u64,
     pub(super) addresses: std::vec::IntoIter<SocketAddr>,
     /// TCP sockets that connect.
@@ -49,6 +52,7 @@ impl Shard<Server> {
         id: RequestId,
         protocol: Protocol,
         target: &Target,
+        reach: Reach,
     ) {
         if protocol == Protocol::Tcp && !self.take_tcp_place(now, id) {
             self.io.tcp.failed += 1;
@@ -65,6 +69,7 @@ impl Shard<Server> {
         let is_literal = literal.is_some();
         let opening = Opening {
             protocol,
+            reach,
             resolution,
             addresses: literal.into_iter().collect::<Vec<_>>().into_iter(),
             connecting: Vec::new(),
@@ -83,7 +88,7 @@ impl Shard<Server> {
     }
 
     /// A TCP connection takes its place, or that of another; false where it gets none.
-    fn take_tcp_place(&mut self, now: Instant, id: RequestId) -> bool {
+    pub(super) fn take_tcp_place(&mut self, now: Instant, id: RequestId) -> bool {
         if self.io.tcp_opened() {
             return true;
         }
@@ -137,7 +142,7 @@ impl Shard<Server> {
                 return;
             };
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-            if !self.is_allowed(now, address) {
+            if !opening.reach.covers(address) || !self.is_allowed(now, address) {
                 self.set_error(id, ProxyError::DestinationIpProhibited);
                 continue;
             }
@@ -168,17 +173,7 @@ impl Shard<Server> {
     }
 
     fn begin_tcp(&mut self, now: Instant, id: RequestId, address: SocketAddr) -> io::Result<()> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM.nonblocking(),
-            Some(SocketProtocol::TCP),
-        )?;
-        match socket.connect(&SockAddr::from(address)) {
-            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
-                return Err(error);
-            }
-            _ => {}
-        }
+        let socket = connecting::begin(address)?;
         keep_alive(&socket)?;
         self.io.watch(&socket, PollToken::of(id), Interest::WRITABLE)?;
         if let Some(Some(Inner::Role(ServerInner::Opening(opening)))) = self.inner.get_mut(id.index()) {
@@ -211,7 +206,7 @@ impl Shard<Server> {
         };
         let mut has_failed = false;
         for socket in std::mem::take(&mut opening.connecting) {
-            match outcome(&socket) {
+            match connecting::outcome(&socket) {
                 Ok(true) => return self.target_connected(now, id, socket),
                 Ok(false) => opening.connecting.push(socket),
                 Err(error) => {
@@ -246,9 +241,7 @@ impl Shard<Server> {
     }
 
     fn give_up(&mut self, id: RequestId, error: ProxyError) {
-        let Some(Inner::Role(ServerInner::Opening(opening))) =
-            self.inner.get_mut(id.index()).and_then(Option::take)
-        else {
+        let Some(Inner::Role(ServerInner::Opening(opening))) = self.take_inner(id) else {
             return;
         };
         if opening.protocol == Protocol::Tcp {
@@ -310,18 +303,6 @@ const PURPOSE_MASK: u64 = (1 << PURPOSE_SHIFT) - 1;
 
 fn purpose(id: RequestId, resolution: u64) -> u64 {
     (id.index() as u64) << PURPOSE_SHIFT | resolution & PURPOSE_MASK
-}
-
-/// Whether a socket is connected, or still connects.
-fn outcome(socket: &Socket) -> io::Result<bool> {
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
-    }
-    match socket.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// What a failed connect means to the client (RFC 9209 section 2.3).

@@ -24,7 +24,7 @@ use crate::driver::tun::device::{Device, failure};
 use crate::driver::tun::end::TunEnd;
 use crate::driver::tun::host_prefix;
 use crate::driver::tun::setup::{TunSetup, Wanted};
-use crate::handle::{Failure, Notice, Visitor};
+use crate::handle::{Failure, Notice, Repeated, Visitor};
 use crate::limits;
 use crate::snapshot::{Gauge, NameServerCounters};
 
@@ -324,7 +324,8 @@ impl Shard<Server> {
                 self.engine
                     .end(id, End::Refused(ProxyError::ConnectionLimitReached));
                 let text = format!("a client got no address: {exhausted}");
-                self.tell_exhausted(now, text);
+                let notices = &self.io.notices;
+                notices.send_few(now, Repeated::Exhausted, || Notice::Warning { text });
             }
         }
     }
@@ -345,12 +346,6 @@ impl Shard<Server> {
             addresses.join(" and ")
         );
         self.io.notify(Notice::Warning { text });
-    }
-
-    fn tell_exhausted(&mut self, now: Instant, text: String) {
-        if self.role.exhaustion_told.take(now) {
-            self.io.notify(Notice::Warning { text });
-        }
     }
 
     /// The session for a packet of the TUN is on another shard, or nowhere.

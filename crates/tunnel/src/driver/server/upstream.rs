@@ -31,17 +31,17 @@ pub(in crate::driver) struct Upstream {
 }
 
 impl Upstream {
-    /// One batch of the target's answers; how many messages.
+    /// One batch of the target's answers; how many messages, and what they show.
     pub(in crate::driver) fn receive(
         &mut self,
         batch: &mut ReceiveBatch,
         buffers: &mut UpstreamBuffers,
-    ) -> io::Result<usize> {
+    ) -> io::Result<(usize, Load)> {
         let slots = batch.capacity();
         let receive = |socket: &mut UdpSocket| socket.receive(batch);
         let (count, load) = Load::of_receive(&mut self.socket, slots, receive)?;
         buffers.adapt(&mut self.socket, &mut self.buffer, load);
-        Ok(count)
+        Ok((count, load))
     }
 
     /// The session is over.
@@ -61,7 +61,7 @@ impl Shard<Server> {
         };
         let next_due = self.judge_later(now, id, &rest);
         let upstream = Upstream {
-            buffer: UpstreamBuffer::of(&socket),
+            buffer: UpstreamBuffer::of(self.engine.user_of_request(id), &socket),
             socket,
             rest,
             next_due,
@@ -122,7 +122,7 @@ impl Shard<Server> {
                 if let Some(next) = next {
                     upstream.was_asked = false;
                     self.role.upstream_buffers.release(&upstream.buffer);
-                    upstream.buffer = UpstreamBuffer::of(&next);
+                    upstream.buffer = upstream.buffer.replaced_by(&next);
                     let mut silent = std::mem::replace(&mut upstream.socket, next);
                     self.io.inner_io_past += IoCounters::of_socket(&mut silent).closed();
                 }

@@ -1,14 +1,16 @@
 //! Receive buffers of a server's sockets towards UDP targets.
 //!
 //! Each socket begins with the kernel's default. Where one receive shows that it carries much, by a full batch or by a
-//! good part of what its buffer holds, its buffer grows, up to the setting: that is before a loss where the shard comes
-//! round in time, and else at the first one. Nothing shrinks before the session's end. What the grown buffers of all
-//! shards may hold together is a part of what the kernel gives UDP; beyond it sockets keep what they have.
+//! good part of what its buffer holds, its buffer grows, up to the setting: that is before a loss where the shard
+//! comes round in time, and else at the first one. Nothing shrinks before the session's end. What the grown buffers of
+//! all shards may hold together is a part of what the kernel gives UDP, and no user takes more than a multiple of what
+//! is left of it, so that another one always finds some; beyond it sockets keep what they have.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use packet_io::{DatagramSocket, UdpSocket};
-use tunnel_proto::Budget;
+use tunnel_proto::{Budget, UserId};
 
 use crate::limits;
 
@@ -23,10 +25,13 @@ pub(in crate::driver) struct UpstreamBuffers {
     budget: Budget,
     /// The size up to which one grows, in bytes.
     bytes_max: usize,
+    /// What each user's buffers were given on this shard, in bytes.
+    given: BTreeMap<Option<UserId>, usize>,
 }
 
 /// The receive buffer of one socket.
 pub(super) struct UpstreamBuffer {
+    user: Option<UserId>,
     /// In bytes, as the kernel has granted it.
     bytes: usize,
     /// What the budget has given for it, in bytes.
@@ -38,11 +43,11 @@ pub(super) struct UpstreamBuffer {
 
 /// What one receive has shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(in crate::driver) struct Load {
     /// The batch was full: there may be more.
-    pub(super) is_full: bool,
+    pub(in crate::driver) is_full: bool,
     /// Bytes of payload.
-    pub(super) bytes: u64,
+    pub(in crate::driver) bytes: u64,
     /// What the socket has dropped since it exists.
     pub(super) drops: u64,
 }
@@ -52,7 +57,12 @@ impl UpstreamBuffers {
     pub(super) fn of_shards(count: usize, bytes_max: usize) -> Vec<Self> {
         let total = bytes_of_all(fs::read_to_string(UDP_MEMORY).ok().as_deref());
         let budgets = Budget::divided(total, count).into_iter();
-        budgets.map(|budget| Self { budget, bytes_max }).collect()
+        let buffers = budgets.map(|budget| Self {
+            budget,
+            bytes_max,
+            given: BTreeMap::new(),
+        });
+        buffers.collect()
     }
 
     /// The size that the buffer should have after this load, if it should grow; the budget has given what it takes.
@@ -66,10 +76,25 @@ impl UpstreamBuffers {
         let grown = buffer.bytes.saturating_mul(limits::UPSTREAM_BUFFER_GROWTH);
         let bytes = grown.min(self.bytes_max);
         let more = (KERNEL_FACTOR * bytes).saturating_sub(buffer.charged);
-        self.budget.take_many(more).then(|| {
+        let given = self.given.get(&buffer.user).copied().unwrap_or(0);
+        let left = self.budget.left().saturating_sub(more);
+        let is_share = given + more <= limits::UPSTREAM_BUFFERS_SHARES_OF_REST.saturating_mul(left);
+        (is_share && self.budget.take_many(more)).then(|| {
             buffer.charged += more;
+            *self.given.entry(buffer.user).or_default() += more;
             bytes
         })
+    }
+
+    /// The user gives so many bytes back.
+    fn give_back(&mut self, user: Option<UserId>, bytes: usize) {
+        self.budget.give_many_back(bytes);
+        if let Some(given) = self.given.get_mut(&user) {
+            *given -= bytes;
+            if *given == 0 {
+                self.given.remove(&user);
+            }
+        }
     }
 
     /// The kernel has granted `obtained` of `wanted` bytes.
@@ -78,7 +103,7 @@ impl UpstreamBuffers {
         buffer.is_at_limit = obtained < wanted;
         let surplus = buffer.charged.saturating_sub(KERNEL_FACTOR * obtained);
         buffer.charged -= surplus;
-        self.budget.give_many_back(surplus);
+        self.give_back(buffer.user, surplus);
     }
 
     /// Looks at what a receive has shown of this socket.
@@ -92,18 +117,24 @@ impl UpstreamBuffers {
 
     /// The socket of this buffer is closed.
     pub(super) fn release(&mut self, buffer: &UpstreamBuffer) {
-        self.budget.give_many_back(buffer.charged);
+        self.give_back(buffer.user, buffer.charged);
     }
 }
 
 impl UpstreamBuffer {
-    /// The buffer of a new socket.
-    pub(super) fn of(socket: &UdpSocket) -> Self {
-        Self::with(socket.grants().receive.obtained)
+    /// The buffer of a user's new socket.
+    pub(super) fn of(user: Option<UserId>, socket: &UdpSocket) -> Self {
+        Self::with(user, socket.grants().receive.obtained)
     }
 
-    fn with(bytes: usize) -> Self {
+    /// That of a socket in the place of this one's.
+    pub(super) fn replaced_by(&self, socket: &UdpSocket) -> Self {
+        Self::of(self.user, socket)
+    }
+
+    fn with(user: Option<UserId>, bytes: usize) -> Self {
         Self {
+            user,
             bytes,
             charged: 0,
             drops_seen: 0,
@@ -165,6 +196,7 @@ mod tests {
         UpstreamBuffers {
             budget: Budget::whole(total),
             bytes_max: SETTING,
+            given: BTreeMap::new(),
         }
     }
 
@@ -190,7 +222,7 @@ mod tests {
             (load(busy, 0), true),
             (load(0, 1), true),
         ] {
-            let mut buffer = UpstreamBuffer::with(DEFAULT);
+            let mut buffer = UpstreamBuffer::with(None, DEFAULT);
             assert_eq!(buffers.grow(&mut buffer, load).is_some(), grows, "{load:?}");
             // The same loss asks once.
             buffers.settle(&mut buffer, DEFAULT, DEFAULT);
@@ -210,13 +242,13 @@ mod tests {
     #[test]
     fn it_grows_up_to_the_setting_and_no_further() {
         let mut buffers = buffers(usize::MAX / 2);
-        let mut buffer = UpstreamBuffer::with(DEFAULT);
+        let mut buffer = UpstreamBuffer::with(None, DEFAULT);
         assert_eq!(
             sizes(&mut buffers, &mut buffer),
             [8 * DEFAULT, 64 * DEFAULT, SETTING]
         );
         assert_eq!(buffer.charged, 2 * SETTING);
-        let mut above = UpstreamBuffer::with(SETTING + 1);
+        let mut above = UpstreamBuffer::with(None, SETTING + 1);
         assert!(sizes(&mut buffers, &mut above).is_empty());
     }
 
@@ -224,7 +256,8 @@ mod tests {
     fn all_of_them_together_stay_below_the_bound_and_what_is_closed_makes_room() {
         let total = 5 * SETTING;
         let mut buffers = buffers(total);
-        let mut open: Vec<_> = (0..100).map(|_| UpstreamBuffer::with(DEFAULT)).collect();
+        let of_user = |user| UpstreamBuffer::with(Some(UserId([user; 16])), DEFAULT);
+        let mut open: Vec<_> = (0..100).map(of_user).collect();
         for buffer in &mut open {
             sizes(&mut buffers, buffer);
         }
@@ -238,9 +271,31 @@ mod tests {
     }
 
     #[test]
+    fn a_user_with_many_sockets_leaves_a_quarter_of_the_bound_to_others() {
+        let total = 20 * SETTING;
+        let mut buffers = buffers(total);
+        let mut grown = |user: u8, sockets: usize| {
+            let user = Some(UserId([user; 16]));
+            let mut open: Vec<_> = (0..sockets)
+                .map(|_| UpstreamBuffer::with(user, DEFAULT))
+                .collect();
+            for buffer in &mut open {
+                sizes(&mut buffers, buffer);
+            }
+            open.iter().map(|buffer| buffer.charged).sum::<usize>()
+        };
+        let first = grown(1, 1_000);
+        assert!(first > total / 2 && first <= total * 3 / 4, "{first}");
+        let second = grown(2, 1);
+        assert_eq!(second, 2 * SETTING, "one socket gets all that it may have");
+        let third = grown(3, 1_000);
+        assert!(third > 0 && first + second + third <= total);
+    }
+
+    #[test]
     fn what_the_kernel_does_not_grant_is_not_charged_and_not_asked_for_again() {
         let mut buffers = buffers(2 * SETTING);
-        let mut buffer = UpstreamBuffer::with(DEFAULT);
+        let mut buffer = UpstreamBuffer::with(None, DEFAULT);
         let wanted = buffers.grow(&mut buffer, FULL).unwrap();
         buffers.settle(&mut buffer, wanted, 2 * DEFAULT);
         assert_eq!((buffer.bytes, buffer.charged), (2 * DEFAULT, 4 * DEFAULT));
@@ -267,7 +322,7 @@ mod tests {
         let mut socket = UdpSocket::bind(local, &options).unwrap();
         let to = socket.local_addr().unwrap();
         let mut sender = UdpSocket::connect(None, to, &options).unwrap();
-        let (mut buffers, mut buffer) = (buffers(total), UpstreamBuffer::of(&socket));
+        let (mut buffers, mut buffer) = (buffers(total), UpstreamBuffer::of(None, &socket));
         let before = buffer.bytes;
         let payload = vec![1; before / limits::UPSTREAM_BUFFER_BUSY_PART + 1_000];
         // One datagram, so that it comes at once.

@@ -1,5 +1,6 @@
 //! Who may use a server: its owner, by the link of the first start, and the users whom the program knows.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,12 +8,15 @@ use reality::credentials::{SID_BYTES, UserKey, Users};
 use tunnel_proto::{Answer, AuthorizationId, Authorizer, Credentials, Decision, SoleOwner, Token};
 
 use crate::config::KnownUsers;
+use crate::hook::{AuthenticationHook, Replies};
 
 /// One shard's authorizer; a clone is for another.
 #[derive(Clone)]
 pub(super) struct OwnerAndUsers {
     owner: SoleOwner,
     users: Option<Arc<dyn KnownUsers>>,
+    /// Who decides on everybody else, and the way of its answers to this shard.
+    hook: Option<(Arc<dyn AuthenticationHook>, Replies)>,
 }
 
 impl OwnerAndUsers {
@@ -20,17 +24,40 @@ impl OwnerAndUsers {
         Self {
             owner: SoleOwner::new(tokens),
             users,
+            hook: None,
+        }
+    }
+
+    /// One shard's, which asks a hook besides.
+    pub(super) fn with_hook(self, hook: Arc<dyn AuthenticationHook>, replies: Replies) -> Self {
+        Self {
+            hook: Some((hook, replies)),
+            ..self
         }
     }
 }
 
 impl Authorizer for OwnerAndUsers {
-    fn authorize(&mut self, now: Instant, id: AuthorizationId, credentials: &Credentials<'_>) -> Answer {
-        let answer = self.owner.authorize(now, id, credentials);
-        match (&answer, &self.users) {
-            (Answer::Now(Decision::Refused), Some(users)) => users
-                .grant(credentials)
-                .map_or(answer, |grant| Answer::Now(Decision::Granted(grant))),
+    fn authorize(
+        &mut self,
+        now: Instant,
+        id: AuthorizationId,
+        credentials: &Credentials<'_>,
+        remote: SocketAddr,
+    ) -> Answer {
+        let answer = self.owner.authorize(now, id, credentials, remote);
+        if matches!(answer, Answer::Now(Decision::Granted(_))) {
+            return answer;
+        }
+        if let Some(grant) = self.users.as_ref().and_then(|users| users.grant(credentials)) {
+            return Answer::Now(Decision::Granted(grant));
+        }
+        // Of what is derived from a token nobody elsewhere has heard.
+        match (&self.hook, credentials) {
+            (Some((hook, replies)), Credentials::Token(token)) => {
+                hook.ask(replies.question(id, token, remote));
+                Answer::Later
+            }
             _ => answer,
         }
     }

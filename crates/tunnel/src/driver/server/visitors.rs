@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Server;
 use crate::driver::Shard;
-use crate::handle::{Notice, Visitor};
+use crate::handle::{Notice, Repeated, Visitor};
 
 impl Shard<Server> {
     pub(super) fn tell_visitor(&self, visitor: Visitor) {
@@ -13,9 +13,8 @@ impl Shard<Server> {
     }
 
     /// Tells who was turned away. Strangers cannot crowd out what else there is to tell: few are told at a time.
-    pub(super) fn tell_turned_away(&mut self, now: Instant, remote: SocketAddr) {
-        if self.role.turned_away_told.take(now) {
-            self.tell_visitor(Visitor::TurnedAway { remote });
-        }
+    pub(super) fn tell_turned_away(&self, now: Instant, remote: SocketAddr) {
+        let notice = || Notice::Visitor(Visitor::TurnedAway { remote });
+        self.io.notices.send_few(now, Repeated::TurnedAway, notice);
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use packet::Ecn;
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, SocketOptions, UdpSocket};
@@ -12,33 +11,14 @@ use reality::door::FlowKey;
 
 use crate::config::CommonConfig;
 use crate::driver::outer;
-use crate::driver::sources::{Source, SourceId, Sources};
+use crate::driver::server::ServerSource;
+use crate::driver::sources::{SourceId, Sources};
 use crate::snapshot::Gauge;
 
 /// One stranger's socket.
 pub(in crate::driver) struct CoverFlow {
     pub(super) key: FlowKey,
-    pub(super) socket: UdpSocket,
-}
-
-/// A server's descriptors that belong to no request.
-pub(in crate::driver) enum ServerSource {
-    /// Towards the cover.
-    Flow(Box<CoverFlow>),
-}
-
-impl Source for ServerSource {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Flow(flow) => flow.socket.as_fd(),
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Flow(_) => "cover",
-        }
-    }
+    pub(in crate::driver::server) socket: UdpSocket,
 }
 
 /// The sockets that are open, by flow.

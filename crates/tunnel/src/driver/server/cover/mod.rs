@@ -25,7 +25,7 @@ use crate::limits;
 use crate::snapshot::CoverSnapshot;
 pub(super) use address::COVER_PURPOSE;
 use address::{CoverAddress, Refreshing};
-pub(in crate::driver) use flows::ServerSource;
+pub(super) use flows::CoverFlow;
 use replays::Replays;
 use standing::{Look, Standing};
 use strangers::Strangers;

@@ -15,11 +15,12 @@ use reality::replay::Tag;
 
 use super::SharedCover;
 use super::address::AddressInUse;
-use super::flows::{Flows, ServerSource};
+use super::flows::Flows;
 use super::replays::unix_seconds;
 use super::standing::Standing;
 use crate::driver::delivery::Stranger;
 use crate::driver::server::Server;
+use crate::driver::server::ServerSource;
 use crate::driver::server::users::FrontDoorUsers;
 use crate::driver::sources::SourceId;
 use crate::driver::{Shard, aead};
