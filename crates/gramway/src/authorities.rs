@@ -13,7 +13,11 @@ use crate::limits::ROOTS_FILE_BYTES_MAX;
 
 /// The certificates of a PEM file, in DER; there is at least one. None where no file is named.
 pub(crate) fn read(file: Option<&Path>) -> Result<Vec<Vec<u8>>, Problem> {
-    let Some(path) = file else { return Ok(Vec::new()) };
+    file.map_or(Ok(Vec::new()), read_all)
+}
+
+/// The certificates of this PEM file.
+pub(crate) fn read_all(path: &Path) -> Result<Vec<Vec<u8>>, Problem> {
     let text = read_bounded(path).map_err(|error| Problem::file("read the certificates", path, &error))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let certificates = certificates.map_err(|error| unusable(path, &error))?;

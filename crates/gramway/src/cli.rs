@@ -9,7 +9,9 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use crate::config::{self, Flags};
 use crate::exit::Problem;
 use crate::helper::HelperArguments;
+use crate::log::LogFormat;
 use crate::output;
+use crate::profiles::Profile;
 
 const SETTINGS_HELP: &str = "A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides the config file. \
 The first run of a server writes DIR/config.toml, which lists every key.";
@@ -38,7 +40,7 @@ pub(crate) enum Command {
     Demo,
     /// Print the server's link on standard output
     Link(LinkArguments),
-    /// Give others links of their own to this server, with an end and a quota, and take them back
+    /// Manage users of this server: each has a link of its own, with an end, a quota and rights
     #[command(after_help = USER_HELP)]
     User(UserArguments),
     /// Check the config file and the environment, or a web site that is to be a server's cover
@@ -51,9 +53,13 @@ pub(crate) enum Command {
     Status(StatusArguments),
     /// Watch the running servers and clients on the whole terminal: rates, users, drops, events
     Top(TopArguments),
-    /// Give the network back that a killed client, or one with --kill-switch, keeps closed; needs root
+    /// Show the profiles of a client, each of which `gramway connect NAME` uses
+    Profile(ProfileArguments),
+    /// Send a command to the running servers and clients
+    Ctl(CtlArguments),
+    /// Open the network again after a client that was killed, or that had --kill-switch; needs root
     Release(ReleaseArguments),
-    /// Carry UDP in packets that look like TCP, where a network is unkind to UDP; needs CAP_NET_RAW
+    /// Carry UDP in packets that look like TCP, for networks that block or slow UDP; needs CAP_NET_RAW
     #[command(after_help = RELAY_HELP)]
     Relay(RelayArguments),
     /// Run a server or clients as services of systemd, with no more rights than their settings need
@@ -75,6 +81,9 @@ pub(crate) enum Command {
     /// Change the host's network for a confined process; gramway starts it
     #[command(name = host::HELPER_SUBCOMMAND, hide = true)]
     Helper(HelperArguments),
+    /// Start the program of a server again for an upgrade; gramway starts it
+    #[command(name = crate::upgrade::SUBCOMMAND, hide = true)]
+    Launcher(crate::upgrade::LauncherArguments),
     /// Undo changes to the host's network after a crash or kill; gramway starts it
     #[command(name = host::GUARDIAN_SUBCOMMAND, hide = true)]
     Guardian {
@@ -94,7 +103,7 @@ pub(crate) enum BenchCommand {
 }
 
 /// Where settings and state are.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Places {
     /// State directory [default: /var/lib/gramway for root, else ~/.local/state/gramway]
     #[arg(long, value_name = "DIR")]
@@ -102,14 +111,21 @@ pub(crate) struct Places {
     /// Config file [default: DIR/config.toml if it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Of a client that was named a profile.
+    #[arg(skip)]
+    pub(crate) profile: Option<Profile>,
 }
 
 /// `gramway up`.
 #[derive(Args, Debug)]
 pub(crate) struct UpArguments {
-    /// Tell who connects, leaves, is turned away and gets which addresses; twice (-vv) also from where
+    /// Log who connects, leaves, is turned away and gets which addresses; twice (-vv) also from where
     #[arg(short, long, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Take over the sockets of a running server, which offers them at the standard input; `gramway ctl upgrade` does
+    /// so
+    #[arg(long, hide = true)]
+    pub(crate) takeover: bool,
     #[command(flatten)]
     pub(crate) flags: Flags<config::Up>,
     #[command(flatten)]
@@ -119,9 +135,13 @@ pub(crate) struct UpArguments {
 /// `gramway connect`.
 #[derive(Args, Debug)]
 pub(crate) struct ConnectArguments {
-    /// The server's link. It is a secret and visible in the process list: prefer --link-file or GRAMWAY_LINK
-    #[arg(value_name = "LINK")]
+    /// The server's link, or the name of a profile (profiles/NAME.toml and NAME.link in the state directory). A link is
+    /// a secret and visible in the process list: prefer a profile, --link-file or GRAMWAY_LINK
+    #[arg(value_name = "LINK|PROFILE")]
     pub(crate) link: Option<String>,
+    /// Twice (-vv): log addresses in JSON and the journal too
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
     #[command(flatten)]
     pub(crate) flags: Flags<config::Connect>,
     #[command(flatten)]
@@ -144,8 +164,8 @@ pub(crate) struct LinkArguments {
 }
 
 const USER_HELP: &str = "\
-A running server follows within a second and disturbs nobody else. A user who may do nothing (any more) is disconnected with the \
-reason. The owner, whose link `gramway link` prints, is none of them.";
+A running server follows within a second, and other users do not notice. A user who may do nothing any more is disconnected, and \
+its client shows the reason. The owner, whose link `gramway link` prints, is not one of these users.";
 
 /// `gramway user`.
 #[derive(Args, Debug)]
@@ -175,6 +195,13 @@ pub(crate) enum UserAction {
         /// Without IP packets (TUN)
         #[arg(long)]
         no_ip: bool,
+        /// Only this network, of those that the server lets everybody reach; again for another
+        #[arg(long, value_name = "CIDR[:PORT]")]
+        reach: Vec<String>,
+        /// Let it listen at these ports of the server (-R of its client): PORT or FIRST-LAST on loopback, ADDR:PORTS,
+        /// :PORTS on all addresses; again for others
+        #[arg(long, value_name = "[ADDR:]PORTS")]
+        listen: Vec<String>,
         /// Also print a QR code
         #[arg(long)]
         qr: bool,
@@ -185,14 +212,14 @@ pub(crate) enum UserAction {
         #[arg(long)]
         json: bool,
     },
-    /// Give a user another end or quota; its link stays
+    /// Change a user's end, quota or rate; its link stays
     Renew {
         /// Who
         name: String,
         #[command(flatten)]
         terms: UserTerms,
     },
-    /// Let a user do nothing until it is enabled
+    /// Keep a user out until it is enabled
     Disable {
         /// Who
         name: String,
@@ -215,6 +242,16 @@ pub(crate) enum UserAction {
         #[arg(long)]
         qr: bool,
     },
+    /// Copy all users and their use to a new file, while the server runs too; it holds keys
+    Backup {
+        /// The file, which must not exist yet; `-` writes to standard output
+        file: PathBuf,
+    },
+    /// Put a copy of `backup` in the place of all users and their use; a running server follows
+    Restore {
+        /// The copy
+        file: PathBuf,
+    },
 }
 
 /// How long and how much.
@@ -226,10 +263,13 @@ pub(crate) struct UserTerms {
     /// Bytes in both directions in a day, week or month (UTC) or in all: 100G/month, 500M/day, 2T, none
     #[arg(long, value_name = "AMOUNT[/PERIOD]")]
     pub(crate) quota: Option<String>,
+    /// Bits a second of payload in each direction, of all its connections together: 20M, 1G, none
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<String>,
 }
 
 const CHECK_HELP: &str = "\
-Without --cover, all errors of the config file and of variables GRAMWAY_… are told, and the exit code is 78 if there is one.";
+Without --cover, it prints all errors of the config file and of variables GRAMWAY_…; the exit code is 78 if there is one.";
 
 /// `gramway check`.
 #[derive(Args, Debug)]
@@ -242,7 +282,7 @@ pub(crate) struct CheckArguments {
     /// The name that it has a certificate for; needed where the cover is an address [default: HOST]
     #[arg(long, value_name = "NAME", requires = "cover")]
     pub(crate) cover_name: Option<String>,
-    /// PEM file with certificates that are trusted beside those that browsers trust
+    /// PEM file with authorities to trust besides those that browsers trust
     #[arg(long, value_name = "FILE", requires = "cover")]
     pub(crate) cover_roots: Option<PathBuf>,
     /// Print what was found at the web site as JSON
@@ -296,6 +336,59 @@ pub(crate) struct StatusArguments {
     pub(crate) state: Option<PathBuf>,
 }
 
+/// `gramway profile`.
+#[derive(Args, Debug)]
+pub(crate) struct ProfileArguments {
+    #[command(subcommand)]
+    pub(crate) action: ProfileAction,
+    /// State directory of the client
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// What to do with profiles.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileAction {
+    /// Print their names
+    List,
+}
+
+/// `gramway ctl`.
+#[derive(Args, Debug)]
+pub(crate) struct CtlArguments {
+    #[command(subcommand)]
+    pub(crate) action: CtlAction,
+    /// State directory of the servers and clients
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// The command that is sent.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlAction {
+    /// Read config file and environment again, as SIGHUP does; errors change nothing, and the exit code is 78 then
+    Reload,
+    /// Have the program that lies where the server was started from, such as a newer version, take over the server's
+    /// sockets; the former process ends when its clients have left for the new one
+    Upgrade {
+        /// End the former process after so many seconds, whoever is still there [default: drain_timeout_s of the
+        /// settings]
+        #[arg(long, value_name = "SECONDS")]
+        timeout: Option<u32>,
+        /// Give the new process up, and leave everything as it is, when it is not ready after so many seconds
+        /// [default: 20]
+        #[arg(long, value_name = "SECONDS")]
+        start_timeout: Option<u32>,
+    },
+    /// Have the server refuse new connections and end when its clients have left: they connect to another server of
+    /// their link first, if it names one
+    Drain {
+        /// End after so many seconds, whoever is still there [default: drain_timeout_s of the settings]
+        #[arg(long, value_name = "SECONDS")]
+        timeout: Option<u32>,
+    },
+}
+
 /// `gramway top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArguments {
@@ -344,6 +437,10 @@ pub(crate) struct RelayArguments {
     /// Print the counters as JSON on standard output, at the end and on SIGUSR1
     #[arg(long)]
     pub(crate) json: bool,
+    /// How the log is written to standard error: auto, human, json, journald [default: GRAMWAY_LOG_FORMAT, or auto:
+    /// human on a terminal, journald where standard error leads to the journal, else json]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
     /// Keep all privileges, files and system calls
     #[arg(long)]
     pub(crate) no_sandbox: bool,

@@ -6,101 +6,178 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use tunnel::config::{ClientConfig, ServerProof};
+use tunnel::config::ClientConfig;
+use tunnel::qlog::Qlog;
 
 use crate::admin::{Admin, AdminSocket, client_socket};
 use crate::cli::ConnectArguments;
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
-use crate::limits::{FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
-use crate::link::{Link, Proof};
-use crate::run::{Detail, Entrances};
+use crate::failover::{Server, Turn};
+use crate::limits::{FAILOVER_AFTER, FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
+use crate::link::Link;
+use crate::profiles::Profile;
+use crate::reload::{Reloader, Source};
+use crate::run::{Entrances, Patience};
 use crate::sandbox::{Needs, Sandbox};
 use crate::tun::AUTOMATIC;
-use crate::{authorities, kill_switch, output, run, service_manager, startup, tcp_shape};
+use crate::{failover, kill_switch, log, profiles, run, service_manager, startup};
 
 const LINK_VARIABLE: &str = "GRAMWAY_LINK";
 
 /// Runs the command.
 pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Problem> {
     take_link_from_tun(&mut arguments);
-    let (directory, settings) = startup::settings(&arguments.places, &arguments.flags)?;
-    let link = find_link(&arguments, &settings)?;
-    let proof = match link.proof {
-        Proof::Pin(pin) => ServerProof::Pin(pin),
-        Proof::Cover { key, name } => ServerProof::Cover {
-            key,
-            name,
-            authorities: authorities::read(settings.cover_roots.as_deref())?,
-        },
-    };
-    if settings.forward.is_empty() && settings.proxies.is_empty() && settings.tun.name.is_none() {
-        return Err(Problem::usage(
-            "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, --socks 1080, --http 8080 or --tun",
-        ));
+    let directory = startup::state_directory(&arguments.places)?;
+    if let Some(name) = arguments.link.take_if(|text| profiles::is_name(text)) {
+        arguments.places.profile = Some(Profile::find(&directory, &name)?);
     }
-    let carriers = tcp_shape::of_client(settings.carrier, link.tcp_port)?;
-    settings.proxies.check(&settings.forward)?;
+    let source = Source::new(&directory, &arguments.places, &arguments.flags, check);
+    let (settings, effective) = source.read()?;
+    log::start(settings.log_format, arguments.verbose, settings.verbose)?;
+    let link = find_link(&arguments, &settings)?;
+    let mut links = vec![link];
+    for path in &settings.fallback {
+        links.push(read_file(path)?);
+    }
+    let mut servers = Vec::with_capacity(links.len());
+    for link in links {
+        servers.push(Server::of(link, &settings)?);
+    }
+    let servers_hosts = servers.iter().flat_map(|server| &server.addresses);
+    log::conceal(servers_hosts.map(|(host, _)| host.clone()));
     if let Some(warning) = settings.proxies.warning() {
-        output::event(&format!("warning: {warning}"));
+        log::warning("proxy", warning);
     }
 
     startup::undo_leftovers(&directory);
     if !settings.tun.default_route {
         kill_switch::warn_of_one_left();
     }
-    let needs = Needs::of_client(&directory, &settings, carriers);
+    let config = startup::named_config(&arguments.places);
+    let needs = Needs::of_client(&directory, &settings, failover::needed_carriers(&servers))
+        .with_config(config.as_deref());
     let mut host = needs.host_access(settings.has_no_sandbox)?;
-    let (tun, _name_lock) = settings.tun.for_client(&directory, host.changes())?.unzip();
+    let tun_changes = host.changes().filter(|_| settings.tun.name.is_some());
+    let (tun, _name_lock) = settings.tun.for_client(&directory, tun_changes)?.unzip();
     startup::raise_file_limit();
-    let metrics = settings.metrics.open()?;
-    let page = settings.admin.open(&directory)?;
+    settings.qlog.prepare()?;
+    let metrics = settings.metrics.open(&[])?;
+    let page = settings.admin.open(&directory, &[])?;
     service_manager::connect()?;
-    let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox)?;
-    let handle = tunnel::client::start(ClientConfig {
-        servers: link
-            .endpoints
-            .into_iter()
-            .map(|endpoint| (endpoint.host, endpoint.port))
-            .collect(),
-        carriers,
-        proof,
-        token: link.token,
+    let made = needs.make_directories(settings.has_no_sandbox)?;
+    let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox, made);
+    let qlog = settings.qlog.of_client()?;
+    let config_of = |server: &Server| ClientConfig {
+        servers: server.addresses.clone(),
+        carriers: server.carriers,
+        proof: server.proof.clone(),
+        token: server.token.clone(),
         forwards: settings.forward.clone(),
+        remote_forwards: settings.remote_forward.clone(),
         proxies: settings.proxies.of_client(),
+        transparent_port: settings.tproxy.port,
         bind: settings.bind,
-        tun,
-        common: settings.common,
-    })?;
+        tun: tun.clone(),
+        qlog: qlog.as_ref().map(Qlog::tracing),
+        common: settings.common.clone(),
+    };
+    let mut handle = tunnel::client::start(config_of(&servers[0]))?;
+    settings.tproxy.start(host.changes())?;
     let controller = handle.controller();
-    let is_stopping = run::end_on_signals(controller.clone())?;
+    let reloader = Arc::new(Reloader::new(source, controller.clone(), &settings, effective));
+    let is_stopping = run::follow_signals(controller.clone(), Arc::clone(&reloader))?;
     host.watch(controller.clone())?;
     directory.create()?;
     if let Some(metrics) = metrics {
-        metrics.serve(controller.clone(), None)?;
+        metrics.serve(controller.clone(), None, Arc::clone(&reloader))?;
     }
-    let admin = Admin::new(controller.clone(), sandbox.report(), None);
+    let admin = Admin::new(
+        controller.clone(),
+        sandbox.report(),
+        None,
+        Arc::clone(&reloader),
+        None,
+    );
     if let Some(page) = page {
         page.serve(&admin, &directory)?;
     }
     let _admin = AdminSocket::open(&directory, &client_socket(), &admin)?;
     service_manager::ready(controller)?;
-    let limit = settings.exit_on_failure.then_some(FIRST_CONNECTION_LIMIT);
+    let mut patience = Patience {
+        first_due: settings
+            .exit_on_failure
+            .then(|| Instant::now() + FIRST_CONNECTION_LIMIT),
+        without: (servers.len() > 1).then_some(FAILOVER_AFTER),
+    };
     let kill_switch = handle.kill_switch();
     let entrances = Entrances {
         forwards: &settings.forward,
+        remote_forwards: &settings.remote_forward,
         proxies: settings.proxies,
+        tproxy: Some(&settings.tproxy),
         users: None,
     };
-    let ended = run::until_end(handle, &entrances, Detail::Normal, limit, &is_stopping);
+    let mut turn = Turn::of(servers.len());
+    let ended = loop {
+        let ended = run::until_end(handle, &entrances, &mut patience, &is_stopping);
+        let Some(next) = turn.after(&ended) else {
+            break ended.map(drop);
+        };
+        let why = match &ended {
+            Err(problem) => problem.to_string(),
+            Ok(_) => "there is no connection".to_owned(),
+        };
+        let (number, of) = (next + 1, servers.len());
+        log::info(
+            "failover",
+            format!("going on with server {number} of {of}: {why}"),
+        );
+        handle = match tunnel::client::start(config_of(&servers[next])) {
+            Ok(handle) => handle,
+            Err(failure) => break Err(failure.into()),
+        };
+        reloader.follow(&handle.controller());
+        // The signal may have reached the client that has ended.
+        if is_stopping.load(Ordering::Relaxed) {
+            handle.controller().stop();
+        }
+    };
+    settings.tproxy.end(host.changes());
     let ended = host.judge(ended);
     if let Some(kill_switch) = kill_switch {
         let as_asked = ended.is_ok() && is_stopping.load(Ordering::Relaxed);
         kill_switch::end(&kill_switch, as_asked);
     }
     ended
+}
+
+/// What no single setting can judge.
+fn check(settings: &Settings) -> Result<(), Problem> {
+    let has_ports = !settings.forward.is_empty() || !settings.remote_forward.is_empty();
+    let has_proxy = !settings.proxies.is_empty() || settings.tproxy.port.is_some();
+    if !has_ports && !has_proxy && settings.tun.name.is_none() {
+        return Err(Problem::usage(
+            "nothing to carry; give at least one -L, such as -L udp:5353=10.0.0.1:53, -R tcp:8080=localhost:80, --socks 1080, \
+             --http 8080 or --tun",
+        ));
+    }
+    if settings.tun.name.is_some() && !settings.fallback.is_empty() {
+        return Err(Problem::usage(
+            "a TUN leads to one server: leave --tun or --fallback out (tun and fallback in the config file)",
+        ));
+    }
+    if settings.tproxy.port.is_some() && settings.tun.default_route {
+        return Err(Problem::usage(
+            "with the default route in the tunnel a router's network goes there as well: leave --tproxy or --default-route out",
+        ));
+    }
+    settings.tproxy.check()?;
+    settings.proxies.check(&settings.forward)
 }
 
 /// `--tun LINK` makes clap take the link for the device's name: moves it to where it belongs.
@@ -144,24 +221,28 @@ fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, 
             let text = read(&mut io::stdin().lock()).map_err(|error| Problem::file("read", path, &error))?;
             parse(Code::Configuration, "standard input", &text)
         }
-        Some(path) => {
-            let cannot = |error: io::Error| Problem::file("read the link file", path, &error);
-            let mut file = File::open(path).map_err(cannot)?;
-            let text = read(&mut file).map_err(cannot)?;
-            let link = parse(Code::Configuration, &path.display().to_string(), &text)?;
-            let metadata = file.metadata().map_err(cannot)?;
-            if metadata.is_file() && metadata.mode() & 0o077 != 0 && !is_credential(path) {
-                let path = path.display();
-                output::note(&format!(
-                    "warning: others can read the link in {path}, and use the server by it; run: chmod 600 {path}"
-                ));
-            }
-            Ok(link)
-        }
+        Some(path) => read_file(path),
         None => Err(Problem::usage(
-            "no link; the server's `gramway link` prints it: give it as LINK, --link-file FILE or GRAMWAY_LINK",
+            "no link; the server's `gramway link` prints it: give it as LINK, --link-file FILE or GRAMWAY_LINK, or the name of a \
+             profile",
         )),
     }
+}
+
+fn read_file(path: &Path) -> Result<Link, Problem> {
+    let cannot = |error: io::Error| Problem::file("read the link file", path, &error);
+    let mut file = File::open(path).map_err(cannot)?;
+    let text = read(&mut file).map_err(cannot)?;
+    let link = parse(Code::Configuration, &path.display().to_string(), &text)?;
+    let metadata = file.metadata().map_err(cannot)?;
+    if metadata.is_file() && metadata.mode() & 0o077 != 0 && !is_credential(path) {
+        let path = path.display();
+        log::warning(
+            "link",
+            format!("others can read the link in {path} and use the server with it; run: chmod 600 {path}"),
+        );
+    }
+    Ok(link)
 }
 
 /// systemd guards these by their directory, and lets its service in by an ACL, which the mode shows as the group's.

@@ -40,6 +40,10 @@ pub(crate) enum PartError {
     Range(String),
     #[error("{0} ports to listen on and {1} ports of the target; give ranges of the same length")]
     RangeLengths(usize, usize),
+    #[error("-R takes only TCP; write tcp:LISTEN=TARGET, for example tcp:8080=127.0.0.1:80")]
+    NotRemote,
+    #[error("the target cannot be used: {0}")]
+    Target(String),
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
 }

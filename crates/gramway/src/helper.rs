@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use clap::Args;
-use host::{GuardianProgram, HELPER_SUBCOMMAND, Helper, HostChanges, can_administer};
+use host::{GuardianProgram, HELPER_SUBCOMMAND, Helper, HelperOwner, HostChanges, can_administer};
 use serde_json::Value;
 use tunnel::handle::Controller;
 
@@ -30,10 +30,17 @@ pub(crate) struct HelperArguments {
 /// The helper's life.
 pub(crate) fn run(arguments: &HelperArguments) -> Result<(), Problem> {
     guardian::outlive_signals()?;
+    let failed = |error: host::HostError| Problem::new(Code::Unavailable, error.to_string());
+    let owner = HelperOwner::identify().map_err(failed)?;
     let report = sandbox::confine_helper(&arguments.directory, arguments.names);
     let guardian = GuardianProgram::this_program();
-    host::serve(&arguments.directory, guardian, report.to_string().as_bytes())
-        .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))
+    host::serve(
+        owner,
+        &arguments.directory,
+        guardian,
+        report.to_string().as_bytes(),
+    )
+    .map_err(failed)
 }
 
 /// The way to changes of the host's network.

@@ -7,6 +7,9 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use tunnel::certificates::Certificates;
+
+use crate::exit::Problem;
 
 /// A private key with its certificate chain.
 pub(crate) struct Identity {
@@ -80,19 +83,15 @@ impl Identity {
         self.key.serialize_pem()
     }
 
-    /// Private key, PKCS#8 DER.
-    pub(crate) fn key_der(&self) -> Vec<u8> {
-        self.key.serialize_der()
-    }
-
     /// Certificate chain, PEM.
     pub(crate) fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// Certificate chain, DER, leaf first.
-    pub(crate) fn chain(&self) -> &[Vec<u8>] {
-        &self.chain
+    /// For handshakes.
+    pub(crate) fn shown(&self) -> Result<Certificates, Problem> {
+        Certificates::new(self.chain.clone(), self.key.serialize_der())
+            .map_err(|error| Problem::configuration(error.to_string()))
     }
 
     fn certify(key: KeyPair, hosts: &[String]) -> Result<Self, IdentityError> {
@@ -136,8 +135,8 @@ mod tests {
         let key_pem = identity.key_pem();
         let loaded = Identity::load(key_pem.as_bytes(), identity.certificate_pem().as_bytes()).unwrap();
         assert_eq!(loaded.pin(), identity.pin());
-        assert_eq!(loaded.chain(), identity.chain());
-        assert_eq!(loaded.key_der(), identity.key_der());
+        assert_eq!(loaded.chain, identity.chain);
+        assert_eq!(loaded.key_pem(), key_pem);
         assert_eq!(
             Identity::renew(key_pem.as_bytes(), &[]).unwrap().pin(),
             identity.pin()

@@ -5,17 +5,18 @@ use std::fmt::Write;
 use host::kill_switch::{Standing, standing};
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::log;
 
 /// Ends the kill switch of a client that has ended, `as_asked` or because it failed, and says so where it stays.
 pub(crate) fn end(kill_switch: &tunnel::handle::KillSwitch, as_asked: bool) {
     match kill_switch.end(as_asked) {
         Ok(false) => {}
-        Ok(true) => output::event(
+        Ok(true) => log::info(
+            "kill_switch",
             "the kill switch stays: nothing but what it excepts leaves this machine until the next client with \
              --default-route, or `gramway release`",
         ),
-        Err(error) => output::event(&format!("warning: {error}; run: gramway release")),
+        Err(error) => log::warning("kill_switch", format!("{error}; run: gramway release")),
     }
 }
 
@@ -23,8 +24,9 @@ pub(crate) fn end(kill_switch: &tunnel::handle::KillSwitch, as_asked: bool) {
 pub(crate) fn warn_of_one_left() {
     // Without the privilege nobody can ask.
     if let Ok(Some(Standing { client: None, .. })) = standing() {
-        output::event(
-            "warning: the kill switch of a client that has ended lets nothing leave this machine; \
+        log::warning(
+            "kill_switch",
+            "the kill switch of a client that has ended lets nothing leave this machine; \
              `gramway release` removes it",
         );
     }

@@ -143,11 +143,48 @@ pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
 /// How often a server looks what users have moved and whether a command has changed them: changes hold within a second.
 pub(crate) const USERS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How long a command waits until a running server knows what has changed. A server with a slower disk follows later.
+pub(crate) const USERS_FOLLOW_LIMIT: Duration = Duration::from_secs(3);
+
+/// How often a server looks whether its ordinary certificate was renewed: soon after whoever renews it.
+pub(crate) const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How often a server records what users have used: a crash forgets as much, and less than ten seconds.
 pub(crate) const USAGE_RECORD_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A store that takes longer to answer is told of: a disk takes milliseconds, and every look takes one answer.
+pub(crate) const STORE_SLOW: Duration = Duration::from_secs(2);
+
+/// A clock that differs by so much from the time that has passed since the last look has jumped: more than a clock is
+/// slewed by, and less than matters for the end of a day.
+pub(crate) const CLOCK_JUMP: Duration = Duration::from_secs(60);
+
+/// Days whose use is remembered while it cannot be recorded, the last ones: no period of a quota is longer than these.
+pub(crate) const UNRECORDED_DAYS_MAX: usize = 31;
+
 /// How long a new server may take to say where it listens.
 pub(crate) const LISTENING_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the new process of an upgrade may take until it is ready, where nobody says otherwise; and how long it
+/// waits for the former process.
+pub(crate) const UPGRADE_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long it may take, in seconds, where somebody does: up to the start of a server with a huge database on a slow
+/// disk.
+pub(crate) const START_SECONDS: RangeInclusive<i64> = 1..=600;
+
+/// How long the service manager may take to hear of it.
+pub(crate) const MANAGER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the launcher may take to start it.
+pub(crate) const LAUNCH_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a drain takes where neither settings nor whoever begins it say otherwise: clients leave within a second, so
+/// that this is for what they have open.
+pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// How long a drain may take, in seconds, up to a day.
+pub(crate) const DRAIN_SECONDS: RangeInclusive<i64> = 0..=86_400;
 
 /// How long running transfers may go on after SIGTERM or SIGINT.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_secs(10);
@@ -158,5 +195,43 @@ pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(1);
 /// How long a client with `--exit-on-failure` tries to connect at first: five attempts of the longest kind.
 pub(crate) const FIRST_CONNECTION_LIMIT: Duration = Duration::from_secs(15);
 
+/// How much a server tells: what its owner should know, who comes and goes, and from where.
+pub(crate) const VERBOSE: RangeInclusive<i64> = 0..=2;
+
+/// How long a client with several servers is without a connection before it goes on with the next one: longer than the
+/// restart of a server takes, and a path that is found dead and left.
+pub(crate) const FAILOVER_AFTER: Duration = Duration::from_secs(10);
+
+const _: () = assert!(HOOK_TIME_MAX.as_millis() < tunnel_proto::limits::AUTHORIZATION_TIME_MAX.as_millis());
 const _: () =
     assert!(FIRST_CONNECTION_LIMIT.as_secs() == 5 * tunnel_proto::limits::CONNECT_ATTEMPT.as_secs());
+
+/// Threads that ask an authentication hook: a slow one holds up few.
+pub(crate) const HOOK_ASKERS: usize = 4;
+
+/// Questions that wait for them; beyond it clients try again.
+pub(crate) const HOOK_QUESTIONS_MAX: usize = 256;
+
+/// How long a hook may take: within what a request waits for ([`tunnel_proto::limits::AUTHORIZATION_TIME_MAX`]).
+pub(crate) const HOOK_TIME_MAX: Duration = Duration::from_millis(1_800);
+
+/// Bytes of a hook's answer.
+pub(crate) const HOOK_ANSWER_BYTES_MAX: u64 = 16 << 10;
+
+/// Answers of a hook that are kept.
+pub(crate) const HOOK_ANSWERS_KEPT: usize = 4_096;
+
+/// Users of a hook that are known at a time: whoever has no connection makes room for another.
+pub(crate) const HOOK_ACCOUNTS_MAX: usize = 4_096;
+
+/// Characters of a name that a hook gives.
+pub(crate) const HOOK_NAME_CHARACTERS_MAX: usize = 64;
+
+/// How long an answer of a hook holds.
+pub(crate) const HOOK_FRESH: Duration = Duration::from_secs(60);
+
+/// How often the log says at most that a hook does not answer, which a stranger's token may cause.
+pub(crate) const HOOK_TROUBLE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long a hook's yes holds where it does not answer any more.
+pub(crate) const HOOK_STALE: Duration = Duration::from_secs(3_600);

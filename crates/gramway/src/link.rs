@@ -1,13 +1,14 @@
 //! The link that the owner of a server shares: `gramway://TOKEN@HOST:PORT[,HOST:PORT…]?pin=sha256-…[#name]`, or with
-//! `?!cover=…&!name=HOST` in place of the pin.
+//! `?!cover=…&!name=HOST` or `?!trust=web` in place of the pin.
 //!
 //! `&tcp=PORT` names the port at which all hosts listen in TCP's shape as well (specs/fake-tcp.md).
 //!
 //! It contains what a client needs to connect, and no local settings. The pin is the SHA-256 of the server's
 //! SubjectPublicKeyInfo in base64url. A server with a cover is known by its X25519 key, in base64url, and asked for the
-//! name of the cover (specs/qr1.md, QR1-1). Names and parameter values are percent-encoded (RFC 3986 section 2.1).
-//! Unknown parameters are ignored, but one whose name starts with `!` must be understood, so an unknown one of these is
-//! refused. Errors name a position and never repeat text of the part that holds the token.
+//! name of the cover (specs/qr1.md, QR1-1). One with an ordinary certificate is known by it. Names and parameter values
+//! are percent-encoded (RFC 3986 section 2.1). Unknown parameters are ignored, but one whose name starts with `!` must
+//! be understood, so an unknown one of these is refused. Errors name a position and never repeat text of the part that
+//! holds the token.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -20,6 +21,8 @@ use crate::limits::{LINK_BYTES_MAX, LINK_ENDPOINTS_MAX, LINK_NAME_CHARACTERS_MAX
 
 const SCHEME: &str = "gramway://";
 const PIN_PREFIX: &str = "sha256-";
+/// Of a server with an ordinary certificate.
+const WEB: &str = "web";
 
 /// What a link says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) struct Link {
 pub(crate) enum Proof {
     /// SHA-256 of its SubjectPublicKeyInfo.
     Pin([u8; 32]),
+    /// A certificate for its name, of the authorities of the web.
+    WebPki,
     /// It has a cover.
     Cover {
         /// The public half of its X25519 key, which is secret as well.
@@ -52,6 +57,7 @@ impl fmt::Debug for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pin(pin) => f.debug_tuple("Pin").field(pin).finish(),
+            Self::WebPki => f.write_str("WebPki"),
             Self::Cover { name, .. } => f
                 .debug_struct("Cover")
                 .field("name", name)
@@ -168,6 +174,7 @@ impl Link {
         let endpoints: Vec<_> = self.endpoints.iter().map(ToString::to_string).collect();
         let proof = match &self.proof {
             Proof::Pin(pin) => format!("pin={PIN_PREFIX}{}", BASE64URL_NOPAD.encode(pin)),
+            Proof::WebPki => format!("!trust={WEB}"),
             Proof::Cover { key, name } => {
                 format!(
                     "!cover={}&!name={}",
@@ -231,6 +238,8 @@ fn parse_authority(start: usize, text: &str) -> Result<(Token, Vec<Endpoint>), L
 struct Parameters {
     pin: Option<(usize, [u8; 32])>,
     cover: Option<(usize, [u8; 32])>,
+    /// Where the authorities of the web are named.
+    web: Option<usize>,
     /// The name to ask for.
     shown: Option<(usize, String)>,
     /// The port in TCP's shape.
@@ -249,11 +258,13 @@ impl Parameters {
                 (_, "cover") if found.cover.is_some() => {
                     return broken(offset, "the key behind the cover is given twice");
                 }
+                (_, "trust") if found.web.is_some() => return broken(offset, "whom to trust is given twice"),
                 (_, "name") if found.shown.is_some() => {
                     return broken(offset, "the name to show is given twice");
                 }
                 (_, "tcp") if found.tcp.is_some() => return broken(offset, "the TCP port is given twice"),
                 (_, "tcp") => found.tcp = Some((offset, parse_port(value_offset, value)?)),
+                (_, "trust") if value == WEB => found.web = Some(offset),
                 (_, "pin") => found.pin = Some((offset, parse_pin(value_offset, value)?)),
                 (_, "cover") => found.cover = Some((offset, parse_cover(value_offset, value)?)),
                 (_, "name") => found.shown = Some((offset, parse_shown(value_offset, value)?)),
@@ -272,6 +283,16 @@ impl Parameters {
 
     /// What proves the server; `end` is where the parameters end.
     fn proof(self, end: usize) -> Result<Proof, LinkError> {
+        if let Some(offset) = self.web {
+            return match (self.pin, self.cover) {
+                (None, None) => Ok(Proof::WebPki),
+                _ => broken(
+                    offset,
+                    "it trusts the authorities of the web and has a pin or a key behind a cover, and a server has one of \
+                     them",
+                ),
+            };
+        }
         match (self.pin, self.cover, self.shown) {
             (Some(_), Some((offset, _)), _) => broken(
                 offset,
@@ -361,7 +382,7 @@ fn parse_name(offset: usize, text: &str) -> Result<String, LinkError> {
 }
 
 /// Characters that reorder or break the line in which they are shown.
-fn is_direction_mark(c: char) -> bool {
+pub(crate) fn is_direction_mark(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -535,6 +556,37 @@ mod tests {
     }
 
     #[test]
+    fn a_link_to_a_server_with_an_ordinary_certificate_says_so_and_has_nothing_else() {
+        let link = Link {
+            proof: Proof::WebPki,
+            ..example()
+        };
+        let text = link.reveal();
+        assert!(text.ends_with("@example.org:443?!trust=web"), "{text}");
+        assert!(
+            error_of(text.split('?').next().unwrap())
+                .what
+                .contains("pin is missing")
+        );
+        assert!(
+            error_of(&format!("{text}&!trust=web"))
+                .what
+                .contains("given twice")
+        );
+        assert!(
+            error_of(&text.replace("web", "own"))
+                .what
+                .contains("update gramway")
+        );
+        let pinned = example().reveal();
+        assert!(
+            error_of(&format!("{pinned}&!trust=web"))
+                .what
+                .contains("has one of them")
+        );
+    }
+
+    #[test]
     fn broken_links_name_the_position_and_the_cure() {
         let good = example().reveal();
         let token = example().token.reveal();
@@ -627,7 +679,7 @@ mod tests {
         ) {
             let mut endpoints: Vec<_> = hosts.into_iter().map(|(host, port)| Endpoint { host, port }).collect();
             endpoints.push(Endpoint { host: std::net::Ipv6Addr::from(v6).to_string(), port: 1 });
-            for proof in [Proof::Pin(pin), Proof::Cover { key: pin, name: shown.clone() }] {
+            for proof in [Proof::Pin(pin), Proof::WebPki, Proof::Cover { key: pin, name: shown.clone() }] {
                 let (endpoints, name) = (endpoints.clone(), name.clone());
                 let link = Link { token: Token::from_bytes(token), endpoints, proof, tcp_port, name };
                 prop_assert_eq!(Link::parse(&link.reveal()), Ok(link));

@@ -14,6 +14,7 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
     let places = Places {
         state: Some(directory.path().to_owned()),
         config: arguments.places.config.clone(),
+        profile: None,
     };
     let (directory, settings) = startup::settings(&places, &arguments.flags)?;
     let state = ServerState::existing(&directory)?;
@@ -38,7 +39,14 @@ pub(crate) fn run(arguments: &LinkArguments) -> Result<(), Problem> {
                 "the server has a cover, which is all that foreign MASQUE clients reach; start it without --cover for them",
             ));
         }
-        output::data(&masque_text(&link, state.identity.certificate_pem()))
+        let own = Proof::Pin(state.identity.pin());
+        let certificate = if link.proof == own {
+            state.identity.certificate_pem()
+        } else {
+            // An ordinary one.
+            ""
+        };
+        output::data(masque_text(&link, certificate).trim_end())
     } else if arguments.qr {
         show_with_code(&link)
     } else {

@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use relay::{Config, Counters, Direction, News, Profile, Relay};
+use relay::limits::TELL_AGAIN;
+use relay::{Config, Counters, Direction, FewAtATime, News, Profile, Relay};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -15,6 +16,7 @@ use tunnel::names;
 use crate::cli::{RelayArguments, RelayCompat};
 use crate::endpoint::Endpoint;
 use crate::exit::{Problem, sentence};
+use crate::log::{self, LogFormat};
 use crate::sandbox::{self, OfRelay};
 use crate::{output, relay_key, startup, units};
 
@@ -33,6 +35,7 @@ pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
         return relay_key::create(path);
     }
     let config = config(arguments)?;
+    log::start(log_format(arguments)?, 0, 0)?;
     startup::raise_file_limit();
     let cannot = |error: io::Error| cannot_start(&config, &error);
     let opened = Relay::open(&config).map_err(cannot)?;
@@ -50,20 +53,22 @@ pub(crate) fn run(arguments: &RelayArguments) -> Result<(), Problem> {
     };
     let relay = opened.start(tell_news).map_err(cannot)?;
     if let Some(warning) = relay.warning() {
-        output::note(&format!("gramway: {warning}"));
+        log::warning("relay", warning);
     }
-    output::event(&started(&config, relay.local_addr()));
-    let mut told = Vec::new();
+    log::info("listening", started(&config, relay.local_addr()));
+    // Each worker tells; people are told by the first of them.
+    let [mut joined, mut unproved] = [FewAtATime::new(1, TELL_AGAIN / 2); 2];
     while let Ok(wake) = wakes.recv() {
         match wake {
             Wake::Signal(SIGUSR1) => tell(&relay.counters(), arguments.json)?,
             Wake::Signal(_) | Wake::News(News::Ended) => break,
-            // Each worker tells; people are told once.
-            Wake::News(news) if told.contains(&news) => {}
-            Wake::News(news) => {
-                told.push(news);
-                output::event(meaning(news, config.profile));
+            Wake::News(News::Joined) if joined.take(Instant::now()) => {
+                log::warning("joined_packets", joined_text(config.profile));
             }
+            Wake::News(News::Unproved) if unproved.take(Instant::now()) => {
+                log::warning("unproved_packets", UNPROVED);
+            }
+            Wake::News(_) => {}
         }
     }
     let counters = relay
@@ -103,6 +108,18 @@ fn config(arguments: &RelayArguments) -> Result<Config, Problem> {
         },
         key: arguments.key_file.as_deref().map(relay_key::load).transpose()?,
     })
+}
+
+/// As the flag says, or the environment; a relay reads no config file.
+fn log_format(arguments: &RelayArguments) -> Result<LogFormat, Problem> {
+    const VARIABLE: &str = "GRAMWAY_LOG_FORMAT";
+    match (arguments.log_format, std::env::var(VARIABLE)) {
+        (Some(format), _) => Ok(format),
+        (None, Ok(text)) => text.parse().map_err(|reason| {
+            Problem::configuration(format!("environment variable {VARIABLE}: \"{text}\" is {reason}"))
+        }),
+        (None, Err(_)) => Ok(LogFormat::default()),
+    }
 }
 
 fn protocol(text: Option<&str>) -> Option<(&str, &str)> {
@@ -170,18 +187,16 @@ fn started(config: &Config, listen: SocketAddr) -> String {
     format!("relaying {from} at {listen} to {} {to}, {workers}", config.to)
 }
 
-fn meaning(news: News, profile: Profile) -> &'static str {
-    match (news, profile) {
-        (News::Ended, _) => "a worker ended",
-        (News::Unproved, _) => {
-            "packets came that do not come from a relay with this key: they are forged, or the other relay has another key or none; \
-             they are dropped"
-        }
-        (News::Joined, Profile::Linux) => {
+const UNPROVED: &str = "packets came that nothing proves, and are dropped: they are forged, or the other relay has another key \
+     or none, or was started again; after a restart this end opens new connections once the old ones are silent for 20 s";
+
+fn joined_text(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Linux => {
             "something on the way joins packets, and nobody knows where a datagram in them ends: some were lost; the other \
              relay is asked to put lengths before datagrams from here on"
         }
-        (News::Joined, Profile::Phantun) => {
+        Profile::Phantun => {
             "something on the way joins packets, and nobody knows where a datagram in them ends: they are lost, because a \
              phantun does not put lengths before datagrams; turn off receive offloads (LRO) on the way"
         }
@@ -193,7 +208,7 @@ fn tell(counters: &Counters, as_json: bool) -> Result<(), Problem> {
         return output::data(&as_object(counters).to_string());
     }
     let count = units::count;
-    output::event(&format!(
+    let text = format!(
         "UDP: {} in, {} out; TCP shape: {} in, {} out; dropped: {} here, {} by the kernel; {} flows, {} in all, {} reconnected",
         count(counters.udp_received),
         count(counters.udp_sent),
@@ -204,7 +219,8 @@ fn tell(counters: &Counters, as_json: bool) -> Result<(), Problem> {
         count(counters.flows_open),
         count(counters.flows),
         count(counters.reconnects),
-    ));
+    );
+    log::info("counters", text);
     Ok(())
 }
 
@@ -242,6 +258,7 @@ mod tests {
             workers: Some(3),
             idle: 7,
             json: false,
+            log_format: None,
             no_sandbox: false,
         };
         config(&arguments).map_err(|problem| problem.to_string())

@@ -1,8 +1,9 @@
-//! Runs a started server or client to its end: prints notices as lines, handles signals, prints the last counters as a
-//! summary.
+//! Runs a started server or client to its end: logs notices, handles signals, logs the last counters as a summary.
 //!
-//! The first SIGTERM or SIGINT drains, a second one stops at once. Both give exit code 0.
+//! The first SIGTERM or SIGINT drains, a second one stops at once. Both give exit code 0. SIGHUP reloads the
+//! configuration, and is as SIGTERM when the terminal is closed.
 
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, SocketAddr};
 use std::process;
 use std::sync::Arc;
@@ -10,19 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tunnel::carrier::CarrierKind;
-use tunnel::config::Forward;
-use tunnel::handle::{Controller, Handle, Notice, Visitor};
+use tunnel::config::{Forward, RemoteForward};
+use tunnel::handle::{Controller, DrainUntil, Handle, Notice, Repeated, Visitor};
+use tunnel::limits::TOLD_WINDOW;
 use tunnel::snapshot::Snapshot;
 use tunnel_proto::{Account, UserId};
 
 use crate::exit::{Problem, sentence};
 use crate::limits::{DRAIN_LIMIT, FORWARDS_NAMED_MAX, STOP_LIMIT};
+use crate::log::{Detail, Fields, Record};
 use crate::proxies::Proxies;
+use crate::reload::{Asker, Reloader};
+use crate::tproxy::TransparentProxy;
 use crate::users::Register;
-use crate::{forward, output, recent, service_manager, units};
+use crate::{forward, log, remote_forward, service_manager, units};
 
 /// Longest wait for a notice. Any value works: every notice and the end interrupt the wait.
 const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
@@ -30,56 +35,84 @@ const NOTICE_WAIT: Duration = Duration::from_secs(3_600);
 /// Pause between checks whether a shard that sends no more notices has ended.
 const END_POLL: Duration = Duration::from_millis(5);
 
-/// Runs until the shard ends, then prints the summary. A client that is not connected within `first_connection` of now
-/// is ended, unless it `is_stopping`.
+/// How long a client waits for a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// By when there has to be a first one.
+    pub(crate) first_due: Option<Instant>,
+    /// How long there may be none, where there is another server.
+    pub(crate) without: Option<Duration>,
+}
+
+/// How a client or server ended that has not failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was asked to.
+    Done,
+    /// It was given up, because it had no connection for too long; whether it ever had one.
+    Lost { was_connected: bool },
+}
+
+/// Runs until the shard ends, then prints the summary; or until a client has lost the `patience` and is not stopping.
 ///
 /// # Errors
-/// Why it ended: a failure of the shard, or the limit with what went wrong last.
+/// Why it ended: a failure of the shard, or no first connection with what went wrong last.
 pub(crate) fn until_end(
     handle: Handle,
     entrances: &Entrances<'_>,
-    detail: Detail,
-    first_connection: Option<Duration>,
+    patience: &mut Patience,
     is_stopping: &AtomicBool,
-) -> Result<(), Problem> {
-    let mut due = first_connection.map(|limit| Instant::now() + limit);
+) -> Result<Ended, Problem> {
     let mut reason = "no answer".to_owned();
+    let due_from_now = |without: Option<Duration>| without.map(|limit| Instant::now() + limit);
+    let mut next_due = due_from_now(patience.without);
+    let mut was_connected = false;
     while !handle.has_ended() {
+        let due = [patience.first_due, next_due].into_iter().flatten().min();
         let wait = due.map_or(NOTICE_WAIT, |due| due.saturating_duration_since(Instant::now()));
         let notice = handle.next_notice(wait);
         if is_stopping.load(Ordering::Relaxed) {
-            due = None;
+            (patience.first_due, next_due) = (None, None);
         }
+        let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= Instant::now());
         match notice {
             Some(notice) => {
                 match &notice {
-                    Notice::Connected { .. } => due = None,
-                    Notice::Unreachable { reason: latest } | Notice::Reconnecting { reason: latest } => {
+                    Notice::Connected { .. } => {
+                        (patience.first_due, next_due) = (None, None);
+                        was_connected = true;
+                    }
+                    Notice::Unreachable { reason: latest } => reason.clone_from(latest),
+                    Notice::Reconnecting { reason: latest } => {
                         reason.clone_from(latest);
+                        next_due = next_due.or(due_from_now(patience.without));
                     }
                     _ => {}
                 }
-                tell(&notice, entrances, detail);
+                tell(&notice, entrances);
             }
-            None if due.is_some_and(|due| due <= Instant::now()) => {
+            None if is_over(patience.first_due) => {
                 return Err(Problem::unavailable(format!("no connection in time: {reason}")));
             }
+            None if is_over(next_due) => return Ok(Ended::Lost { was_connected }),
             None => thread::sleep(END_POLL),
         }
     }
     while let Some(notice) = handle.next_notice(Duration::ZERO) {
-        tell(&notice, entrances, detail);
+        tell(&notice, entrances);
     }
     let snapshot = handle.join()?;
-    output::event(&summary(&snapshot));
-    Ok(())
+    log::info("ended", summary(&snapshot));
+    Ok(Ended::Done)
 }
 
 /// Where a client's local programs enter, and whom a server knows by name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entrances<'a> {
     pub(crate) forwards: &'a [Forward],
+    pub(crate) remote_forwards: &'a [RemoteForward],
     pub(crate) proxies: Proxies,
+    pub(crate) tproxy: Option<&'a TransparentProxy>,
     pub(crate) users: Option<&'a Register>,
 }
 
@@ -91,36 +124,101 @@ impl Entrances<'_> {
     }
 }
 
-/// How much is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Detail {
-    /// What the owner should know.
-    Normal,
-    /// Also who comes, goes and is turned away.
-    Visitors,
-    /// Also their addresses.
-    Addresses,
-}
-
-impl Detail {
-    /// So many `-v`.
-    pub(crate) fn of_flags(count: u8) -> Self {
-        match count {
-            0 => Self::Normal,
-            1 => Self::Visitors,
-            _ => Self::Addresses,
-        }
+/// Logs a notice, where this detail is wanted, and remembers it.
+pub(crate) fn tell(notice: &Notice, entrances: &Entrances<'_>) {
+    service_manager::follow(notice);
+    let record = record(notice, entrances);
+    if log::detail() >= Detail::Visitors || !matches!(notice, Notice::Visitor(_)) {
+        log::remember_and_write(&record);
+    } else {
+        log::remember(&record);
     }
 }
 
-/// Prints a notice, where this detail is wanted, and remembers it.
-pub(crate) fn tell(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) {
-    service_manager::follow(notice);
-    let is_wanted = detail >= Detail::Visitors || !matches!(notice, Notice::Visitor(_));
-    if is_wanted {
-        output::event(&line(notice, entrances, detail));
-    } else {
-        recent::record(&line(notice, entrances, detail));
+/// One notice as one record.
+fn record(notice: &Notice, entrances: &Entrances<'_>) -> Record {
+    let up_of = |up: usize, of: usize| Fields {
+        up: Some(up as u64),
+        of: Some(of as u64),
+        ..Fields::default()
+    };
+    let event = event_name(notice);
+    if let Notice::Warning { text } = notice {
+        return Record::warning(event, text);
+    }
+    let record = Record::info(event, line(notice, entrances, Detail::Normal));
+    match notice {
+        Notice::Listening { local, .. } => record.with(Fields {
+            peer: Some(*local),
+            ..Fields::default()
+        }),
+        Notice::Connected { server, carrier, rtt } => record.with(Fields {
+            carrier: Some(carrier.name()),
+            round_trip_ms: Some(rtt.as_secs_f64() * 1_000.0),
+            peer: Some(*server),
+            ..Fields::default()
+        }),
+        Notice::Stripes { up, of } | Notice::StripeLost { up, of, .. } => record.with(up_of(*up, *of)),
+        Notice::Path { mtu, up, of } => record.with(Fields {
+            mtu: Some(u64::from(*mtu)),
+            ..up_of(*up, *of)
+        }),
+        Notice::Carrier { carrier, .. } => record.with(Fields {
+            carrier: Some(carrier.name()),
+            ..Fields::default()
+        }),
+        Notice::Tun { mtu, .. } => record.with(Fields {
+            mtu: mtu.map(u64::from),
+            ..Fields::default()
+        }),
+        Notice::HeldBack { count, .. } => record.with(Fields {
+            held_back: Some(*count),
+            ..Fields::default()
+        }),
+        Notice::Visitor(visitor) => {
+            let (user, peer) = match visitor {
+                Visitor::Came { user, remote } | Visitor::Left { user, remote, .. } => {
+                    (Some(*user), Some(*remote))
+                }
+                Visitor::TurnedAway { remote } => (None, Some(*remote)),
+                Visitor::Leased { client, .. } | Visitor::Returned { client, .. } => {
+                    (Some(client.user()), None)
+                }
+            };
+            let fields = Fields {
+                user: user.map(|user| entrances.name(user)),
+                peer,
+                ..Fields::default()
+            };
+            let in_full = visitor_line(visitor, entrances, Detail::Addresses);
+            record.with(fields).in_full(in_full)
+        }
+        _ => record,
+    }
+}
+
+/// What programs know a notice by; README promises that these words stay.
+fn event_name(notice: &Notice) -> &'static str {
+    match notice {
+        Notice::Listening { .. } => "listening",
+        Notice::Connected { .. } => "connected",
+        Notice::RemoteListening { .. } => "remote_listening",
+        Notice::Stripes { .. } => "connection_restored",
+        Notice::StripeLost { .. } => "connection_lost",
+        Notice::Reconnecting { .. } => "reconnecting",
+        Notice::Unreachable { .. } => "unreachable",
+        Notice::Carrier { .. } => "carrier",
+        Notice::Path { .. } => "path",
+        Notice::Tun { .. } => "tun",
+        Notice::Names { .. } => "name_servers",
+        Notice::Visitor(Visitor::Came { .. }) => "user_connected",
+        Notice::Visitor(Visitor::Left { .. }) => "user_left",
+        Notice::Visitor(Visitor::TurnedAway { .. }) => "turned_away",
+        Notice::Visitor(Visitor::Leased { .. }) => "lease",
+        Notice::Visitor(Visitor::Returned { .. }) => "lease_returned",
+        Notice::CoverBack { .. } => "cover",
+        Notice::HeldBack { .. } => "held_back",
+        Notice::Warning { .. } => "warning",
     }
 }
 
@@ -161,23 +259,39 @@ fn visitor_line(visitor: &Visitor, entrances: &Entrances<'_>, detail: Detail) ->
     }
 }
 
-/// Lets SIGTERM and SIGINT end the shard. What is returned says whether one has come.
-pub(crate) fn end_on_signals(controller: Controller) -> Result<Arc<AtomicBool>, Problem> {
-    let cannot =
-        |error: std::io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+/// Lets SIGTERM and SIGINT end the shard, and SIGHUP reload the configuration. What is returned says whether the end
+/// was asked for.
+pub(crate) fn follow_signals(
+    controller: Controller,
+    reloader: Arc<Reloader>,
+) -> Result<Arc<AtomicBool>, Problem> {
+    let cannot = |error: io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(cannot)?;
     let is_stopping = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_stopping);
     let watch = move || {
-        let mut received = signals.forever();
+        // Whoever closes the terminal in which this runs ends it: the system sends the same signal then.
+        let has_terminal = || io::stdin().is_terminal() || io::stderr().is_terminal();
+        let had_terminal = has_terminal();
+        let mut received = signals.forever().filter(|signal| {
+            let is_reload = *signal == SIGHUP && (has_terminal() || !had_terminal);
+            if is_reload {
+                // It tells its outcome itself.
+                let _ = reloader.reload(Asker::Signal);
+            }
+            !is_reload
+        });
         if received.next().is_some() {
             told.store(true, Ordering::Relaxed);
             service_manager::stopping();
-            output::event(&format!(
-                "stopping: TCP connections have {} to finish; a second signal stops at once",
-                units::span(DRAIN_LIMIT.as_secs_f64())
-            ));
-            controller.drain(DRAIN_LIMIT);
+            log::info(
+                "stopping",
+                format!(
+                    "stopping: TCP connections have {} to finish; a second signal stops at once",
+                    units::span(DRAIN_LIMIT.as_secs_f64())
+                ),
+            );
+            controller.drain(DRAIN_LIMIT, DrainUntil::TcpFinished);
         }
         if received.next().is_some() {
             controller.stop();
@@ -206,19 +320,32 @@ fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
         Notice::Connected { server, carrier, rtt } => {
             let mut parts = vec![format!("round trip {}", units::milliseconds(*rtt))];
             let Entrances {
-                forwards, proxies, ..
+                forwards,
+                remote_forwards,
+                proxies,
+                tproxy,
+                ..
             } = entrances;
             if forwards.len() > FORWARDS_NAMED_MAX {
                 parts.push(format!("{} forwards", forwards.len()));
             } else {
                 parts.extend(forwards.iter().map(forward::describe));
             }
+            if remote_forwards.len() > FORWARDS_NAMED_MAX {
+                parts.push(format!("{} ports of the server", remote_forwards.len()));
+            } else {
+                parts.extend(remote_forwards.iter().map(remote_forward::describe));
+            }
             parts.extend(proxies.describe());
+            parts.extend(tproxy.and_then(TransparentProxy::describe));
             let shape = match carrier {
                 CarrierKind::Udp => "",
                 CarrierKind::Tcp => " in packets that look like TCP",
             };
             format!("connected to {server}{shape}, {}", parts.join(", "))
+        }
+        Notice::RemoteListening { listen, target } => {
+            format!("the server listens on {listen}; connections lead to {target}")
         }
         Notice::Stripes { up, of } => format!("connection restored: {up} of {of}"),
         Notice::StripeLost { up, of, reason } => format!(
@@ -263,8 +390,27 @@ fn line(notice: &Notice, entrances: &Entrances<'_>, detail: Detail) -> String {
         }
         Notice::Visitor(visitor) => visitor_line(visitor, entrances, detail),
         Notice::CoverBack { host } => format!("the cover {host} answers again"),
-        Notice::Warning { text } => format!("warning: {text}"),
+        Notice::HeldBack { what, count } => held_back_line(*what, *count),
+        Notice::Warning { text } => text.clone(),
     }
+}
+
+/// What was not told one by one.
+fn held_back_line(what: Repeated, count: u64) -> String {
+    let (one, many, what) = match what {
+        Repeated::TurnedAway => ("client was", "clients were", "turned away"),
+        Repeated::Exhausted => ("client", "clients", "got no address"),
+        Repeated::OwnAddresses => ("attempt", "attempts", "to find the server's own addresses failed"),
+        Repeated::Trouble => ("local connection", "local connections", "failed"),
+        Repeated::Refused => ("target was", "targets were", "refused by the server"),
+        Repeated::Any => ("message was", "messages were", "left out"),
+    };
+    let subject = if count == 1 { one } else { many };
+    format!(
+        "{} more {subject} {what} in the last {}",
+        units::count(count),
+        units::span(TOLD_WINDOW.as_secs_f64())
+    )
 }
 
 fn names_line(
@@ -349,7 +495,7 @@ mod tests {
             let entrances = Entrances {
                 forwards,
                 proxies,
-                users: None,
+                ..Entrances::default()
             };
             line(&notice, &entrances, Detail::Normal)
         };
@@ -452,5 +598,17 @@ mod tests {
             assert_eq!(line(1), quiet);
             assert_eq!(line(2), loud);
         }
+    }
+
+    #[test]
+    fn what_was_held_back_is_one_line_with_its_number() {
+        assert_eq!(
+            held_back_line(Repeated::TurnedAway, 1_234),
+            "1,234 more clients were turned away in the last 10 s"
+        );
+        assert_eq!(
+            held_back_line(Repeated::Exhausted, 1),
+            "1 more client got no address in the last 10 s"
+        );
     }
 }

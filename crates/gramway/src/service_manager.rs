@@ -11,14 +11,20 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use tunnel::handle::{Controller, Notice};
 
 use crate::exit::{Problem, sentence};
+use crate::limits::MANAGER_PATIENCE;
+use crate::log;
 
 static MANAGER: OnceLock<UnixDatagram> = OnceLock::new();
+
+/// Another process has taken over.
+static IS_SUCCEEDED: AtomicBool = AtomicBool::new(false);
 
 /// Connects to the manager that the environment names. What fails is told, because such a service never gets ready.
 pub(crate) fn connect() -> Result<(), Problem> {
@@ -45,6 +51,9 @@ fn open(place: &OsStr) -> io::Result<UnixDatagram> {
 }
 
 fn tell(text: &str) {
+    if IS_SUCCEEDED.load(Ordering::Relaxed) {
+        return;
+    }
     if let Some(manager) = MANAGER.get() {
         // It is gone or busy, and misses a beat.
         let _ = manager.send(text.as_bytes());
@@ -73,6 +82,44 @@ pub(crate) fn ready(controller: Controller) -> Result<(), Problem> {
     thread
         .map(drop)
         .map_err(|error| Problem::bug(format!("cannot start the watchdog: {}", sentence(&error))))
+}
+
+/// The configuration is read again.
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+}
+
+/// It was read, and counts or not.
+pub(crate) fn reloaded(is_successful: bool) {
+    let status = if is_successful {
+        "running"
+    } else {
+        "running; the last reload failed"
+    };
+    tell(&format!("READY=1\nSTATUS={status}"));
+}
+
+/// Another process goes on with the service, and tells how it is doing from here on.
+pub(crate) fn succeeded_by(process: u32) {
+    if let Some(manager) = MANAGER.get() {
+        // The manager ends the whole service with the process that it takes for the main one, so this is worth a wait.
+        let text = format!("MAINPID={process}\nSTATUS=running");
+        let told = manager
+            .set_write_timeout(Some(MANAGER_PATIENCE))
+            .and_then(|()| manager.set_nonblocking(false))
+            .and_then(|()| manager.send(text.as_bytes()));
+        let _ = manager.set_nonblocking(true);
+        if let Err(error) = told {
+            let text = format!(
+                "the service manager was not told that process {process} goes on: {}; it may end both, restart the service",
+                sentence(&error)
+            );
+            log::warning("service_manager", text);
+        }
+    }
+    IS_SUCCEEDED.store(true, Ordering::Relaxed);
 }
 
 /// The program ends.

@@ -30,15 +30,5 @@ fn of_role<C: CommandWithSettings>(places: &Places, flags: &Flags<C>) -> Result<
 
 fn read<C>(places: &Places, flags: &Flags<C>) -> Result<(Settings, Effective), Problem> {
     let directory = StateDirectory::locate(places.state.as_deref(), |name| std::env::var_os(name))?;
-    let (mut settings, mut effective) = (Settings::default(), Effective::default());
-    if let Some((path, text)) = startup::config_file(places, &directory)? {
-        settings.apply_file(&path, &text)?;
-        effective.take_file(&path, &text);
-    }
-    settings.apply_environment(|name| std::env::var_os(name))?;
-    effective.take_environment(|name| std::env::var_os(name));
-    startup::warn_of_misspelt_variables();
-    settings.apply_flags(flags)?;
-    effective.take_flags(flags);
-    Ok((settings, effective))
+    startup::read(&directory, places, flags)
 }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::cli::Places;
-use crate::config::{CommandWithSettings, Flags, Settings, misspelt_variables};
+use crate::config::{CommandWithSettings, Effective, Flags, Settings, misspelt_variables};
 use crate::exit::Problem;
 use crate::limits::CONFIG_FILE_BYTES_MAX;
 use crate::link::is_link;
-use crate::output;
+use crate::log;
 use crate::server_state::CONFIG_FILE;
 use crate::state::StateDirectory;
 
@@ -20,17 +20,56 @@ pub(crate) fn settings<C: CommandWithSettings>(
     places: &Places,
     flags: &Flags<C>,
 ) -> Result<(StateDirectory, Settings), Problem> {
-    let directory = StateDirectory::locate(places.state.as_deref(), |name| std::env::var_os(name))?;
-    directory.examine()?;
-    let mut settings = Settings::default();
-    if let Some((path, text)) = config_file(places, &directory)? {
-        settings.apply_file(&path, &text)?;
-    }
-    settings.apply_environment(|name| std::env::var_os(name))?;
-    warn_of_misspelt_variables();
-    settings.apply_flags(flags)?;
+    let directory = state_directory(places)?;
+    let (settings, _) = read(&directory, places, flags)?;
     settings.check_needs(flags)?;
     Ok((directory, settings))
+}
+
+/// Locates and checks the state directory.
+pub(crate) fn state_directory(places: &Places) -> Result<StateDirectory, Problem> {
+    let directory = StateDirectory::locate(places.state.as_deref(), |name| std::env::var_os(name))?;
+    directory.examine()?;
+    Ok(directory)
+}
+
+/// Reads file, environment and flags, and tells all of their errors: the settings, and where each comes from.
+pub(crate) fn read<C>(
+    directory: &StateDirectory,
+    places: &Places,
+    flags: &Flags<C>,
+) -> Result<(Settings, Effective), Problem> {
+    let variable = |name: &str| std::env::var_os(name);
+    let (mut settings, mut effective) = (Settings::default(), Effective::default());
+    let mut problems = Vec::new();
+    if let Some((path, text)) = config_file(places, directory)? {
+        problems.extend(settings.apply_file(&path, &text).err());
+        effective.take_file(&path, &text);
+    }
+    if let Some(profile) = &places.profile {
+        if let Some(link) = profile.link() {
+            settings.link_file = Some(link);
+        }
+        if let Some(path) = profile.settings() {
+            let text =
+                read_bounded(&path).map_err(|error| Problem::file("read the profile", &path, &error))?;
+            problems.extend(settings.apply_file(&path, &text).err());
+            effective.take_file(&path, &text);
+        }
+    }
+    problems.extend(settings.apply_environment(variable).err());
+    effective.take_environment(variable);
+    warn_of_misspelt_variables();
+    problems.extend(settings.apply_flags(flags).err());
+    effective.take_flags(flags);
+    Problem::all(problems)?;
+    Ok((settings, effective))
+}
+
+/// The config file that command line or environment names.
+pub(crate) fn named_config(places: &Places) -> Option<PathBuf> {
+    let variable = || std::env::var_os("GRAMWAY_CONFIG").map(PathBuf::from);
+    places.config.clone().or_else(variable)
 }
 
 /// The config file's path and text; `None` if none is named and the state directory has none.
@@ -38,10 +77,7 @@ pub(crate) fn config_file(
     places: &Places,
     directory: &StateDirectory,
 ) -> Result<Option<(PathBuf, String)>, Problem> {
-    let named = places
-        .config
-        .clone()
-        .or_else(|| std::env::var_os("GRAMWAY_CONFIG").map(PathBuf::from));
+    let named = named_config(places);
     if named.as_ref().is_some_and(|path| is_link(path.as_os_str())) {
         return Err(Problem::usage(
             "a link stands where a config file is expected; give --config FILE",
@@ -59,7 +95,7 @@ pub(crate) fn config_file(
 pub(crate) fn warn_of_misspelt_variables() {
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for text in misspelt_variables(variables) {
-        output::note(&format!("warning: {text}"));
+        log::warning("environment", text);
     }
 }
 
@@ -70,7 +106,7 @@ pub(crate) fn undo_leftovers(directory: &StateDirectory) {
         return;
     }
     for text in host::recover(&host::runtime_directory(directory.path())) {
-        output::event(&format!("warning: {text}"));
+        log::warning("leftovers", text);
     }
 }
 

@@ -8,7 +8,7 @@ use tunnel::config::{CarrierChoice, TcpListen};
 use crate::config::{CarrierSetting, Settings};
 use crate::endpoint::Endpoint;
 use crate::exit::Problem;
-use crate::output;
+use crate::log;
 
 /// Whether this process may exchange packets that look like TCP.
 fn is_allowed() -> bool {
@@ -53,8 +53,9 @@ pub(crate) fn of_client(setting: CarrierSetting, tcp_port: Option<u16>) -> Resul
         CarrierSetting::Udp => Ok(CarrierChoice::UDP),
         CarrierSetting::Auto => {
             if tcp_port.is_some() && !is_allowed() {
-                output::note(
-                    "gramway: the server is sought over UDP alone; packets that look like TCP need the capability CAP_NET_RAW",
+                log::warning(
+                    "carrier",
+                    "the server is sought over UDP alone; packets that look like TCP need the capability CAP_NET_RAW",
                 );
             }
             Ok(CarrierChoice {

@@ -12,7 +12,7 @@ use tunnel_proto::{ClientId, Prefix, TunRoutes};
 
 use crate::exit::Problem;
 use crate::limits::CLIENT_NAMES_MAX;
-use crate::output;
+use crate::log;
 use crate::state::StateDirectory;
 
 /// The word for a name that the system chooses.
@@ -98,6 +98,11 @@ impl TunSettings {
         })
     }
 
+    /// Whether a client sets the machine's name servers: the user's, or with a default route those that are offered.
+    pub(crate) fn sets_names(&self) -> bool {
+        !self.no_dns && (self.default_route || !self.dns.is_empty())
+    }
+
     fn offered_dns(&self) -> OfferedDns {
         match &self.dns[..] {
             _ if self.no_dns => OfferedDns::None,
@@ -146,10 +151,11 @@ impl TunSettings {
 fn flood_limit() -> Option<TunFloodLimit> {
     let limit = TunFloodLimit::load();
     if let Err(error) = &limit {
-        output::event(&format!(
+        let text = format!(
             "note: a UDP flood into the TUN device may push out packets of other flows, because the kernel takes no \
              filter program of ours ({error}); with the capability CAP_BPF it does"
-        ));
+        );
+        log::info("tun", text);
     }
     limit.ok()
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::counters::Counters;
 use super::guard::{Guard, LOGIN};
 use super::page::page;
+use super::{Stops, UsersDatabase};
 use crate::cli::UserTerms;
 use crate::exit::{Code, Problem};
 use crate::http::{
@@ -18,7 +19,8 @@ use crate::http::{
     write_all,
 };
 use crate::limits::{ADMIN_LISTENERS_MAX, EVENT_INTERVAL, HTTP_TRANSFER_LIMIT};
-use crate::state::StateDirectory;
+use crate::link;
+use crate::reload::{Asker, Reloader};
 use crate::users::{Action, Terms, apply, describe};
 
 const JSON: &str = "application/json";
@@ -35,16 +37,31 @@ const NO_ACTION: Refusal = Refusal {
     status: "404 Not Found",
     reason: "a user is disabled, enabled, renewed or removed by /v1/users/NAME/disable, enable, renew, remove",
 };
+const ONLY_BY_SOCKET: Refusal = Refusal {
+    status: "403 Forbidden",
+    reason: "an upgrade is asked for by gramway ctl upgrade, on the server's machine",
+};
+const SLOW_USERS: Refusal = Refusal {
+    status: "503 Service Unavailable",
+    reason: "the users' database does not answer in time; the server follows as soon as it does",
+};
+const BAD_BODY: Refusal = Refusal {
+    status: "400 Bad Request",
+    reason: "the body is a JSON object, or left out",
+};
 const BAD_TERMS: Refusal = Refusal {
     status: "400 Bad Request",
-    reason: "the body of renew is a JSON object with expires, quota or both, as texts",
+    reason: "the body of renew is a JSON object with expires, quota or rate, as texts",
 };
 
 /// What a process answers.
 pub(super) struct Api {
     pub(super) counters: Counters,
-    /// Of a server: where its users are kept.
-    pub(super) users: Option<StateDirectory>,
+    /// Of a server.
+    pub(super) users: Option<UsersDatabase>,
+    pub(super) reloader: Option<Arc<Reloader>>,
+    /// Of a server.
+    pub(super) stops: Option<Stops>,
     pub(super) listeners: AtomicUsize,
 }
 
@@ -85,17 +102,49 @@ impl Api {
                 let counters = self.counters.all().ok_or(NO_COUNTERS)?;
                 Ok(json(&json!({ "users": users(&counters) })))
             }
+            ("POST", ["v1", "users"]) => {
+                let database = self.users.as_ref().ok_or(OTHER_PATH)?;
+                if database.follower.look() {
+                    Ok(json(&json!({})))
+                } else {
+                    Err(SLOW_USERS)
+                }
+            }
             ("POST", ["v1", "users", name, action]) => {
-                let Some(directory) = &self.users else {
-                    return Err(OTHER_PATH);
-                };
+                let database = self.users.as_ref().ok_or(OTHER_PATH)?;
                 let action = match action_of(action, &request.body)? {
                     Ok(action) => action,
                     Err(problem) => return Ok(failed(&problem, "400 Bad Request")),
                 };
-                Ok(match apply(directory, name, &action) {
+                Ok(match apply(&database.directory, name, &action) {
                     Ok(user) => json(&json!({ "user": user.map(|(user, used)| describe(&user, used)) })),
                     Err(problem) => failed(&problem, "404 Not Found"),
+                })
+            }
+            ("POST", ["v1", "reload"]) => {
+                let reloader = self.reloader.as_ref().ok_or(OTHER_PATH)?;
+                Ok(match reloader.reload(Asker::Program) {
+                    Ok(outcome) => json(&outcome.as_json()),
+                    Err(problem) => {
+                        let text = link::without_secrets(&problem.to_string());
+                        let mut response = json(&json!({ "error": text }));
+                        response.status = "422 Unprocessable Content";
+                        response
+                    }
+                })
+            }
+            ("POST", ["v1", action @ ("drain" | "upgrade")]) => {
+                let stops = self.stops.as_ref().ok_or(OTHER_PATH)?;
+                let asked = body_of(request)?;
+                let begun = match *action {
+                    "drain" => stops.drain.begin(&asked),
+                    // It starts a process: that is for whoever may open the socket in the state directory.
+                    _ if !matches!(guard, Guard::File) => return Err(ONLY_BY_SOCKET),
+                    _ => stops.upgrade.begin(&asked),
+                };
+                Ok(match begun {
+                    Ok(told) => json(&json!({ "told": [told] })),
+                    Err(problem) => failed(&problem, "400 Bad Request"),
                 })
             }
             ("POST", _) if request.path == LOGIN => {
@@ -105,7 +154,8 @@ impl Api {
                     .extend(guard.cookie().map(|cookie| ("set-cookie", cookie)));
                 Ok(response)
             }
-            (_, ["v1", "status" | "events" | "login"]) => Err(OTHER_METHOD),
+            (_, ["v1", "status" | "events" | "reload" | "login"]) => Err(OTHER_METHOD),
+            (_, ["v1", "drain" | "upgrade"]) if self.stops.is_some() => Err(OTHER_METHOD),
             (_, ["v1", "users"] | ["v1", "users", _, _]) if self.users.is_some() => Err(OTHER_METHOD),
             _ => Err(OTHER_PATH),
         }
@@ -136,6 +186,15 @@ impl Api {
     }
 }
 
+/// The JSON object of a request, which may be left out.
+fn body_of(request: &Request) -> Result<Value, Refusal> {
+    if request.body.is_empty() {
+        return Ok(json!({}));
+    }
+    let body = serde_json::from_slice(&request.body).map_err(|_| BAD_BODY)?;
+    Some(body).filter(Value::is_object).ok_or(BAD_BODY)
+}
+
 /// What is to be done, or why its terms cannot be read.
 fn action_of(name: &str, body: &[u8]) -> Result<Result<Action, Problem>, Refusal> {
     Ok(Ok(match name {
@@ -152,8 +211,9 @@ fn action_of(name: &str, body: &[u8]) -> Result<Result<Action, Problem>, Refusal
             let terms = UserTerms {
                 expires: term("expires")?,
                 quota: term("quota")?,
+                rate: term("rate")?,
             };
-            if terms.expires.is_none() && terms.quota.is_none() {
+            if terms.expires.is_none() && terms.quota.is_none() && terms.rate.is_none() {
                 return Err(BAD_TERMS);
             }
             match Terms::parse(&terms) {

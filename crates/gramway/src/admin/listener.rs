@@ -2,7 +2,8 @@
 //! once there are counters.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
@@ -12,12 +13,13 @@ use super::guard::Guard;
 use super::settings::AdminSettings;
 use super::token::{AdminToken, FILE};
 use crate::exit::{Code, Problem, sentence};
-use crate::output;
+use crate::http::{HttpListener, ListenerHandle};
+use crate::log;
 use crate::state::StateDirectory;
 
 /// A listener that is open; whoever connects waits.
 pub(crate) struct AdminListener {
-    listener: TcpListener,
+    listener: HttpListener,
     address: SocketAddr,
     token: Option<AdminToken>,
     /// The token is to be written to the state directory.
@@ -25,15 +27,20 @@ pub(crate) struct AdminListener {
 }
 
 impl AdminSettings {
-    /// Opens the listener, where one is wanted.
+    /// Opens the listener, where one is wanted; one of `open` may be it.
     ///
     /// # Errors
     /// The address cannot be had, or the token cannot be read.
-    pub(crate) fn open(&self, directory: &StateDirectory) -> Result<Option<AdminListener>, Problem> {
+    pub(crate) fn open(
+        &self,
+        directory: &StateDirectory,
+        open: &[OwnedFd],
+    ) -> Result<Option<AdminListener>, Problem> {
         let Some(listen) = self.listen else {
             return Ok(None);
         };
-        let opened = TcpListener::bind(listen).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let opened =
+            HttpListener::open(listen, open).and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = opened.map_err(|error| {
             let code = match error.kind() {
                 io::ErrorKind::PermissionDenied => Code::Permission,
@@ -63,6 +70,11 @@ impl AdminSettings {
 }
 
 impl AdminListener {
+    /// The same for another process.
+    pub(crate) fn handle(&self) -> io::Result<ListenerHandle> {
+        self.listener.handle()
+    }
+
     /// Answers from here on, and says where. The state directory exists.
     ///
     /// # Errors
@@ -88,14 +100,15 @@ impl AdminListener {
         let api = Arc::clone(&admin.api);
         thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || serve(&api, &guard, || listener.accept().map(|(stream, _)| stream)))
+            .spawn(move || serve(&api, &guard, || listener.accept()))
             .map_err(|error| Problem::bug(format!("cannot serve the status page: {}", sentence(&error))))?;
-        output::event(&format!("status page on http://{address}/{asks}"));
+        log::info("status_page", format!("status page on http://{address}/{asks}"));
         if !address.ip().is_loopback() {
-            output::event(&format!(
-                "warning: the status page on {address} is not encrypted: whoever is on the way reads its token; reach it \
-                 through this tunnel, ssh -L, or a proxy with TLS"
-            ));
+            let text = format!(
+                "the status page on {address} is not encrypted: whoever is on the way reads its token; reach it through this \
+                 tunnel, ssh -L, or a proxy with TLS"
+            );
+            log::warning("status_page", text);
         }
         Ok(())
     }

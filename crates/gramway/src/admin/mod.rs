@@ -16,11 +16,11 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use serde_json::Value;
@@ -29,15 +29,25 @@ use tunnel::handle::Controller;
 use api::Api;
 use counters::Counters;
 use guard::Guard;
+pub(crate) use listener::AdminListener;
 pub(crate) use settings::AdminSettings;
 
+use crate::drain::Drain;
 use crate::exit::Problem;
 use crate::limits::SOCKET_PATH_BYTES_MAX;
+use crate::reload::Reloader;
 use crate::state::StateDirectory;
-use crate::users::Register;
+use crate::upgrade::Upgrade;
+use crate::users::{Follower, Register};
 
-/// The server's socket; the directory's lock makes sure that there is only one.
+/// The socket of the server that serves; the directory's lock makes sure that there is only one.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
+
+/// The name of this process's socket while another server serves: before an upgrade to it is complete, or after one
+/// from it.
+pub(crate) fn own_socket() -> String {
+    format!("server-{}.sock", std::process::id())
+}
 
 /// The name of this process's client socket.
 pub(crate) fn client_socket() -> String {
@@ -47,7 +57,23 @@ pub(crate) fn client_socket() -> String {
 /// Whether a file in the state directory is an admin socket by its name.
 pub(crate) fn is_socket_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    name == SERVER_SOCKET.as_bytes() || (name.starts_with(b"client-") && name.ends_with(b".sock"))
+    let is_of_process = name.starts_with(b"client-") || name.starts_with(b"server-");
+    name == SERVER_SOCKET.as_bytes() || (is_of_process && name.ends_with(b".sock"))
+}
+
+/// How a server ends without a gap for its clients.
+#[derive(Clone)]
+pub(crate) struct Stops {
+    pub(crate) drain: Arc<Drain>,
+    pub(crate) upgrade: Arc<Upgrade>,
+}
+
+/// Where a server's users are kept.
+#[derive(Clone)]
+pub(crate) struct UsersDatabase {
+    pub(crate) directory: StateDirectory,
+    /// Has the server know at once what was changed there.
+    pub(crate) follower: Follower,
 }
 
 /// What this process answers to those who ask.
@@ -57,21 +83,30 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Of a process with these counters; a server's `users`, and where they are kept.
+    /// Of a process with these counters; a server's `users`, and where they are kept, and how it `stops`.
     pub(crate) fn new(
         controller: Controller,
         sandbox: Value,
-        users: Option<(Arc<Register>, StateDirectory)>,
+        users: Option<(Arc<Register>, UsersDatabase)>,
+        reloader: Arc<Reloader>,
+        stops: Option<Stops>,
     ) -> Self {
-        let (register, directory) = users.unzip();
+        let (register, database) = users.unzip();
         let source = move || counters::of_process(&controller, &sandbox, register.as_deref());
-        Self::of(source, directory)
+        Self::of(source, database, Some(reloader), stops)
     }
 
-    fn of(source: impl Fn() -> Option<Value> + Send + Sync + 'static, users: Option<StateDirectory>) -> Self {
+    fn of(
+        source: impl Fn() -> Option<Value> + Send + Sync + 'static,
+        users: Option<UsersDatabase>,
+        reloader: Option<Arc<Reloader>>,
+        stops: Option<Stops>,
+    ) -> Self {
         let api = Api {
             counters: Counters::new(source),
             users,
+            reloader,
+            stops,
             listeners: AtomicUsize::new(0),
         };
         Self { api: Arc::new(api) }
@@ -80,14 +115,17 @@ impl Admin {
     /// One that answers with this JSON, or has none.
     #[cfg(test)]
     pub(crate) fn of_text(text: Option<&'static str>) -> Self {
-        Self::of(move || serde_json::from_str(text?).ok(), None)
+        Self::of(move || serde_json::from_str(text?).ok(), None, None, None)
     }
 }
 
-/// A socket that answers; dropping it removes the file.
+/// A socket that answers; dropping it removes the file, unless another process has put its own in place of it.
 #[derive(Debug)]
 pub(crate) struct AdminSocket {
-    path: PathBuf,
+    directory: StateDirectory,
+    path: Mutex<PathBuf>,
+    /// Device and number of the file.
+    file: (u64, u64),
 }
 
 impl AdminSocket {
@@ -104,7 +142,11 @@ impl AdminSocket {
         }
         let (short, _held) = socket_path(directory.path(), OsStr::new(name)).map_err(cannot)?;
         let listener = UnixListener::bind(short).map_err(cannot)?;
-        let socket = Self { path: path.clone() };
+        let socket = Self {
+            directory: directory.clone(),
+            path: Mutex::new(path.clone()),
+            file: file_number(&path).map_err(cannot)?,
+        };
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(cannot)?;
         let api = Arc::clone(&admin.api);
         thread::Builder::new()
@@ -115,13 +157,33 @@ impl AdminSocket {
             .map_err(cannot)?;
         Ok(socket)
     }
+
+    /// It goes on under this name, in place of a dead one.
+    pub(crate) fn rename(&self, name: &str) -> Result<(), Problem> {
+        let mut path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.directory.file(name);
+        let cannot = |error: io::Error| Problem::file("rename the admin socket", &path, &error);
+        let _lock = self.directory.lock_sockets().map_err(cannot)?;
+        std::fs::rename(&*path, &next).map_err(cannot)?;
+        *path = next;
+        Ok(())
+    }
 }
 
 impl Drop for AdminSocket {
     fn drop(&mut self) {
-        // A file that stays is pruned by the next `status`.
-        let _ = std::fs::remove_file(&self.path);
+        let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        if file_number(&path).is_ok_and(|file| file == self.file) {
+            // A file that stays is pruned by the next `status`.
+            let _ = std::fs::remove_file(&*path);
+        }
     }
+}
+
+/// What tells a file from another one at the same path.
+fn file_number(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 /// A path to a socket that fits `sun_path`. A long one goes through the open directory, which must stay open meanwhile.

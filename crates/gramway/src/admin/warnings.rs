@@ -78,9 +78,9 @@ pub(super) fn of(counters: &Value) -> Value {
 fn advice(reason: DropReason) -> Option<&'static str> {
     use DropReason::{
         AlreadyRepaired, DuplicateFragment, FlowQuota, HopLimit, Malformed, NoRoute, NoTunnel, PacketTooBig,
-        PathChanged, PolicyDenied, QueueExpired, QueueFull, ReassemblyExpired, SessionClosed, SocketError,
-        SocketFull, SourceSpoofed, StandingDelay, TargetRefused, TargetTooLarge, TargetUnreachable, TooLarge,
-        UnknownContext, UnknownSession,
+        PathChanged, PolicyDenied, QueueExpired, QueueFull, RateLimit, ReassemblyExpired, SessionClosed,
+        SocketError, SocketFull, SourceSpoofed, StandingDelay, TargetRefused, TargetTooLarge,
+        TargetUnreachable, TooLarge, UnknownContext, UnknownSession,
     };
     Some(match reason {
         QueueFull | FlowQuota | QueueExpired => {
@@ -89,6 +89,7 @@ fn advice(reason: DropReason) -> Option<&'static str> {
         StandingDelay | AlreadyRepaired | DuplicateFragment | HopLimit | PacketTooBig | PathChanged => {
             return None;
         }
+        RateLimit => "Users send faster than their rate lets them: see gramway user list.",
         NoTunnel => "They came while no connection was up. See the last events for the reason.",
         TooLarge => "The other end does not take split datagrams: let the program send shorter ones.",
         SessionClosed | UnknownSession => {

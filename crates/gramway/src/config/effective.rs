@@ -1,16 +1,17 @@
 //! The settings that result from all sources, as a config file that says of each value where it comes from.
 //!
-//! The sources are read a second time, after they were applied without errors, and by the same code. No setting holds a
-//! secret: links, tokens and keys are in files of their own, and a link in the place of a value is refused.
+//! The sources are read a second time, after they were applied, and by the same code; what has errors is not shown. No
+//! setting holds a secret: links, tokens and keys are in files of their own, and a link in the place of a value is
+//! refused.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::file;
 use super::flags::{Flags, Given};
-use super::setting::{DefaultValue, Reader, Setting};
+use super::setting::{DefaultValue, Reader, Reload, Setting};
 use super::table;
 use super::values::Value;
 
@@ -36,7 +37,7 @@ impl fmt::Display for Origin {
 }
 
 /// What the strongest source says of each key. Sources are taken from the weakest to the strongest.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Effective(BTreeMap<&'static str, (Value, Origin)>);
 
 impl Effective {
@@ -66,6 +67,38 @@ impl Effective {
                 self.take(setting, value, Origin::Flag(name));
             }
         }
+    }
+
+    /// The settings of these readers that have another value in `other`, and when that counts.
+    pub(crate) fn changes(
+        &self,
+        other: &Self,
+        reads: impl Fn(Reader) -> bool,
+    ) -> Vec<(&'static str, Reload)> {
+        table::all()
+            .filter(|setting| reads(setting.reader) && self.value(setting) != other.value(setting))
+            .map(|setting| (setting.key, setting.reload))
+            .collect()
+    }
+
+    /// Takes the value of one key from `other`.
+    pub(crate) fn follow(&mut self, other: &Self, key: &'static str) {
+        match other.0.get(key) {
+            Some(found) => self.0.insert(key, found.clone()),
+            None => self.0.remove(key),
+        };
+    }
+
+    /// What counts, be it given or the default.
+    fn value(&self, setting: &Setting) -> Option<Value> {
+        let default = || match setting.default {
+            DefaultValue::Value(text) => {
+                Value::from_text(setting.kind, OsStr::new(text.trim_matches('"'))).ok()
+            }
+            DefaultValue::Unset { .. } => None,
+        };
+        let given = self.0.get(setting.key).map(|(value, _)| value.clone());
+        given.or_else(default)
     }
 
     fn take(&mut self, setting: &'static Setting, value: Value, origin: Origin) {
@@ -176,6 +209,27 @@ mod tests {
             again.apply_file(Path::new("shown.toml"), &text).unwrap();
             assert_eq!(format!("{again:?}"), format!("{settings:?}"), "{text}");
         }
+    }
+
+    #[test]
+    fn what_differs_is_named_with_when_it_counts_and_a_default_that_is_written_down_does_not_differ() {
+        let of = |text: &str| {
+            let mut effective = Effective::default();
+            effective.take_file(Path::new("c.toml"), text);
+            effective
+        };
+        let mut running = of("gso = true\nlisten = \"[::]:1\"\nudp_idle_timeout_s = 60\n");
+        let next = of("listen = \"[::]:2\"\nallow_target = [\"10.0.0.1/32\"]\nforward = [\"udp:1=a:1\"]\n");
+        let changes = [
+            ("listen", Reload::Restart),
+            ("allow_target", Reload::New),
+            ("udp_idle_timeout_s", Reload::Live),
+        ];
+        assert_eq!(running.changes(&next, super::super::Up::reads), changes);
+        running.follow(&next, "allow_target");
+        running.follow(&next, "udp_idle_timeout_s");
+        let left = running.changes(&next, super::super::Up::reads);
+        assert_eq!(left, [("listen", Reload::Restart)]);
     }
 
     #[cfg(unix)]

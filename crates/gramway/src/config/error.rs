@@ -10,7 +10,7 @@ use crate::limits::REPAIR_MILLISECONDS;
 
 /// Why a key's value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SettingError {
+pub(crate) enum SettingError {
     #[error("it is not UTF-8")]
     NotUtf8,
     #[error("it takes a file, not the link itself, which is given as LINK or in GRAMWAY_LINK")]

@@ -106,7 +106,8 @@ fn read(value: &DeValue<'_>) -> Result<Value, SettingError> {
 pub(crate) fn template() -> String {
     let mut text = String::from(
         "# Settings of gramway. A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides this file.\n\
-         # Remove the # before a key to set it. The program reads this file once, when it starts.\n",
+         # Remove the # before a key to set it. The program reads this file when it starts, and again at\n\
+         # SIGHUP and by `gramway ctl reload`.\n",
     );
     for setting in table::all() {
         let reader = match setting.reader {

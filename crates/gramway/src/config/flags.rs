@@ -18,11 +18,11 @@ pub(crate) trait CommandWithSettings {
 }
 
 /// `gramway up`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Up {}
 
 /// `gramway connect`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Connect {}
 
 /// `gramway link`.
@@ -48,14 +48,14 @@ impl CommandWithSettings for Link {
 }
 
 /// The flags of one command line, in the table's order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Flags<C> {
     given: Vec<Given>,
     command: PhantomData<C>,
 }
 
 /// One flag with its values; a switch has the value that it stands for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Given {
     pub(super) setting: &'static Setting,
     pub(super) texts: Vec<OsString>,

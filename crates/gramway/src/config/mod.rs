@@ -22,22 +22,36 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use tunnel::config::{CommonConfig, Forward, TcpListen};
+use tunnel::config::{CommonConfig, Forward, RemoteForward, TcpListen};
 use tunnel_proto::AllowedTarget;
 
 use crate::admin::AdminSettings;
 use crate::cover::CoverSettings;
+use crate::drain::DrainTime;
 use crate::exit::Problem;
+use crate::hook_url::HookUrl;
+use crate::log::LogFormat;
 use crate::metrics::MetricsSettings;
 use crate::proxies::Proxies;
+use crate::qlog::QlogSettings;
+use crate::tproxy::TransparentProxy;
 use crate::tun::TunSettings;
 pub(crate) use effective::Effective;
 pub(crate) use file::template;
 use flags::Given;
 pub(crate) use flags::{CommandWithSettings, Connect, Flags, Link, Up};
-pub(crate) use names::misspelt_variables;
+pub(crate) use names::{likely as nearest, misspelt_variables};
 pub(crate) use schema::schema;
+pub(crate) use setting::Reload;
 use values::Value;
+pub(crate) use values::bit_rate;
+
+/// The long flags of all settings that a command reads.
+#[cfg(test)]
+pub(crate) fn long_flags(reads: fn(setting::Reader) -> bool) -> Vec<String> {
+    let read = table::all().filter(|setting| reads(setting.reader));
+    read.filter_map(setting::Setting::long_flag).collect()
+}
 
 /// All settings of one run.
 #[derive(Clone, Debug, Default)]
@@ -48,19 +62,35 @@ pub(crate) struct Settings {
     pub(crate) tcp: Option<TcpListen>,
     /// Host, and port where it is another than the listener's.
     pub(crate) public: Vec<(String, Option<u16>)>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_pin: bool,
     pub(crate) allow_target: Vec<AllowedTarget>,
+    pub(crate) auth_hook: Option<HookUrl>,
+    pub(crate) auth_hook_roots: Option<PathBuf>,
     pub(crate) cover: CoverSettings,
     pub(crate) forward: Vec<Forward>,
+    pub(crate) remote_forward: Vec<RemoteForward>,
     pub(crate) proxies: Proxies,
+    pub(crate) tproxy: TransparentProxy,
     pub(crate) link_file: Option<PathBuf>,
+    /// Files with the links of other servers, in order of preference.
+    pub(crate) fallback: Vec<PathBuf>,
     pub(crate) cover_roots: Option<PathBuf>,
+    pub(crate) tls_roots: Option<PathBuf>,
     pub(crate) exit_on_failure: bool,
     pub(crate) bind: Option<IpAddr>,
     pub(crate) carrier: CarrierSetting,
     pub(crate) tun: TunSettings,
     pub(crate) metrics: MetricsSettings,
     pub(crate) admin: AdminSettings,
+    pub(crate) qlog: QlogSettings,
     pub(crate) has_no_sandbox: bool,
+    /// How much is told, as so many `-v`.
+    pub(crate) verbose: u8,
+    /// How long a server that drains waits for its clients to leave.
+    pub(crate) drain_time: DrainTime,
+    pub(crate) log_format: LogFormat,
     pub(crate) common: CommonConfig,
 }
 
@@ -118,6 +148,7 @@ impl Settings {
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
+    use std::time::Duration;
 
     use clap::{Args, FromArgMatches};
     use tunnel::config::Profile;
@@ -213,10 +244,7 @@ mod tests {
             }
         );
         assert_eq!(settings.common.engine.oversize, Oversize::Drop);
-        assert_eq!(
-            settings.common.engine.repair,
-            Some(std::time::Duration::from_millis(40))
-        );
+        assert_eq!(settings.common.engine.repair, Some(Duration::from_millis(40)));
         assert_eq!(settings.forward.len(), 2);
         let problem = environment(&[("GRAMWAY_MAX_UDP_PAYLOAD", "big")]).unwrap_err();
         assert_eq!(problem.code() as u8, 78);

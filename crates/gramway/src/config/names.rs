@@ -50,7 +50,7 @@ pub(crate) fn misspelt_variables(names: impl Iterator<Item = String>) -> Vec<Str
 }
 
 /// The nearest of the known words; less than half of it may differ.
-fn likely(word: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+pub(crate) fn likely<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let edits_max = |known: &str| SUGGESTION_EDITS_MAX.min((known.len() - 1) / 2);
     known
         .map(|known| (edits(word, known), known))

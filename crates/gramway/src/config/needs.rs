@@ -37,6 +37,12 @@ const COVER: Need = Need {
     key: "cover = \"HOST\"",
 };
 
+const TPROXY: Need = Need {
+    what: "a transparent proxy",
+    flag: "--tproxy PORT",
+    key: "tproxy = \"PORT\"",
+};
+
 const METRICS: Need = Need {
     what: "metrics",
     flag: "--metrics PORT",
@@ -69,6 +75,13 @@ const DEFAULT_ROUTE_ONLY: &[Dependent] = &[
 
 const COVER_ONLY: &[Dependent] = &[("cover_name", |settings| settings.cover.name.is_some())];
 
+const TPROXY_ONLY: &[Dependent] = &[
+    ("tproxy_interface", |settings| {
+        !settings.tproxy.interfaces.is_empty()
+    }),
+    ("tproxy_private", |settings| settings.tproxy.with_private),
+];
+
 const METRICS_ONLY: &[Dependent] = &[("metrics_per_user", |settings| settings.metrics.per_user)];
 
 const ADMIN_ONLY: &[Dependent] = &[("admin_token_file", |settings| settings.admin.token_file.is_some())];
@@ -89,6 +102,9 @@ impl Settings {
         }
         if self.cover.place.is_none() {
             problems.extend(self.refusals(COVER_ONLY, &COVER, flags));
+        }
+        if self.tproxy.port.is_none() {
+            problems.extend(self.refusals(TPROXY_ONLY, &TPROXY, flags));
         }
         if self.metrics.listen.is_none() {
             problems.extend(self.refusals(METRICS_ONLY, &METRICS, flags));
@@ -225,6 +241,15 @@ mod tests {
             code(check::<Connect>("cover_name = \"example.org\"\n", &[])),
             None
         );
+    }
+
+    #[test]
+    fn interfaces_of_a_transparent_proxy_are_refused_without_one() {
+        let problem = check::<Connect>("", &["--tproxy-interface", "lan0"]).unwrap_err();
+        assert_eq!(problem.code() as u8, 64);
+        assert!(problem.to_string().contains("add --tproxy PORT"), "{problem}");
+        assert!(check::<Connect>("", &["--tproxy-interface", "lan0", "--tproxy", "1"]).is_ok());
+        assert_eq!(code(check::<Connect>("tproxy_private = true\n", &[])), Some(78));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::setting::{DefaultValue, Flag, Kind, Reader, Setting};
+use super::setting::{DefaultValue, Flag, Kind, Reader, Reload, Setting};
 use super::table;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
@@ -18,7 +18,10 @@ the_reference`.
 
 A flag overrides the environment, the environment overrides the config file, and the file overrides the default. A list replaces the
 list of a weaker source. The config file is TOML, a flat list of keys: `DIR/config.toml` in the state directory, or the file that
-`--config` or `GRAMWAY_CONFIG` names. In the environment lists are separated by commas. All settings are read once, when the program starts.
+`--config` or `GRAMWAY_CONFIG` names. `gramway connect NAME` reads `DIR/profiles/NAME.toml` on top of it. In the environment lists are separated by commas.
+
+The settings are read when the program starts, and again at SIGHUP and by `gramway ctl reload`: the column **reload** says when a change
+counts then, at once, for what opens from then on (new), or after a restart.
 
 Three values have no key: the state directory (`--state`, `GRAMWAY_STATE`), the config file (`--config`, `GRAMWAY_CONFIG`), and a client's
 link as text (`LINK`, `GRAMWAY_LINK`). The link is given once: as text or by `--link-file`; the key `link_file` counts if neither is given.
@@ -34,7 +37,7 @@ fn reference() -> String {
     for (title, readers) in sections {
         write!(
             text,
-            "\n## {title}\n\n| key | type | flag | environment | default | meaning |\n|---|---|---|---|---|---|\n"
+            "\n## {title}\n\n| key | type | flag | environment | default | reload | meaning |\n|---|---|---|---|---|---|---|\n"
         )
         .expect("strings take everything");
         for setting in table::all().filter(|setting| readers.contains(&setting.reader)) {
@@ -56,8 +59,13 @@ fn row(setting: &Setting) -> String {
         DefaultValue::Value(value) => format!("`{value}`"),
         DefaultValue::Unset { effect, .. } => effect.to_owned(),
     };
+    let reload = match setting.reload {
+        Reload::Live => "at once",
+        Reload::New => "new",
+        Reload::Restart => "restart",
+    };
     format!(
-        "| `{}` | {kind} | {} | `{}` | {default} | {} |\n",
+        "| `{}` | {kind} | {} | `{}` | {default} | {reload} | {} |\n",
         setting.key,
         flag(setting),
         setting.variable(),

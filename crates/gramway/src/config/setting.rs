@@ -37,6 +37,17 @@ pub(crate) enum Reader {
     Both,
 }
 
+/// When a change of a setting counts in a process that reads its configuration again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reload {
+    /// At once.
+    Live,
+    /// For what opens from then on.
+    New,
+    /// After a restart.
+    Restart,
+}
+
 /// How the command line gives a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
@@ -83,6 +94,7 @@ pub(super) struct Setting {
     /// The key whose flag cannot be given together with this one's.
     pub(super) excludes: Option<&'static str>,
     pub(super) default: DefaultValue,
+    pub(super) reload: Reload,
     /// A sentence or two without the last full stop.
     pub(super) documentation: &'static str,
     pub(super) apply: Apply,

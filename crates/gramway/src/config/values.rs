@@ -168,7 +168,7 @@ pub(super) fn profile(text: &str) -> Result<Profile, SettingError> {
 }
 
 /// Bits per second: digits and optionally k, M or G (powers of ten).
-fn bit_rate(text: &str) -> Result<u64, SettingError> {
+pub(crate) fn bit_rate(text: &str) -> Result<u64, SettingError> {
     let (digits, factor) = match text.char_indices().last() {
         Some((end, 'k')) => (&text[..end], 1_000),
         Some((end, 'M')) => (&text[..end], 1_000_000),

@@ -8,7 +8,7 @@ use tunnel::examination::{Findings, Profile, Roots, Site, Verdict, examine};
 use super::Cover;
 use crate::endpoint::Endpoint;
 use crate::exit::Problem;
-use crate::output;
+use crate::log;
 
 /// What a server imitates.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Cover {
             return Err(refusal(&self.place, verdict));
         };
         for warning in &verdict.warnings {
-            output::event(&format!("warning: the cover {}: {warning}", self.place));
+            log::warning("cover", format!("the cover {}: {warning}", self.place));
         }
         Ok(Imitated::Measured(profile.clone(), findings.address))
     }
@@ -73,11 +73,12 @@ impl Cover {
                 self.place
             )));
         };
-        output::event(&format!(
-            "warning: the cover {} does not answer ({reason}): the server looks as the cover did when it was examined last, and \
-             strangers get what it answers",
+        let text = format!(
+            "the cover {} does not answer ({reason}): the server looks as the cover did when it was examined last, and strangers \
+             get what it answers",
             self.place
-        ));
+        );
+        log::warning("cover", text);
         Ok(Imitated::Kept(profile))
     }
 }

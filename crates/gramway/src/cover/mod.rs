@@ -50,6 +50,13 @@ pub(crate) struct Cover {
     pub(crate) name: String,
 }
 
+impl Cover {
+    /// All that it is known by.
+    pub(crate) fn names(&self) -> [String; 2] {
+        [self.place.host.clone(), self.name.clone()]
+    }
+}
+
 impl CoverSettings {
     /// The cover; `None` where there is none.
     pub(crate) fn for_server(&self) -> Result<Option<Cover>, Problem> {

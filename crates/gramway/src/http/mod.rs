@@ -2,6 +2,7 @@
 //! answer by it; they decide what, and how many at a time.
 
 mod accepting;
+mod listener;
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use httparse::{EMPTY_HEADER, Status};
 
 pub(crate) use self::accepting::serve_each;
+pub(crate) use self::listener::{HttpListener, ListenerHandle};
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX, HTTP_TRANSFER_LIMIT};
 
 /// A connected stream whose steps can be limited in time.

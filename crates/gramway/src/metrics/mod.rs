@@ -8,7 +8,8 @@ mod page;
 mod settings;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +17,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tunnel::handle::Controller;
 
 use crate::exit::{Code, Problem, sentence};
-use crate::output;
+use crate::http::{HttpListener, ListenerHandle};
+use crate::log;
+use crate::reload::Reloader;
 use crate::users::Register;
 use exposition::Scrape;
 pub(crate) use settings::MetricsSettings;
@@ -24,21 +27,21 @@ pub(crate) use settings::MetricsSettings;
 /// A listener that is open; whoever connects waits.
 #[derive(Debug)]
 pub(crate) struct MetricsListener {
-    listener: TcpListener,
+    listener: HttpListener,
     address: SocketAddr,
-    per_user: bool,
 }
 
 impl MetricsSettings {
-    /// Opens the listener, where one is wanted.
+    /// Opens the listener, where one is wanted; one of `open` may be it.
     ///
     /// # Errors
     /// The address cannot be had.
-    pub(crate) fn open(self) -> Result<Option<MetricsListener>, Problem> {
+    pub(crate) fn open(self, open: &[OwnedFd]) -> Result<Option<MetricsListener>, Problem> {
         let Some(listen) = self.listen else {
             return Ok(None);
         };
-        let opened = TcpListener::bind(listen).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let opened =
+            HttpListener::open(listen, open).and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) = opened.map_err(|error| {
             let code = match error.kind() {
                 io::ErrorKind::PermissionDenied => Code::Permission,
@@ -47,32 +50,35 @@ impl MetricsSettings {
             let error = sentence(&error);
             Problem::new(code, format!("cannot serve metrics on tcp {listen}: {error}"))
         })?;
-        Ok(Some(MetricsListener {
-            listener,
-            address,
-            per_user: self.per_user,
-        }))
+        Ok(Some(MetricsListener { listener, address }))
     }
 }
 
 impl MetricsListener {
+    /// The same for another process.
+    pub(crate) fn handle(&self) -> io::Result<ListenerHandle> {
+        self.listener.handle()
+    }
+
     /// Answers from here on, on threads of its own, and says where; users have the names of this register.
     ///
     /// # Errors
     /// There is no thread for it.
-    pub(crate) fn serve(self, controller: Controller, users: Option<Arc<Register>>) -> Result<(), Problem> {
-        let Self {
-            listener,
-            address,
-            per_user,
-        } = self;
+    pub(crate) fn serve(
+        self,
+        controller: Controller,
+        users: Option<Arc<Register>>,
+        reloader: Arc<Reloader>,
+    ) -> Result<(), Problem> {
+        let Self { listener, address } = self;
         let started = SystemTime::now().duration_since(UNIX_EPOCH);
         let start_seconds = started.unwrap_or_default().as_secs_f64();
         let answer = move || {
             let scrape = Scrape {
                 snapshot: controller.snapshot()?,
                 start_seconds,
-                users: users.clone().filter(|_| per_user),
+                users: users.clone().filter(|_| reloader.has_metrics_per_user()),
+                reload: reloader.last(),
             };
             Some(scrape.text())
         };
@@ -80,12 +86,13 @@ impl MetricsListener {
             .name("metrics".to_owned())
             .spawn(move || page::serve(&listener, answer))
             .map_err(|error| Problem::bug(format!("cannot serve metrics: {}", sentence(&error))))?;
-        output::event(&format!("metrics on http://{address}/metrics"));
+        log::info("metrics", format!("metrics on http://{address}/metrics"));
         if !address.ip().is_loopback() {
-            output::event(&format!(
-                "warning: the page of metrics on {address} asks nobody for a password: whoever reaches this address sees \
-                 that Gramway runs here, and how much it carries"
-            ));
+            let text = format!(
+                "the page of metrics on {address} asks nobody for a password: whoever reaches this address sees that Gramway \
+                 runs here, and how much it carries"
+            );
+            log::warning("metrics", text);
         }
         Ok(())
     }

@@ -3,12 +3,13 @@
 //! Whoever comes over a loopback address gets it only under an address or `localhost`.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crate::http::{
-    NO_COUNTERS, OTHER_HOST, OTHER_PATH, Refusal, Request, Response, read_request, respond, serve_each,
+    HttpListener, NO_COUNTERS, OTHER_HOST, OTHER_PATH, Refusal, Request, Response, read_request, respond,
+    serve_each,
 };
 use crate::limits::{METRICS_CONNECTIONS_MAX, METRICS_PAUSE};
 
@@ -24,7 +25,7 @@ const OTHER_METHOD: Refusal = Refusal {
 };
 
 /// Answers for ever; `text` is the page, `None` where there is none at the moment.
-pub(super) fn serve(listener: &TcpListener, text: impl Fn() -> Option<String> + Send + 'static) -> ! {
+pub(super) fn serve(listener: &HttpListener, text: impl Fn() -> Option<String> + Send + 'static) -> ! {
     let text = Arc::new(Mutex::new(text));
     let converse = move |stream: TcpStream| {
         let is_local = stream.local_addr()?.ip().to_canonical().is_loopback();
@@ -35,7 +36,7 @@ pub(super) fn serve(listener: &TcpListener, text: impl Fn() -> Option<String> + 
             page
         })
     };
-    let accept = || listener.accept().map(|(stream, _)| stream);
+    let accept = || listener.accept();
     serve_each("metrics", METRICS_CONNECTIONS_MAX, accept, converse)
 }
 
@@ -75,6 +76,7 @@ fn judge(request: &Request, is_local: bool) -> Result<bool, Refusal> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::TcpListener;
 
     use super::*;
     use crate::limits::HTTP_HEAD_BYTES_MAX;
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn whoever_says_nothing_holds_up_no_other_and_a_foreign_name_is_refused_at_a_wildcard_too() {
-        let listener = TcpListener::bind("[::]:0").unwrap();
+        let listener = HttpListener::open("[::]:0".parse().unwrap(), &[]).unwrap();
         let port = listener.local_addr().unwrap().port();
         thread::spawn(move || serve(&listener, || Some("# EOF\n".to_owned())));
         let _silent: Vec<TcpStream> = (0..4)

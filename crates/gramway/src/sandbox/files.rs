@@ -56,7 +56,16 @@ pub(super) type Rules = Vec<(Vec<PathBuf>, BitFlags<AccessFs>)>;
 pub(super) fn of_tunnel(needs: &Needs, made: Option<&PathBuf>) -> Rules {
     let mut rules = of_all();
     rules.push((name_server_files(), reading()));
+    rules.push((needs.reads.clone(), reading()));
     rules.push((vec![needs.state.path().to_owned()], reading() | writing()));
+    if let Some(traces) = needs.traces {
+        rules.push((vec![traces.to_owned()], reading() | writing()));
+    }
+    if let Some(config) = needs.config {
+        // The file alone: what lies beside it is not ours, so one that is put in its place can be read in `/etc` or
+        // the state directory alone.
+        rules.push((vec![config.to_owned()], AccessFs::ReadFile.into()));
+    }
     if let Some(parent) = made.and_then(|made| made.parent()) {
         rules.push((vec![or_here(parent)], AccessFs::RemoveDir.into()));
     }
@@ -88,6 +97,15 @@ pub(super) fn of_helper(lists: &Path, sets_names: bool) -> Rules {
         rules.push((paths(&NAMES), reading() | writing()));
     }
     rules
+}
+
+/// What whoever starts a server of any version needs: it reads and runs everything, and writes where the server does.
+pub(super) fn of_launcher(writes: &[PathBuf]) -> Rules {
+    vec![
+        (paths(&["/"]), reading() | AccessFs::Execute),
+        (paths(&DEVICES), reading() | AccessFs::WriteFile),
+        (writes.to_vec(), reading() | writing()),
+    ]
 }
 
 /// What a relay needs: nothing is written.

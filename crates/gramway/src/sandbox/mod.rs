@@ -25,13 +25,19 @@ use calls::Calls;
 use crate::config::Settings;
 use crate::exit::Problem;
 use crate::helper::HostAccess;
-use crate::output;
+use crate::log;
 use crate::state::StateDirectory;
 
 /// What this process goes on needing.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Needs<'a> {
     state: &'a StateDirectory,
+    /// Directories whose files are read again.
+    reads: Vec<PathBuf>,
+    /// The directory of traces.
+    traces: Option<&'a Path>,
+    /// The config file that was named, to be read again at a reload.
+    config: Option<&'a Path>,
     /// The host's network is changed, by a helper.
     has_tun: bool,
     /// The helper sets the machine's name servers.
@@ -42,32 +48,76 @@ pub(crate) struct Needs<'a> {
     exceeds_buffers: bool,
     /// Packets in TCP's shape.
     has_tcp: bool,
+    /// Packets of a router's network for other machines, and answers from their addresses.
+    has_tproxy: bool,
 }
 
 impl<'a> Needs<'a> {
-    pub(crate) fn of_server(state: &'a StateDirectory, settings: &Settings) -> Self {
+    pub(crate) fn of_server(state: &'a StateDirectory, settings: &'a Settings) -> Self {
         Self {
             listens: true,
             sets_names: false,
             has_tcp: settings.tcp.is_some(),
+            has_tproxy: false,
             ..Self::of_client(state, settings, CarrierChoice::UDP)
         }
     }
 
-    pub(crate) fn of_client(state: &'a StateDirectory, settings: &Settings, carriers: CarrierChoice) -> Self {
+    pub(crate) fn of_client(
+        state: &'a StateDirectory,
+        settings: &'a Settings,
+        carriers: CarrierChoice,
+    ) -> Self {
         let has_tun = settings.tun.name.is_some();
         Self {
             state,
+            reads: Vec::new(),
+            traces: settings.qlog.directory.as_deref(),
+            config: None,
             has_tun,
-            sets_names: has_tun && !settings.tun.no_dns,
+            sets_names: has_tun && settings.tun.sets_names(),
             // Forwards and proxies may have local ports below 1,024.
-            listens: !settings.forward.is_empty() || !settings.proxies.is_empty(),
+            listens: !settings.forward.is_empty()
+                || !settings.proxies.is_empty()
+                || settings.tproxy.port.is_some(),
             exceeds_buffers: privileges::exceed_limits(
                 settings.common.receive_buffer_bytes,
                 settings.common.send_buffer_bytes,
             ),
             has_tcp: carriers.tcp_port.is_some(),
+            has_tproxy: settings.tproxy.port.is_some(),
         }
+    }
+
+    /// With a config file outside the state directory.
+    pub(crate) fn with_config(self, config: Option<&'a Path>) -> Self {
+        Self { config, ..self }
+    }
+
+    /// With files in these directories that are read again.
+    pub(crate) fn reading(self, reads: Vec<PathBuf>) -> Self {
+        Self { reads, ..self }
+    }
+
+    /// Capabilities that it keeps.
+    pub(crate) fn capabilities(&self) -> CapabilitySet {
+        privileges::of_tunnel(self)
+    }
+
+    /// Directories that it writes to.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = &Path> {
+        self.traces.into_iter().chain([self.state.path()])
+    }
+
+    /// Makes the state directory, unless a sandbox `is_unwanted`: what does not exist cannot be allowed.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn make_directories(&self, is_unwanted: bool) -> Result<MadeDirectories, Problem> {
+        if is_unwanted {
+            return Ok(MadeDirectories::default());
+        }
+        make_directory(self.state.path()).map(MadeDirectories)
     }
 
     /// The way to changes of the host's network: by a helper, unless a sandbox `is_unwanted`.
@@ -75,7 +125,7 @@ impl<'a> Needs<'a> {
     /// # Errors
     /// As of [`HostAccess::start`].
     pub(crate) fn host_access(&self, is_unwanted: bool) -> Result<HostAccess, Problem> {
-        if !self.has_tun {
+        if !self.has_tun && !self.has_tproxy {
             return Ok(HostAccess::none());
         }
         let directory = host::runtime_directory(self.state.path());
@@ -88,25 +138,24 @@ impl<'a> Needs<'a> {
 pub(crate) struct Sandbox {
     /// What holds, for `status`; null without one.
     report: Value,
-    /// Directories that were made for it, the outermost first.
-    made: Vec<PathBuf>,
+    _made: MadeDirectories,
 }
+
+/// Directories that were made for the state, the outermost first. Where nothing came into them, they are removed with
+/// this: a start that failed leaves the disk as it was.
+#[derive(Debug, Default)]
+pub(crate) struct MadeDirectories(Vec<PathBuf>);
 
 impl Sandbox {
     /// Confines this process; nothing at all where it `is_unwanted`. `host` changes the host's network, and runs.
-    ///
-    /// # Errors
-    /// The state directory cannot be made.
-    pub(crate) fn enter(needs: &Needs, host: &HostAccess, is_unwanted: bool) -> Result<Self, Problem> {
+    pub(crate) fn enter(needs: &Needs, host: &HostAccess, is_unwanted: bool, made: MadeDirectories) -> Self {
         if is_unwanted {
-            return Ok(Self {
+            return Self {
                 report: Value::Null,
-                made: Vec::new(),
-            });
+                _made: made,
+            };
         }
-        // What does not exist cannot be allowed.
-        let made = make_directory(needs.state.path())?;
-        let rules = files::of_tunnel(needs, made.first());
+        let rules = files::of_tunnel(needs, made.0.first());
         let calls = if needs.has_tcp {
             Calls::PacketSockets
         } else {
@@ -115,7 +164,7 @@ impl Sandbox {
         let (mut report, told) = confine(privileges::of_tunnel(needs), rules, calls);
         warn(&told);
         report["helper"] = host.report();
-        Ok(Self { report, made })
+        Self { report, _made: made }
     }
 
     /// What holds, for programs.
@@ -144,7 +193,7 @@ pub(crate) fn confine_relay(relay: OfRelay) {
 
 fn warn(told: &[String]) {
     for text in told {
-        output::event(&format!("warning: the sandbox does not hold for {text}"));
+        log::warning("sandbox", format!("the sandbox does not hold for {text}"));
     }
 }
 
@@ -157,9 +206,34 @@ pub(crate) fn confine_helper(directory: &Path, sets_names: bool) -> Value {
     confine(privileges::OF_HELPER, rules, Calls::Children).0
 }
 
+/// Confines the launcher of a server, and all that it starts, to these capabilities, as bits, and to writing in these
+/// directories, which exist. What it starts confines itself further.
+pub(crate) fn confine_launcher(capabilities: u64, writes: &[PathBuf]) {
+    let kept = CapabilitySet::from_bits_truncate(capabilities);
+    // What does not hold for it does not for its parent, which tells.
+    confine_but_calls(kept, files::of_launcher(writes), &mut Vec::new());
+}
+
 /// Confines this process, and all that it starts from here on. What holds, and what does not and why.
 fn confine(kept: CapabilitySet, rules: files::Rules, calls: Calls) -> (Value, Vec<String>) {
     let mut told = Vec::new();
+    let (privileges, files) = confine_but_calls(kept, rules, &mut told);
+    let calls = calls::confine(calls).map_err(|error| told.push(format!("system calls: {error}")));
+    let report = json!({
+        "capabilities": privileges,
+        "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),
+        "files": files,
+        "system_calls": calls.is_ok(),
+    });
+    (report, told)
+}
+
+/// Capabilities that stay, and whether files are confined; `told` what does not hold.
+fn confine_but_calls(
+    kept: CapabilitySet,
+    rules: files::Rules,
+    told: &mut Vec<String>,
+) -> (Vec<String>, bool) {
     let privileges = privileges::keep(kept).unwrap_or_else(|error| {
         told.push(format!("privileges: {error}"));
         Vec::new()
@@ -175,20 +249,12 @@ fn confine(kept: CapabilitySet, rules: files::Rules, calls: Calls) -> (Value, Ve
             false
         }
     };
-    let calls = calls::confine(calls).map_err(|error| told.push(format!("system calls: {error}")));
-    let report = json!({
-        "capabilities": privileges,
-        "no_new_privileges": rustix::thread::no_new_privs().unwrap_or(false),
-        "files": files,
-        "system_calls": calls.is_ok(),
-    });
-    (report, told)
+    (privileges, files)
 }
 
-impl Drop for Sandbox {
-    /// A start that failed leaves the disk as it was.
+impl Drop for MadeDirectories {
     fn drop(&mut self) {
-        for path in self.made.iter().rev() {
+        for path in self.0.iter().rev() {
             // It is in use, which is the rule.
             let _ = fs::remove_dir(path);
         }
@@ -248,16 +314,12 @@ mod tests {
     fn a_directory_that_nothing_came_into_goes_again_and_one_in_use_stays() {
         let place = tempfile::tempdir().unwrap();
         let inner = place.path().join("a/b");
-        let sandbox = |made| Sandbox {
-            report: Value::Null,
-            made,
-        };
-        drop(sandbox(make_directory(&inner).unwrap()));
+        drop(MadeDirectories(make_directory(&inner).unwrap()));
         assert!(!place.path().join("a").exists());
         let made = make_directory(&inner).unwrap();
         assert_eq!(made, [place.path().join("a"), inner.clone()]);
         fs::write(inner.join("file"), "").unwrap();
-        drop(sandbox(made));
+        drop(MadeDirectories(made));
         assert!(inner.join("file").exists() && make_directory(&inner).unwrap().is_empty());
     }
 
@@ -283,8 +345,10 @@ mod tests {
             return;
         };
         let state = StateDirectory::locate(Some(&place.join("state")), |_| None).unwrap();
-        let needs = Needs::of_server(&state, &Settings::default());
-        let sandbox = Sandbox::enter(&needs, &HostAccess::none(), false).unwrap();
+        let settings = Settings::default();
+        let needs = Needs::of_server(&state, &settings);
+        let made = needs.make_directories(false).unwrap();
+        let sandbox = Sandbox::enter(&needs, &HostAccess::none(), false, made);
         let report = sandbox.report();
         for what in ["no_new_privileges", "files", "system_calls"] {
             assert_eq!(report[what], true, "{report}");

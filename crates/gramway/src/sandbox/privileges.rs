@@ -26,7 +26,7 @@ pub(super) const OF_HELPER: CapabilitySet = CapabilitySet::NET_ADMIN.union(Capab
 pub(super) fn of_tunnel(needs: &Needs) -> CapabilitySet {
     let mut kept = CapabilitySet::empty();
     kept.set(CapabilitySet::NET_BIND_SERVICE, needs.listens);
-    kept.set(CapabilitySet::NET_RAW, needs.has_tcp);
+    kept.set(CapabilitySet::NET_RAW, needs.has_tcp || needs.has_tproxy);
     kept.set(CapabilitySet::NET_ADMIN, needs.exceeds_buffers && !needs.has_tun);
     kept
 }

@@ -1,12 +1,12 @@
 //! What a server keeps in its state directory: key, certificate, the owner's token, the keys of resets and of address
-//! validation, and the endpoints that its link names; with a cover, what `cover.rs` says.
+//! validation, and the endpoints that its link names; what clients know the server by is in `proof.rs`.
 //!
 //! [`ServerState::open`] reads existing files and creates the rest in memory; [`ServerState::commit`] writes the rest
 //! once the server runs, so a failed start leaves the disk unchanged. An existing file is never overwritten, except the
 //! list of endpoints. An advisory lock on the directory prevents a second server.
 
-mod cover;
 mod profile;
+mod proof;
 
 use std::fmt;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::exit::Problem;
 use crate::identity::Identity;
 use crate::link::Proof;
 use crate::state::StateDirectory;
-pub(crate) use cover::CoverKeys;
+pub(crate) use proof::CoverKeys;
 
 const KEY_FILE: &str = "server.key";
 const CERTIFICATE_FILE: &str = "server.crt";
@@ -58,6 +58,25 @@ impl ServerState {
         Ok(state)
     }
 
+    /// The same where the lock is held already, by another process that has handed it over.
+    pub(crate) fn open_locked(
+        directory: &StateDirectory,
+        hosts: &[String],
+        lock: File,
+    ) -> Result<Self, Problem> {
+        directory.examine()?;
+        let mut state = Self::read(directory, Some(hosts))?;
+        state.lock = Some(lock);
+        Ok(state)
+    }
+
+    /// The open directory, which holds the lock; there is one after [`ServerState::commit`].
+    pub(crate) fn lock(&self) -> Result<File, Problem> {
+        let lock = self.lock.as_ref().map(File::try_clone);
+        let lock = lock.ok_or_else(|| Problem::bug("the state directory is not locked"))?;
+        lock.map_err(|error| Problem::file("keep the lock of", self.directory.path(), &error))
+    }
+
     /// Reads the state of a server that has run before.
     pub(crate) fn existing(directory: &StateDirectory) -> Result<Self, Problem> {
         directory.examine()?;
@@ -69,8 +88,8 @@ impl ServerState {
             Some(_) => Ok(()),
             None => Err(Problem::configuration(format!(
                 "no server has run with the state directory {} ({name} is missing); start one with: gramway up --state {}",
-                directory.path().display(),
-                directory.path().display()
+                directory.shown().display(),
+                directory.shown().display()
             ))),
         };
         let mut missing = Vec::new();
@@ -214,7 +233,7 @@ impl ServerState {
 }
 
 fn unusable(directory: &StateDirectory, name: &str, error: impl fmt::Display) -> Problem {
-    let path = directory.file(name);
+    let path = directory.shown_file(name);
     Problem::configuration(format!(
         "{} cannot be used: {error}; restore it, or move it away to start anew",
         path.display()
@@ -225,9 +244,9 @@ fn lock_directory(directory: &StateDirectory, file: &File) -> Result<(), Problem
     flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => Problem::unavailable(format!(
             "another server uses the state directory {}; stop it, or give this one its own --state DIR",
-            directory.path().display()
+            directory.shown().display()
         )),
-        error => Problem::file("lock the state directory", directory.path(), &error.into()),
+        error => Problem::file("lock the state directory", directory.shown(), &error.into()),
     })
 }
 

@@ -23,6 +23,9 @@ use crate::{output, startup};
 /// Where the administrator's units are.
 const DIRECTORY: &str = "/etc/systemd/system";
 
+/// Where packages put theirs.
+const PACKAGED: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
+
 /// What exists where systemd runs (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
 
@@ -45,15 +48,48 @@ pub(crate) fn run(arguments: &ServiceArguments) -> Result<(), Problem> {
     }
 }
 
-/// One line for an administrator who starts a server by hand where a service would be better; none elsewhere.
-pub(crate) fn hint() -> Option<&'static str> {
-    let is_installed = Path::new(DIRECTORY).join(Role::Server.file()).exists();
-    let is_wanted = geteuid().is_root() && Path::new(BOOTED).exists() && !is_installed;
+/// The offer to an administrator who starts a server by hand where a service would be better; none elsewhere. The
+/// service gets the same `arguments`, and takes over keys, users and link.
+pub(crate) fn offer(places: &Places, arguments: &[String]) -> Option<String> {
+    let is_administrator = geteuid().is_root() && Path::new(BOOTED).exists();
     // A service that somebody wrote has no need of another.
     let is_service = std::env::var_os("INVOCATION_ID").is_some();
-    (is_wanted && !is_service).then_some(
-        "to run it as a service with its own user, from each start of the machine on: gramway service install",
-    )
+    let file = Role::Server.file();
+    let is_installed = Path::new(DIRECTORY).join(file).exists();
+    if !is_administrator || is_service || is_installed || places.state.is_some() {
+        return None;
+    }
+    let is_packaged = PACKAGED
+        .iter()
+        .any(|directory| Path::new(directory).join(file).exists());
+    let install = if is_packaged && arguments.is_empty() {
+        String::new()
+    } else {
+        install_line(arguments) + " && "
+    };
+    Some(format!(
+        "to run this server as a service, under a user of its own and with the machine, end it with Ctrl-C, then:\n  \
+         {install}systemctl enable --now gramway"
+    ))
+}
+
+/// The command as one types it.
+fn install_line(arguments: &[String]) -> String {
+    let mut words = vec!["gramway service install up".to_owned()];
+    if !arguments.is_empty() {
+        words.push("--".to_owned());
+        words.extend(arguments.iter().map(|word| for_shell(word)));
+    }
+    words.join(" ")
+}
+
+/// A word that a shell leaves as it is.
+fn for_shell(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn role_of(role: ServiceRole) -> Role {
@@ -127,6 +163,7 @@ fn of_server(settings: &Settings) -> Rights {
     Rights {
         low_port: (1..FIRST_ORDINARY_PORT).contains(&port),
         tun: settings.tun.name.is_some(),
+        tproxy: false,
         names: false,
         tcp_shape: settings.tcp.is_some(),
     }
@@ -140,7 +177,8 @@ fn of_client(settings: &Settings) -> Rights {
     Rights {
         low_port: listeners.any(|listener| (1..FIRST_ORDINARY_PORT).contains(&listener.port())),
         tun,
-        names: tun && !settings.tun.no_dns,
+        tproxy: settings.tproxy.port.is_some(),
+        names: tun && settings.tun.sets_names(),
         // The link says whether its server knows it.
         tcp_shape: settings.carrier != CarrierSetting::Udp,
     }
@@ -257,5 +295,21 @@ fn systemctl(arguments: &[&str]) -> Result<(), Problem> {
             "cannot run systemctl {shown}: {}",
             sentence(&error)
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offered_command_line_means_the_same_to_a_shell() {
+        let arguments =
+            ["--public", "vpn.example.com", "--listen", "[::]:443", "it's", ""].map(str::to_owned);
+        assert_eq!(
+            install_line(&arguments),
+            r"gramway service install up -- --public vpn.example.com --listen '[::]:443' 'it'\''s' ''"
+        );
+        assert_eq!(install_line(&[]), "gramway service install up");
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Rights {
     pub(super) tun: bool,
     /// It sets the machine's name servers, which are root's.
     pub(super) names: bool,
+    /// It leads packets of a router's network to itself, and changes the host's network for that.
+    pub(super) tproxy: bool,
     /// It may send packets in TCP's shape.
     pub(super) tcp_shape: bool,
 }
@@ -50,6 +52,7 @@ ProtectSystem=strict
 ProtectHome=yes
 ProtectClock=yes
 ProtectHostname=yes
+ProtectProc=invisible
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectKernelTunables=yes
@@ -79,14 +82,11 @@ pub(super) fn text(
     arguments: &[String],
 ) -> Result<String, Problem> {
     let (what, own, directory) = match role {
-        Role::Server => ("server", "up --state %S/gramway", "gramway"),
-        Role::Client => (
-            "client %i",
-            "connect --state %S/gramway-connect/%i --link-file %d/link",
-            "gramway-connect/%i",
-        ),
+        Role::Server => ("server", "up", "gramway"),
+        Role::Client => ("client %i", "connect --link-file %d/link", "gramway-connect/%i"),
     };
-    let mut command = format!("{} {own}", quoted(program)?);
+    let program = quoted(program)?;
+    let mut command = format!("{program} {own} --state %S/{directory}");
     for argument in arguments {
         write!(command, " {}", quoted(argument)?).expect("a String takes everything");
     }
@@ -102,6 +102,7 @@ pub(super) fn text(
         "Type=notify".to_owned(),
         "WatchdogSec=30".to_owned(),
         format!("ExecStart={command}"),
+        format!("ExecReload={program} ctl reload --state %S/{directory}"),
         "Restart=on-failure".to_owned(),
         "RestartSec=2".to_owned(),
         "# A wrong command line or configuration does not get better.".to_owned(),
@@ -132,8 +133,8 @@ pub(super) fn text(
 fn user(rights: Rights) -> Vec<String> {
     let capabilities: Vec<_> = [
         (rights.low_port, "CAP_NET_BIND_SERVICE"),
-        (rights.tun, "CAP_NET_ADMIN"),
-        (rights.tun || rights.tcp_shape, "CAP_NET_RAW"),
+        (rights.tun || rights.tproxy, "CAP_NET_ADMIN"),
+        (rights.tun || rights.tproxy || rights.tcp_shape, "CAP_NET_RAW"),
         (rights.tun, "CAP_BPF"),
     ]
     .into_iter()
@@ -167,20 +168,18 @@ fn network(rights: Rights) -> Vec<String> {
     let mut lines = vec![format!(
         "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK{packets}"
     )];
-    if rights.tun {
-        // Without ProtectProc=: its helper has other capabilities than its parent, which it then would not see.
+    if rights.tun || rights.tproxy {
+        if rights.tun {
+            lines.extend(["BindPaths=/dev/net/tun", "DeviceAllow=/dev/net/tun rw"].map(str::to_owned));
+        }
         lines.extend(
             [
-                "BindPaths=/dev/net/tun",
-                "DeviceAllow=/dev/net/tun rw",
                 "ReadWritePaths=/proc/sys/net",
                 "# The guardian of its helper outlives a crash and undoes what was changed.",
                 "KillMode=process",
             ]
             .map(str::to_owned),
         );
-    } else {
-        lines.push("ProtectProc=invisible".to_owned());
     }
     lines
 }
@@ -255,6 +254,10 @@ mod tests {
         assert_eq!(bounding(tun), "CAP_NET_ADMIN CAP_NET_RAW CAP_BPF");
         assert!(lines(Role::Server, tun).contains("DeviceAllow=/dev/net/tun rw"));
         assert!(!lines(Role::Server, tun).contains("AF_PACKET"));
+        let tproxy = Rights { tproxy: true, ..none };
+        assert_eq!(bounding(tproxy), "CAP_NET_ADMIN CAP_NET_RAW");
+        let text = lines(Role::Client, tproxy);
+        assert!(text.contains("KillMode=process") && !text.contains("/dev/net/tun"));
     }
 
     #[test]
@@ -273,6 +276,6 @@ mod tests {
     fn a_clients_link_is_a_credential() {
         let text = lines(Role::Client, Rights::default());
         assert!(text.contains("\nLoadCredential=link:/etc/gramway/%i.link\n"));
-        assert!(text.contains(" --link-file %d/link\n"));
+        assert!(text.contains(" --link-file %d/link --state %S/gramway-connect/%i\n"));
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::sandbox;
 use crate::units::span;
 use block::Block;
-use parties::{render_peer, render_shard, render_user};
+use parties::{render_listener, render_peer, render_shard, render_user};
 use traffic::render_sources;
 use tun::render_lease;
 
@@ -54,6 +54,9 @@ fn render_process(process: &Value) -> String {
             .map(|(kind, of_it)| render_sources(kind, of_it))
             .collect();
         row("sources", kinds.join("; "));
+    }
+    for listener in process["listeners"].as_array().into_iter().flatten() {
+        row("listener", render_listener(listener, process));
     }
     row("outer socket", block.socket("/outer_io"));
     row("inner sockets", block.socket("/inner_io"));

@@ -63,6 +63,30 @@ pub(super) fn render_user(id: &str, user: &Value) -> String {
     )
 }
 
+/// A port of the server whose connections lead to a client.
+pub(super) fn render_listener(listener: &Value, process: &Value) -> String {
+    let block = Block(listener);
+    let party = match (listener["target"].as_str(), listener["user"].as_str()) {
+        (Some(target), _) => format!("at the server, to {target}"),
+        (None, Some(user)) => {
+            let name = process["users"][user]["name"].as_str().unwrap_or(user);
+            format!("of {name}")
+        }
+        (None, None) => String::new(),
+    };
+    let state = if listener["is_open"] == true {
+        "open"
+    } else {
+        "not open"
+    };
+    format!(
+        "{} {party}: {state}, {} requests wait, {} connections in all",
+        block.text("/address"),
+        block.count("/waiting"),
+        block.count("/total"),
+    )
+}
+
 pub(super) fn render_peer(peer: &Value) -> String {
     let block = Block(peer);
     let rtt =

@@ -1,13 +1,45 @@
 //! What `gramway status` shows of processes, as people read it.
 
 use tunnel::snapshot::{
-    CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters, DoorCounters, Gauge, ShardSnapshot, Snapshot,
-    SourceCounters, StripeSnapshot, TunSnapshot,
+    CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters, DoorCounters, Gauge, ListenerSnapshot,
+    ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot, TunSnapshot,
 };
 use tunnel_proto::{AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot};
 
 use super::parties::render_user;
 use super::*;
+
+#[test]
+fn ports_that_lead_to_a_client_are_shown_with_whose_they_are_or_where_they_lead() {
+    let port = ListenerSnapshot {
+        address: "127.0.0.1:8080".parse().unwrap(),
+        is_open: true,
+        waiting: 4,
+        total: 1_500,
+        ..ListenerSnapshot::default()
+    };
+    let of_server = ListenerSnapshot {
+        user: Some(UserId::OWNER),
+        ..port.clone()
+    };
+    let of_client = ListenerSnapshot {
+        target: Some("nas.lan:80".to_owned()),
+        is_open: false,
+        waiting: 0,
+        ..port
+    };
+    let snapshots = [of_server, of_client].map(|listener| Snapshot {
+        listeners: vec![listener],
+        ..Snapshot::default()
+    });
+    let found = render(&snapshots.map(|snapshot| serde_json::to_value(&snapshot).unwrap()));
+    for part in [
+        "  listener      127.0.0.1:8080 of owner: open, 4 requests wait, 1,500 connections in all\n",
+        "  listener      127.0.0.1:8080 at the server, to nas.lan:80: not open, 0 requests wait, 1,500 connections in all\n",
+    ] {
+        assert!(found.contains(part), "{found}");
+    }
+}
 
 #[test]
 fn a_cover_is_shown_with_where_it_is_and_what_is_wrong() {

@@ -106,7 +106,11 @@ impl Block<'_> {
 
     /// Datagrams at the outer socket that QUIC did not read; `None` where it read all.
     pub(super) fn not_for_quic(&self) -> Option<String> {
-        let words = [("other_shard", "of other shards"), ("given_away", "given away")];
+        let words = [
+            ("other_shard", "of other shards"),
+            ("predecessor", "of the process before the upgrade"),
+            ("given_away", "given away"),
+        ];
         let listed = self.list(words.map(|(name, words)| (format!("/classified/{name}"), words)));
         let dropped = self.reasons("dropped", "/classified/dropped");
         match listed {

@@ -19,13 +19,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::cli::TopArguments;
 use crate::exit::{Problem, sentence};
 use crate::limits::{EVENT_INTERVAL, TOP_KEY_WAIT};
+use crate::output;
 use crate::state::StateDirectory;
 use crate::status::query_all;
 use history::History;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &TopArguments) -> Result<(), Problem> {
-    let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
+    let directory =
+        StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?.into_owners()?;
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Problem::usage(
             "gramway top needs a terminal; gramway status prints the same counters",
@@ -69,7 +71,7 @@ fn watch(
     let mut history = History::default();
     while !is_ending.load(Ordering::Relaxed) {
         if let Ok(processes) = answers.try_recv() {
-            history.add(processes);
+            history.add(processes.into_iter().map(output::shown_value).collect());
         }
         terminal.draw(|frame| view::draw(frame, &history))?;
         if !event::poll(TOP_KEY_WAIT)? {

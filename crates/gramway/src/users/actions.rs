@@ -2,7 +2,7 @@
 
 use store::{Day, Quota, Sqlite, Store, StoreError, User};
 
-use super::amounts::{Ends, Set, parse_ends, parse_quota};
+use super::amounts::{Ends, Set, parse_ends, parse_quota, parse_rate};
 use super::{open, problem, unix_now};
 use crate::cli::UserTerms;
 use crate::exit::Problem;
@@ -70,6 +70,7 @@ pub(super) fn used(store: &mut dyn Store, user: &User) -> Result<u64, StoreError
 pub(crate) struct Terms {
     expires: Option<Set<Ends>>,
     quota: Option<Set<Quota>>,
+    rate: Option<Set<u64>>,
 }
 
 impl Terms {
@@ -91,9 +92,12 @@ impl Terms {
         });
         let quota = given.quota.as_deref();
         let quota = quota.map(|text| parse_quota(text).map_err(|error| wrong("--quota", text, error)));
+        let rate = given.rate.as_deref();
+        let rate = rate.map(|text| parse_rate(text).map_err(|error| wrong("--rate", text, error)));
         Ok(Self {
             expires: expires.transpose()?,
             quota: quota.transpose()?,
+            rate: rate.transpose()?,
         })
     }
 
@@ -103,6 +107,9 @@ impl Terms {
         }
         if let Some(quota) = self.quota {
             user.quota = quota;
+        }
+        if let Some(rate) = self.rate {
+            user.bits_per_second = rate;
         }
     }
 }

@@ -36,6 +36,23 @@ pub(super) fn parse_quota(text: &str) -> Result<Set<Quota>, String> {
     }
 }
 
+/// `20M`, `1G`, `none`: bits per second in powers of ten.
+pub(super) fn parse_rate(text: &str) -> Result<Set<u64>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let rate = crate::config::bit_rate(text).map_err(|error| error.to_string())?;
+    Ok(Some(rate))
+}
+
+/// The same as people read it.
+pub(super) fn rate_text(bits_per_second: u64) -> String {
+    match bits_per_second {
+        rate if rate % 1_000_000_000 == 0 => format!("{} Gbit/s", rate / 1_000_000_000),
+        rate => format!("{} Mbit/s", rate as f64 / 1e6),
+    }
+}
+
 /// When a user expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {

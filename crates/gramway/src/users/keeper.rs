@@ -3,22 +3,29 @@
 //!
 //! Every half second it counts what users have moved, looks whether a command has changed somebody, and says in the
 //! accounts who may do nothing (any more); every five seconds it records what was used. Where the store fails, it tells
-//! so once and goes on with what it knows: nobody who is here is affected, and nothing counted is forgotten.
+//! so once and goes on with what it knows: nobody who is here is affected, and nothing counted is forgotten. So it does
+//! where another file is put in the place of the database, whose log would be taken for that one's. It also tells of a
+//! store that is slow, and of a clock that jumps, because ends and quotas go by the clock.
+
+mod clock;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use store::{Day, Epoch, Sqlite, Store, StoreError};
 use tunnel_proto::{Exclusion, User, UserId};
 
+use self::clock::ClockWatch;
 use super::register::{Member, Register};
-use super::{FILE, FILE_SUFFIXES, open, problem, unix_now};
+use super::{FILE, open, problem, set_aside, unix_now};
 use crate::exit::Problem;
-use crate::limits::{USAGE_RECORD_INTERVAL, USERS_CHECK_INTERVAL};
-use crate::output;
+use crate::limits::{
+    STORE_SLOW, UNRECORDED_DAYS_MAX, USAGE_RECORD_INTERVAL, USERS_CHECK_INTERVAL, USERS_FOLLOW_LIMIT,
+};
+use crate::log;
 use crate::server_state::random;
 use crate::state::StateDirectory;
 
@@ -27,16 +34,23 @@ pub(crate) struct Keeper {
     directory: StateDirectory,
     register: Arc<Register>,
     store: Option<Box<dyn Store>>,
-    /// The files that are open, by their inodes: others may be put in their place.
-    inodes: [Option<u64>; FILE_SUFFIXES.len()],
-    /// Of the store, when it was read last.
+    /// The inode of the store's file.
+    inode: Option<u64>,
+    /// Of the store, when it was read last. None: it is to be read.
     changes: Option<u64>,
     accounts: BTreeMap<UserId, Accounted>,
     day: Day,
     epoch: Epoch,
+    /// What was used before this epoch and could not be recorded.
+    earlier: Vec<Due>,
+    /// Whether also what was recorded is recorded again.
+    is_everything_due: bool,
     record_due: Instant,
     /// What was told of the store, which fails.
     trouble: Option<String>,
+    /// It was told that the store is slow.
+    is_slow: bool,
+    clock: ClockWatch,
 }
 
 /// One user's account, and what the store has of it.
@@ -50,6 +64,22 @@ struct Accounted {
     recorded: u64,
 }
 
+/// Use of one epoch that is to be recorded.
+struct Due {
+    day: Day,
+    epoch: Epoch,
+    used: Vec<Unrecorded>,
+}
+
+/// One user's.
+struct Unrecorded {
+    user: store::UserId,
+    /// Bytes.
+    in_epoch: u64,
+    /// Those of them that the store has not.
+    missing: u64,
+}
+
 impl Keeper {
     /// Reads the users before the server listens. A damaged database is set aside, which is told; it lets nobody in.
     ///
@@ -61,27 +91,36 @@ impl Keeper {
             directory: directory.clone(),
             register: Arc::default(),
             store: None,
-            inodes: [None; FILE_SUFFIXES.len()],
+            inode: None,
             changes: None,
             accounts: BTreeMap::new(),
             day: Day::of(now),
             epoch: new_epoch()?,
+            earlier: Vec::new(),
+            is_everything_due: false,
             record_due: Instant::now(),
             trouble: None,
+            is_slow: false,
+            clock: ClockWatch::default(),
         };
         if !directory.has_secret(FILE)? {
             return Ok((keeper, None));
         }
         let read = Sqlite::open(&directory.file(FILE)).and_then(|store| {
             keeper.store = Some(Box::new(store));
-            keeper.inodes = inodes(directory);
+            keeper.inode = inode(directory);
             keeper.read(now)
         });
         match read {
             Ok(()) => Ok((keeper, None)),
             Err(StoreError::Damaged(what)) => {
-                keeper.store = None;
-                let warning = set_aside(directory, &what, now)?;
+                (keeper.store, keeper.inode) = (None, None);
+                let name = set_aside(directory, now)?;
+                let warning = format!(
+                    "{} is damaged ({what}) and is kept as {name}: its users are refused until they are added again, or \
+                     a copy is put back by: gramway user restore FILE",
+                    directory.file(FILE).display()
+                );
                 Ok((keeper, Some(warning)))
             }
             Err(error) => Err(problem(directory, &error)),
@@ -95,11 +134,13 @@ impl Keeper {
 
     /// Starts the thread, which ends with what is returned.
     pub(crate) fn start(mut self) -> Result<Running, Problem> {
-        let (stop, stopped) = mpsc::channel();
+        let (orders, ordered) = mpsc::channel();
         let work = move || {
             loop {
-                let is_over =
-                    stopped.recv_timeout(USERS_CHECK_INTERVAL) != Err(mpsc::RecvTimeoutError::Timeout);
+                let first = ordered.recv_timeout(USERS_CHECK_INTERVAL).ok();
+                // One look is for all who have asked before it. They hear of it when these are dropped.
+                let orders: Vec<_> = first.into_iter().chain(ordered.try_iter()).collect();
+                let is_over = orders.iter().any(|order| matches!(order, Order::End));
                 self.turn(Instant::now(), unix_now(), is_over);
                 if is_over {
                     return;
@@ -109,7 +150,7 @@ impl Keeper {
         let thread = thread::Builder::new().name("users".to_owned()).spawn(work);
         let thread = thread.map_err(|error| Problem::unavailable(format!("no thread for users: {error}")))?;
         Ok(Running {
-            stop: Some(stop),
+            orders,
             thread: Some(thread),
         })
     }
@@ -117,7 +158,14 @@ impl Keeper {
     /// One look at accounts, store and clock.
     fn turn(&mut self, now: Instant, unix_now: u64, is_last: bool) {
         self.count();
+        if let Some(told) = self.clock.look(now, unix_now) {
+            log::line("clock", &told);
+        }
+        let begun = Instant::now();
         let done = self.follow_store(now, unix_now, is_last);
+        if let Some(told) = self.judge_speed(begun.elapsed()) {
+            log::line("users_database", &told);
+        }
         for account in self.accounts.values() {
             account.member.judge(unix_now);
         }
@@ -129,17 +177,32 @@ impl Keeper {
         match done {
             Ok(()) => {
                 if self.trouble.take().is_some() {
-                    output::event("the users' database can be used again");
+                    log::info("users_database", "the users' database can be used again");
                 }
             }
             Err(text) if self.trouble.as_ref() != Some(&text) => {
-                output::event(&format!(
-                    "warning: {text}; users who are known are served on, changes wait"
-                ));
+                log::warning(
+                    "users_database",
+                    format!("{text}; users who are known are served on, changes wait"),
+                );
                 self.trouble = Some(text);
             }
             Err(_) => {}
         }
+    }
+
+    /// What to tell of a store that took so long.
+    fn judge_speed(&mut self, took: Duration) -> Option<String> {
+        let is_slow = took >= STORE_SLOW;
+        let is_news = is_slow && !self.is_slow;
+        self.is_slow = is_slow;
+        is_news.then(|| {
+            format!(
+                "warning: {} took {:.1} s to answer; users who are known are served on, changes wait",
+                self.directory.file(FILE).display(),
+                took.as_secs_f64()
+            )
+        })
     }
 
     /// Adds up what was moved since the last time.
@@ -155,10 +218,7 @@ impl Keeper {
 
     /// Records what is due, and reads what others have changed.
     fn follow_store(&mut self, now: Instant, unix_now: u64, is_last: bool) -> Result<(), String> {
-        let found = inodes(&self.directory);
-        if self.store.is_some() && found[0] == self.inodes[0] {
-            self.inodes = found;
-        } else if !self.open_another(found)? {
+        if !self.has_store()? {
             return Ok(());
         }
         let Some(store) = &mut self.store else {
@@ -167,18 +227,16 @@ impl Keeper {
         let tell = |error: StoreError| problem(&self.directory, &error).to_string();
         let has_changed = self.changes != Some(store.changes().map_err(tell)?);
         let is_new_day = Day::of(unix_now) != self.day;
+        // A copy that was put back may lack what this run has recorded; what is there is not recorded twice.
+        self.is_everything_due |= has_changed;
         let is_due = now >= self.record_due || has_changed || is_new_day || is_last;
         let recorded = if is_due { self.record() } else { Ok(()) };
         if is_due && recorded.is_ok() {
             self.record_due = now + USAGE_RECORD_INTERVAL;
         }
-        if is_new_day && recorded.is_ok() {
-            // What was counted until here belongs to the day before, and is recorded.
-            self.epoch = new_epoch().map_err(|problem| problem.to_string())?;
-            self.day = Day::of(unix_now);
-            for account in self.accounts.values_mut() {
-                (account.in_epoch, account.recorded) = (0, 0);
-            }
+        if is_new_day {
+            self.begin_day(Day::of(unix_now))
+                .map_err(|problem| problem.to_string())?;
         }
         // Also where nothing can be written: who was removed is not let in because a disk is full.
         let read = if has_changed || is_new_day {
@@ -191,49 +249,78 @@ impl Keeper {
             .map_err(|error| problem(&self.directory, &error).to_string())
     }
 
-    /// Opens the database that was put where there was none, or another one. Whether there is one.
-    fn open_another(&mut self, found: [Option<u64>; FILE_SUFFIXES.len()]) -> Result<bool, String> {
+    /// Whether there is a database; one that was made meanwhile is opened.
+    fn has_store(&mut self) -> Result<bool, String> {
         let path = self.directory.file(FILE);
-        if found[0].is_none() {
-            // Nobody is removed with it: whoever took it away may be about to put another in its place.
-            return match self.inodes[0] {
-                Some(_) => Err(format!("{} is gone", path.display())),
-                None => Ok(false),
-            };
-        }
-        self.store = None;
-        // The former database's log is no other's, and SQLite knows it by its name.
-        for (index, suffix) in FILE_SUFFIXES.iter().enumerate().skip(1) {
-            if found[index].is_some() && found[index] == self.inodes[index] {
-                let log = self.directory.file(&format!("{FILE}{suffix}"));
-                std::fs::remove_file(&log)
-                    .map_err(|error| Problem::file("remove", &log, &error).to_string())?;
+        match (self.inode, inode(&self.directory)) {
+            (None, None) => Ok(false),
+            (None, Some(found)) => {
+                let opened = open(&self.directory).map_err(|problem| problem.to_string())?;
+                (self.store, self.inode) = (opened.map(|store| Box::new(store) as _), Some(found));
+                Ok(self.store.is_some())
             }
+            // Nobody is removed with it.
+            (Some(_), None) => Err(format!("{} is gone", path.display())),
+            (Some(known), Some(found)) if known == found => Ok(true),
+            (Some(_), Some(_)) => Err(format!(
+                "{} was replaced while the server runs, which records no use until it is restarted (a copy is put back \
+                 by: gramway user restore FILE)",
+                path.display()
+            )),
         }
-        let Some(opened) = open(&self.directory).map_err(|problem| problem.to_string())? else {
-            return Ok(false);
-        };
-        self.store = Some(Box::new(opened));
-        (self.inodes, self.changes) = (inodes(&self.directory), None);
+    }
+
+    /// What was counted until here belongs to the day before.
+    fn begin_day(&mut self, day: Day) -> Result<(), Problem> {
+        let epoch = new_epoch()?;
+        let used = self.unrecorded(false);
+        if !used.is_empty() {
+            if self.earlier.len() == UNRECORDED_DAYS_MAX {
+                self.earlier.remove(0);
+            }
+            self.earlier.push(Due {
+                day: self.day,
+                epoch: self.epoch,
+                used,
+            });
+        }
+        (self.day, self.epoch, self.changes) = (day, epoch, None);
         for account in self.accounts.values_mut() {
-            account.recorded = 0;
+            (account.in_epoch, account.recorded) = (0, 0);
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// What users have used in this epoch, where the store has less, or where everything is due.
+    fn unrecorded(&self, everything: bool) -> Vec<Unrecorded> {
+        let accounts = self.accounts.iter();
+        accounts
+            .filter(|(_, account)| account.in_epoch > account.recorded || everything && account.in_epoch > 0)
+            .map(|(id, account)| Unrecorded {
+                user: store::UserId(id.0),
+                in_epoch: account.in_epoch,
+                missing: account.in_epoch - account.recorded,
+            })
+            .collect()
     }
 
     fn record(&mut self) -> Result<(), StoreError> {
+        let now = Due {
+            day: self.day,
+            epoch: self.epoch,
+            used: self.unrecorded(self.is_everything_due),
+        };
         let Some(store) = &mut self.store else {
             return Ok(());
         };
-        let accounts = self.accounts.iter();
-        let due: Vec<_> = accounts
-            .filter(|(_, account)| account.in_epoch > account.recorded)
-            .map(|(id, account)| (store::UserId(id.0), account.in_epoch))
-            .collect();
-        if due.is_empty() {
-            return Ok(());
+        for due in self.earlier.iter().chain([&now]) {
+            let used: Vec<_> = due.used.iter().map(|used| (used.user, used.in_epoch)).collect();
+            if !used.is_empty() {
+                store.record(due.day, due.epoch, &used)?;
+            }
         }
-        store.record(self.day, self.epoch, &due)?;
+        self.earlier.clear();
+        self.is_everything_due = false;
         for account in self.accounts.values_mut() {
             account.recorded = account.in_epoch;
         }
@@ -252,7 +339,11 @@ impl Keeper {
             let since = kept
                 .quota
                 .map_or(Day::FIRST, |quota| quota.period.first_day(self.day));
-            let used = store.used(kept.id, since..=self.day)?;
+            let days = since..=self.day;
+            let earlier = self.earlier.iter().filter(|due| days.contains(&due.day));
+            let missing = earlier.flat_map(|due| due.used.iter().filter(|used| used.user == kept.id));
+            let missing: u64 = missing.map(|used| used.missing).sum();
+            let used = store.used(kept.id, days)? + missing;
             found.push((kept, used));
         }
         let mut accounts = BTreeMap::new();
@@ -262,9 +353,10 @@ impl Keeper {
                 .accounts
                 .remove(&id)
                 .unwrap_or_else(|| Accounted::new(kept.clone()));
-            if account.member.kept.token_digest != kept.token_digest {
-                // Those who came with the former token go. What they still move, for a second or two, is not counted.
-                account.member.account.exclude(Some(Exclusion::TokenReplaced));
+            if let Some(reason) = replaced(&account.member.kept, &kept) {
+                // A connection keeps what it was granted, so it ends. What it still moves, for a second or two, is not
+                // counted.
+                account.member.account.exclude(Some(reason));
                 (account.member.account, account.seen) = (User::new(id), 0);
             }
             let unrecorded = account.in_epoch - account.recorded;
@@ -285,6 +377,15 @@ impl Keeper {
     }
 }
 
+/// Why nothing that was granted to a user before holds for what it is now; `None` where it does.
+fn replaced(before: &store::User, now: &store::User) -> Option<Exclusion> {
+    if before.token_digest != now.token_digest {
+        return Some(Exclusion::TokenReplaced);
+    }
+    let terms = |user: &store::User| (user.rights, user.reach.clone(), user.listen.clone());
+    (terms(before) != terms(now)).then_some(Exclusion::TermsChanged)
+}
+
 impl Accounted {
     fn new(kept: store::User) -> Self {
         let account = User::new(UserId(kept.id.0));
@@ -301,15 +402,43 @@ impl Accounted {
     }
 }
 
+/// What the thread is asked for besides its regular looks.
+enum Order {
+    /// A look, now. Whoever waits hears of it when this is dropped.
+    Look {
+        _done: mpsc::Sender<()>,
+    },
+    End,
+}
+
 /// The keeper's thread. Dropping it records what was used, and ends it.
 pub(crate) struct Running {
-    stop: Option<mpsc::Sender<()>>,
+    orders: mpsc::Sender<Order>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn follower(&self) -> Follower {
+        Follower(self.orders.clone())
+    }
+}
+
+/// Has the keeper look at the database at once.
+#[derive(Clone)]
+pub(crate) struct Follower(mpsc::Sender<Order>);
+
+impl Follower {
+    /// Returns when a look that began after the call is over; `false` if that takes longer than [`USERS_FOLLOW_LIMIT`].
+    pub(crate) fn look(&self) -> bool {
+        let (done, is_done) = mpsc::channel();
+        let _ = self.0.send(Order::Look { _done: done });
+        is_done.recv_timeout(USERS_FOLLOW_LIMIT) == Err(mpsc::RecvTimeoutError::Disconnected)
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        let _ = self.orders.send(Order::End);
         if let Some(thread) = self.thread.take() {
             // A panic was already printed.
             let _ = thread.join();
@@ -317,35 +446,13 @@ impl Drop for Running {
     }
 }
 
-fn inodes(directory: &StateDirectory) -> [Option<u64>; FILE_SUFFIXES.len()] {
-    FILE_SUFFIXES.map(|suffix| {
-        let metadata = std::fs::metadata(directory.file(&format!("{FILE}{suffix}"))).ok()?;
-        Some(metadata.ino())
-    })
+fn inode(directory: &StateDirectory) -> Option<u64> {
+    let metadata = std::fs::metadata(directory.file(FILE)).ok()?;
+    Some(metadata.ino())
 }
 
 fn new_epoch() -> Result<Epoch, Problem> {
     Ok(Epoch(u64::from_be_bytes(random()?)))
-}
-
-/// Gives the damaged database another name. What to tell.
-fn set_aside(directory: &StateDirectory, what: &str, now: u64) -> Result<String, Problem> {
-    let path = directory.file(FILE);
-    let name = format!("{FILE}.damaged-{now}");
-    for suffix in FILE_SUFFIXES {
-        let from = directory.file(&format!("{FILE}{suffix}"));
-        match std::fs::rename(&from, directory.file(&format!("{name}{suffix}"))) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Problem::file("set aside", &from, &error));
-            }
-            _ => {}
-        }
-    }
-    Ok(format!(
-        "{} is damaged ({what}) and is kept as {name}: its users are refused until they are added again, or a copy is \
-         put in its place",
-        path.display()
-    ))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 mod actions;
 mod amounts;
 mod command;
+mod copies;
+mod hook;
 mod keeper;
 mod register;
 
@@ -17,7 +19,8 @@ use crate::exit::Problem;
 use crate::state::StateDirectory;
 pub(crate) use actions::{Action, Terms, apply};
 pub(crate) use command::run;
-pub(crate) use keeper::Keeper;
+pub(crate) use hook::Hook;
+pub(crate) use keeper::{Follower, Keeper};
 pub(crate) use register::{Register, describe};
 
 /// The database; SQLite has two more files beside it.
@@ -34,16 +37,32 @@ fn open(directory: &StateDirectory) -> Result<Option<Sqlite>, Problem> {
     opened.map(Some).map_err(|error| problem(directory, &error))
 }
 
+/// Gives the damaged database another name, which is returned.
+fn set_aside(directory: &StateDirectory, now: u64) -> Result<String, Problem> {
+    let name = format!("{FILE}.damaged-{now}");
+    for suffix in FILE_SUFFIXES {
+        let from = directory.file(&format!("{FILE}{suffix}"));
+        match std::fs::rename(&from, directory.file(&format!("{name}{suffix}"))) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let shown = directory.shown_file(&format!("{FILE}{suffix}"));
+                return Err(Problem::file("set aside", &shown, &error));
+            }
+            _ => {}
+        }
+    }
+    Ok(name)
+}
+
 /// What to tell of the store's error.
 fn problem(directory: &StateDirectory, error: &StoreError) -> Problem {
-    let path = directory.file(FILE);
+    let path = directory.shown_file(FILE);
     let told = format!("cannot use {}: {error}", path.display());
     match error {
         StoreError::NameTaken(_) | StoreError::NoSuchUser(_) | StoreError::BadName(_) => {
             Problem::usage(error.to_string())
         }
         StoreError::Damaged(_) => Problem::configuration(format!(
-            "{told}; put back a copy of it while no server runs, or start the server, which sets it aside"
+            "{told}; put back a copy with `gramway user restore FILE`, or restart the server, which sets it aside"
         )),
         StoreError::Newer { .. } => Problem::configuration(told),
         StoreError::Denied | StoreError::ReadOnly => Problem::permission(told),

@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use store::User as Kept;
 use tunnel::config::{KnownUsers, SID_BYTES, UserKey};
-use tunnel_proto::{Credentials, Grant, Rights, User, UserId, UserLimits, UserSnapshot};
+use tunnel_proto::{Credentials, Grant, ListenRights, Reach, Rights, User, UserId, UserLimits, UserSnapshot};
 
 use super::{amounts, exclusion_of, rights_of, unix_now};
 
@@ -32,9 +32,10 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Says in the account whether the user may do anything at present.
+    /// Says in the account whether the user may do anything at present, and how fast.
     pub(super) fn judge(&self, now: u64) {
         self.account.exclude(exclusion_of(&self.kept, self.used, now));
+        self.account.set_rate(self.kept.bits_per_second);
     }
 }
 
@@ -81,6 +82,20 @@ impl Register {
         }
     }
 
+    /// What a user is called whom the store does not know.
+    pub(super) fn call(&self, id: UserId, name: &str) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.names.insert(id, name.to_owned());
+    }
+
+    /// Forgets what such a user is called.
+    pub(super) fn forget(&self, id: Option<UserId>) {
+        if let Some(id) = id {
+            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            table.names.remove(&id);
+        }
+    }
+
     /// What people call a user.
     pub(crate) fn name(&self, id: UserId) -> String {
         let table = self.table();
@@ -89,7 +104,13 @@ impl Register {
 
     /// Adds to the counters of users what the store knows, and the users who were never here.
     pub(crate) fn complete(&self, users: &mut serde_json::Map<String, Value>) {
-        for (id, member) in &self.table().members {
+        let table = self.table();
+        for (id, name) in &table.names {
+            if let Some(Value::Object(user)) = users.get_mut(&id.to_string()) {
+                user.insert("name".to_owned(), json!(name));
+            }
+        }
+        for (id, member) in &table.members {
             let never_here = || json!(UserSnapshot::default());
             let user = users.entry(id.to_string()).or_insert_with(never_here);
             if let (Some(user), Value::Object(known)) =
@@ -116,10 +137,28 @@ pub(crate) fn describe(user: &Kept, used: u64) -> Value {
         "used_bytes": used,
         "quota_bytes": user.quota.map(|quota| quota.bytes),
         "quota_period": user.quota.map(|quota| quota.period.name()),
+        "bits_per_second": user.bits_per_second,
         "expires": user.expires.map(amounts::time_text),
         "rights": rights,
+        "reach": user.reach,
+        "listen": user.listen,
         "excluded": exclusion_of(user, used, unix_now()).map(|exclusion| exclusion.reason()),
     })
+}
+
+/// What a user may reach. A word that is no network opens nothing.
+fn reach_of(user: &Kept) -> Reach {
+    if user.reach.is_empty() {
+        return Reach::default();
+    }
+    let networks = user.reach.iter();
+    Reach::only(networks.filter_map(|network| network.parse().ok()).collect())
+}
+
+/// Where a user may listen. A word that is no range opens nothing.
+fn listen_rights_of(user: &Kept) -> ListenRights {
+    let ranges = user.listen.iter();
+    ListenRights::only(ranges.filter_map(|range| range.parse().ok()).collect())
 }
 
 impl KnownUsers for Register {
@@ -138,6 +177,8 @@ impl KnownUsers for Register {
                 ip: rights.ip,
                 services: true,
             },
+            reach: reach_of(&member.kept),
+            listen: listen_rights_of(&member.kept),
             limits: UserLimits::default(),
         })
     }

@@ -278,6 +278,9 @@ fn the_description_of_the_api_names_what_is_answered() {
             "v1/events",
             "v1/users",
             "v1/users/{name}/{action}",
+            "v1/reload",
+            "v1/drain",
+            "v1/upgrade",
             "v1/login"
         ]
     );
@@ -290,6 +293,16 @@ fn the_description_of_the_api_names_what_is_answered() {
         assert!(body["error"].is_string());
     }
     assert_eq!(ask(connect(port), "POST /v1/login", &whoever, "").0, 200);
+    // What starts a process is for whoever may open the socket in the state directory.
+    let (status, _, body) = ask(connect(port), "POST /v1/upgrade", &whoever, "");
+    assert_eq!(status, 403, "{body}");
+    for body in ["{\"timeout_seconds\": -1}", "[]"] {
+        assert_eq!(
+            ask(connect(port), "POST /v1/drain", &whoever, body).0,
+            400,
+            "{body}"
+        );
+    }
     let (_, _, body) = ask(connect(port), "GET /v1/status", &whoever, "");
     let body: Value = serde_json::from_str(&body).unwrap();
     for field in promised(description, "Status") {

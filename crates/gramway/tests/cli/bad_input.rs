@@ -183,6 +183,11 @@ fn a_broken_link_is_named_with_its_source_and_never_shows_the_token() {
         "LINK: the link is broken at character 66: the server's pin is missing",
     );
     place.refused(
+        &join(&["gramway.link"], &tail),
+        USAGE,
+        "there is no profile \"gramway.link\"",
+    );
+    place.refused(
         &join(&["https://example.org"], &tail),
         USAGE,
         "does not start with gramway://",

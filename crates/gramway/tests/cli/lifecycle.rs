@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::support::{PERMISSION, Place, Program, UNAVAILABLE, free_port};
+use crate::support::{PERMISSION, Place, Program, UNAVAILABLE, USAGE, free_port};
 
 #[test]
 fn help_and_version_are_data() {
@@ -240,4 +240,26 @@ fn a_token_that_was_removed_is_not_replaced_in_silence() {
         link.split_once('@').unwrap().0
     );
     assert_eq!(server.terminate(), Some(0));
+}
+
+#[test]
+fn a_client_connects_by_the_name_of_its_profile_and_its_flags_come_on_top() {
+    let place = Place::new();
+    let server = place.server();
+    std::fs::create_dir(place.path("state/profiles")).unwrap();
+    place.write_secret("state/profiles/home.link", &place.link());
+    let forward = format!("forward = [\"udp:{}=192.0.2.1:9\"]\n", free_port());
+    place.write_secret("state/profiles/home.toml", &forward);
+    place.write_secret("state/config.toml", "link_file = \"/nowhere\"\nconnections = 2\n");
+    let output = place.run(&["profile", "list", "--state", "state"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "home\n");
+    let command = place
+        .command(&["connect", "home", "--state", "state", "--no-gso"])
+        .spawn();
+    let client = Program::watch(command.unwrap());
+    client.wait_for("-> 192.0.2.1:9");
+    assert_eq!(client.terminate(), Some(0));
+    assert_eq!(server.terminate(), Some(0));
+    let reference = ["connect", "hom", "--state", "state"];
+    place.refused(&reference, USAGE, "did you mean home? There are: home");
 }

@@ -2,8 +2,11 @@
 
 mod admin;
 mod bad_input;
+mod certificate;
 mod configuration;
+mod hook;
 mod lifecycle;
 mod metrics;
+mod reload;
 mod support;
 mod users;

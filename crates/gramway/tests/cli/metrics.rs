@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use crate::support::{LIMIT, Place, Program, UNAVAILABLE, USAGE, dead_link, free_port};
 
 /// A TCP port of the loopback interface that nobody has.
-fn free_tcp_port() -> u16 {
+pub(crate) fn free_tcp_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -21,7 +21,7 @@ fn ask(port: u16, request: &str) -> String {
     answer
 }
 
-fn scrape(port: u16) -> String {
+pub(crate) fn scrape(port: u16) -> String {
     ask(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 

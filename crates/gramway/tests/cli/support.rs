@@ -40,6 +40,8 @@ impl Place {
         command
             .env_clear()
             .env("HOME", self.path("home"))
+            // As on a terminal, although a pipe reads it.
+            .env("GRAMWAY_LOG_FORMAT", "human")
             .current_dir(self.directory.path());
         command
             .args(arguments)
@@ -155,17 +157,24 @@ impl Program {
     }
 
     pub(crate) fn wait_for(&self, part: &str) -> String {
+        self.lines_until(part, 1).pop().unwrap()
+    }
+
+    /// The lines that it has not been asked for yet, up to the one that has this part for so many times.
+    pub(crate) fn lines_until(&self, part: &str, times: usize) -> Vec<String> {
         let deadline = Instant::now() + LIMIT;
-        loop {
-            match self
-                .lines
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
-                Ok(line) if line.contains(part) => return line,
-                Ok(_) => {}
-                Err(error) => panic!("no line with {part:?}: {error}"),
+        let (mut lines, mut found) = (Vec::new(), 0);
+        while found < times {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    found += usize::from(line.contains(part));
+                    lines.push(line);
+                }
+                Err(error) => panic!("{found} lines with {part:?}: {error}"),
             }
         }
+        lines
     }
 
     pub(crate) fn signal(&self, signal: &str) {

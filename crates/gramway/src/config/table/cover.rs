@@ -13,8 +13,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Value("HOST[:PORT]"))
     .about(
-        "Look like this web site, which has HTTP/3, to everybody without the link: what they send goes to it and back. A host \
-         or an address, with a port other than 443",
+        "Look like this web site, which must have HTTP/3, to everybody without the link: packets of such visitors go to the \
+         site, and its answers go back. A host or an address, with a port if it is not 443",
     ),
     setting("cover_name", Kind::Text, Reader::Server, unset("the cover's host", "\"www.example.org\""), |settings, value| {
         settings.cover.name = Some(values::shown_name(&value.text()?)?);
@@ -42,7 +42,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::Value("FILE"))
     .about(
-        "PEM file with certificates that are trusted beside those that browsers trust, to tell the web site of a server with a \
-         cover from a stranger",
+        "PEM file with authorities to trust besides those that browsers trust, to recognise the web site of a server with a \
+         cover",
     ),
 ];

@@ -9,7 +9,7 @@ mod transport;
 mod tun;
 mod watching;
 
-use super::setting::{Apply, DefaultValue, Flag, Kind, Reader, Setting};
+use super::setting::{Apply, DefaultValue, Flag, Kind, Reader, Reload, Setting};
 
 const fn setting(
     key: &'static str,
@@ -25,6 +25,7 @@ const fn setting(
         flag: Flag::None,
         excludes: None,
         default,
+        reload: Reload::Restart,
         documentation: "",
         apply,
     }
@@ -48,6 +49,11 @@ impl Setting {
 
     const fn excludes(mut self, key: &'static str) -> Self {
         self.excludes = Some(key);
+        self
+    }
+
+    const fn reload(mut self, reload: Reload) -> Self {
+        self.reload = reload;
         self
     }
 

@@ -1,7 +1,7 @@
 //! Connections between client and server, and what flows over them.
 
 use super::{default, setting, unset};
-use crate::config::setting::{Flag, Kind, Reader, Setting};
+use crate::config::setting::{Flag, Kind, Reader, Reload, Setting};
 use crate::config::values;
 use crate::limits::{CONNECTIONS, TCP_IDLE_SECONDS, UDP_IDLE_SECONDS, UDP_PAYLOAD_BYTES};
 
@@ -67,20 +67,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         settings.common.engine.udp_idle_timeout = values::seconds_in(&value, UDP_IDLE_SECONDS)?;
         Ok(())
     })
+    .reload(Reload::Live)
     .about("Close a UDP session after this many seconds without traffic, 1 to 86400"),
     setting("tcp_idle_timeout_s", Kind::Integer, Reader::Server, default("7440"), |settings, value| {
         settings.common.engine.tcp_idle_timeout = values::seconds_in(&value, TCP_IDLE_SECONDS)?;
         Ok(())
     })
+    .reload(Reload::Live)
     .about("Reset a TCP connection to a target after this many seconds without traffic, 1 to 604800"),
     setting("oversize", Kind::Text, Reader::Both, default("\"split\""), |settings, value| {
         settings.common.engine.oversize = values::oversize(&value.text()?)?;
         Ok(())
     })
+    .reload(Reload::New)
     .about("Payloads that do not fit one QUIC packet: split them between Gramway peers, or drop and count them"),
     setting("queue_policy", Kind::Text, Reader::Both, default("\"drop-newest\""), |settings, value| {
         settings.common.engine.queue_policy = values::queue_policy(&value.text()?)?;
         Ok(())
     })
+    .reload(Reload::Live)
     .about("What a full queue drops: drop-newest or drop-oldest"),
 ];

@@ -74,8 +74,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::On)
     .about(
-        "Route everything through the TUN, or nowhere, whatever other routes there are. Until the end, and after a crash, \
-         nothing leaves the machine otherwise",
+        "Route everything through the TUN and let nothing else leave the machine, until the end and after a crash",
     ),
     setting("allow_lan", Kind::Boolean, Reader::Client, default("false"), |settings, value| {
         settings.tun.allow_lan = value.boolean()?;
@@ -98,8 +97,8 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::On)
     .about(
-        "With default_route, let nothing leave the machine after the client's end, either, until the next client or `gramway \
-         release`",
+        "With default_route, let nothing leave the machine after the client has ended either, until the next client or \
+         `gramway release`",
     ),
     setting("dns", Kind::List, Reader::Both, unset(
         "up: a name server at the server's own address, which asks those of its machine; connect: with default_route what \
@@ -114,7 +113,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     .flag(Flag::Value("ADDR"))
     .excludes("no_dns")
     .about(
-        "Name server: up offers it to clients, connect has this whole machine ask it while the TUN is up, and nobody else \
+        "Name server: up offers it to clients; connect sets it for this whole machine while the TUN is up, as the only one \
          if everything is routed",
     ),
     setting("no_dns", Kind::Boolean, Reader::Both, default("false"), |settings, value| {
@@ -123,7 +122,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     })
     .flag(Flag::On)
     .about(
-        "Name servers stay as they are: up offers none to clients, connect uses none that is offered. Overrides dns of the \
+        "Leave name servers as they are: up offers none to clients, connect uses none that is offered. Overrides dns of the \
          same source and of weaker ones",
     ),
     setting("tun_offloads", Kind::Boolean, Reader::Both, default("true"), |settings, value| {

@@ -1,4 +1,4 @@
-//! A snapshot as OpenMetrics text: every counter of `gramway status`, by the names that README and the files in
+//! A snapshot as OpenMetrics text: every counter of `gramway status`, by the names that the book and the files in
 //! `contrib/` use. Names follow Prometheus' conventions: base units, `_total` for what only grows, and labels whose
 //! sum means something.
 //!
@@ -22,6 +22,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use tunnel::snapshot::{Histogram, Snapshot};
 
+use crate::reload::LastReload;
 use crate::users::Register;
 
 /// What every name begins with.
@@ -45,6 +46,7 @@ pub(super) struct Scrape {
     pub(super) start_seconds: f64,
     /// With what each user does, by the name that it has here.
     pub(super) users: Option<Arc<Register>>,
+    pub(super) reload: LastReload,
 }
 
 impl Scrape {
@@ -80,6 +82,7 @@ impl Collector for Scrape {
             tcp,
             udp_sessions,
             connections,
+            listeners,
             sources,
             refused_requests,
             authorizations,
@@ -96,6 +99,16 @@ impl Collector for Scrape {
             "start_time_seconds",
             "When this process began to serve, in seconds since 1970",
             self.start_seconds,
+        )?;
+        out.gauge(
+            "config_last_reload_successful",
+            "1 if the configuration had no errors when it was read last, 0 if the one before holds",
+            u64::from(self.reload.is_successful),
+        )?;
+        out.gauge(
+            "config_last_reload_success_timestamp_seconds",
+            "When a configuration without errors was read last, in seconds since 1970",
+            self.reload.success_seconds,
         )?;
         let states = if role == "server" {
             &SERVER_STATES[..]
@@ -116,6 +129,7 @@ impl Collector for Scrape {
         traffic::classified(out, classified)?;
         traffic::sockets(out, outer_io, inner_io)?;
         traffic::sessions(out, *tcp, *udp_sessions, sources)?;
+        parties::listeners(out, listeners)?;
         parties::connections(out, *connections, *reconnects, peers)?;
         if role == "server" {
             parties::newcomers(out, *incoming, refused_requests, *authorizations)?;

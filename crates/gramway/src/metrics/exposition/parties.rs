@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tunnel::snapshot::{Gauge, HandoverCounters, IncomingCounters, ShardSnapshot};
+use tunnel::snapshot::{Gauge, HandoverCounters, IncomingCounters, ListenerSnapshot, ShardSnapshot};
 use tunnel_proto::{AuthorizationCounters, PeerSnapshot, UserId, UserSnapshot};
 
 use super::Exposition;
@@ -58,6 +58,20 @@ pub(super) fn connections(
         "in_flight_bytes",
         "Bytes that all connections have in flight",
         peers.iter().map(|peer| peer.path.in_flight_bytes).sum::<u64>(),
+    )
+}
+
+/// Ports of a server that lead to clients.
+pub(super) fn listeners(out: &mut Exposition<'_>, listeners: &[ListenerSnapshot]) -> fmt::Result {
+    let count = |is_open| {
+        let alike = listeners.iter().filter(|listener| listener.is_open == is_open);
+        alike.count() as u64
+    };
+    let by_state = [("open", true), ("closed", false)];
+    out.gauges(
+        "listeners",
+        "Ports of a server that lead to clients: those that it has, or that a client asks for, by whether it listens there",
+        by_state.map(|(state, is_open)| ([("state", state)], count(is_open))),
     )
 }
 

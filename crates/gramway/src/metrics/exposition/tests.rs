@@ -10,6 +10,11 @@ use tunnel_proto::{DropReason, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId
 
 use super::*;
 
+const RELOAD: LastReload = LastReload {
+    is_successful: false,
+    success_seconds: 7.5,
+};
+
 /// A process that has everything a snapshot can have.
 fn everything(role: &str) -> Snapshot {
     let mut snapshot = Snapshot {
@@ -82,6 +87,7 @@ fn everything(role: &str) -> Snapshot {
 
 fn text(role: &str, per_user: bool) -> String {
     let scrape = Scrape {
+        reload: RELOAD,
         snapshot: everything(role),
         start_seconds: 1_795_000_000.5,
         users: per_user.then(Arc::default),
@@ -137,6 +143,7 @@ fn a_bucket_counts_all_that_is_no_larger() {
         snapshot.outer_io.send_batches.observe(value);
     }
     let scrape = Scrape {
+        reload: RELOAD,
         snapshot,
         start_seconds: 0.0,
         users: None,

@@ -182,6 +182,7 @@ pub(super) fn classified(out: &mut Exposition<'_>, classified: &Classified) -> f
     let Classified {
         ours,
         other_shard,
+        predecessor,
         given_away,
         returned,
         dropped,
@@ -189,11 +190,12 @@ pub(super) fn classified(out: &mut Exposition<'_>, classified: &Classified) -> f
     let classes = [
         ("quic", *ours),
         ("other_shard", *other_shard),
+        ("predecessor", *predecessor),
         ("given_away", *given_away),
     ];
     out.counters(
         "outer_datagrams",
-        "Datagrams of the outer socket: read by QUIC, of another shard, or given away, as to the cover",
+        "Datagrams of the outer socket: read by QUIC, of another shard, of the process before an upgrade, or given away, as to the cover",
         classes.map(|(class, count)| ([("class", class)], count)),
     )?;
     out.counter(

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use store::{Period, Quota, Rights};
+use store::{Period, Quota, Rights, Snapshot};
 use tempfile::TempDir;
 use tunnel::config::KnownUsers;
 use tunnel_proto::{Credentials, Token};
@@ -38,11 +38,14 @@ fn user(number: u8, name: &str) -> store::User {
         created: 0,
         expires: None,
         quota: None,
+        bits_per_second: None,
         rights: Rights {
             udp: true,
             tcp: false,
             ip: true,
         },
+        reach: Vec::new(),
+        listen: Vec::new(),
         is_disabled: false,
     }
 }
@@ -121,6 +124,29 @@ fn what_a_command_changes_holds_at_the_next_turn_for_this_user_alone() {
     assert!(world.account(4).is_none());
 }
 
+/// On the thread, whose looks by itself come half a second apart.
+#[test]
+fn after_a_look_that_was_asked_for_everything_changed_before_is_known() {
+    let World {
+        _guard,
+        mut other,
+        keeper,
+        ..
+    } = World::new();
+    let register = keeper.register();
+    let running = keeper.start().unwrap();
+    let follower = running.follower();
+    for number in 3..20 {
+        other.add(&user(number, &format!("user-{number}"))).unwrap();
+        // A slow disk may take longer than one call waits.
+        while !follower.look() {}
+        let granted = register.grant(&Credentials::Token(&token(number).reveal()));
+        assert!(granted.is_some());
+    }
+    drop(running);
+    assert!(follower.look(), "nobody waits for a thread that has ended");
+}
+
 #[test]
 fn who_came_with_a_former_token_goes_and_its_use_stays() {
     let mut world = World::new();
@@ -142,6 +168,33 @@ fn who_came_with_a_former_token_goes_and_its_use_stays() {
     let register = world.keeper.register();
     assert!(register.key(&token(1).user_key().sid).is_none());
     assert!(register.key(&new.user_key().sid) == Some(new.user_key()));
+}
+
+/// A copy that is put back may have it so.
+#[test]
+fn who_may_reach_or_use_something_else_loses_its_connections_and_keeps_its_use() {
+    let mut world = World::new();
+    let edits: [fn(&mut store::User); 2] = [
+        |user| user.reach = vec!["10.0.0.0/8".to_owned()],
+        |user| user.rights.ip = false,
+    ];
+    for edit in edits {
+        let former = world.account(1).unwrap();
+        former.add_bytes(500);
+        world.change("alice", edit);
+        assert_eq!(former.exclusion(), Some(Exclusion::TermsChanged));
+        let register = world.keeper.register();
+        let grant = register.grant(&Credentials::Token(&token(1).reveal())).unwrap();
+        assert_eq!(grant.user.exclusion(), None);
+        assert!(!grant.reach.covers("192.0.2.1:80".parse().unwrap()));
+        // The rest of a change leaves connections alone.
+        world.change("alice", |user| user.bits_per_second = Some(1_000_000));
+        assert_eq!(grant.user.exclusion(), None);
+        if grant.rights.ip {
+            assert_eq!(world.account(1).unwrap().id(), former.id());
+        }
+    }
+    assert_eq!(world.keeper.accounts[&UserId([1; 16])].member.used, 1_000);
 }
 
 #[test]
@@ -218,43 +271,55 @@ fn another_start_goes_on_counting_where_the_last_one_was_killed() {
 }
 
 #[test]
-fn a_copy_that_is_put_in_the_place_of_the_database_is_followed() {
+fn a_copy_that_is_put_back_is_followed_and_gets_what_this_run_has_counted() {
     let mut world = World::new();
-    let alice = world.account(1).unwrap();
+    let [alice, bob] = [1, 2].map(|number| world.account(number).unwrap());
+    let copy = world.directory.file("copy");
+    std::fs::write(&copy, world.other.copy().unwrap()).unwrap();
+    world.change("alice", |user| user.is_disabled = true);
+    world.other.remove("bob").unwrap();
     alice.add_bytes(100);
     world.keeper.turn(world.now, world.unix_now, true);
+    assert_eq!(
+        (alice.exclusion(), bob.exclusion(), world.used(1)),
+        (Some(Exclusion::Disabled), Some(Exclusion::Removed), 100)
+    );
+    world.other.restore(&Snapshot::read(&copy).unwrap()).unwrap();
+    assert_eq!(world.used(1), 0);
+    world.turn();
+    assert_eq!((alice.exclusion(), world.used(1)), (None, 100));
+    assert!(world.account(2).is_some());
+}
+
+#[test]
+fn another_file_in_the_place_of_the_database_is_told_and_left_alone() {
+    let mut world = World::new();
     let path = world.directory.file(FILE);
-    let copy = world.directory.file("copy");
-    drop(std::mem::replace(
-        &mut world.other,
-        Sqlite::create(&copy).unwrap(),
-    ));
-    world.other.add(&user(1, "alice")).unwrap();
-    let away = world.directory.file("away");
+    let [copy, away] = ["copy", "away"].map(|name| world.directory.file(name));
+    std::fs::write(&copy, world.other.copy().unwrap()).unwrap();
+    world.other.remove("bob").unwrap();
+    world.turn();
     std::fs::rename(&path, &away).unwrap();
     world.turn();
-    assert!(world.account(2).is_some(), "where there is none, nothing changes");
     let gone = format!("{} is gone", path.display());
-    assert_eq!(world.keeper.trouble, Some(gone), "and that is told");
+    assert_eq!(world.keeper.trouble, Some(gone));
+    std::fs::copy(&copy, &path).unwrap();
+    let alice = world.account(1).unwrap();
+    alice.add_bytes(100);
+    let bytes = std::fs::read(&path).unwrap();
+    for is_last in [false, true] {
+        world.now += USAGE_RECORD_INTERVAL;
+        world.keeper.turn(world.now, world.unix_now, is_last);
+        let told = world.keeper.trouble.clone().unwrap();
+        assert!(told.contains("was replaced while the server runs"), "{told}");
+    }
+    assert_eq!(alice.exclusion(), None);
+    assert!(world.account(2).is_none());
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    // Back in its place it is as it was.
     std::fs::rename(&away, &path).unwrap();
     world.turn();
-    assert_eq!(world.keeper.trouble, None);
-    // The log, in which Bob is, stays where it is.
-    assert!(
-        std::fs::metadata(world.directory.file("users.db-wal"))
-            .unwrap()
-            .len()
-            > 0
-    );
-    drop(std::mem::replace(
-        &mut world.other,
-        Sqlite::create(&world.directory.file("none")).unwrap(),
-    ));
-    std::fs::rename(&copy, &path).unwrap();
-    world.turn();
-    assert_eq!((alice.exclusion(), world.account(2).is_none()), (None, true));
-    world.other = Sqlite::open(&path).unwrap();
-    assert_eq!(world.used(1), 100, "what this run has counted is recorded again");
+    assert_eq!((world.keeper.trouble.clone(), world.used(1)), (None, 100));
 }
 
 /// A database on a full disk.
@@ -282,6 +347,141 @@ impl Store for Full {
     fn changes(&mut self) -> Result<u64, StoreError> {
         self.0.changes()
     }
+}
+
+/// A database on a disk that answers when the test lets it.
+struct Slow {
+    store: Sqlite,
+    asked: mpsc::Sender<()>,
+    answers: mpsc::Receiver<()>,
+}
+
+impl Slow {
+    fn wait(&self) {
+        let _ = self.asked.send(());
+        // At once where the test has nothing against it any more.
+        let _ = self.answers.recv();
+    }
+}
+
+impl Store for Slow {
+    fn users(&mut self) -> Result<Vec<store::User>, StoreError> {
+        self.wait();
+        self.store.users()
+    }
+    fn add(&mut self, user: &store::User) -> Result<(), StoreError> {
+        self.wait();
+        self.store.add(user)
+    }
+    fn change(
+        &mut self,
+        name: &str,
+        edit: &mut dyn FnMut(&mut store::User),
+    ) -> Result<store::User, StoreError> {
+        self.wait();
+        self.store.change(name, edit)
+    }
+    fn remove(&mut self, name: &str) -> Result<(), StoreError> {
+        self.wait();
+        self.store.remove(name)
+    }
+    fn record(&mut self, day: Day, epoch: Epoch, used: &[(store::UserId, u64)]) -> Result<(), StoreError> {
+        self.wait();
+        self.store.record(day, epoch, used)
+    }
+    fn used(&mut self, user: store::UserId, days: RangeInclusive<Day>) -> Result<u64, StoreError> {
+        self.wait();
+        self.store.used(user, days)
+    }
+    fn changes(&mut self) -> Result<u64, StoreError> {
+        self.wait();
+        self.store.changes()
+    }
+}
+
+#[test]
+fn a_store_that_takes_its_time_keeps_nobody_waiting() {
+    let mut world = World::new();
+    world.turn();
+    let [alice, bob] = [1, 2].map(|number| world.account(number).unwrap());
+    let (asked, is_asked) = mpsc::channel();
+    let (answers_now, answers) = mpsc::channel::<()>();
+    world.keeper.store = Some(Box::new(Slow {
+        store: Sqlite::open(&world.directory.file(FILE)).unwrap(),
+        asked,
+        answers,
+    }));
+    world
+        .other
+        .change("alice", &mut |user| user.is_disabled = true)
+        .unwrap();
+    let (idle, _) = Keeper::load(&world.directory).unwrap();
+    let keeper = std::mem::replace(&mut world.keeper, idle);
+    let register = keeper.register();
+    let running = keeper.start().unwrap();
+    let limit = Duration::from_secs(30);
+    is_asked.recv_timeout(limit).unwrap();
+    // The store has not answered yet.
+    for number in [1, 2] {
+        let granted = register.grant(&Credentials::Token(&token(number).reveal()));
+        assert_eq!(granted.unwrap().user.exclusion(), None);
+    }
+    assert_eq!(register.name(bob.id()), "bob");
+    drop(answers_now);
+    let deadline = Instant::now() + limit;
+    while alice.exclusion() != Some(Exclusion::Disabled) {
+        assert!(
+            Instant::now() < deadline,
+            "the change holds once the store answers"
+        );
+        thread::yield_now();
+    }
+    assert_eq!(bob.exclusion(), None);
+    drop(running);
+}
+
+#[test]
+fn a_slow_store_is_told_once_until_it_is_quick_again() {
+    let mut keeper = World::new().keeper;
+    let told = keeper.judge_speed(Duration::from_secs(5)).unwrap();
+    assert!(
+        told.contains("users.db took 5.0 s to answer; users who are known"),
+        "{told}"
+    );
+    assert_eq!(keeper.judge_speed(Duration::from_secs(6)), None);
+    assert_eq!(keeper.judge_speed(Duration::from_millis(5)), None);
+    assert!(keeper.judge_speed(STORE_SLOW).is_some());
+}
+
+#[test]
+fn a_clock_that_jumps_ends_nobody_but_those_whose_time_is_over_by_it() {
+    let mut world = World::new();
+    let end = world.unix_now + DAY_SECONDS;
+    world.change("alice", |user| user.expires = Some(end));
+    world.change("bob", |user| {
+        user.quota = Some(Quota {
+            bytes: 1_000,
+            period: Period::Month,
+        });
+    });
+    let [alice, bob] = [1, 2].map(|number| world.account(number).unwrap());
+    bob.add_bytes(400);
+    for (jump, is_over) in [(400, true), (-800, false), (400, false)] {
+        world.unix_now = world
+            .unix_now
+            .saturating_add_signed(jump * DAY_SECONDS.cast_signed());
+        world.turn();
+        let expected = is_over.then_some(Exclusion::Expired);
+        assert_eq!(
+            (alice.exclusion(), bob.exclusion()),
+            (expected, None),
+            "{jump} days"
+        );
+    }
+    // What was used before the jumps still counts.
+    bob.add_bytes(600);
+    world.turn();
+    assert_eq!(bob.exclusion(), Some(Exclusion::QuotaReached));
 }
 
 #[test]
@@ -317,6 +517,48 @@ fn a_store_that_fails_affects_nobody_and_forgets_nothing() {
 }
 
 #[test]
+fn a_day_ends_also_where_its_use_cannot_be_recorded() {
+    let mut world = World::new();
+    world.change("alice", |user| {
+        user.quota = Some(Quota {
+            bytes: 100,
+            period: Period::Day,
+        });
+    });
+    let alice = world.account(1).unwrap();
+    alice.add_bytes(60);
+    world.keeper.turn(world.now, world.unix_now, true);
+    let full = Full(Sqlite::open(&world.directory.file(FILE)).unwrap());
+    let store = world.keeper.store.replace(Box::new(full));
+    alice.add_bytes(40);
+    world.turn();
+    assert_eq!(alice.exclusion(), Some(Exclusion::QuotaReached));
+    let first = Day::of(world.unix_now);
+    world.unix_now += DAY_SECONDS;
+    world.turn();
+    assert_eq!(alice.exclusion(), None);
+    alice.add_bytes(99);
+    world.turn();
+    assert_eq!(alice.exclusion(), None);
+    // In all it has used both days', those that are not recorded too.
+    world.change("alice", |user| {
+        user.quota = Some(Quota {
+            bytes: 200,
+            period: Period::Total,
+        });
+    });
+    assert_eq!(alice.exclusion(), None);
+    alice.add_bytes(1);
+    world.turn();
+    assert_eq!(alice.exclusion(), Some(Exclusion::QuotaReached));
+    world.keeper.store = store;
+    world.turn();
+    let id = store::UserId([1; 16]);
+    assert_eq!(world.other.used(id, first..=first), Ok(100));
+    assert_eq!(world.used(1), 200);
+}
+
+#[test]
 fn a_damaged_database_is_set_aside_and_lets_nobody_in() {
     let mut world = World::new();
     world.keeper.store = None;
@@ -333,6 +575,8 @@ fn a_damaged_database_is_set_aside_and_lets_nobody_in() {
         "{warning}"
     );
     world.keeper = keeper;
+    world.turn();
+    assert_eq!(world.keeper.trouble, None, "it was told");
     assert!(world.account(1).is_none());
     let name = warning
         .split("is kept as ")

@@ -6,19 +6,18 @@
 //! root's. Reading a directory never changes it; a directory of a newer version is refused unchanged. Server and
 //! clients may share one.
 
+mod owner;
+
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::IntoRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::retry_on_intr;
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::exit::{Problem, sentence};
+use crate::exit::Problem;
 use crate::limits::STATE_FILE_BYTES_MAX;
 use crate::link::is_link;
 
@@ -30,6 +29,8 @@ const VERSION_FILE: &str = "version";
 #[derive(Clone, Debug)]
 pub(crate) struct StateDirectory {
     path: PathBuf,
+    /// What messages call it.
+    shown: PathBuf,
 }
 
 impl StateDirectory {
@@ -60,44 +61,14 @@ impl StateDirectory {
             Some(path) if is_link(path.as_os_str()) => Err(Problem::usage(
                 "a link stands where a state directory is expected; give --state DIR",
             )),
-            Some(path) => Ok(Self { path }),
+            Some(path) => Ok(Self {
+                shown: path.clone(),
+                path,
+            }),
             None => Err(Problem::configuration(
                 "no place for the state directory: HOME is not set; give --state DIR",
             )),
         }
-    }
-
-    /// Where it belongs to another user, such as that of a service, root becomes that user for the rest of this
-    /// process: what the owner has put there is not followed with root's rights. To be called before there is a second
-    /// thread.
-    pub(crate) fn into_owners(self) -> Result<Self, Problem> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(self);
-        }
-        let Ok(directory) = File::open(&self.path) else {
-            return Ok(self);
-        };
-        let metadata = directory
-            .metadata()
-            .map_err(|error| Problem::file("examine the state directory", &self.path, &error))?;
-        if metadata.uid() == 0 || !metadata.is_dir() {
-            return Ok(self);
-        }
-        let (user, group) = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
-        set_thread_groups(&[])
-            .and_then(|()| set_thread_res_gid(group, group, group))
-            .and_then(|()| set_thread_res_uid(user, user, user))
-            .map_err(|error| {
-                Problem::permission(format!(
-                    "cannot become user {}, whose {} is: {}",
-                    metadata.uid(),
-                    self.path.display(),
-                    sentence(&error.into())
-                ))
-            })?;
-        // Directories above it may be root's alone, as those of services are; it stays open as long as the process.
-        let path = PathBuf::from(format!("/proc/self/fd/{}", directory.into_raw_fd()));
-        Ok(Self { path })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -108,39 +79,49 @@ impl StateDirectory {
         self.path.join(name)
     }
 
+    /// The path for messages.
+    pub(crate) fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// A file's path for messages.
+    pub(crate) fn shown_file(&self, name: &str) -> PathBuf {
+        self.shown.join(name)
+    }
+
     /// Opens the directory after checking its kind, its permissions and its version; `None` where it does not exist.
     pub(crate) fn examine(&self) -> Result<Option<File>, Problem> {
         let directory = match File::open(&self.path) {
             Ok(directory) => directory,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Problem::file("open the state directory", &self.path, &error)),
+            Err(error) => return Err(Problem::file("open the state directory", &self.shown, &error)),
         };
         let metadata = directory
             .metadata()
-            .map_err(|error| Problem::file("examine the state directory", &self.path, &error))?;
+            .map_err(|error| Problem::file("examine the state directory", &self.shown, &error))?;
         if !metadata.is_dir() {
             return Err(Problem::configuration(format!(
                 "{} is not a directory; give another --state DIR",
-                self.path.display()
+                self.shown.display()
             )));
         }
-        check_owner(&metadata, &self.path)?;
+        check_owner(&metadata, &self.shown)?;
         if metadata.mode() & 0o022 != 0 {
             return Err(Problem::permission(format!(
                 "others may write to the state directory {}; if it is the right one: chmod 700 {}",
-                self.path.display(),
-                self.path.display()
+                self.shown.display(),
+                self.shown.display()
             )));
         }
         if let Some(text) = self.read(VERSION_FILE)? {
-            let path = self.file(VERSION_FILE);
+            let path = self.shown_file(VERSION_FILE);
             match String::from_utf8_lossy(&text).trim().parse::<u32>() {
                 Ok(version) if version <= VERSION => {}
                 Ok(version) => {
                     return Err(Problem::configuration(format!(
                         "{} is state of a newer gramway (version {version}, this program knows {VERSION}); \
                          update gramway or give another --state DIR",
-                        self.path.display()
+                        self.shown.display()
                     )));
                 }
                 Err(_) => {
@@ -160,11 +141,11 @@ impl StateDirectory {
             .recursive(true)
             .mode(0o700)
             .create(&self.path)
-            .map_err(|error| Problem::file("create the state directory", &self.path, &error))?;
+            .map_err(|error| Problem::file("create the state directory", &self.shown, &error))?;
         let Some(directory) = self.examine()? else {
             return Err(Problem::unavailable(format!(
                 "{} was removed by another",
-                self.path.display()
+                self.shown.display()
             )));
         };
         if self.read(VERSION_FILE)?.is_none() {
@@ -175,33 +156,33 @@ impl StateDirectory {
 
     /// Reads a file; `None` where it does not exist.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-        Ok(open(&self.file(name))?.map(|(_, bytes)| bytes))
+        let opened = open(&self.file(name), &self.shown_file(name))?;
+        Ok(opened.map(|(_, bytes)| bytes))
     }
 
     /// Reads a secret, which nobody else may read; `None` where it does not exist.
     pub(crate) fn read_secret(&self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-        read_secret(&self.file(name))
+        read_secret_shown(&self.file(name), &self.shown_file(name))
     }
 
     /// Whether there is a file of secrets, which nobody else may read.
     pub(crate) fn has_secret(&self, name: &str) -> Result<bool, Problem> {
-        let path = self.file(name);
-        match std::fs::metadata(&path) {
+        let shown = self.shown_file(name);
+        match std::fs::metadata(self.file(name)) {
             Ok(metadata) => {
-                check_owner(&metadata, &path)?;
-                check_secret(&metadata, &path).map(|()| true)
+                check_owner(&metadata, &shown)?;
+                check_secret(&metadata, &shown).map(|()| true)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Problem::file("examine", &path, &error)),
+            Err(error) => Err(Problem::file("examine", &shown, &error)),
         }
     }
 
     /// Removes a file, if it is there.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
-        let path = self.file(name);
-        match std::fs::remove_file(&path) {
+        match std::fs::remove_file(self.file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Problem::file("remove", &path, &error))
+                Err(Problem::file("remove", &self.shown_file(name), &error))
             }
             _ => Ok(()),
         }
@@ -235,42 +216,46 @@ impl StateDirectory {
         written.map_err(|error| {
             // The first error is the one to tell; the leftover is harmless.
             let _ = std::fs::remove_file(&beside);
-            Problem::file("write", &path, &error)
+            Problem::file("write", &self.shown_file(name), &error)
         })
     }
 }
 
 /// Reads a secret, which nobody else may read; `None` where it does not exist.
 pub(crate) fn read_secret(path: &Path) -> Result<Option<Vec<u8>>, Problem> {
-    let Some((file, bytes)) = open(path)? else {
+    read_secret_shown(path, path)
+}
+
+fn read_secret_shown(path: &Path, shown: &Path) -> Result<Option<Vec<u8>>, Problem> {
+    let Some((file, bytes)) = open(path, shown)? else {
         return Ok(None);
     };
     let metadata = file
         .metadata()
-        .map_err(|error| Problem::file("examine", path, &error))?;
-    check_secret(&metadata, path)?;
+        .map_err(|error| Problem::file("examine", shown, &error))?;
+    check_secret(&metadata, shown)?;
     Ok(Some(bytes))
 }
 
-fn open(path: &Path) -> Result<Option<(File, Vec<u8>)>, Problem> {
+fn open(path: &Path, shown: &Path) -> Result<Option<(File, Vec<u8>)>, Problem> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Problem::file("read", path, &error)),
+        Err(error) => return Err(Problem::file("read", shown, &error)),
     };
     let metadata = file
         .metadata()
-        .map_err(|error| Problem::file("examine", path, &error))?;
-    check_owner(&metadata, path)?;
+        .map_err(|error| Problem::file("examine", shown, &error))?;
+    check_owner(&metadata, shown)?;
     let mut bytes = Vec::new();
     (&mut file)
         .take(STATE_FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Problem::file("read", path, &error))?;
+        .map_err(|error| Problem::file("read", shown, &error))?;
     if bytes.len() as u64 > STATE_FILE_BYTES_MAX {
         return Err(Problem::configuration(format!(
             "{} is larger than {STATE_FILE_BYTES_MAX} bytes, so gramway did not write it",
-            path.display()
+            shown.display()
         )));
     }
     Ok(Some((file, bytes)))
@@ -282,11 +267,15 @@ fn check_owner(metadata: &Metadata, path: &Path) -> Result<(), Problem> {
     if metadata.uid() == 0 || metadata.uid() == this_user {
         return Ok(());
     }
+    // Root would take the files of a service away from it.
+    let advice = match this_user {
+        0 => "if a service owns it, use the service (systemctl), or give another --state DIR".to_owned(),
+        _ => format!("or, if it is yours: chown {this_user} {}", path.display()),
+    };
     Err(Problem::permission(format!(
-        "{} belongs to user {}; run gramway as that user, or: chown {this_user} {}",
+        "{} belongs to user {}; run gramway as that user; {advice}",
         path.display(),
         metadata.uid(),
-        path.display()
     )))
 }
 

@@ -1,5 +1,5 @@
-//! What a server with a cover keeps besides: its X25519 keys, by which it recognises clients (specs/qr1.md, QR1-1), and
-//! the name that the link shows.
+//! What clients know the server by that ran last, and what one with a cover keeps besides: its X25519 keys, by which it
+//! recognises clients (specs/qr1.md, QR1-1), and the name that the link shows.
 //!
 //! The present key is made at the first start with a cover. To replace it, it is moved to `cover.previous.key`: the
 //! next start makes another, and links with the previous one work on.
@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use aws_lc_rs::agreement::{PrivateKey, X25519};
+use data_encoding::BASE64URL_NOPAD;
 
 use super::{ServerState, random, unusable};
 use crate::exit::Problem;
@@ -16,6 +17,9 @@ use crate::state::StateDirectory;
 const KEY_FILE: &str = "cover.key";
 const PREVIOUS_KEY_FILE: &str = "cover.previous.key";
 const NAME_FILE: &str = "cover.name";
+/// By which ordinary certificate clients know the server, where it has one: "web", or a pin.
+const CERTIFICATE_FILE: &str = "link.certificate";
+const WEB: &str = "web";
 const REPLAYS_FILE: &str = "cover.replays";
 
 /// The private keys of a server with a cover; no `Debug`.
@@ -60,8 +64,8 @@ impl ServerState {
 
     /// What clients know the server by that ran last.
     pub(crate) fn last_proof(&self) -> Result<Proof, Problem> {
-        let Some(name) = self.last_shown_name()? else {
-            return Ok(Proof::Pin(self.identity.pin()));
+        let Some(name) = self.last_line(NAME_FILE)? else {
+            return self.last_certificate();
         };
         let Some(present) = read_key(&self.directory, KEY_FILE)? else {
             return Err(unusable(
@@ -85,32 +89,55 @@ impl ServerState {
         proof: &Proof,
         is_first_run: bool,
     ) -> Result<Option<&'static str>, Problem> {
-        let former = self.last_shown_name()?;
-        let shown = match proof {
-            Proof::Cover { name, .. } => Some(name.clone()),
-            Proof::Pin(_) => None,
+        let former = [NAME_FILE, CERTIFICATE_FILE].map(|file| self.last_line(file));
+        let [former_name, former_certificate] = former;
+        let former = [former_name?, former_certificate?];
+        let present = match proof {
+            Proof::Cover { name, .. } => [Some(name.clone()), None],
+            Proof::WebPki => [None, Some(WEB.to_owned())],
+            Proof::Pin(pin) if *pin == self.identity.pin() => [None, None],
+            Proof::Pin(pin) => [None, Some(BASE64URL_NOPAD.encode(pin))],
         };
-        if former == shown {
+        if former == present {
             return Ok(None);
         }
-        match &shown {
-            Some(name) => self.directory.write(NAME_FILE, format!("{name}\n").as_bytes())?,
-            None => self.directory.remove(NAME_FILE)?,
+        for (file, line) in [NAME_FILE, CERTIFICATE_FILE].into_iter().zip(&present) {
+            match line {
+                Some(line) => self.directory.write(file, format!("{line}\n").as_bytes())?,
+                None => self.directory.remove(file)?,
+            }
         }
-        Ok(match (&former, &shown) {
-            (None, Some(_)) if !is_first_run => {
+        Ok(match (&former, &present) {
+            ([None, _], [Some(_), _]) if !is_first_run => {
                 Some("the server has a cover now: links that were given out before no longer work")
             }
-            (Some(_), None) => Some(
+            ([Some(_), _], [None, _]) => Some(
                 "the server has no cover any more: links that were given out with it no longer work, and everybody can tell \
                  what it is",
+            ),
+            ([None, _], [None, _]) if !is_first_run => Some(
+                "clients know the server by another certificate now: links that were given out before no longer work",
             ),
             _ => None,
         })
     }
 
-    fn last_shown_name(&self) -> Result<Option<String>, Problem> {
-        let bytes = self.directory.read(NAME_FILE)?;
+    /// What clients know the server by that ran last, without a cover.
+    fn last_certificate(&self) -> Result<Proof, Problem> {
+        match self.last_line(CERTIFICATE_FILE)? {
+            None => Ok(Proof::Pin(self.identity.pin())),
+            Some(line) if line == WEB => Ok(Proof::WebPki),
+            Some(line) => {
+                let pin = BASE64URL_NOPAD.decode(line.as_bytes()).ok();
+                let pin = pin.and_then(|pin| pin.try_into().ok());
+                pin.map(Proof::Pin)
+                    .ok_or_else(|| unusable(&self.directory, CERTIFICATE_FILE, "it holds no pin"))
+            }
+        }
+    }
+
+    fn last_line(&self, file: &str) -> Result<Option<String>, Problem> {
+        let bytes = self.directory.read(file)?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 }
@@ -203,6 +230,29 @@ mod tests {
         assert_eq!(run(&directory).1, None);
         assert!(run_without(&directory).unwrap().contains("no cover any more"));
         assert_eq!(run_without(&directory), None);
+        let state = ServerState::existing(&directory).unwrap();
+        assert_eq!(state.last_proof().unwrap(), Proof::Pin(state.identity.pin()));
+    }
+
+    #[test]
+    fn an_ordinary_certificate_is_what_the_link_says_until_there_is_none() {
+        let (_guard, directory) = state_directory();
+        run_without(&directory);
+        let told = |proof: &Proof| {
+            let mut state = ServerState::open(&directory, &[]).unwrap();
+            let told = state.commit(&endpoints(), None, proof).unwrap();
+            assert_eq!(state.last_proof().unwrap(), *proof);
+            told.is_some_and(|told| told.contains("another certificate now"))
+        };
+        assert!(told(&Proof::WebPki));
+        assert!(!told(&Proof::WebPki));
+        assert!(told(&Proof::Pin([9; 32])));
+        assert!(!told(&Proof::Pin([9; 32])));
+        assert!(
+            run_without(&directory)
+                .unwrap()
+                .contains("another certificate now")
+        );
         let state = ServerState::existing(&directory).unwrap();
         assert_eq!(state.last_proof().unwrap(), Proof::Pin(state.identity.pin()));
     }
