@@ -1,0 +1,101 @@
+//! What the peers of a socket report.
+
+use quic::{CloseReason, Direction, StreamId};
+
+use crate::delivery::{Outcome, Received, Ticket};
+use crate::error::Failure;
+use crate::id::PeerId;
+use crate::peers::PeerKey;
+
+/// Something happened.
+#[derive(Debug, PartialEq)]
+pub enum Event {
+    /// A connection is complete: both ends have proved their keys.
+    Connected {
+        /// Which.
+        peer: PeerKey,
+        /// Who it is.
+        id: PeerId,
+        /// Whether the peer began it.
+        is_incoming: bool,
+    },
+    /// No address led to the peer; its key is free for another one.
+    Failed {
+        /// Which.
+        peer: PeerKey,
+        /// What became of each address.
+        failures: Vec<Failure>,
+    },
+    /// The connection has ended, after the end of every ticket; its key is free for another one.
+    Closed {
+        /// Which.
+        peer: PeerKey,
+        /// Why.
+        reason: CloseReason,
+        /// Messages that came before the end and were not read: the other end may know that they have come.
+        unread: Vec<Received>,
+    },
+    /// Messages can be read; told again only after all were read.
+    Received {
+        /// Of whom.
+        peer: PeerKey,
+    },
+    /// A ticket has ended.
+    Ended {
+        /// Of which connection.
+        peer: PeerKey,
+        /// Which.
+        ticket: Ticket,
+        /// How.
+        outcome: Outcome,
+    },
+    /// After [`crate::SendError::Full`]: half of the room is free again.
+    Room {
+        /// Of which connection.
+        peer: PeerKey,
+    },
+    /// The peer opened a stream for the program.
+    StreamOpened {
+        /// Of which connection.
+        peer: PeerKey,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// Data, an end or a reset can be read.
+    StreamReadable {
+        /// Of which connection.
+        peer: PeerKey,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// A write that was blocked can go on.
+    StreamWritable {
+        /// Of which connection.
+        peer: PeerKey,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// The peer does not want more data on this stream, which is reset.
+    StreamStopped {
+        /// Of which connection.
+        peer: PeerKey,
+        /// The stream.
+        stream: StreamId,
+        /// The peer's error code.
+        code: u64,
+    },
+    /// Everything that was sent on a finished stream is acknowledged.
+    StreamFinished {
+        /// Of which connection.
+        peer: PeerKey,
+        /// The stream.
+        stream: StreamId,
+    },
+    /// More streams may be opened.
+    StreamsAvailable {
+        /// Of which connection.
+        peer: PeerKey,
+        /// Of which direction.
+        direction: Direction,
+    },
+}

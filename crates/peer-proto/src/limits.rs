@@ -1,0 +1,82 @@
+//! Every bound of messages between peers, with its unit and its reason.
+
+use std::time::Duration;
+
+// Given by specs/peer.md.
+
+/// Characters of a peer ID: 32 bytes in base32.
+pub const PEER_ID_CHARACTERS: usize = 52;
+
+/// Application protocol (PEER-2).
+pub const PROTOCOL: &[u8] = b"gramway-peer/1";
+
+/// Numbers that a receiver remembers: 8 KiB where all of them have gaps, and half a second of full packets at 1.5
+/// Gbit/s.
+pub const WINDOW_NUMBERS: u64 = 65_536;
+
+/// Ordered channels of one connection and direction.
+pub const CHANNELS_MAX: usize = 256;
+
+/// Keys of latest values of one connection and direction: 300 KiB at the receiver.
+pub const KEYS_MAX: usize = 4_096;
+
+/// Ranges of an ACK besides the first: it stays below 600 bytes.
+pub const ACK_RANGES_MAX: usize = 64;
+
+/// How long an acknowledgement waits for more to acknowledge.
+pub const ACK_DELAY: Duration = Duration::from_millis(2);
+
+/// Frames after which an acknowledgement waits no longer.
+pub const ACK_AFTER: u32 = 64;
+
+/// Credit before the first acknowledgement: what 64 KiB of room takes of the smallest full packets.
+pub const FIRST_CREDIT: u64 = 64;
+
+/// Longest message, in bytes, unless configured otherwise.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+// Chosen.
+
+/// Bytes of messages that wait or are under way to one peer: 100 ms at 1 Gbit/s. One longer message is taken
+/// besides.
+pub const SEND_BYTES_MAX: usize = 16 << 20;
+
+/// What a message costs in [`SEND_BYTES_MAX`] and [`RECEIVE_BYTES_MAX`] besides its body, in bytes: its entries in
+/// our tables.
+pub const MESSAGE_COST_BYTES: usize = 128;
+
+/// Bytes of received messages that the program has not read, that wait for others, or that are incomplete, of one
+/// peer. One message may go beyond it.
+pub const RECEIVE_BYTES_MAX: usize = 16 << 20;
+
+/// Ended messages that stay in the queues of a sender beyond as many as live, so that taking them out costs little.
+pub const STALE_MAX: usize = 1_024;
+
+/// Addresses that a connection attempt tries at once.
+pub const ADDRESSES_MAX: usize = 8;
+
+/// Longest head of a MESSAGE on a stream, in bytes: type, five fields of at most eight bytes, length.
+pub const STREAM_HEAD_BYTES_MAX: usize = 1 + 6 * 8;
+
+/// Bytes from which several frames are cut, so that one allocation serves many messages.
+pub const ARENA_BYTES: usize = 16 << 10;
+
+/// Bytes that an incomplete message reserves beyond what has come: whoever announces much gets no memory for words.
+pub const RESERVE_BYTES_MAX: usize = 256 << 10;
+
+/// A message counts as lost when one that was sent later is acknowledged and this many eighths of a round trip
+/// passed, plus [`ACK_DELAY`]: QUIC's own threshold here is 1.5 round trips.
+pub const LOSS_ROUND_TRIP_EIGHTHS: u32 = 12;
+
+/// Shortest time to declare a message lost: an acknowledgement on a busy machine is late by a scheduler's slice.
+pub const LOSS_TIME_MIN: Duration = Duration::from_millis(10);
+
+/// Added to two round trips where nothing sent later is acknowledged: a peer's late acknowledgement.
+pub const PROBE_SLACK: Duration = Duration::from_millis(50);
+
+/// Doublings of the probe timeout while nothing is acknowledged, up to 8 times: QUIC's congestion control bounds what
+/// leaves.
+pub const PROBE_DOUBLINGS_MAX: u32 = 3;
+
+const _: () = assert!(FIRST_CREDIT as usize * 1_024 <= RECEIVE_BYTES_MAX);
+const _: () = assert!(ACK_AFTER as u64 <= FIRST_CREDIT);

@@ -1,0 +1,55 @@
+//! One peer: its connection, or the attempts to get one, and its messages.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quic::{CloseReason, ConnectionKey, StreamId};
+
+use crate::error::Failure;
+use crate::id::PeerId;
+use crate::incoming::Incoming;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+
+/// How far it has come.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// We connect: attempts under way, and those that failed.
+    Connecting {
+        attempts: Vec<(ConnectionKey, SocketAddr)>,
+        failures: Vec<Failure>,
+    },
+    /// The peer connects.
+    Accepting(ConnectionKey),
+    Connected(ConnectionKey),
+}
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Tells apart those that had this place one after the other.
+    pub(crate) generation: u32,
+    pub(crate) id: Option<PeerId>,
+    pub(crate) stage: Stage,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) incoming: Incoming,
+    /// The program's unidirectional streams whose type is not written yet, and whether they are finished.
+    pub(crate) untyped: BTreeMap<StreamId, bool>,
+    /// The program knows that there is something to read.
+    pub(crate) told: bool,
+    pub(crate) timer: Option<Instant>,
+    /// It is in the list of peers with something to do.
+    pub(crate) is_touched: bool,
+    /// Why we close the connection, where its end is reported as [`CloseReason::LocallyClosed`].
+    pub(crate) verdict: Option<CloseReason>,
+}
+
+impl Peer {
+    pub(crate) fn connection(&self) -> Option<ConnectionKey> {
+        match self.stage {
+            Stage::Connected(connection) => Some(connection),
+            Stage::Connecting { .. } | Stage::Accepting(_) => None,
+        }
+    }
+}

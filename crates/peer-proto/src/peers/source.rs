@@ -1,0 +1,74 @@
+//! Between the peers' messages and QUIC's datagrams.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use quic::{ConnectionKey, DatagramSource, Receiver};
+
+use crate::peer::Peer;
+use crate::sender::ack_frame;
+
+/// Keeps datagrams until their batch is handled.
+pub(super) struct Arrivals<'a> {
+    pub(super) datagrams: &'a mut Vec<(ConnectionKey, Bytes)>,
+    pub(super) udp_payload_ceiling: u16,
+}
+
+impl Receiver for Arrivals<'_> {
+    fn datagram(&mut self, connection: ConnectionKey, payload: Bytes) {
+        self.datagrams.push((connection, payload));
+    }
+
+    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
+        self.udp_payload_ceiling
+    }
+}
+
+/// Gives QUIC the frames of a flush.
+pub(super) struct Source<'a> {
+    pub(super) now: Instant,
+    pub(super) peers: &'a mut [Option<Box<Peer>>],
+    pub(super) by_connection: &'a [Option<usize>],
+    pub(super) arena: &'a mut BytesMut,
+    pub(super) touched: &'a mut Vec<usize>,
+}
+
+impl Source<'_> {
+    fn ack_is_due(&self, peer: &Peer) -> bool {
+        peer.receiver.ack_due().is_some_and(|due| due <= self.now)
+    }
+}
+
+impl DatagramSource for Source<'_> {
+    fn waits(&self, connection: ConnectionKey) -> bool {
+        let index = self.by_connection.get(connection.index()).copied().flatten();
+        let peer = index.and_then(|index| self.peers[index].as_deref());
+        peer.is_some_and(|peer| {
+            peer.connection() == Some(connection) && (peer.sender.waits() || self.ack_is_due(peer))
+        })
+    }
+
+    fn next_datagram(&mut self, connection: ConnectionKey, size_max: usize, room: usize) -> Option<Bytes> {
+        let index = self.by_connection.get(connection.index()).copied().flatten()?;
+        let now = self.now;
+        let peer = self.peers[index].as_deref_mut()?;
+        if peer.connection() != Some(connection) {
+            return None;
+        }
+        if !std::mem::replace(&mut peer.is_touched, true) {
+            self.touched.push(index);
+        }
+        if peer.receiver.ack_due().is_some_and(|due| due <= now) {
+            // Left for the next packet where it does not fit: an empty one has more room than the largest ACK.
+            if room < size_max.min(ACK_ROOM_MIN) {
+                return None;
+            }
+            return ack_frame(peer.receiver.take_ack(), room, self.arena);
+        }
+        peer.sender.next_frame(now, size_max, room, self.arena)
+    }
+}
+
+/// Bytes of room in which an ACK tells of several ranges.
+const ACK_ROOM_MIN: usize = 64;

@@ -1,0 +1,9 @@
+//! Peers over simulated paths, in virtual time: the laws of messages under random faults, and streams.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
+
+mod identity;
+mod laws;
+mod messages;
+mod rules;
+mod streams;
+mod world;

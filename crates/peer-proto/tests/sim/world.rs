@@ -1,0 +1,243 @@
+//! Two peers joined by a simulated path: it moves packets and time, and records what each end reports.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use packet::{Ecn, Path};
+use peer_proto::{
+    CloseReason, Delivery, Event, Failure, KeyIdentity, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers,
+    Received, SendError, StreamId, Ticket,
+};
+use sim::{Clock, LinkConfig, Network, Packet};
+
+/// Most events of one drive, so that a livelock fails instead of hanging.
+const EVENTS_MAX: usize = 2_000_000;
+
+/// One end, and what it has reported.
+pub(crate) struct End {
+    pub(crate) peers: Peers,
+    pub(crate) address: SocketAddr,
+    pub(crate) outbox: Outbox,
+    /// Messages are read as they come.
+    pub(crate) reads: bool,
+    pub(crate) connected: Vec<(PeerKey, PeerId, bool)>,
+    pub(crate) failed: Vec<Vec<Failure>>,
+    pub(crate) closed: Vec<CloseReason>,
+    pub(crate) received: Vec<Received>,
+    pub(crate) ended: BTreeMap<Ticket, Outcome>,
+    pub(crate) rooms: usize,
+    pub(crate) opened: Vec<StreamId>,
+    pub(crate) stopped: Vec<(StreamId, u64)>,
+    pub(crate) finished: Vec<StreamId>,
+    /// Packets sent.
+    pub(crate) packets: u64,
+}
+
+pub(crate) fn identity(number: u8) -> KeyIdentity {
+    KeyIdentity::from_seed(&[number; 32])
+}
+
+pub(crate) fn id(number: u8) -> PeerId {
+    PeerId::from(identity(number).public_key())
+}
+
+pub(crate) fn parameters(number: u8) -> Parameters {
+    Parameters::new(identity(number), [number; 32])
+}
+
+impl End {
+    fn new(parameters: Parameters, address: &str) -> Self {
+        Self {
+            peers: Peers::new(parameters),
+            address: address.parse().unwrap(),
+            outbox: Outbox::default(),
+            reads: true,
+            connected: Vec::new(),
+            failed: Vec::new(),
+            closed: Vec::new(),
+            received: Vec::new(),
+            ended: BTreeMap::new(),
+            rooms: 0,
+            opened: Vec::new(),
+            stopped: Vec::new(),
+            finished: Vec::new(),
+            packets: 0,
+        }
+    }
+
+    /// The only connection.
+    pub(crate) fn peer(&self) -> PeerKey {
+        self.connected.last().unwrap().0
+    }
+
+    fn handle_events(&mut self, now: Instant) {
+        while let Some(event) = self.peers.poll_event(now) {
+            match event {
+                Event::Connected {
+                    peer,
+                    id,
+                    is_incoming,
+                } => self.connected.push((peer, id, is_incoming)),
+                Event::Failed { failures, .. } => self.failed.push(failures),
+                Event::Closed { reason, .. } => self.closed.push(reason),
+                Event::Received { peer } if self.reads => self.read_messages(now, peer),
+                Event::Ended { ticket, outcome, .. } => {
+                    let before = self.ended.insert(ticket, outcome);
+                    assert_eq!(before, None, "{ticket:?} ended twice");
+                }
+                Event::Room { .. } => self.rooms += 1,
+                Event::StreamOpened { stream, .. } => self.opened.push(stream),
+                Event::StreamStopped { stream, code, .. } => self.stopped.push((stream, code)),
+                Event::StreamFinished { stream, .. } => self.finished.push(stream),
+                Event::Received { .. }
+                | Event::StreamReadable { .. }
+                | Event::StreamWritable { .. }
+                | Event::StreamsAvailable { .. } => {}
+            }
+        }
+    }
+
+    pub(crate) fn read_messages(&mut self, now: Instant, peer: PeerKey) {
+        while let Some(received) = self.peers.read_message(now, peer) {
+            self.received.push(received);
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) network: Network<Ecn>,
+    pub(crate) ends: [End; 2],
+}
+
+impl World {
+    /// Two peers that are not connected.
+    pub(crate) fn new(link: LinkConfig, seed: u64, parameters: [Parameters; 2]) -> Self {
+        let [one, two] = parameters;
+        let ends = [End::new(one, "192.0.2.1:4000"), End::new(two, "192.0.2.2:4000")];
+        let mut network = Network::new(Clock::default(), seed);
+        network.join(ends[0].address, ends[1].address, link);
+        Self { network, ends }
+    }
+
+    /// The first has connected to the second, whatever the path loses.
+    pub(crate) fn connected(link: LinkConfig, seed: u64) -> Self {
+        Self::connected_as(link, seed, [parameters(1), parameters(2)])
+    }
+
+    pub(crate) fn connected_as(link: LinkConfig, seed: u64, parameters: [Parameters; 2]) -> Self {
+        let mut world = Self::new(LinkConfig { loss: 0.0, ..link }, seed, parameters);
+        world.connect();
+        world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
+        world.set_link(link);
+        world
+    }
+
+    pub(crate) fn connect(&mut self) {
+        let remote = self.ends[1].address;
+        let now = self.now();
+        let known = self.ends[1].peers.id();
+        self.ends[0].peers.connect(now, known, &[remote]).unwrap();
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.network.now()
+    }
+
+    pub(crate) fn set_link(&mut self, link: LinkConfig) {
+        let [one, two] = [self.ends[0].address, self.ends[1].address];
+        self.network.set_config(one, two, link);
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        end: usize,
+        body: impl Into<Bytes>,
+        delivery: Delivery,
+    ) -> Result<Ticket, SendError> {
+        let (now, peer) = (self.now(), self.ends[end].peer());
+        self.ends[end].peers.send(now, peer, body.into(), delivery)
+    }
+
+    /// Sends what both have to send, and sets their timers.
+    fn flush(&mut self) {
+        let now = self.now();
+        for end in &mut self.ends {
+            loop {
+                let more = end.peers.flush(now, &mut end.outbox);
+                let count = end.outbox.trains().len();
+                for train in end.outbox.trains() {
+                    for segment in packet::segments(&train.bytes, train.segment_size) {
+                        self.network
+                            .send(end.address, train.destination, segment.to_vec(), train.ecn);
+                        end.packets += 1;
+                    }
+                }
+                end.outbox.release(count);
+                if !more {
+                    break;
+                }
+            }
+            end.handle_events(now);
+            self.network.set_timer(end.address, end.peers.poll_timeout());
+        }
+    }
+
+    /// Lets `duration` pass.
+    pub(crate) fn drive(&mut self, duration: Duration) {
+        let until = self.now() + duration;
+        for _ in 0..EVENTS_MAX {
+            self.flush();
+            if !self.step(until) {
+                return;
+            }
+        }
+        panic!("the peers do not come to rest");
+    }
+
+    /// Drives until `condition` is true, within a minute.
+    pub(crate) fn drive_until(&mut self, condition: impl Fn(&Self) -> bool) {
+        let until = self.now() + Duration::from_secs(60);
+        loop {
+            self.flush();
+            if condition(self) {
+                return;
+            }
+            assert!(
+                self.step(until),
+                "the condition did not come true within a minute"
+            );
+        }
+    }
+
+    /// The next event up to `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        let Some(event) = self.network.next_event(until) else {
+            return false;
+        };
+        let now = self.now();
+        match event {
+            sim::Event::Timer(node) => {
+                let end = self.ends.iter_mut().find(|end| end.address == node).unwrap();
+                end.peers.handle_timeout(now);
+            }
+            sim::Event::Delivery(delivery) => {
+                let end = self
+                    .ends
+                    .iter_mut()
+                    .find(|end| end.address == delivery.node)
+                    .unwrap();
+                let Packet { bytes, meta: ecn } = delivery.packet;
+                let path = Path {
+                    remote: delivery.source,
+                    local: None,
+                };
+                let bytes = BytesMut::from(&bytes[..]);
+                end.peers
+                    .handle_received(now, path, ecn, bytes, 0, &mut end.outbox);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,62 @@
+//! Streams with priorities: a question on an urgent stream is answered while a bulk stream fills the connection.
+//!
+//! ```text
+//! cargo run -p peer --example priorities
+//! ```
+
+use std::error::Error;
+use std::time::Instant;
+
+use peer::{Bytes, Endpoint, Peer, SecretKey};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const BULK_BYTES: usize = 256 << 20;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let server = Endpoint::bind(SecretKey::generate()?, "127.0.0.1:0".parse()?)?;
+    let client = Endpoint::bind(SecretKey::generate()?, "127.0.0.1:0".parse()?)?;
+    let to_server = client.connect(server.id(), &[server.local_addr()]).await?;
+    let from_client = server.accept().await.ok_or("the endpoint was closed")?;
+    tokio::spawn(serve(from_client));
+
+    let mut bulk = to_server.open_one_way(0).await?;
+    let start = Instant::now();
+    let sending = tokio::spawn(async move {
+        let chunk = Bytes::from(vec![0; 1 << 20]);
+        for _ in 0..BULK_BYTES / chunk.len() {
+            bulk.write_chunk(chunk.clone()).await?;
+        }
+        bulk.finished().await
+    });
+    for _ in 0..5 {
+        let asked = Instant::now();
+        let (mut question, mut answer) = to_server.open(9).await?;
+        question.write_all(b"how late is it?").await?;
+        question.shutdown().await?;
+        let mut text = String::new();
+        answer.read_to_string(&mut text).await?;
+        println!("{text} ({:?} beside the bulk stream)", asked.elapsed());
+    }
+    sending.await??;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("bulk: {:.0} Mbit/s", BULK_BYTES as f64 * 8.0 / seconds / 1e6);
+    Ok(())
+}
+
+/// Reads the bulk stream, and answers questions.
+async fn serve(peer: Peer) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let reader = peer.clone();
+    tokio::spawn(async move {
+        let mut bulk = reader.accept_one_way().await?;
+        while bulk.read_chunk(usize::MAX).await?.is_some() {}
+        Ok::<_, Box<dyn Error + Send + Sync>>(())
+    });
+    loop {
+        let (mut answer, mut question) = peer.accept().await?;
+        let mut text = Vec::new();
+        question.read_to_end(&mut text).await?;
+        answer.write_all(b"early enough").await?;
+        answer.finish();
+    }
+}

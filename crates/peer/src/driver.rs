@@ -1,0 +1,264 @@
+//! The endpoint's thread: one socket in an event loop around [`Peers`](peer_proto::Peers).
+//!
+//! One turn: wait; take what has come, a batch at a time; run due timers; send trains. System calls are made without
+//! the lock.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use packet::Path;
+use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, ReceiveBatch, UdpSocket};
+use peer_proto::Outbox;
+
+use crate::limits::{CLOSE_TIME_MAX, FLUSHES_PER_TURN, RECEIVE_SLOTS, RECEIVES_PER_TURN};
+use crate::shared::Shared;
+
+/// Token of the socket's events.
+pub(crate) const SOCKET: u64 = 0;
+/// Token of the waker's events.
+pub(crate) const WAKER: u64 = 1;
+
+pub(crate) struct Driver {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) socket: UdpSocket,
+    pub(crate) poller: Poller,
+    batch: ReceiveBatch,
+    outbox: Outbox,
+    ready: Vec<Ready>,
+    /// The socket took no more.
+    is_blocked: bool,
+    woken: Vec<Waker>,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>, socket: UdpSocket, poller: Poller) -> Self {
+        Self {
+            shared,
+            socket,
+            poller,
+            batch: ReceiveBatch::new(RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
+            outbox: Outbox::default(),
+            ready: Vec::new(),
+            is_blocked: false,
+            woken: Vec::new(),
+        }
+    }
+
+    /// Runs until the endpoint is closed and its peers have been told.
+    pub(crate) fn run(mut self) {
+        let mut closing_until = None;
+        let mut is_busy = true;
+        loop {
+            let timeout = self.time_to_wait(is_busy, closing_until);
+            if self.poller.wait(&mut self.ready, timeout).is_err() {
+                break;
+            }
+            self.shared.awake();
+            let now = Instant::now();
+            is_busy = self.turn(now);
+            if !self.is_closing(now) {
+                continue;
+            }
+            match closing_until {
+                // What tells the peers may have come after this turn's packets.
+                None => {
+                    closing_until = Some(now + CLOSE_TIME_MAX);
+                    is_busy = true;
+                }
+                Some(until) if (is_busy || self.is_blocked) && now < until => {}
+                Some(_) => break,
+            }
+        }
+        self.shared.lock().end(&mut self.woken);
+        self.wake();
+    }
+
+    fn is_closing(&self, now: Instant) -> bool {
+        let mut state = self.shared.lock();
+        if self.shared.is_abandoned.load(Ordering::SeqCst) && !state.is_closed {
+            state.is_closed = true;
+            state.peers.close_all(now, 0, b"");
+        }
+        state.is_closed
+    }
+
+    /// How long to wait, at most until `end`; from the look at the state on, changes end the wait.
+    fn time_to_wait(&self, is_busy: bool, end: Option<Instant>) -> Option<Duration> {
+        if is_busy {
+            return Some(Duration::ZERO);
+        }
+        if self.shared.fall_asleep() {
+            return Some(Duration::ZERO);
+        }
+        let due = self.shared.lock().peers.poll_timeout();
+        let due = [due, end].into_iter().flatten().min();
+        due.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// One turn; whether the next one should not wait.
+    fn turn(&mut self, now: Instant) -> bool {
+        let (mut readable, mut writable) = (false, false);
+        for event in &self.ready {
+            if event.token == SOCKET {
+                readable |= event.readable;
+                writable |= event.writable;
+            }
+        }
+        if writable && self.is_blocked {
+            self.is_blocked = false;
+            // It is watched since the endpoint was bound.
+            let _ = self.poller.modify(&self.socket, SOCKET, Interest::READABLE);
+        }
+        let mut is_busy = false;
+        if readable {
+            is_busy = self.receive(now);
+        }
+        let mut state = self.shared.lock();
+        if state.peers.poll_timeout().is_some_and(|due| due <= now) {
+            state.peers.handle_timeout(now);
+        }
+        state.take_events(now, &mut self.woken);
+        drop(state);
+        self.wake();
+        self.flush() || is_busy
+    }
+
+    /// Takes batches; whether more may have come.
+    fn receive(&mut self, now: Instant) -> bool {
+        for _ in 0..RECEIVES_PER_TURN {
+            // What the path reports, e.g. a closed port, QUIC finds out by itself.
+            let Ok(count @ 1..) = self.socket.receive(&mut self.batch) else {
+                return false;
+            };
+            let copies = self.batch.has_lent_much();
+            for index in 0..count {
+                let (meta, data) = self.batch.take(index);
+                if meta.truncated {
+                    continue;
+                }
+                let path = Path {
+                    remote: meta.source,
+                    local: meta.local,
+                };
+                let mut state = self.shared.lock();
+                state.peers.set_copies_received(copies);
+                let (size, outbox) = (meta.segment_size, &mut self.outbox);
+                state
+                    .peers
+                    .handle_received(now, path, meta.ecn, data, size, outbox);
+                state.take_events(now, &mut self.woken);
+                drop(state);
+                self.wake();
+            }
+            if count < RECEIVE_SLOTS {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends what the peers have; whether there is more.
+    fn flush(&mut self) -> bool {
+        for _ in 0..FLUSHES_PER_TURN {
+            if self.is_blocked {
+                return false;
+            }
+            let now = Instant::now();
+            let mut state = self.shared.lock();
+            let more = state.peers.flush(now, &mut self.outbox);
+            state.take_events(now, &mut self.woken);
+            drop(state);
+            self.wake();
+            self.send();
+            if !more {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn send(&mut self) {
+        let messages: Vec<Outgoing<'_>> = self
+            .outbox
+            .trains()
+            .iter()
+            .map(|train| Outgoing {
+                destination: Some(train.destination),
+                source: train.source,
+                ecn: train.ecn,
+                segment_size: train.segment_size,
+                payload: &train.bytes,
+            })
+            .collect();
+        if messages.is_empty() {
+            return;
+        }
+        let outcome = self.socket.send(&messages).unwrap_or_default();
+        drop(messages);
+        self.outbox.release(outcome.messages);
+        self.outbox.advance(outcome.partial_segments);
+        if outcome.blocked {
+            self.is_blocked = true;
+            // It is watched since the endpoint was bound.
+            let _ = self.poller.modify(&self.socket, SOCKET, Interest::BOTH);
+        } else {
+            // Whatever is left then can never be sent.
+            self.outbox.release(usize::MAX);
+        }
+    }
+
+    fn wake(&mut self) {
+        self.woken.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// Watches the socket, for a driver.
+pub(crate) fn watch(socket: &UdpSocket, poller: &Poller) -> io::Result<()> {
+    poller.add(socket, SOCKET, Interest::READABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use packet_io::SocketOptions;
+    use peer_proto::{Parameters, Peers};
+
+    use super::*;
+    use crate::SecretKey;
+
+    fn driver() -> Driver {
+        let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &SocketOptions::default()).unwrap();
+        let poller = Poller::new().unwrap();
+        watch(&socket, &poller).unwrap();
+        let waker = packet_io::Waker::new(&poller, WAKER).unwrap();
+        let parameters = Parameters::new(SecretKey::generate().unwrap().identity(), [1; 32]);
+        let shared = Shared::new(Peers::new(parameters), socket.local_addr().unwrap(), waker);
+        Driver::new(Arc::new(shared), socket, poller)
+    }
+
+    #[test]
+    fn the_thread_of_an_abandoned_endpoint_ends_without_another_wake() {
+        let driver = driver();
+        driver.shared.is_abandoned.store(true, Ordering::SeqCst);
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            driver.run();
+            ended.send(()).unwrap();
+        });
+        assert!(end.recv_timeout(Duration::from_secs(60)).is_ok());
+    }
+
+    #[test]
+    fn a_closing_endpoint_whose_socket_takes_nothing_waits_no_longer_than_its_limit() {
+        let mut driver = driver();
+        driver.is_blocked = true;
+        assert_eq!(driver.time_to_wait(false, None), None);
+        let wait = driver.time_to_wait(false, Some(Instant::now() + CLOSE_TIME_MAX));
+        assert!(wait.unwrap() <= CLOSE_TIME_MAX);
+    }
+}

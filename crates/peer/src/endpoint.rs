@@ -1,0 +1,235 @@
+//! A socket with its peers: binding, connecting, accepting, closing.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::thread;
+
+use packet_io::{DatagramSocket, Poller, SocketOptions, UdpSocket};
+use peer_proto::{Parameters, PeerId, Peers};
+
+use crate::driver::{Driver, WAKER, watch};
+use crate::error::{BindError, ConnectError};
+use crate::handle::{Handle, Peer};
+use crate::key::SecretKey;
+use crate::limits::SOCKET_BUFFER_BYTES;
+use crate::shared::{Face, Shared};
+
+/// Settings of an endpoint.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    key: SecretKey,
+    allowed: Option<BTreeSet<PeerId>>,
+    message_bytes_max: Option<usize>,
+    send_bytes_max: Option<usize>,
+    udp_payload_max: Option<u16>,
+}
+
+impl Builder {
+    /// Lets only these peers connect. Without this call, everybody may.
+    #[must_use]
+    pub fn allow(mut self, peers: impl IntoIterator<Item = PeerId>) -> Self {
+        self.allowed.get_or_insert_default().extend(peers);
+        self
+    }
+
+    /// Longest message that this end sends or takes, in bytes; 64 MiB unless called.
+    #[must_use]
+    pub fn message_bytes_max(mut self, bytes: usize) -> Self {
+        self.message_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Bytes of messages that wait for a peer or are under way to it before [`Peer::send`] waits; 16 MiB unless
+    /// called, which is also the most.
+    #[must_use]
+    pub fn send_bytes_max(mut self, bytes: usize) -> Self {
+        self.send_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Largest UDP payload to send and to take, in bytes; 1,452 unless called, which fits IPv6 over Ethernet. What a
+    /// path carries is found by probing.
+    #[must_use]
+    pub fn udp_payload_max(mut self, bytes: u16) -> Self {
+        self.udp_payload_max = Some(bytes);
+        self
+    }
+
+    /// Binds a socket and starts the endpoint's thread. Port 0 lets the system choose; `[::]:0` takes IPv4 as well.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn bind(self, address: SocketAddr) -> Result<Endpoint, BindError> {
+        let failed = |error| BindError::Socket { address, error };
+        let mut seed = [0; 32];
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| BindError::NoRandomness)?;
+        let mut parameters = Parameters::new(self.key.identity(), seed);
+        parameters.allowed = self.allowed;
+        if let Some(bytes) = self.message_bytes_max {
+            parameters.message_bytes_max = bytes;
+        }
+        if let Some(bytes) = self.send_bytes_max {
+            parameters.send_bytes_max = bytes.min(parameters.send_bytes_max);
+        }
+        if let Some(bytes) = self.udp_payload_max {
+            parameters.udp_payload_max = bytes;
+        }
+        let options = SocketOptions {
+            receive_buffer_bytes: SOCKET_BUFFER_BYTES,
+            send_buffer_bytes: SOCKET_BUFFER_BYTES,
+            dont_fragment: true,
+            receive_ecn: true,
+            ..SocketOptions::default()
+        };
+        let socket = UdpSocket::bind(address, &options).map_err(failed)?;
+        let local = socket.local_addr().map_err(failed)?;
+        let poller = Poller::new().map_err(failed)?;
+        watch(&socket, &poller).map_err(failed)?;
+        let waker = packet_io::Waker::new(&poller, WAKER).map_err(failed)?;
+        let shared = Arc::new(Shared::new(Peers::new(parameters), local, waker));
+        let driver = Driver::new(Arc::clone(&shared), socket, poller);
+        thread::Builder::new()
+            .name("peer".to_owned())
+            .spawn(move || driver.run())
+            .map_err(failed)?;
+        Ok(Endpoint(Arc::new(Owner(shared))))
+    }
+}
+
+/// The endpoint's thread ends when nobody has the endpoint or one of its peers.
+pub(crate) struct Owner(pub(crate) Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.is_abandoned.store(true, Ordering::SeqCst);
+        self.0.wake_thread();
+    }
+}
+
+/// A UDP socket, and the peers that are reached through it. A clone is the same endpoint; it ends with its last clone
+/// and its last [`Peer`].
+#[derive(Clone)]
+pub struct Endpoint(Arc<Owner>);
+
+impl Endpoint {
+    /// Settings for the holder of this key.
+    #[must_use]
+    pub fn builder(key: SecretKey) -> Builder {
+        Builder {
+            key,
+            allowed: None,
+            message_bytes_max: None,
+            send_bytes_max: None,
+            udp_payload_max: None,
+        }
+    }
+
+    /// An endpoint with default settings.
+    ///
+    /// # Errors
+    /// As of [`Builder::bind`].
+    pub fn bind(key: SecretKey, address: SocketAddr) -> Result<Self, BindError> {
+        Self::builder(key).bind(address)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+
+    /// Our own peer ID.
+    #[must_use]
+    pub fn id(&self) -> PeerId {
+        self.shared().id
+    }
+
+    /// Where the socket is bound.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared().local
+    }
+
+    /// Connects to the peer with this ID at whichever of at most 8 addresses answers first. Whoever answers with
+    /// another key is no peer.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; after 30 seconds where nobody answers.
+    pub async fn connect(&self, id: PeerId, addresses: &[SocketAddr]) -> Result<Peer, ConnectError> {
+        let handle = self.shared().change(|state, now| {
+            if state.is_closed {
+                return Err(ConnectError::EndpointClosed);
+            }
+            let key = state.peers.connect(now, id, addresses)?;
+            state.faces.insert(key, Face::default());
+            Ok(Handle {
+                owner: Arc::clone(&self.0),
+                key,
+                id,
+            })
+        })?;
+        // From here on, dropping the future gives the attempt up.
+        poll_fn(|context| {
+            let mut state = handle.shared().lock();
+            let Some(face) = state.faces.get_mut(&handle.key) else {
+                return Poll::Ready(Err(ConnectError::EndpointClosed));
+            };
+            if let Some(failures) = face.failures.take() {
+                return Poll::Ready(Err(ConnectError::Unreachable(failures)));
+            }
+            if face.id.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            if face.closed.is_some() {
+                return Poll::Ready(Err(ConnectError::EndpointClosed));
+            }
+            face.state.wait(context.waker());
+            Poll::Pending
+        })
+        .await?;
+        Ok(Peer(Arc::new(handle)))
+    }
+
+    /// The next peer that connected to us; `None` once the endpoint is closed.
+    pub async fn accept(&self) -> Option<Peer> {
+        poll_fn(|context| {
+            let mut state = self.shared().lock();
+            if let Some(key) = state.incoming.pop_front() {
+                let id = state.faces.get(&key).and_then(|face| face.id);
+                let owner = Arc::clone(&self.0);
+                return Poll::Ready(id.map(|id| Peer(Arc::new(Handle { owner, key, id }))));
+            }
+            if state.is_closed {
+                return Poll::Ready(None);
+            }
+            state.acceptors.wait(context.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Closes all connections with a code below 0xff00 and a reason for the peers' logs. Connections that come or are
+    /// begun later are refused.
+    pub fn close(&self, code: u32, reason: &str) {
+        self.shared().change(|state, now| {
+            state.is_closed = true;
+            for key in state.incoming.drain(..) {
+                state.faces.remove(&key);
+            }
+            state.peers.close_all(now, code, reason.as_bytes());
+        });
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Endpoint")
+            .field("id", &self.id())
+            .field("local_addr", &self.local_addr())
+            .finish()
+    }
+}

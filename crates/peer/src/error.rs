@@ -1,0 +1,75 @@
+//! What can fail, one error for each operation.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use peer_proto::{CloseReason, Failure};
+
+/// Why an endpoint cannot be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The socket, or what waits for it, cannot be made.
+    #[error("cannot bind an endpoint to {address}: {error}")]
+    Socket {
+        /// Where.
+        address: SocketAddr,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
+}
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The addresses cannot be used.
+    #[error(transparent)]
+    Addresses(#[from] peer_proto::ConnectError),
+    /// No address led to the peer.
+    #[error("the peer was reached at no address: {}", list(.0))]
+    Unreachable(Vec<Failure>),
+    /// The endpoint was closed meanwhile.
+    #[error("the endpoint is closed")]
+    EndpointClosed,
+}
+
+fn list(failures: &[Failure]) -> String {
+    let each: Vec<String> = failures.iter().map(Failure::to_string).collect();
+    each.join("; ")
+}
+
+/// The connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection has ended: {0}")]
+pub struct Closed(pub CloseReason);
+
+/// Why a key cannot be read or made.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The file cannot be read or written.
+    #[error("key file {path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// Others may read it.
+    #[error("key file {path} can be read by other users: run chmod 600 on it, or make a new key")]
+    Exposed {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is no key.
+    #[error("key file {path} does not hold 64 hexadecimal digits")]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes")]
+    NoRandomness,
+}

@@ -1,0 +1,260 @@
+//! A connection in the program's hands.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use peer_proto::{
+    CloseReason, Delivery, Direction, PathStats, PeerId, PeerKey, Received, SendError, StreamId,
+};
+
+use crate::endpoint::Owner;
+use crate::error::Closed;
+use crate::shared::{Face, Shared, State, side};
+use crate::streams::{ReceiveStream, SendStream};
+use crate::ticket::Ticket;
+
+/// The connection of a [`Peer`] and its streams; it is closed when all of them are dropped.
+pub(crate) struct Handle {
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) key: PeerKey,
+    pub(crate) id: PeerId,
+}
+
+impl Handle {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.owner.0
+    }
+
+    /// Why the connection has ended, if it has.
+    pub(crate) fn closed(&self, state: &State) -> Option<Closed> {
+        let face = state.faces.get(&self.key)?;
+        face.closed.clone().map(Closed)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut woken = Vec::new();
+        self.shared().change(|state, now| {
+            if let Some(mut face) = state.faces.remove(&self.key) {
+                face.end_tickets(&mut woken);
+            }
+            state.peers.close(now, self.key, 0, b"");
+        });
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// An encrypted connection to one peer. A clone is the same connection; it is closed when the last clone and the last
+/// of its streams are dropped.
+#[derive(Clone)]
+pub struct Peer(pub(crate) Arc<Handle>);
+
+impl Peer {
+    /// The peer's ID, which it has proved.
+    #[must_use]
+    pub fn id(&self) -> PeerId {
+        self.0.id
+    }
+
+    /// Sends a message; waits while too much is under way to the peer already. Acknowledgements do not wait for the
+    /// caller.
+    ///
+    /// # Errors
+    /// [`SendError`], but never [`SendError::Full`].
+    pub async fn send(&self, body: impl Into<Bytes>, delivery: Delivery) -> Result<Ticket, SendError> {
+        let body = body.into();
+        poll_fn(
+            |context| match self.send_or_wait(&body, delivery, Some(context)) {
+                Err(SendError::Full) => Poll::Pending,
+                other => Poll::Ready(other),
+            },
+        )
+        .await
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// [`SendError`]; [`SendError::Full`] where [`Self::send`] would wait.
+    pub fn try_send(&self, body: impl Into<Bytes>, delivery: Delivery) -> Result<Ticket, SendError> {
+        self.send_or_wait(&body.into(), delivery, None)
+    }
+
+    fn send_or_wait(
+        &self,
+        body: &Bytes,
+        delivery: Delivery,
+        context: Option<&Context<'_>>,
+    ) -> Result<Ticket, SendError> {
+        self.0.shared().change(|state, now| {
+            let sent = state.peers.send(now, self.0.key, body.clone(), delivery);
+            let face = state.faces.get_mut(&self.0.key).ok_or(SendError::NotConnected)?;
+            match (sent, context) {
+                (Ok(ticket), _) => Ok(Ticket(face.watch(ticket))),
+                (Err(SendError::Full), Some(context)) => {
+                    face.room.wait(context.waker());
+                    Err(SendError::Full)
+                }
+                (Err(error), _) => Err(error),
+            }
+        })
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// [`Closed`] once the connection has ended and its messages are read.
+    pub async fn receive(&self) -> Result<Received, Closed> {
+        let mut one = Vec::with_capacity(1);
+        self.receive_many(&mut one, 1).await?;
+        Ok(one.remove(0))
+    }
+
+    /// Appends the messages that have come, at most `max` (at least one), to `messages`; waits for the first. How many.
+    ///
+    /// # Errors
+    /// As of [`Self::receive`].
+    pub async fn receive_many(&self, messages: &mut Vec<Received>, max: usize) -> Result<usize, Closed> {
+        poll_fn(|context| {
+            let before = messages.len();
+            self.0.shared().change(|state, now| {
+                while messages.len() - before < max.max(1)
+                    && let Some(received) = self.next_message(state, now)
+                {
+                    messages.push(received);
+                }
+                if messages.len() > before {
+                    return Poll::Ready(Ok(messages.len() - before));
+                }
+                self.ended_or_wait(state, |face| face.inbox.wait(context.waker()))
+            })
+        })
+        .await
+    }
+
+    fn next_message(&self, state: &mut State, now: Instant) -> Option<Received> {
+        let key = self.0.key;
+        let living = state.peers.read_message(now, key);
+        living.or_else(|| state.faces.get_mut(&key)?.unread.pop_front())
+    }
+
+    fn ended_or_wait<T>(&self, state: &mut State, wait: impl FnOnce(&mut Face)) -> Poll<Result<T, Closed>> {
+        if let Some(closed) = self.0.closed(state) {
+            return Poll::Ready(Err(closed));
+        }
+        match state.faces.get_mut(&self.0.key) {
+            Some(face) => {
+                wait(face);
+                Poll::Pending
+            }
+            None => Poll::Ready(Err(Closed(CloseReason::LocallyClosed))),
+        }
+    }
+
+    /// Opens a stream in both directions, whose bytes leave before those of streams with a lower priority; waits
+    /// while the peer allows no more.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn open(&self, priority: u8) -> Result<(SendStream, ReceiveStream), Closed> {
+        let stream = self.open_stream(Direction::Bidirectional, priority).await?;
+        Ok((self.sender(stream), self.receiver(stream)))
+    }
+
+    /// Opens a stream towards the peer; otherwise as [`Self::open`].
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn open_one_way(&self, priority: u8) -> Result<SendStream, Closed> {
+        let stream = self.open_stream(Direction::Unidirectional, priority).await?;
+        Ok(self.sender(stream))
+    }
+
+    async fn open_stream(&self, direction: Direction, priority: u8) -> Result<StreamId, Closed> {
+        poll_fn(|context| {
+            self.0.shared().change(|state, _| {
+                match state.peers.open_stream(self.0.key, direction, priority) {
+                    Some(stream) => Poll::Ready(Ok(stream)),
+                    None => self.ended_or_wait(state, |face| {
+                        face.openers[side(direction)].wait(context.waker());
+                    }),
+                }
+            })
+        })
+        .await
+    }
+
+    /// The next stream in both directions that the peer opened.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn accept(&self) -> Result<(SendStream, ReceiveStream), Closed> {
+        let stream = self.accept_stream(Direction::Bidirectional).await?;
+        Ok((self.sender(stream), self.receiver(stream)))
+    }
+
+    /// The next stream towards us that the peer opened.
+    ///
+    /// # Errors
+    /// [`Closed`].
+    pub async fn accept_one_way(&self) -> Result<ReceiveStream, Closed> {
+        let stream = self.accept_stream(Direction::Unidirectional).await?;
+        Ok(self.receiver(stream))
+    }
+
+    async fn accept_stream(&self, direction: Direction) -> Result<StreamId, Closed> {
+        let side = side(direction);
+        poll_fn(|context| {
+            let mut state = self.0.shared().lock();
+            let opened = state.faces.get_mut(&self.0.key);
+            if let Some(stream) = opened.and_then(|face| face.opened[side].pop_front()) {
+                return Poll::Ready(Ok(stream));
+            }
+            self.ended_or_wait(&mut state, |face| face.acceptors[side].wait(context.waker()))
+        })
+        .await
+    }
+
+    fn sender(&self, stream: StreamId) -> SendStream {
+        SendStream::new(Arc::clone(&self.0), stream)
+    }
+
+    fn receiver(&self, stream: StreamId) -> ReceiveStream {
+        ReceiveStream::new(Arc::clone(&self.0), stream)
+    }
+
+    /// The state of the connection and its path; `None` once it has ended.
+    #[must_use]
+    pub fn path_stats(&self) -> Option<PathStats> {
+        self.0.shared().lock().peers.path_stats(self.0.key)
+    }
+
+    /// Closes the connection with a code below 0xff00 and a reason for the peer's log. Every open ticket ends as
+    /// dropped.
+    pub fn close(&self, code: u32, reason: &str) {
+        self.0
+            .shared()
+            .change(|state, now| state.peers.close(now, self.0.key, code, reason.as_bytes()));
+    }
+
+    /// Waits for the connection's end, and tells why it ended.
+    pub async fn closed(&self) -> CloseReason {
+        let ended: Result<(), Closed> = poll_fn(|context| {
+            let mut state = self.0.shared().lock();
+            self.ended_or_wait(&mut state, |face| face.state.wait(context.waker()))
+        })
+        .await;
+        ended.map_or_else(|closed| closed.0, |()| CloseReason::LocallyClosed)
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Peer").field(&self.id()).finish()
+    }
+}

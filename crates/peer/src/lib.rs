@@ -1,0 +1,70 @@
+//! Encrypted messages and streams between two machines that know each other by public keys.
+//!
+//! An [`Endpoint`] has a UDP socket and any number of peers. A [`Peer`] is one connection: [`Peer::send`] takes
+//! messages, each with its own order, deadline and priority ([`Delivery`]), and [`Peer::open`] opens streams. QUIC v1
+//! with TLS 1.3 carries both; keys take the place of certificates. `specs/peer.md` of the repository says what is on
+//! the wire.
+//!
+//! ```
+//! use peer::{Delivery, Endpoint, SecretKey};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Endpoint::builder(SecretKey::generate()?).bind("127.0.0.1:0".parse()?)?;
+//! let (id, address) = (listener.id(), listener.local_addr());
+//! let caller = Endpoint::builder(SecretKey::generate()?).bind("127.0.0.1:0".parse()?)?;
+//!
+//! let to_listener = caller.connect(id, &[address]).await?;
+//! let from_caller = listener.accept().await.ok_or("the endpoint was closed")?;
+//! assert_eq!(from_caller.id(), caller.id());
+//!
+//! let ticket = to_listener.send("hello", Delivery::ordered(1)).await?;
+//! assert_eq!(from_caller.receive().await?.body, "hello");
+//! assert_eq!(ticket.await, peer::Outcome::Acked);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which delivery
+//!
+//! | what | delivery |
+//! |---|---|
+//! | independent requests | [`Delivery::unordered`] |
+//! | chat, commands, logs | [`Delivery::ordered`], one channel for each conversation |
+//! | positions, gauges, states | [`Delivery::latest`], one key for each thing |
+//! | audio, video | any of these, [`Delivery::unreliable`] or [`Delivery::with_deadline`] |
+//! | files, long answers | a stream |
+//!
+//! # Runtimes
+//!
+//! The endpoint's thread does all network work, so that acknowledgements never wait for the program. Futures run on
+//! any executor; [`SendStream`] and [`ReceiveStream`] have tokio's `AsyncWrite` and `AsyncRead`. Programs without an
+//! executor use [`blocking`].
+//!
+//! # Limits
+//!
+//! Connections are direct: the program gives addresses, and at least one end must be reachable there. Linux only. One
+//! endpoint uses one processor core.
+
+pub mod blocking;
+mod driver;
+mod endpoint;
+mod error;
+mod handle;
+mod key;
+pub mod limits;
+mod shared;
+mod streams;
+mod ticket;
+
+pub use bytes::Bytes;
+pub use endpoint::{Builder, Endpoint};
+pub use error::{BindError, Closed, ConnectError, KeyFileError};
+pub use handle::Peer;
+pub use key::SecretKey;
+pub use peer_proto::{
+    CloseReason, Delivery, DropReason, Failure, Order, Outcome, ParseIdError, PathStats, PeerId, Received,
+    Reliability, SendError, StreamError,
+};
+pub use streams::{ReceiveStream, SendStream};
+pub use ticket::Ticket;

@@ -1,0 +1,269 @@
+//! Streams in the program's hands.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use peer_proto::{Read, StreamError, StreamId};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::handle::Handle;
+
+/// Our side of a stream. Dropped unfinished, it is finished.
+pub struct SendStream {
+    handle: Arc<Handle>,
+    stream: StreamId,
+    is_over: bool,
+}
+
+impl SendStream {
+    pub(crate) fn new(handle: Arc<Handle>, stream: StreamId) -> Self {
+        let mut state = handle.shared().lock();
+        if let Some(face) = state.faces.get_mut(&handle.key) {
+            face.writers.entry(stream).or_default();
+        }
+        drop(state);
+        Self {
+            handle,
+            stream,
+            is_over: false,
+        }
+    }
+
+    /// Sends all bytes of `chunk` without copying them.
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer stopped the stream, or the connection has ended.
+    pub async fn write_chunk(&mut self, mut chunk: Bytes) -> Result<(), StreamError> {
+        while !chunk.is_empty() {
+            poll_fn(|context| self.poll_write_bytes(context, &mut chunk)).await?;
+        }
+        Ok(())
+    }
+
+    fn poll_write_bytes(
+        &mut self,
+        context: &Context<'_>,
+        chunk: &mut Bytes,
+    ) -> Poll<Result<usize, StreamError>> {
+        let Handle { key, .. } = *self.handle;
+        self.handle.shared().change(|state, _| {
+            if let Some(code) = self.stopped(state) {
+                return Poll::Ready(Err(StreamError::Reset(code)));
+            }
+            match state.peers.write(key, self.stream, chunk) {
+                Ok(0) => {
+                    if let Some(face) = state.faces.get_mut(&key) {
+                        face.writers.entry(self.stream).or_default().wait(context.waker());
+                    }
+                    Poll::Pending
+                }
+                other => Poll::Ready(other),
+            }
+        })
+    }
+
+    fn stopped(&self, state: &crate::shared::State) -> Option<u64> {
+        let face = state.faces.get(&self.handle.key)?;
+        face.stopped.get(&self.stream).copied()
+    }
+
+    /// Ends the stream after what was written.
+    pub fn finish(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            let key = self.handle.key;
+            self.handle
+                .shared()
+                .change(|state, _| state.peers.finish(key, self.stream));
+        }
+    }
+
+    /// Waits until the peer has everything, after [`Self::finish`].
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer stopped the stream, or the connection has ended first.
+    pub async fn finished(&mut self) -> Result<(), StreamError> {
+        self.finish();
+        poll_fn(|context| {
+            let mut state = self.handle.shared().lock();
+            if let Some(code) = self.stopped(&state) {
+                return Poll::Ready(Err(StreamError::Reset(code)));
+            }
+            let is_closed = self.handle.closed(&state).is_some();
+            let Some(face) = state.faces.get_mut(&self.handle.key) else {
+                return Poll::Ready(Err(StreamError::Closed));
+            };
+            if face.finished.contains(&self.stream) {
+                return Poll::Ready(Ok(()));
+            }
+            if is_closed {
+                return Poll::Ready(Err(StreamError::Closed));
+            }
+            face.writers.entry(self.stream).or_default().wait(context.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Abandons the stream with a code below 0xff00: what the peer has not read is lost.
+    pub fn reset(&mut self, code: u32) {
+        self.is_over = true;
+        let key = self.handle.key;
+        self.handle
+            .shared()
+            .change(|state, _| state.peers.reset(key, self.stream, code));
+    }
+
+    /// From here on bytes leave before those of streams with a lower priority.
+    pub fn set_priority(&self, priority: u8) {
+        let key = self.handle.key;
+        self.handle
+            .shared()
+            .change(|state, _| state.peers.set_priority(key, self.stream, priority));
+    }
+}
+
+impl Drop for SendStream {
+    fn drop(&mut self) {
+        self.finish();
+        let mut state = self.handle.shared().lock();
+        if let Some(face) = state.faces.get_mut(&self.handle.key) {
+            face.writers.remove(&self.stream);
+            face.stopped.remove(&self.stream);
+            face.finished.remove(&self.stream);
+        }
+    }
+}
+
+impl AsyncWrite for SendStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        // QUIC keeps what it takes until it is acknowledged.
+        let mut chunk = Bytes::copy_from_slice(&data[..data.len().min(COPIED_BYTES_MAX)]);
+        self.poll_write_bytes(context, &mut chunk).map_err(into_io)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.finish();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Bytes that one `poll_write` copies at most: what is not taken was copied in vain.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// The peer's side of a stream. Dropped before its end, it is stopped with code 0.
+pub struct ReceiveStream {
+    handle: Arc<Handle>,
+    stream: StreamId,
+    is_over: bool,
+}
+
+impl ReceiveStream {
+    pub(crate) fn new(handle: Arc<Handle>, stream: StreamId) -> Self {
+        let mut state = handle.shared().lock();
+        if let Some(face) = state.faces.get_mut(&handle.key) {
+            face.readers.entry(stream).or_default();
+        }
+        drop(state);
+        Self {
+            handle,
+            stream,
+            is_over: false,
+        }
+    }
+
+    /// The next bytes, at most `length_max`, without a copy; `None` at the end.
+    ///
+    /// # Errors
+    /// [`StreamError`] where the peer reset the stream, or the connection has ended.
+    pub async fn read_chunk(&mut self, length_max: usize) -> Result<Option<Bytes>, StreamError> {
+        poll_fn(|context| self.poll_read_chunk(context, length_max)).await
+    }
+
+    fn poll_read_chunk(
+        &mut self,
+        context: &Context<'_>,
+        length_max: usize,
+    ) -> Poll<Result<Option<Bytes>, StreamError>> {
+        if self.is_over {
+            return Poll::Ready(Ok(None));
+        }
+        let key = self.handle.key;
+        let read =
+            self.handle
+                .shared()
+                .change(|state, _| match state.peers.read(key, self.stream, length_max) {
+                    Ok(Read::Data(bytes)) => Poll::Ready(Ok(Some(bytes))),
+                    Ok(Read::Finished) => Poll::Ready(Ok(None)),
+                    Ok(Read::Blocked) => {
+                        if let Some(face) = state.faces.get_mut(&key) {
+                            face.readers.entry(self.stream).or_default().wait(context.waker());
+                        }
+                        Poll::Pending
+                    }
+                    Err(error) => Poll::Ready(Err(error)),
+                });
+        self.is_over = matches!(read, Poll::Ready(Ok(None) | Err(_)));
+        read
+    }
+
+    /// Tells the peer to send no more, with a code below 0xff00.
+    pub fn stop(&mut self, code: u32) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            let key = self.handle.key;
+            self.handle
+                .shared()
+                .change(|state, _| state.peers.stop(key, self.stream, code));
+        }
+    }
+}
+
+impl Drop for ReceiveStream {
+    fn drop(&mut self) {
+        self.stop(0);
+        let mut state = self.handle.shared().lock();
+        if let Some(face) = state.faces.get_mut(&self.handle.key) {
+            face.readers.remove(&self.stream);
+        }
+    }
+}
+
+impl AsyncRead for ReceiveStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let read = self.poll_read_chunk(context, buffer.remaining());
+        read.map_err(into_io).map_ok(|chunk| {
+            if let Some(chunk) = chunk {
+                buffer.put_slice(&chunk);
+            }
+        })
+    }
+}
+
+fn into_io(error: StreamError) -> io::Error {
+    let kind = match error {
+        StreamError::Reset(_) => io::ErrorKind::ConnectionReset,
+        StreamError::Closed => io::ErrorKind::NotConnected,
+    };
+    io::Error::new(kind, error)
+}

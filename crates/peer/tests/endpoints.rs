@@ -1,0 +1,267 @@
+//! Endpoints on real sockets of this machine.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use peer::blocking::{wait, wait_for};
+use peer::{
+    Bytes, CloseReason, ConnectError, Delivery, DropReason, Endpoint, KeyFileError, Outcome, Peer, SecretKey,
+    SendError, StreamError,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// By when everything has happened, on the busiest machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn endpoint() -> Endpoint {
+    Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+/// Two endpoints, and their connection as each sees it.
+async fn pair() -> (Endpoint, Endpoint, Peer, Peer) {
+    let (one, two) = (endpoint(), endpoint());
+    let to_two = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
+    let to_one = two.accept().await.unwrap();
+    (one, two, to_two, to_one)
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future)
+        .await
+        .expect("it took too long")
+}
+
+#[tokio::test]
+async fn thousands_of_messages_of_all_sizes_arrive_while_the_reader_is_slower() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let count = 20_000_u32;
+        let sender = tokio::spawn(async move {
+            let mut tickets = Vec::new();
+            for number in 0..count {
+                let mut body = number.to_be_bytes().to_vec();
+                body.resize(4 + (number as usize * 37) % 2_500, 0);
+                tickets.push(to_two.send(body, Delivery::ordered(number % 3)).await.unwrap());
+            }
+            for ticket in tickets {
+                assert_eq!(ticket.await, Outcome::Acked);
+            }
+        });
+        let mut next = [0, 1, 2];
+        let mut messages = Vec::new();
+        let mut received = 0;
+        while received < count {
+            to_one.receive_many(&mut messages, 50).await.unwrap();
+            for message in messages.drain(..) {
+                let number = u32::from_be_bytes(message.body[..4].try_into().unwrap());
+                assert_eq!(number, next[number as usize % 3]);
+                next[number as usize % 3] += 3;
+                received += 1;
+            }
+            tokio::task::yield_now().await;
+        }
+        sender.await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sender_that_nobody_reads_waits_and_goes_on() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let body = Bytes::from(vec![1; 100_000]);
+        let mut sent = 0;
+        while let Ok(ticket) = to_two.try_send(body.clone(), Delivery::unordered()) {
+            drop(ticket);
+            sent += 1;
+        }
+        assert_eq!(
+            to_two.try_send(body.clone(), Delivery::unordered()).err(),
+            Some(SendError::Full)
+        );
+        let waiting =
+            tokio::spawn(async move { to_two.send(body, Delivery::unordered()).await.map(|_| to_two) });
+        for _ in 0..=sent {
+            to_one.receive().await.unwrap();
+        }
+        waiting.await.unwrap().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn streams_are_tokios() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let data: Vec<u8> = (0..3_000_000_u32).map(|index| (index >> 3) as u8).collect();
+        let (mut sending, mut receiving) = to_two.open(0).await.unwrap();
+        let echo = tokio::spawn(async move {
+            let (mut answer, mut question) = to_one.accept().await.unwrap();
+            tokio::io::copy(&mut question, &mut answer).await.unwrap();
+            answer.finished().await.unwrap();
+        });
+        let writer = tokio::spawn({
+            let data = data.clone();
+            async move {
+                sending.write_all(&data).await.unwrap();
+                sending.shutdown().await.unwrap();
+            }
+        });
+        let mut back = Vec::new();
+        receiving.read_to_end(&mut back).await.unwrap();
+        assert!(back == data, "the bytes changed");
+        writer.await.unwrap();
+        echo.await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn resets_stops_and_ends_are_told() {
+    in_time(async {
+        let (_one, two, to_two, to_one) = pair().await;
+        let mut sending = to_two.open_one_way(0).await.unwrap();
+        sending.write_chunk(Bytes::from_static(b"abc")).await.unwrap();
+        let mut receiving = to_one.accept_one_way().await.unwrap();
+        assert_eq!(receiving.read_chunk(10).await.unwrap().unwrap(), "abc");
+        sending.reset(5);
+        assert_eq!(receiving.read_chunk(10).await, Err(StreamError::Reset(5)));
+
+        let mut second = to_two.open_one_way(0).await.unwrap();
+        second.write_chunk(Bytes::from_static(b"abc")).await.unwrap();
+        to_one.accept_one_way().await.unwrap().stop(6);
+        // A stream that ends before the stop arrives has ended well.
+        while second.write_chunk(Bytes::from_static(b"abc")).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(second.finished().await, Err(StreamError::Reset(6)));
+
+        two.close(9, "done");
+        let CloseReason::ApplicationClosed { code, reason } = to_two.closed().await else {
+            panic!("closed in another way");
+        };
+        assert_eq!((code, reason.as_str()), (9, "done"));
+        let late = to_two.send("late", Delivery::unordered()).await;
+        assert_eq!(late.err(), Some(SendError::NotConnected));
+        assert!(two.accept().await.is_none());
+        assert!(to_two.receive().await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_stopped_before_it_is_accepted_tells_so() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let (mut sending, mut receiving) = to_two.open(0).await.unwrap();
+        sending.write_chunk(Bytes::from_static(b"abc")).await.unwrap();
+        receiving.stop(7);
+        let ticket = to_two.send("stopped", Delivery::unordered()).await.unwrap();
+        assert_eq!(ticket.await, Outcome::Acked);
+        let (mut answer, _question) = to_one.accept().await.unwrap();
+        assert_eq!(answer.finished().await, Err(StreamError::Reset(7)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_ended_with_nothing_to_read_is_not_accepted() {
+    in_time(async {
+        let (one, two) = (endpoint(), endpoint());
+        drop(one.connect(two.id(), &[two.local_addr()]).await.unwrap());
+        let living = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
+        // The end of the first has come before whatever the second sends.
+        let ticket = living.send("hello", Delivery::unordered()).await.unwrap();
+        assert_eq!(ticket.await, Outcome::Acked);
+        let accepted = two.accept().await.unwrap();
+        assert_eq!(accepted.receive().await.unwrap().body, "hello");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_key_and_a_peer_that_is_not_allowed_are_refused() {
+    in_time(async {
+        let (one, two) = (endpoint(), endpoint());
+        let wrong = one.connect(endpoint().id(), &[two.local_addr()]).await;
+        let Err(ConnectError::Unreachable(failures)) = wrong else {
+            panic!("connected to another peer");
+        };
+        assert_eq!(failures[0].reason, CloseReason::WrongPeer);
+
+        let builder = Endpoint::builder(SecretKey::generate().unwrap()).allow([two.id()]);
+        let strict = builder.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let refused = one.connect(strict.id(), &[strict.local_addr()]).await.unwrap();
+        assert!(refused.closed().await.to_string().contains("not allowed"));
+        let _connection = two.connect(strict.id(), &[strict.local_addr()]).await.unwrap();
+        assert_eq!(strict.accept().await.unwrap().id(), two.id());
+    })
+    .await;
+}
+
+#[test]
+fn a_dropped_peer_ends_the_connection_and_every_ticket() {
+    let (one, two) = (endpoint(), endpoint());
+    let to_two = wait(one.connect(two.id(), &[two.local_addr()])).unwrap();
+    let to_one = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    // Nobody reads it, and it is longer than the peer's window.
+    let ticket = wait(to_two.send(vec![0; 60 << 20], Delivery::unordered())).unwrap();
+    drop(to_one);
+    let outcome = wait_for(LIMIT, ticket).unwrap();
+    assert_eq!(outcome, Outcome::Dropped(DropReason::ConnectionEnded));
+    assert!(wait_for(LIMIT, to_two.closed()).is_some());
+}
+
+#[test]
+fn the_tickets_of_a_dropped_peer_end() {
+    let (one, two) = (endpoint(), endpoint());
+    let to_two = wait(one.connect(two.id(), &[two.local_addr()])).unwrap();
+    let to_one = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    // Nobody reads it, and it is longer than the peer's window.
+    let ticket = wait(to_two.send(vec![0; 60 << 20], Delivery::unordered())).unwrap();
+    drop(to_two);
+    let outcome = wait_for(LIMIT, ticket).unwrap();
+    assert_eq!(outcome, Outcome::Dropped(DropReason::ConnectionEnded));
+    assert!(wait_for(LIMIT, to_one.closed()).is_some());
+}
+
+#[test]
+fn acknowledged_messages_can_be_read_after_the_end_of_the_connection() {
+    let (one, two) = (endpoint(), endpoint());
+    let to_two = wait(one.connect(two.id(), &[two.local_addr()])).unwrap();
+    let to_one = wait_for(LIMIT, two.accept()).unwrap().unwrap();
+    for body in ["one", "two"] {
+        let ticket = wait(to_two.send(body, Delivery::ordered(1))).unwrap();
+        assert_eq!(wait_for(LIMIT, ticket), Some(Outcome::Acked));
+    }
+    drop(to_two);
+    wait_for(LIMIT, to_one.closed()).unwrap();
+    for body in ["one", "two"] {
+        assert_eq!(wait(to_one.receive()).unwrap().body, body);
+    }
+    assert!(wait(to_one.receive()).is_err());
+}
+
+#[test]
+fn a_key_file_is_private_and_a_damaged_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("key");
+    SecretKey::load_or_create(&path).unwrap();
+    let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    mode(0o640);
+    assert!(matches!(
+        SecretKey::load_or_create(&path),
+        Err(KeyFileError::Exposed { .. })
+    ));
+    mode(0o600);
+    std::fs::write(&path, "0123").unwrap();
+    assert!(matches!(
+        SecretKey::load_or_create(&path),
+        Err(KeyFileError::Malformed { .. })
+    ));
+}
