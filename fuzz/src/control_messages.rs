@@ -24,6 +24,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         message(41, 67, &3_i32.to_ne_bytes()),
         message(0, 8, &[1, 0, 0, 0, 192, 0, 2, 1, 192, 0, 2, 1]),
         message(41, 50, &[9; 20]),
+        message(0, 20, &[2, 0, 0, 53, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+        message(41, 74, &[7; 28]),
         message(1, 40, &7_u32.to_ne_bytes()),
         message(1, 99, &[1; 5]),
     ];

@@ -81,7 +81,10 @@ impl World {
         let Some(data) = end.stack.receive(self.now, packet, segment_size) else {
             return;
         };
-        let of_trains = data.trains.iter().map(|train| (train.bytes(), train.segment_size()));
+        let of_trains = data
+            .trains
+            .iter()
+            .map(|train| (train.bytes(), train.segment_size()));
         let payload = &packet[data.payload.clone()];
         let as_it_is = Some((payload, data.segment_size)).filter(|_| data.trains.is_empty());
         for (payload, segment_size) in of_trains.chain(as_it_is) {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use masque::{
     Connection, HeaderList, Item, MessageError, MessageReader, Role, data_frame_header, headers_frame, ip,
-    qpack, request, response,
+    listen, qpack, request, response,
 };
 
 use crate::input::Input;
@@ -30,7 +30,11 @@ fn message(role: Role, chunk: usize, stream: &[u8]) {
         let (Item::Headers(list) | Item::Trailers(list)) = item else {
             continue;
         };
-        let _ = request::classify(list);
+        if let Ok(request::Request::Extended(asked)) = request::classify(list)
+            && let Ok(path) = asked.path.parse::<listen::ListenPath>()
+        {
+            assert_eq!(path.to_string().parse(), Ok(path));
+        }
         let _ = (ip::checksum_context(list), ip::client_name(list));
         let _ = (response::status_of(list), response::proxy_error_of(list));
         assert_eq!(qpack::decode(&qpack::encode(list)).as_ref(), Ok(list));
@@ -97,6 +101,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     if let Some(target) = target {
         requests.push(request::connect_udp("a:443", &target, "token", Some(2)));
         requests.push(request::connect(&target, "token"));
+        let port = "/0000000000000007/tcp/%3A%3A1/8080/";
+        requests.push(request::extended_connect("a:443", listen::PROTOCOL, port, "token"));
     }
     let with_content = |kind: u8, list: &HeaderList| {
         let mut seed = vec![kind, 5];

@@ -11,11 +11,17 @@ mod addresses;
 #[path = "../../crates/gramway/src/admin/settings.rs"]
 mod admin;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/users/hook/answer.rs"]
+mod answer;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/config/mod.rs"]
 mod config;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/cover/mod.rs"]
 mod cover;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/drain/time.rs"]
+mod drain;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/endpoint.rs"]
 mod endpoint;
@@ -26,6 +32,12 @@ mod exit;
 #[path = "../../crates/gramway/src/forward.rs"]
 mod forward;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/hook_url.rs"]
+mod hook_url;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/http/mod.rs"]
+mod http;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/identity.rs"]
 mod identity;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
@@ -34,6 +46,9 @@ mod limits;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/link.rs"]
 mod link;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/log/mod.rs"]
+mod log;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/metrics/settings.rs"]
 mod metrics;
@@ -44,14 +59,23 @@ mod output;
 #[path = "../../crates/gramway/src/proxies.rs"]
 mod proxies;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/qlog/settings.rs"]
+mod qlog;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/recent.rs"]
 mod recent;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/remote_forward.rs"]
+mod remote_forward;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/server_state/mod.rs"]
 mod server_state;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
-#[path = "../../crates/gramway/src/state.rs"]
+#[path = "../../crates/gramway/src/state/mod.rs"]
 mod state;
+#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
+#[path = "../../crates/gramway/src/tproxy.rs"]
+mod tproxy;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/tun.rs"]
 mod tun;
@@ -68,8 +92,10 @@ pub mod engine;
 pub mod fake_tcp_segment;
 pub mod fake_tcp_stack;
 pub mod helper_call;
+pub mod hook_answer;
 pub mod http3_connection;
 pub mod http3_message;
+pub mod http_request;
 pub mod icmp_quote;
 pub mod initial;
 pub mod initial_frames;
@@ -80,6 +106,8 @@ pub mod name_lookup;
 pub mod name_message;
 pub mod netlink;
 pub mod packets;
+pub mod peer_frame;
+pub mod proxy_negotiation;
 pub mod repair_datagram;
 pub mod socks_datagram;
 pub mod split_fragment;
@@ -119,6 +147,7 @@ targets!(
     http3_message,
     split_fragment,
     repair_datagram,
+    peer_frame,
     uds_farewell,
     uds_frame,
     uds_handshake,
@@ -130,7 +159,10 @@ targets!(
     netlink,
     undo_list,
     helper_call,
+    hook_answer,
+    http_request,
     name_message,
+    proxy_negotiation,
     socks_datagram,
     link_text,
     client_hello,
