@@ -62,6 +62,9 @@ pub const STATUS_BYTES_MAX: u64 = 16 << 20;
 /// their way.
 pub const SCALE_CLIENTS_MAX: usize = 2_000;
 
+/// Users of `bench scale`, who share the clients evenly.
+pub const SCALE_USERS: usize = 1_000;
+
 /// Flows of `bench scale` at most, at both ends.
 pub const SCALE_FLOWS_MAX: usize = 10_000;
 

@@ -9,6 +9,7 @@
 
 mod client;
 mod end;
+mod members;
 mod memory;
 mod report;
 mod server;

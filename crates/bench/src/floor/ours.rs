@@ -70,11 +70,15 @@ impl Ours {
             id_length: quic::IdLength::default(),
             is_covered: false,
             shard: quic::Shard::SOLE,
+            generation: quic::Generation::default(),
             seed: [seed; 32],
         };
         let server = ServerParameters {
-            certificate_chain: vec![identity.certificate.clone()],
-            private_key: identity.private_key.clone(),
+            certificates: quic::Certificates::new(
+                vec![identity.certificate.clone()],
+                identity.private_key.clone(),
+            )
+            .map_err(|error| failed(&error))?,
             token_key: [3; 64],
         };
         let [client_address, server_address] = [1, 2].map(|last| SocketAddr::from(([10, 0, 0, last], 443)));

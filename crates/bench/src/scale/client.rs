@@ -45,7 +45,7 @@ impl ClientEnd {
         server: SocketAddr,
     ) -> Result<Self, Error> {
         let endpoint = setting.client_endpoint(number)?;
-        let engine = Engine::client(endpoint, &setting.token, EngineConfig::default());
+        let engine = Engine::client(endpoint, setting.token_of(number), EngineConfig::default());
         let mut engine = engine.sharded(SHARD, sessions());
         engine
             .connect(

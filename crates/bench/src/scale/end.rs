@@ -24,8 +24,8 @@ pub(super) struct Setting {
     private_key: Vec<u8>,
     /// What clients know of it.
     pub(super) pin: [u8; 32],
-    /// What opens it.
-    pub(super) token: Token,
+    /// What opens it: a token for each user.
+    pub(super) tokens: Vec<Token>,
 }
 
 impl Setting {
@@ -39,15 +39,20 @@ impl Setting {
             certificate: identity.certificate.clone(),
             private_key: identity.private_key.clone(),
             pin,
-            token: Token::from_bytes([42; 32]),
+            tokens: (0..limits::SCALE_USERS).map(token).collect(),
         })
+    }
+
+    /// The token of the client with this number.
+    pub(super) fn token_of(&self, client: u32) -> &Token {
+        &self.tokens[client as usize % self.tokens.len()]
     }
 
     /// QUIC of the server.
     pub(super) fn server_endpoint(&self) -> Result<Endpoint, Error> {
         let server = ServerParameters {
-            certificate_chain: vec![self.certificate.clone()],
-            private_key: self.private_key.clone(),
+            certificates: quic::Certificates::new(vec![self.certificate.clone()], self.private_key.clone())
+                .map_err(|error| failed(&error))?,
             token_key: [9; 64],
         };
         Endpoint::new(&parameters(0), Some(server)).map_err(|error| failed(&error))
@@ -57,6 +62,12 @@ impl Setting {
     pub(super) fn client_endpoint(&self, number: u32) -> Result<Endpoint, Error> {
         Endpoint::new(&parameters(number + 1), None).map_err(|error| failed(&error))
     }
+}
+
+fn token(user: usize) -> Token {
+    let mut bytes = [42; 32];
+    bytes[..8].copy_from_slice(&(user as u64).to_be_bytes());
+    Token::from_bytes(bytes)
 }
 
 fn parameters(number: u32) -> EndpointParameters {
@@ -70,6 +81,7 @@ fn parameters(number: u32) -> EndpointParameters {
         id_length: quic::IdLength::default(),
         is_covered: false,
         shard: quic::Shard::SOLE,
+        generation: quic::Generation::default(),
         seed,
     }
 }

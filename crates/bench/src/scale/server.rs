@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use quic::Outbox;
 use rustix::time::{ClockId, clock_gettime};
-use tunnel_proto::{Action, Engine, EngineConfig, Server, ServerAction, SoleOwner};
+use tunnel_proto::{Action, Engine, EngineConfig, Server, ServerAction};
 
 use super::end::{Message, PAYLOAD, SHARD, Setting, Taken, sessions};
+use super::members::Members;
 use crate::Error;
 
 pub(super) struct ServerEnd {
@@ -27,8 +28,8 @@ pub(super) struct ServerEnd {
 impl ServerEnd {
     pub(super) fn new(setting: &Setting) -> Result<Self, Error> {
         let endpoint = setting.server_endpoint()?;
-        let owner = SoleOwner::new(vec![setting.token.clone()]);
-        let engine = Engine::server(endpoint, Box::new(owner), EngineConfig::default());
+        let members = Members::new(&setting.tokens);
+        let engine = Engine::server(endpoint, Box::new(members), EngineConfig::default());
         Ok(Self {
             engine: engine.sharded(SHARD, sessions()),
             outboxes: vec![Outbox::default()],
