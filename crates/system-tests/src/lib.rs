@@ -7,10 +7,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+pub mod book;
 pub mod conservation;
 pub mod cover;
 pub mod go;
 pub mod limits;
+pub mod name_server;
 pub mod program;
 pub mod python;
 pub mod service;

@@ -61,6 +61,16 @@ macro_rules! require_program {
     };
 }
 
+/// Ends the test, as skipped, where [`testbed::machine::Machine`] cannot be booted.
+#[macro_export]
+macro_rules! require_machine {
+    () => {
+        if let Some(reason) = testbed::machine::obstacle() {
+            return $crate::skip::skip($crate::test_name!(), &reason);
+        }
+    };
+}
+
 /// Ends the test, as skipped, where the Python packages of the interop tests are missing; else gives the interpreter.
 #[macro_export]
 macro_rules! require_python {

@@ -190,6 +190,18 @@ impl Client {
             .unwrap()
     }
 
+    /// Waits until each of its connections is up, so that none of them is still being made.
+    ///
+    /// # Panics
+    /// When they are not within 30 s.
+    pub fn wait_until_all_connected(&self) {
+        wait_until("all connections", PROGRAM_LIMIT, || {
+            let status = self.status();
+            let mut shards = status["shards"].as_array().into_iter().flatten();
+            shards.all(|shard| shard["state"] == "connected")
+        });
+    }
+
     /// Starts it again after it was killed or stopped, and waits for nothing.
     ///
     /// # Panics

@@ -9,10 +9,11 @@ use std::time::Duration;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::service::connect;
 use system_tests::tunnel::Client;
-use system_tests::{require_program, require_root};
+use system_tests::{require_program, require_python, require_root};
 use testbed::namespace::Namespace;
 use testbed::wait::{holds_within, wait_until};
 
+use crate::front_door;
 use crate::relay::watched;
 use crate::tcp_shape::{Scene, carrier};
 
@@ -163,4 +164,23 @@ fn an_upload_leaves_throttled_udp_and_comes_back_when_it_is_better() {
 #[test]
 fn a_download_leaves_throttled_udp_and_comes_back_when_it_is_better() {
     moves_and_comes_back(Way::Down);
+}
+
+/// There the client's connections have no IDs.
+#[test]
+fn behind_a_cover_throttled_udp_is_left_as_well() {
+    require_root!();
+    require_program!("nft");
+    let scene = front_door::Scene::new(require_python!(), &["--tcp=:4444"]);
+    let pair = &scene.pair;
+    let start = || scene.client("client", &[FORWARD], &["--connections", "1"]);
+    let ends = [&pair.client, &pair.server];
+    flows(Way::Down, ends, start, |client, received| {
+        pair.client.nft(&throttle("input")).unwrap();
+        wait_for(client, TO_TCP, SWITCH_LIMIT);
+        let before = received.load(Ordering::Relaxed);
+        wait_until("traffic at full speed again", PROGRAM_LIMIT, || {
+            received.load(Ordering::Relaxed) > before + (8 << 20)
+        });
+    });
 }

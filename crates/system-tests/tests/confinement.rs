@@ -17,8 +17,13 @@ pub(crate) fn fields(status: PathBuf) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Every thread of a process, and of the children of each.
+/// Every thread of a process, and of the children of each, but for the launcher of a server: it has nothing to do with
+/// the network, and starts the server's own program alone.
 pub(crate) fn threads(process: u32) -> Vec<PathBuf> {
+    let command = fs::read(format!("/proc/{process}/cmdline")).unwrap();
+    if command.split(|byte| *byte == 0).nth(1) == Some(b"_launcher") {
+        return Vec::new();
+    }
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let mut all = Vec::new();
     for task in tasks.map(|task| task.unwrap().path()) {

@@ -1,7 +1,7 @@
 """Forges ends and data of the TCP connections that pass an interface, with the numbers that they have: INTERFACE.
 
 For each packet with payload it sends, in the name of either end, RST, FIN and a payload with the very next numbers. Says
-"ready" first.
+"ready" first, and after each packet how many there were: "forged 3".
 """
 
 import array
@@ -38,6 +38,7 @@ seen = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(IPV4))
 seen.bind((sys.argv[1], IPV4))
 out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
 print("ready", file=sys.stderr, flush=True)
+packets = 0
 while True:
     packet, address = seen.recvfrom(1 << 17)
     if address[2] == OUTGOING or packet[9] != TCP:
@@ -54,3 +55,5 @@ while True:
         said = b"forged" if flags == ACK else b""
         forge(out, here, there, (port, other), end, acknowledgement, flags, said)
         forge(out, there, here, (other, port), acknowledgement, end, flags, said)
+    packets += 1
+    print("forged", packets, file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 200;
 const TRANSFER_BYTES: usize = 256 << 10;
 
 /// Every source and connection needs a descriptor of this process too.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("up to the hard limit everybody may");

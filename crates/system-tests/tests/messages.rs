@@ -8,6 +8,7 @@ use system_tests::service::try_connect;
 use system_tests::tunnel::Client;
 use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
+use testbed::process::Signal;
 use testbed::wait::wait_until;
 
 use crate::scene::Scene;
@@ -48,6 +49,8 @@ fn a_server_that_ends_says_so_and_one_that_died_no_longer_knows_its_clients() {
     require_root!();
     require_program!("nft");
     let mut scene = Scene::new(&[FORWARD]);
+    // One that was answered and comes no further would be told instead of silence.
+    scene.client.wait_until_all_connected();
     let deaf =
         "table ip deaf {\nchain input { type filter hook input priority 0; udp dport 4433 drop; }\n}\n";
     scene.pair.server.nft(deaf).unwrap();
@@ -68,8 +71,12 @@ fn a_server_that_ends_says_so_and_one_that_died_no_longer_knows_its_clients() {
     client.wait_for_line(closed, PROGRAM_LIMIT).unwrap();
     scene.server.start_again();
     scene.client.wait_until_connected(2, PROGRAM_LIMIT);
+    scene.client.wait_until_all_connected();
+    // While the server is away the client would be told that nothing listens there.
+    scene.client.process().signal(Signal::STOP);
     scene.server.kill();
     scene.server.start_again();
+    scene.client.process().signal(Signal::CONT);
     // One of its connections may be back before the other is lost, so that it never says that all are.
     scene
         .client

@@ -1,19 +1,19 @@
 //! Without root: a server, a client and the demo as an ordinary user.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::program::{PERMISSION, gramway_binary};
+use system_tests::program::{PERMISSION, USAGE, gramway_binary};
 use system_tests::service::Service;
 use system_tests::source::Source;
 use system_tests::topology::Pair;
 use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
 use testbed::place::Place;
-use testbed::process::Process;
+use testbed::process::{Process, Signal};
 use testbed::programs::run;
 
 use crate::scene::{OPEN_LOOPBACK, load};
@@ -156,6 +156,61 @@ fn capabilities_of_the_file_are_given_up_so_that_no_user_gets_them() {
     }
     assert!(as_root().status.success());
     assert_eq!(value().trim(), "1");
+}
+
+#[test]
+fn root_manages_the_users_of_anothers_state_as_its_owner_also_below_a_closed_directory() {
+    require_root!();
+    require_program!("setpriv");
+    let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
+    let ordinary = Ordinary::new(&directory);
+    let up = ordinary.command(&pair.server.place(), &["up", "--listen", "10.77.0.1:4433"]);
+    let mut server = Process::start(up, "server").unwrap();
+    server
+        .wait_for_starts("print the link with: gramway link --state ", 1, PROGRAM_LIMIT)
+        .unwrap();
+    server.signal(Signal::TERM);
+    server.wait(PROGRAM_LIMIT).unwrap();
+    // As systemd closes /var/lib/private.
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let state = ordinary.home.join(".local/state/gramway");
+    let user = |words: &[&str]| {
+        let mut command = Command::new(gramway_binary());
+        command.arg("user").args(words).arg("--state").arg(&state);
+        command
+    };
+    let copy = directory.join("copy");
+    let copy_name = copy.to_str().unwrap();
+    let missing = user(&["backup", copy_name]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(USAGE));
+    assert!(!copy.exists());
+    let link = run(&mut user(&["add", "alice"])).unwrap();
+    assert!(link.starts_with("gramway://"), "{link}");
+    run(&mut user(&["backup", copy_name])).unwrap();
+    let kept = std::fs::metadata(&copy).unwrap();
+    assert_eq!((kept.uid(), kept.mode() & 0o777), (0, 0o600));
+    run(&mut user(&["remove", "alice"])).unwrap();
+    run(&mut user(&["restore", copy_name])).unwrap();
+    let list = run(&mut user(&["list"])).unwrap();
+    assert!(list.starts_with("alice  "), "{list}");
+    for entry in std::fs::read_dir(&state).unwrap() {
+        let path = entry.unwrap().path();
+        let owner = std::fs::symlink_metadata(&path).unwrap().uid();
+        assert_eq!(owner, 65_534, "{}", path.display());
+    }
+
+    // A link to an empty file, which SQLite would take for an empty database.
+    let victim = directory.join("victim");
+    std::fs::write(&victim, "").unwrap();
+    for ending in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(state.join(format!("users.db{ending}")));
+    }
+    symlink(&victim, state.join("users.db")).unwrap();
+    let refused = user(&["add", "bob"]).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{told}");
+    assert!(told.contains(state.join("users.db").to_str().unwrap()), "{told}");
+    assert_eq!(std::fs::read(&victim).unwrap(), b"");
 }
 
 fn demo_passes(command: Command) {

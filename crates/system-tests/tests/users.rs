@@ -1,17 +1,21 @@
 //! Users of a server besides its owner: each comes by a link of its own, and goes without the others noticing.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
 use system_tests::require_root;
-use system_tests::service::{Service, connect};
+use system_tests::service::{Service, connect, try_connect};
 use system_tests::source::Source;
 use system_tests::topology::Pair;
 use system_tests::tunnel::{Client, Server};
 use testbed::directory::Directory;
+use testbed::programs::run;
 use testbed::wait::wait_until;
 
 use crate::scene::{LISTEN, OPEN_LOOPBACK, both, no_load};
@@ -28,12 +32,49 @@ struct Scene {
     server: Server,
     _echoes: [Service; 2],
     pair: Pair,
+    disk: Option<SmallDisk>,
     directory: Directory,
+}
+
+/// A disk of a megabyte, mounted until it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Self {
+        std::fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        run(mount
+            .args(["-t", "tmpfs", "-o", "size=1M,mode=0700", "none"])
+            .arg(&at))
+        .unwrap();
+        Self(at)
+    }
+
+    fn set_read_only(&self) {
+        run(Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0)).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
 }
 
 impl Scene {
     fn new() -> Self {
-        let (pair, directory) = (Pair::new(1500), Directory::create_for_test().unwrap());
+        Self::start(Directory::create_for_test().unwrap(), None)
+    }
+
+    /// With the server's state on a small disk.
+    fn on_a_small_disk() -> Self {
+        let directory = Directory::create_for_test().unwrap();
+        let disk = SmallDisk::mount(directory.path().join("server"));
+        Self::start(directory, Some(disk))
+    }
+
+    fn start(directory: Directory, disk: Option<SmallDisk>) -> Self {
+        let pair = Pair::new(1500);
         let place = pair.server.place();
         let server = Server::start(&place, "server", LISTEN, &OPEN_LOOPBACK, directory.path());
         Self {
@@ -43,6 +84,7 @@ impl Scene {
                 Service::tcp_echo(&pair.server, "127.0.0.1:7000"),
             ],
             pair,
+            disk,
             directory,
         }
     }
@@ -75,6 +117,15 @@ impl Scene {
 
     fn ask(&self, listener: &str, payload: &[u8]) {
         Source::new(&self.pair.client, listener).ask(payload, PROGRAM_LIMIT);
+    }
+
+    /// The listener is there, and the server refuses its target.
+    fn is_turned_away(&self, listener: &str) {
+        let opened = try_connect(&self.pair.client, listener);
+        let end = opened.and_then(|mut stream| stream.read_exact(&mut [0]));
+        let kind = end.unwrap_err().kind();
+        let ends = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
+        assert!(ends.contains(&kind), "{listener}: {kind}");
     }
 
     /// What `status` shows of a user.
@@ -179,13 +230,72 @@ fn a_user_without_tcp_has_the_rest_and_a_new_link_ends_the_former() {
     let scene = Scene::new();
     let mut client = scene.user("alice", &["--no-tcp"], &ALICES);
     scene.ask("127.0.0.1:7000", b"by UDP");
-    let mut refused = connect(&scene.pair.client, "127.0.0.1:7000");
-    assert!(refused.read_exact(&mut [0]).is_err());
+    scene.is_turned_away("127.0.0.1:7000");
     let link = scene.server.user(&["link", "alice"]);
     wait_for_reason(&mut client, "this user has a new link");
     assert_eq!(client.process().wait(PROGRAM_LIMIT).unwrap().code(), Some(77));
     let _client = scene.client("again", &link, &ALICES);
     scene.ask("127.0.0.1:7000", b"by the new link");
+}
+
+#[test]
+fn a_user_reaches_its_networks_alone_by_name_and_by_address() {
+    require_root!();
+    let _no_load = no_load();
+    let scene = Scene::new();
+    let _other = Service::tcp_echo(&scene.pair.server, "127.0.0.1:7001");
+    let forwards = [
+        ALICES[0],
+        ALICES[1],
+        "tcp:7001=127.0.0.1:7001",
+        "tcp:7002=localhost:7000",
+        "tcp:7003=localhost:7001",
+    ];
+    let _alice = scene.user("alice", &["--reach", "127.0.0.0/8:7000"], &forwards);
+    scene.ask("127.0.0.1:7000", b"by UDP");
+    for (listener, is_reached) in [
+        ("127.0.0.1:7000", true),
+        ("127.0.0.1:7001", false),
+        ("127.0.0.1:7002", true),
+        ("127.0.0.1:7003", false),
+    ] {
+        if is_reached {
+            echo(&mut connect(&scene.pair.client, listener), b"by TCP");
+        } else {
+            scene.is_turned_away(listener);
+        }
+    }
+    // The server's own rules let others reach it.
+    let _owner = scene.client("owner", &scene.server.link(), &["tcp:7004=127.0.0.1:7001"]);
+    echo(&mut connect(&scene.pair.client, "127.0.0.1:7004"), b"the owner");
+}
+
+#[test]
+fn a_rate_slows_its_user_alone_until_it_is_taken_back_from_a_live_connection() {
+    require_root!();
+    let _no_load = no_load();
+    let scene = Scene::new();
+    let _alice = scene.user("alice", &["--rate", "8M"], &ALICES);
+    let _bob = scene.user("bob", &[], &BOBS);
+    scene.ask("127.0.0.1:7000", b"by UDP");
+    // A megabyte takes a second at that rate.
+    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
+    let start = Instant::now();
+    (0..30).for_each(|_| echo(&mut stream, &[7; 100_000]));
+    let elapsed = start.elapsed();
+    assert!(elapsed > Duration::from_millis(2_800), "3 MB in {elapsed:?}");
+    let unlimited = |stream: &mut TcpStream| {
+        let start = Instant::now();
+        (0..150).for_each(|_| echo(stream, &[9; 100_000]));
+        let elapsed = start.elapsed();
+        assert!(elapsed < Duration::from_secs(14), "15 MB in {elapsed:?}");
+    };
+    unlimited(&mut connect(&scene.pair.client, "127.0.0.1:7001"));
+    scene.server.user(&["renew", "alice", "--rate", "none"]);
+    wait_until("the rate to be gone", PROGRAM_LIMIT, || {
+        scene.status_of("alice")["bits_per_second"].is_null()
+    });
+    unlimited(&mut stream);
 }
 
 #[test]
@@ -237,4 +347,62 @@ fn a_damaged_database_is_kept_aside_and_its_users_are_refused_while_the_owner_go
     scene.ask("127.0.0.1:7000", b"the owner");
     let _alice = scene.user("alice", &[], &BOBS);
     scene.ask("127.0.0.1:7001", b"added again");
+}
+
+#[test]
+fn a_full_or_read_only_disk_is_told_and_those_who_are_there_go_on() {
+    require_root!();
+    let _no_load = no_load();
+    let mut scene = Scene::on_a_small_disk();
+    let _alice = scene.user("alice", &[], &ALICES);
+    let state = scene.server.state().to_owned();
+    let user = |words: &[&str]| {
+        let mut command = Command::new(gramway_binary());
+        let output = command
+            .arg("user")
+            .args(words)
+            .arg("--state")
+            .arg(&state)
+            .output();
+        let output = output.unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let filler = state.join("filler");
+    // Until nothing more fits.
+    std::fs::write(&filler, vec![0; 2 << 20]).unwrap_err();
+    let (code, told) = user(&["add", "bob"]);
+    assert_eq!(code, Some(UNAVAILABLE), "{told}");
+    assert!(told.contains("users.db: the disk is full"), "{told}");
+    let warning = "users.db: the disk is full; users who are known are served on, changes wait";
+    wait_until("a warning of the server", PROGRAM_LIMIT, || {
+        // What alice moves is to be recorded.
+        scene.ask("127.0.0.1:7000", b"on a full disk");
+        scene.server.process().stderr().contains(warning)
+    });
+    std::fs::remove_file(&filler).unwrap();
+    let again = "the users' database can be used again";
+    scene
+        .server
+        .process()
+        .wait_for_line(again, PROGRAM_LIMIT)
+        .unwrap();
+    assert_eq!(user(&["add", "bob"]).0, Some(0));
+
+    assert_eq!(scene.server.stop(), Some(0));
+    scene.disk.as_ref().unwrap().set_read_only();
+    let (code, told) = user(&["add", "carol"]);
+    assert_eq!(code, Some(PERMISSION), "{told}");
+    assert!(told.contains("read-only"), "{told}");
+    let mut up = scene.pair.server.place().command(gramway_binary());
+    let output = up
+        .args(["up", "--listen", LISTEN, "--state"])
+        .arg(&state)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(PERMISSION), "{told}");
+    assert!(told.contains("read-only") || told.contains("Read-only"), "{told}");
 }

@@ -10,6 +10,7 @@ mod error;
 pub mod iperf;
 pub mod leftovers;
 pub mod limits;
+pub mod machine;
 pub mod namespace;
 mod output;
 pub mod place;

@@ -26,3 +26,9 @@ pub const IPERF_READY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Beyond the time that a load was asked to run, for iperf3 to exchange results on a busy machine.
 pub const IPERF_GRACE: Duration = Duration::from_secs(30);
+
+/// For systemd to be up in a machine of its own; it takes a second on an idle one.
+pub const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// For the processes of a machine to be gone after its end.
+pub const MACHINE_END_LIMIT: Duration = Duration::from_secs(10);

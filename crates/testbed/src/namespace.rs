@@ -169,15 +169,20 @@ impl Drop for Namespace {
 /// # Errors
 /// When there is no such namespace or this process may not enter it.
 pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    within_file(&Path::new(DIRECTORY).join(name), work)
+}
+
+/// The same for the namespace that a file of the kernel stands for.
+pub(crate) fn within_file<T: Send>(file: &Path, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let enter = || -> std::io::Result<()> {
-        let file = File::open(Path::new(DIRECTORY).join(name))?;
+        let file = File::open(file)?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(())
     };
     let inside = || enter().map(|()| work());
     let done = std::thread::scope(|scope| scope.spawn(inside).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        .map_err(Error::io(format!("enter the namespace {name}")))
+        .map_err(Error::io(format!("enter the namespace {}", file.display())))
 }
 
 /// Joins two namespaces by a veth pair with this MTU in bytes; both ends are up when it returns.

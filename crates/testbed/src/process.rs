@@ -14,6 +14,17 @@ use crate::output::{Output, Stream};
 use crate::usage::{self, Usage};
 use crate::wait::poll;
 
+/// Has a `gramway` whose output goes to a pipe log as it does on a terminal, unless the command says otherwise.
+pub(crate) fn people_read_the_log_of(command: &mut Command) {
+    const LOG_FORMAT: &str = "GRAMWAY_LOG_FORMAT";
+    if !command
+        .get_envs()
+        .any(|(name, value)| name == LOG_FORMAT && value.is_some())
+    {
+        command.env(LOG_FORMAT, "human");
+    }
+}
+
 /// A running program; killed on drop, and after a panic its last lines are shown.
 #[derive(Debug)]
 pub struct Process {
@@ -29,6 +40,7 @@ impl Process {
     /// # Errors
     /// When there is no such program.
     pub fn start(mut command: Command, name: &str) -> Result<Self, Error> {
+        people_read_the_log_of(&mut command);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::Error;
+use crate::process::people_read_the_log_of;
 
 /// The first program of these names, in the order of the names, in PATH, where cargo and go install, or in the system's
 /// directories.
@@ -28,6 +29,7 @@ pub fn find(names: &[&str]) -> Option<PathBuf> {
 /// When it is missing or does not exit with 0, with its own words.
 pub fn run(command: &mut Command) -> Result<String, Error> {
     let name = words(command);
+    people_read_the_log_of(command);
     let output = command
         .stdin(Stdio::null())
         .output()

@@ -1,6 +1,6 @@
 //! Strangers beside honest clients: here all kinds of them at once, by a foreign QUIC stack, beside the traffic of an
 //! honest client: UDP and TCP through forwards, and UDP in IP packets. `cargo xtask hostile` runs it for as long as it
-//! is told, and the tests of [`lockout`] and [`speed`].
+//! is told, and the tests of [`lockout`], [`speed`] and [`users`].
 
 mod lockout;
 mod report;
@@ -8,6 +8,7 @@ mod segments;
 mod speed;
 mod strangers;
 pub(crate) mod syn_flood;
+mod users;
 
 use std::net::SocketAddr;
 use std::path::Path;

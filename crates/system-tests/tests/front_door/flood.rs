@@ -58,7 +58,6 @@ fn a_flood_of_spoofed_handshakes_takes_bounded_memory_and_no_honest_datagram() {
     let mut scene = Scene::new(python, &[]);
     let client = scene.client("client", &both!("7000"), &[]);
     assert_carries(&scene);
-    let connections = client.status()["connections"]["total"].clone();
     let echo = Service::udp_echo(&scene.pair.server, "127.0.0.1:7000");
     let mut source = Source::new(&scene.pair.client, "127.0.0.1:7000");
     let before = scene.server.process().usage().peak_bytes;
@@ -87,7 +86,10 @@ fn a_flood_of_spoofed_handshakes_takes_bounded_memory_and_no_honest_datagram() {
     assert_carries(&scene);
     let status = client.status();
     assert_eq!(status["reconnects"], 0, "{status}");
-    assert_eq!(status["connections"]["total"], connections, "{status}");
+    // Those in all tell nothing: a connection may still look for another shard of the server.
+    for shard in status["shards"].as_array().unwrap() {
+        assert_eq!(shard["reconnects"], 0, "{status}");
+    }
     assert_conserved(&status);
     assert_conserved(&scene.server.status());
     assert_eq!(scene.server.stop(), Some(0));

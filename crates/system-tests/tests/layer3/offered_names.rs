@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use system_tests::name_server::answer;
 use system_tests::service::{Service, connect as connect_stream, try_connect};
 use system_tests::tunnel::with_mounts;
 use system_tests::{require_program, require_root};
 
-use super::names::answer;
 use super::*;
 
 /// What the server's machine asks: the router, on its side.
@@ -242,14 +242,16 @@ fn a_flood_without_answers_is_bounded_and_keeps_no_other_client_from_its_names()
     );
     reaches(&world.machines.first, SERVER_V4);
     reaches(&world.machines.second, SERVER_V4);
-    for number in 0..FLOOD {
-        flood
-            .send(&question(number, &format!("silent-{number}.test")))
-            .unwrap();
-    }
+    // On a busy machine a part of it is lost on the way.
+    wait_until("more questions than may wait", PROGRAM_LIMIT, || {
+        for number in 0..FLOOD {
+            flood
+                .send(&question(number, &format!("silent-{number}.test")))
+                .unwrap();
+        }
+        count(&world.counters(), "over_limit") > 0
+    });
     assert!(is_answered(&other, 7, "known.test"));
-    let counters = world.counters();
-    assert!(count(&counters, "over_limit") > 0, "{counters}");
     // What nobody answers is told to be so, and leaves nothing.
     let counters = wait_for("the end of all questions", PROGRAM_LIMIT, || {
         let counters = world.counters();

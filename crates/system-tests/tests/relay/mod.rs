@@ -1,5 +1,6 @@
 //! `gramway relay`: a pair of them around a network that follows TCP connections.
 
+mod analysed;
 pub(crate) mod ends;
 mod joined;
 mod keys;

@@ -124,10 +124,14 @@ fn a_flood_of_handshakes_keeps_nobody_out_and_costs_little_memory() {
     let idle = far.usage().peak_bytes;
     reset_peak(far.id());
     let flood = SynFlood::start(&net.client, LISTEN, SYNS_PER_SECOND);
+    // Those that are there keep their ports: each newcomer has another one.
+    let mut newcomers = Vec::new();
     for number in 0..NEWCOMERS {
         // One that has a connection, and one that needs another.
         before.ask(&pattern(number, 1_000), PROGRAM_LIMIT);
-        Source::new(&net.client, ENTRANCE).ask(&pattern(number, 1_000), PROGRAM_LIMIT);
+        let mut newcomer = Source::new(&net.client, ENTRANCE);
+        newcomer.ask(&pattern(number, 1_000), PROGRAM_LIMIT);
+        newcomers.push(newcomer);
         std::thread::sleep(FLOOD / NEWCOMERS as u32);
     }
     assert!(flood.rate() > 0.5 * SYNS_PER_SECOND as f64, "{}", flood.rate());

@@ -13,24 +13,30 @@ use testbed::namespace::Namespace;
 
 use super::{ENTRANCE, TARGET, end, start, start_pair, watch, watched};
 
-const FLOWS: usize = 4;
-const DATAGRAM_BYTES: usize = 1_150;
+pub(super) const FLOWS: usize = 4;
+pub(super) const DATAGRAM_BYTES: usize = 1_150;
 
 /// Datagrams of one flow that are under way at a time: less than any buffer holds, and than wait for a connection.
-const WINDOW: u32 = 32;
+pub(super) const WINDOW: u32 = 32;
 const WINDOWS: u32 = 200;
 
 #[test]
 fn datagrams_of_all_sizes_pass_both_ways_by_ipv4_and_ipv6() {
     require_root!();
     require_program!("nft");
-    let net = Routed::new(1500);
+    [1_500, 9_000].into_iter().for_each(all_sizes_pass);
+}
+
+/// On a path with this MTU.
+fn all_sizes_pass(mtu: u16) {
+    let net = Routed::new(mtu);
     watch(&net);
     let _echo = Service::udp_echo(&net.server, TARGET);
-    for (listen, to, most) in [
-        ("tcp:10.78.0.1:443", "tcp:10.78.0.1:443", 1_460),
-        ("tcp:[::]:443", "tcp:[fd78::1]:443", 1_440),
+    for (listen, to, headers) in [
+        ("tcp:10.78.0.1:443", "tcp:10.78.0.1:443", 40),
+        ("tcp:[::]:443", "tcp:[fd78::1]:443", 60),
     ] {
+        let most = usize::from(mtu) - headers;
         let far = start(&net.server, listen, &format!("udp:{TARGET}"), &[]);
         let near = start(&net.client, &format!("udp:{ENTRANCE}"), to, &[]);
         let mut sources: Vec<_> = (0..20).map(|_| Source::new(&net.client, ENTRANCE)).collect();
@@ -56,7 +62,7 @@ fn datagrams_of_all_sizes_pass_both_ways_by_ipv4_and_ipv6() {
 }
 
 /// A socket with buffers that hold all windows.
-fn socket(namespace: &Namespace, local: &str) -> UdpSocket {
+pub(super) fn socket(namespace: &Namespace, local: &str) -> UdpSocket {
     let options = SocketOptions {
         receive_buffer_bytes: 4 << 20,
         send_buffer_bytes: 4 << 20,
@@ -66,7 +72,7 @@ fn socket(namespace: &Namespace, local: &str) -> UdpSocket {
 }
 
 /// One window of numbered datagrams as one train.
-fn window(flow: usize, first: u32) -> Vec<u8> {
+pub(super) fn window(flow: usize, first: u32) -> Vec<u8> {
     let datagram = |number: u32| {
         let mut bytes = vec![flow as u8; DATAGRAM_BYTES];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -77,7 +83,7 @@ fn window(flow: usize, first: u32) -> Vec<u8> {
 }
 
 /// Receives until each flow has come up to `end`, in order and without a gap; where each flow came from.
-fn expect(
+pub(super) fn expect(
     socket: &mut UdpSocket,
     batch: &mut ReceiveBatch,
     next: &mut [u32; FLOWS],
