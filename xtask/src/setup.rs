@@ -18,14 +18,18 @@ pub(crate) enum Extent {
 }
 
 /// System packages that the tests need.
-const PACKAGES: [Package; 10] = [
+const PACKAGES: [Package; 14] = [
     ("chromium", Sign::Program("chromium")),
     ("curl", Sign::Program("curl")),
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),
     ("nftables", Sign::Program("nft")),
     ("iperf3", Sign::Program("iperf3")),
+    ("netcat-openbsd", Sign::Program("nc")),
     ("strace", Sign::Program("strace")),
+    ("tcpdump", Sign::Program("tcpdump")),
+    ("wireguard-go", Sign::Program("wireguard-go")),
+    ("wireguard-tools", Sign::Program("wg-quick")),
     ("systemd", Sign::Program("systemd-analyze")),
     ("python3", Sign::Program("python3")),
     ("python3-venv", Sign::PythonModules("import venv, ensurepip")),

@@ -22,10 +22,14 @@ const TOOL: (&str, &str) = ("cargo-cyclonedx", "0.5.9");
 const NAME: &str = "gramway.cdx";
 
 /// Name and version.
-type Package = (String, String);
+pub(super) type Package = (String, String);
 
-/// Writes the bill into `directory`, and gives its path.
-pub(super) fn write(repository: &Repository, directory: &Path) -> Result<PathBuf> {
+/// Writes the bill of these packages into `directory`, and gives its path.
+pub(super) fn write(
+    repository: &Repository,
+    linked: &BTreeSet<Package>,
+    directory: &Path,
+) -> Result<PathBuf> {
     setup::install_cargo_tool(repository, TOOL.0, TOOL.1)?;
     let mut command = repository.command(repository.tools().join("bin").join(TOOL.0));
     command.args([
@@ -43,7 +47,7 @@ pub(super) fn write(repository: &Repository, directory: &Path) -> Result<PathBuf
     remove_files(repository.root(), &file)?;
     let whole = whole.context("cargo-cyclonedx has written nothing for gramway")?;
     let path = directory.join(&file);
-    let bill = bill(&whole, repository.root(), &linked(repository)?)?;
+    let bill = bill(&whole, repository.root(), linked)?;
     fs::write(&path, bill).with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(path)
 }
@@ -62,7 +66,7 @@ fn remove_files(root: &Path, file: &str) -> Result<()> {
 }
 
 /// What the program is linked from.
-fn linked(repository: &Repository) -> Result<BTreeSet<Package>> {
+pub(super) fn linked(repository: &Repository) -> Result<BTreeSet<Package>> {
     let mut tree = repository.cargo(&["tree", "--locked", "--package", "gramway", "--edges", "normal"]);
     tree.args([
         "--target",

@@ -11,6 +11,7 @@ mod drop_reasons;
 mod file_shape;
 mod forbidden_text;
 mod imports;
+mod links;
 mod manifest;
 mod program_crates;
 mod public_items;
@@ -83,6 +84,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         dependency_notes::check,
         specs::check,
         security::check,
+        links::check,
     ];
     rules.iter().flat_map(|rule| rule(tree)).collect()
 }

@@ -12,19 +12,20 @@ use super::{Finding, manifest};
 const RULE: &str = "pure";
 
 /// The crates that are pure.
-pub(crate) const PURE_CRATES: [&str; 8] = [
+pub(crate) const PURE_CRATES: [&str; 9] = [
     "packet",
     "fake-tcp",
     "reality",
     "quic",
     "masque",
+    "peer-proto",
     "repair",
     "tunnel-proto",
     "sim",
 ];
 
 /// Crates that do I/O or stand above the pure ones.
-const IO_CRATES: [&str; 21] = [
+const IO_CRATES: [&str; 22] = [
     "async-std",
     "bench",
     "crossbeam-channel",
@@ -35,6 +36,7 @@ const IO_CRATES: [&str; 21] = [
     "mio",
     "nix",
     "packet-io",
+    "peer",
     "polling",
     "quinn",
     "quinn-udp",

@@ -24,13 +24,14 @@ const OWNER: &str = "crates/quic/src/";
 const CRATES: [&str; 2] = ["bench", "quic"];
 
 /// Files that may name the core.
-const FILES: [&str; 16] = [
+const FILES: [&str; 18] = [
     // Ours is measured beside the bare core.
     "crates/bench/src/floor/bare.rs",
     "crates/quic/src/congestion.rs",
     "crates/quic/src/connection.rs",
     "crates/quic/src/connection_id.rs",
     "crates/quic/src/endpoint.rs",
+    "crates/quic/src/endpoint/connecting.rs",
     "crates/quic/src/endpoint/events.rs",
     "crates/quic/src/endpoint/incoming.rs",
     "crates/quic/src/endpoint/receiving.rs",
@@ -39,6 +40,7 @@ const FILES: [&str; 16] = [
     "crates/quic/src/front_door/recognised.rs",
     "crates/quic/src/front_door/session.rs",
     "crates/quic/src/tls.rs",
+    "crates/quic/src/trace.rs",
     "crates/quic/src/translate.rs",
     "crates/quic/src/transport.rs",
     // Plays a client that is not ours.

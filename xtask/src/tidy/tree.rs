@@ -1,5 +1,6 @@
 //! The text files that the rules look at, read once.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -23,14 +24,19 @@ pub(super) struct File {
 /// All files, ordered by path.
 pub(super) struct Tree {
     pub(super) files: Vec<File>,
+    /// Of all files, also those that are no text.
+    pub(super) paths: BTreeSet<String>,
 }
 
 impl Tree {
     pub(super) fn load(root: &Path) -> Result<Self> {
-        let mut files = Vec::new();
-        collect(root, "", &mut files)?;
-        files.sort_by(|left, right| left.path.cmp(&right.path));
-        Ok(Self { files })
+        let mut tree = Self {
+            files: Vec::new(),
+            paths: BTreeSet::new(),
+        };
+        collect(root, "", &mut tree)?;
+        tree.files.sort_by(|left, right| left.path.cmp(&right.path));
+        Ok(tree)
     }
 
     /// A tree for tests of rules.
@@ -42,6 +48,7 @@ impl Tree {
         };
         Self {
             files: files.iter().map(file).collect(),
+            paths: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
         }
     }
 
@@ -89,7 +96,7 @@ impl File {
     }
 }
 
-fn collect(directory: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
+fn collect(directory: &Path, prefix: &str, tree: &mut Tree) -> Result<()> {
     let entries =
         std::fs::read_dir(directory).with_context(|| format!("{} cannot be read", directory.display()))?;
     for entry in entries {
@@ -99,13 +106,14 @@ fn collect(directory: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> 
             .file_type()
             .with_context(|| format!("{prefix}{name} cannot be examined"))?;
         if kind.is_dir() && !SKIPPED_DIRECTORIES.contains(&name.as_str()) {
-            collect(&entry.path(), &format!("{prefix}{name}/"), files)?;
+            collect(&entry.path(), &format!("{prefix}{name}/"), tree)?;
         } else if kind.is_file() {
             let path = format!("{prefix}{name}");
+            tree.paths.insert(path.clone());
             if ENDINGS.iter().any(|ending| path.ends_with(ending)) {
                 let text = std::fs::read_to_string(entry.path())
                     .with_context(|| format!("{path} cannot be read as UTF-8 text"))?;
-                files.push(File { path, text });
+                tree.files.push(File { path, text });
             }
         }
     }
