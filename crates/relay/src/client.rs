@@ -1,7 +1,7 @@
 //! The relay near the clients: each UDP peer has a connection, which is opened when it sends something, and again, from
 //! another port, when it sends something after the last one ended.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ type Peer = (SocketAddr, Option<IpAddr>);
 /// How far a flow's connection is.
 #[derive(Default)]
 struct State {
+    connection: Option<ConnectionId>,
     is_open: bool,
     had_one: bool,
     /// It may be opened again from here on.
@@ -38,6 +39,7 @@ pub(crate) struct Client {
     batch: ReceiveBatch,
     trains: Trains,
     flows: Flows<Peer, State>,
+    by_connection: HashMap<ConnectionId, usize>,
     /// Flows that wait for the way to the server.
     waiting: VecDeque<usize>,
     held_bytes: usize,
@@ -53,6 +55,7 @@ impl Client {
             batch: ReceiveBatch::new(BATCH_SLOTS, SLOT_BYTES_MAX),
             trains: Trains::default(),
             flows: Flows::new(idle),
+            by_connection: HashMap::new(),
             waiting: VecDeque::new(),
             held_bytes: 0,
             is_closing: false,
@@ -95,7 +98,7 @@ impl Client {
         let (mut messages, mut connections, mut offered) = (Vec::new(), Vec::new(), 0);
         for (flow, message, count) in self.trains.messages(&self.batch) {
             messages.push(message);
-            connections.push(self.flows.get(flow).and_then(|flow| flow.connection));
+            connections.push(self.flows.get(flow).and_then(|flow| flow.state.connection));
             offered += count;
         }
         let outcome = self.tcp.send_by(now, &messages, &connections);
@@ -109,7 +112,7 @@ impl Client {
         for index in 0..count {
             let datagrams = self.batch.get(index).meta.segments() as u64;
             self.counters.tcp_received += datagrams;
-            match self.flows.find_connection(self.tcp.connection_of(index)) {
+            match self.find_connection(self.tcp.connection_of(index)) {
                 Some(flow) => {
                     self.flows.touch(now, flow);
                     self.trains.push(flow, &self.batch, index);
@@ -148,17 +151,24 @@ impl Client {
         Some(self.flows.insert(now, peer, State::default()))
     }
 
+    fn find_connection(&self, connection: ConnectionId) -> Option<usize> {
+        self.by_connection.get(&connection).copied()
+    }
+
     /// Opens the connection of a flow, where it has none and it is time.
     fn open(&mut self, now: Instant, index: usize) {
         let Some(flow) = self.flows.get_mut(index) else {
             return;
         };
         let state = &mut flow.state;
-        if flow.connection.is_some() || state.is_waiting || state.reopen_at.is_some_and(|at| now < at) {
+        if state.connection.is_some() || state.is_waiting || state.reopen_at.is_some_and(|at| now < at) {
             return;
         }
         match self.tcp.open(now) {
-            Ok(connection) => self.flows.connect(index, Some(connection)),
+            Ok(connection) => {
+                state.connection = Some(connection);
+                self.by_connection.insert(connection, index);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 state.is_waiting = true;
                 self.waiting.push_back(index);
@@ -227,8 +237,7 @@ impl Client {
             match event {
                 Event::Connected { connection } => self.opened(now, connection),
                 Event::Closed { connection, .. } => {
-                    if let Some(index) = self.flows.find_connection(connection) {
-                        self.flows.connect(index, None);
+                    if let Some(index) = self.by_connection.remove(&connection) {
                         self.failed(now, index);
                     }
                 }
@@ -238,7 +247,7 @@ impl Client {
     }
 
     fn opened(&mut self, now: Instant, connection: ConnectionId) {
-        let Some(index) = self.flows.find_connection(connection) else {
+        let Some(index) = self.find_connection(connection) else {
             return;
         };
         if let Some(flow) = self.flows.get_mut(index) {
@@ -262,6 +271,7 @@ impl Client {
             return;
         };
         let state = &mut flow.state;
+        state.connection = None;
         if !std::mem::take(&mut state.is_open) {
             state.pause = longer(state.pause, REOPEN);
             state.reopen_at = Some(now + state.pause);
@@ -272,7 +282,8 @@ impl Client {
         while let Some(index) = self.flows.poll_expired(now) {
             self.drop_held(index);
             let flow = self.flows.remove(index);
-            if let Some(connection) = flow.connection {
+            if let Some(connection) = flow.state.connection {
+                self.by_connection.remove(&connection);
                 self.tcp.close(now, connection);
             }
             self.counters.expired += 1;
@@ -312,8 +323,8 @@ impl Side for Client {
 
     fn close(&mut self, now: Instant) {
         self.is_closing = true;
-        for connection in self.flows.connections() {
-            self.tcp.close(now, connection);
+        for connection in self.by_connection.keys() {
+            self.tcp.close(now, *connection);
         }
     }
 

@@ -1,11 +1,10 @@
-//! The flows of one worker: found by their key or their connection, and forgotten when they carry nothing.
+//! The flows of one worker: found by their key, and forgotten when they carry nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use fake_tcp_socket::ConnectionId;
 use slab::Slab;
 
 use crate::limits::FLOWS_MAX;
@@ -13,17 +12,15 @@ use crate::limits::FLOWS_MAX;
 /// What a flow is besides its place in the table.
 pub(crate) struct Flow<K, T> {
     pub(crate) key: K,
-    pub(crate) connection: Option<ConnectionId>,
     pub(crate) state: T,
     used: Instant,
     generation: u64,
 }
 
-/// See the module's text. `K` names a flow on the UDP side, `T` is the user's state of it.
+/// See the module's text. `K` names a flow on the side that begins it, `T` is the user's state of it.
 pub(crate) struct Flows<K, T> {
     flows: Slab<Flow<K, T>>,
     by_key: HashMap<K, usize>,
-    by_connection: HashMap<ConnectionId, usize>,
     /// When each flow is looked at again, one entry for each.
     checks: BinaryHeap<Reverse<(Instant, usize, u64)>>,
     idle: Duration,
@@ -35,7 +32,6 @@ impl<K: Copy + Eq + Hash, T> Flows<K, T> {
         Self {
             flows: Slab::new(),
             by_key: HashMap::new(),
-            by_connection: HashMap::new(),
             checks: BinaryHeap::new(),
             idle,
             generation: 0,
@@ -46,21 +42,12 @@ impl<K: Copy + Eq + Hash, T> Flows<K, T> {
         self.flows.len()
     }
 
-    /// The connections of all flows.
-    pub(crate) fn connections(&self) -> Vec<ConnectionId> {
-        self.by_connection.keys().copied().collect()
-    }
-
     pub(crate) fn is_full(&self) -> bool {
         self.flows.len() >= FLOWS_MAX
     }
 
     pub(crate) fn find(&self, key: &K) -> Option<usize> {
         self.by_key.get(key).copied()
-    }
-
-    pub(crate) fn find_connection(&self, connection: ConnectionId) -> Option<usize> {
-        self.by_connection.get(&connection).copied()
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&Flow<K, T>> {
@@ -76,7 +63,6 @@ impl<K: Copy + Eq + Hash, T> Flows<K, T> {
         self.generation += 1;
         let index = self.flows.insert(Flow {
             key,
-            connection: None,
             state,
             used: now,
             generation: self.generation,
@@ -85,18 +71,6 @@ impl<K: Copy + Eq + Hash, T> Flows<K, T> {
         self.checks
             .push(Reverse((now + self.idle, index, self.generation)));
         index
-    }
-
-    /// Gives a flow its connection, or takes it away.
-    pub(crate) fn connect(&mut self, index: usize, connection: Option<ConnectionId>) {
-        if let Some(flow) = self.flows.get_mut(index) {
-            if let Some(last) = std::mem::replace(&mut flow.connection, connection) {
-                self.by_connection.remove(&last);
-            }
-            if let Some(connection) = connection {
-                self.by_connection.insert(connection, index);
-            }
-        }
     }
 
     /// The flow carries something.
@@ -109,9 +83,6 @@ impl<K: Copy + Eq + Hash, T> Flows<K, T> {
     pub(crate) fn remove(&mut self, index: usize) -> Flow<K, T> {
         let flow = self.flows.remove(index);
         self.by_key.remove(&flow.key);
-        if let Some(connection) = flow.connection {
-            self.by_connection.remove(&connection);
-        }
         flow
     }
 

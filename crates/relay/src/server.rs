@@ -86,7 +86,7 @@ impl Server {
         };
         // An error is what ICMP said about an earlier datagram.
         let count = flow.state.receive(&mut self.batch).unwrap_or(0);
-        let connection = flow.connection;
+        let connection = Some(flow.key);
         self.trains.clear();
         for message in 0..count {
             let meta = *self.batch.get(message).meta;
@@ -136,7 +136,6 @@ impl Server {
             self.flows.remove(index);
             return None;
         }
-        self.flows.connect(index, Some(connection));
         self.counters.flows += 1;
         Some(index)
     }
@@ -180,8 +179,8 @@ impl Side for Server {
         self.tcp.handle_timeout(now);
         self.handle_events();
         while let Some(index) = self.flows.poll_expired(now) {
-            if let Some(connection) = self.flows.get(index).and_then(|flow| flow.connection) {
-                self.tcp.close(now, connection);
+            if let Some(flow) = self.flows.get(index) {
+                self.tcp.close(now, flow.key);
             }
             self.forget(index);
             self.counters.expired += 1;
@@ -189,8 +188,8 @@ impl Side for Server {
     }
 
     fn close(&mut self, now: Instant) {
-        for connection in self.flows.connections() {
-            self.tcp.close(now, connection);
+        for (_, flow) in self.flows.iter() {
+            self.tcp.close(now, flow.key);
         }
     }
 
