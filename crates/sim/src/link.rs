@@ -170,6 +170,23 @@ impl<T: Clone> Link<T> {
         self.send_copy(now, packet);
     }
 
+    /// Takes packets that a virtual network hands over as one (segmentation offload): its policer passes or drops them
+    /// together.
+    pub fn send_train(&mut self, now: Instant, train: impl IntoIterator<Item = Packet<T>>) {
+        let train: Vec<_> = train.into_iter().collect();
+        let bytes = train.iter().map(|packet| packet.bytes.len()).sum();
+        if !self.passes_policer(now, bytes) {
+            self.counts.sent += train.len() as u64;
+            self.counts.policed += train.len() as u64;
+            return;
+        }
+        let policer = self.config.policer.take();
+        for packet in train {
+            self.send(now, packet);
+        }
+        self.config.policer = policer;
+    }
+
     /// When the next packet arrives.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -451,6 +468,31 @@ mod tests {
             (link.counts().lost, link.counts().too_large, link.in_flight()),
             (1, 1, 1)
         );
+    }
+
+    #[test]
+    fn a_train_passes_a_policer_as_a_whole_or_not_at_all() {
+        let config = LinkConfig {
+            policer: Some(Policer {
+                bits_per_second: 8_000,
+                burst_bytes: 3_500,
+            }),
+            ..LinkConfig::default()
+        };
+        let mut link = Link::new(config, 1);
+        let now = Clock::default().now();
+        let train = |packets| {
+            (0..packets).map(|meta| Packet {
+                bytes: vec![0; 1_000],
+                meta,
+            })
+        };
+        link.send_train(now, train(4));
+        assert_eq!((link.counts().policed, link.in_flight()), (4, 0));
+        link.send_train(now, train(3));
+        assert_eq!((link.counts().policed, link.in_flight()), (4, 3));
+        link.send_train(now, train(1));
+        assert_eq!((link.counts().sent, link.counts().policed), (8, 5));
     }
 
     #[test]

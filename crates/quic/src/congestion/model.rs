@@ -184,11 +184,13 @@ impl Model {
         if self.gate.take_idle() {
             self.delivery.limit();
         }
-        let Some(sample) = self.delivery.end_acks(now, in_flight, self.round_trip.base()) else {
+        let sample = self.delivery.end_acks(now, in_flight, self.round_trip.base());
+        // Also of probes, which are no samples: where trains are lost whole, nothing else is acknowledged.
+        self.recent.update(now, self.delivery.delivered());
+        let Some(sample) = sample else {
             self.publish();
             return;
         };
-        self.recent.update(now, self.delivery.delivered());
         self.round_trip.update(now, sample.round_trip);
         let is_of_this_path = sample.departure.at >= self.slowdown.answered;
         if is_of_this_path {

@@ -20,7 +20,17 @@ pub(super) struct Recent {
     delivered: u64,
     lost: u64,
     bytes_per_second: u64,
-    is_policed: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Most of what was sent was lost, in a window so long that the path may have been at rest in between. The same
+    /// again is no accident: where nothing but probes passes, their timeouts are all that ends a window.
+    Doubtful,
+    /// Far more is sent than passes.
+    Policed,
 }
 
 impl Recent {
@@ -30,7 +40,7 @@ impl Recent {
             delivered: 0,
             lost: 0,
             bytes_per_second: 0,
-            is_policed: false,
+            state: State::Free,
         }
     }
 
@@ -45,11 +55,14 @@ impl Recent {
             return;
         }
         let arrived = delivered - self.delivered;
-        self.bytes_per_second = rate(arrived, elapsed);
         let tried = self.lost + arrived;
-        // A longer one is of a path that was at rest in between.
-        let is_telling = tried >= TELLING_BYTES && elapsed < 2 * WINDOW;
-        self.is_policed = is_telling && self.lost as f64 > tried as f64 * POLICED;
+        let part_lost = self.lost as f64 / tried.max(1) as f64;
+        self.bytes_per_second = rate(arrived, elapsed);
+        self.state = match self.state {
+            _ if tried < TELLING_BYTES || part_lost <= POLICED => State::Free,
+            State::Free if elapsed >= 2 * WINDOW => State::Doubtful,
+            _ => State::Policed,
+        };
         (self.since, self.delivered, self.lost) = (now, delivered, 0);
     }
 
@@ -60,7 +73,7 @@ impl Recent {
 
     /// The same where far more was sent.
     pub(super) fn policed(&self) -> Option<u64> {
-        self.is_policed.then_some(self.bytes_per_second)
+        (self.state == State::Policed).then_some(self.bytes_per_second)
     }
 }
 
@@ -84,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn single_losses_of_a_path_at_rest_say_nothing() {
+    fn a_loss_of_a_path_at_rest_says_nothing_and_the_same_again_all() {
         // tidy-allow(pure): first instant of virtual time
         let start = Instant::now();
         let mut recent = Recent::new(start);
@@ -94,8 +107,12 @@ mod tests {
         recent.on_lost(60_000);
         recent.update(start + 20 * WINDOW, 2_400);
         assert_eq!(recent.policed(), None);
+        recent.update(start + 30 * WINDOW, 62_400);
         recent.on_lost(60_000);
-        recent.update(start + 21 * WINDOW, 3_600);
-        assert_eq!(recent.policed(), Some(4_800));
+        recent.update(start + 40 * WINDOW, 63_600);
+        assert_eq!(recent.policed(), None);
+        recent.on_lost(60_000);
+        recent.update(start + 44 * WINDOW, 64_800);
+        assert_eq!(recent.policed(), Some(1_200));
     }
 }

@@ -148,6 +148,42 @@ fn the_rate_of_a_policer_is_kept_and_little_is_lost_to_it() {
     }
 }
 
+/// Within a building trains go as one, and are larger than what the policer saves up.
+#[test]
+fn behind_a_policer_of_a_local_path_streams_go_on() {
+    let fast = LinkConfig {
+        delay: Duration::from_micros(100),
+        rate_bits_per_second: Some(200_000_000),
+        queue_bytes: 4 << 20,
+        mtu: 1_472,
+        ..LinkConfig::default()
+    };
+    for (kilobits, wait_ms) in [(1_000, 0), (1_000, 40), (200, 0), (200, 7), (20_000, 0)] {
+        let mut world = filled(fast, Profile::Throughput);
+        world.keeps_trains = true;
+        world.set_config(LinkConfig {
+            policer: Some(Policer {
+                bits_per_second: kilobits * 1_000,
+                burst_bytes: 32_768,
+            }),
+            ..fast
+        });
+        let (start, before) = (world.now, world.parties[0].delivered());
+        while world.now < start + Duration::from_secs(30) {
+            // The ends wait for a processor.
+            world.now += Duration::from_millis(wait_ms);
+            drive(&mut world, Duration::from_millis(20));
+        }
+        let bytes = world.parties[0].delivered() - before;
+        let rate = bytes as f64 * 8e-3 / (world.now - start).as_secs_f64();
+        println!("waits of {wait_ms} ms: {rate:.0} kbit/s of {kilobits}");
+        assert!(
+            rate > 0.6 * kilobits as f64,
+            "waits of {wait_ms} ms: {rate:.0} kbit/s of {kilobits}"
+        );
+    }
+}
+
 #[test]
 fn the_latency_profile_keeps_the_queue_at_two_milliseconds() {
     for round_trip_ms in [20, 100] {

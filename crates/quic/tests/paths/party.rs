@@ -249,7 +249,8 @@ impl Party for Gramway {
             };
             side.work(now);
             for train in side.take_trains(now) {
-                for segment in packet::segments(&train.bytes, train.segment_size) {
+                let segments = packet::segments(&train.bytes, train.segment_size);
+                for (place, segment) in segments.enumerate() {
                     out.push((
                         way,
                         Packet {
@@ -257,6 +258,7 @@ impl Party for Gramway {
                             meta: Meta {
                                 party: self.index,
                                 number: u64::from(train.ecn.bits()),
+                                follows: place > 0,
                             },
                         },
                     ));

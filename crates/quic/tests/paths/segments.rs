@@ -53,7 +53,11 @@ impl Segments {
         let party = self.index;
         out.extend(self.arrived.drain(..).map(|number| {
             let number = number | ACK;
-            let meta = Meta { party, number };
+            let meta = Meta {
+                party,
+                number,
+                follows: false,
+            };
             let bytes = vec![0; ACK_PACKET];
             (back, Packet { bytes, meta })
         }));
@@ -64,7 +68,11 @@ impl Segments {
         let number = self.next;
         self.next += 1;
         let party = self.index;
-        let meta = Meta { party, number };
+        let meta = Meta {
+            party,
+            number,
+            follows: false,
+        };
         let bytes = vec![0; PACKET];
         out.push((self.way, Packet { bytes, meta }));
         number

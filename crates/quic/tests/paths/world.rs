@@ -13,6 +13,8 @@ pub(crate) struct Meta {
     pub(crate) party: usize,
     /// ECN bits of a QUIC packet, or a number of the sender's own.
     pub(crate) number: u64,
+    /// It belongs to the same train as the packet that was sent before it.
+    pub(crate) follows: bool,
 }
 
 /// Whom a packet goes to.
@@ -33,6 +35,8 @@ pub(crate) struct World {
     /// Queueing delay that each packet of the way down, or up, met: the way with the load.
     pub(crate) delays: Vec<(Instant, Duration)>,
     pub(crate) loaded: Way,
+    /// A policer meets trains as a whole.
+    pub(crate) keeps_trains: bool,
 }
 
 impl World {
@@ -47,6 +51,7 @@ impl World {
             parties: Vec::new(),
             delays: Vec::new(),
             loaded,
+            keeps_trains: false,
         }
     }
 
@@ -88,7 +93,8 @@ impl World {
             if out.is_empty() {
                 return;
             }
-            for (way, packet) in out.drain(..) {
+            let mut sent = out.drain(..).peekable();
+            while let Some((way, packet)) = sent.next() {
                 let link = match way {
                     Way::Up => &mut self.up,
                     Way::Down => &mut self.down,
@@ -96,7 +102,11 @@ impl World {
                 if way == self.loaded {
                     self.delays.push((self.now, link.queueing_delay(self.now)));
                 }
-                link.send(self.now, packet);
+                let mut train = vec![packet];
+                while let Some((_, next)) = sent.next_if(|(_, next)| self.keeps_trains && next.meta.follows) {
+                    train.push(next);
+                }
+                link.send_train(self.now, train);
             }
         }
         panic!("no end of packets at one instant");
