@@ -10,6 +10,7 @@
 pub mod book;
 pub mod conservation;
 pub mod cover;
+pub mod flood;
 pub mod go;
 pub mod limits;
 pub mod name_server;

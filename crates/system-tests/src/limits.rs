@@ -16,3 +16,6 @@ pub const CAPTURE_POLL: Duration = Duration::from_millis(20);
 
 /// What a capture may fall behind, in bytes: none of the frames may be lost.
 pub const CAPTURE_BUFFER_BYTES: usize = 8 << 20;
+
+/// How long the last datagrams of a flood may be under way.
+pub const FLOOD_END: Duration = Duration::from_millis(500);

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use packet_io::{DatagramSocket, Outgoing, ReceiveBatch, SocketOptions, UdpSocket};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use system_tests::flood::Flood;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{UNAVAILABLE, gramway_binary};
 use system_tests::require_root;
@@ -310,57 +310,6 @@ fn a_new_process_that_is_too_slow_ends_when_it_goes_on_and_the_former_one_serves
     assert_confined(&threads, NET_BIND_SERVICE | NET_ADMIN);
 }
 
-/// Bytes of a datagram of the flow below, and datagrams of one train.
-const DATAGRAM_BYTES: usize = 1_150;
-const TRAIN: usize = 16;
-
-/// Offers a gigabit per second to the forward until `is_over`; datagrams sent.
-fn flood(pair: &Pair, is_over: &AtomicBool) -> u64 {
-    let to = "127.0.0.1:7000".parse().unwrap();
-    let mut socket = pair
-        .client
-        .inside(|| UdpSocket::connect(None, to, &SocketOptions::default()))
-        .unwrap();
-    let train = vec![7; TRAIN * DATAGRAM_BYTES];
-    let pause = Duration::from_nanos((TRAIN * DATAGRAM_BYTES * 8) as u64);
-    let (mut sent, mut due) = (0, Instant::now());
-    while !is_over.load(Ordering::Relaxed) {
-        if due > Instant::now() {
-            thread::yield_now();
-            continue;
-        }
-        due += pause;
-        let outcome = socket.send(&[Outgoing::connected(&train, DATAGRAM_BYTES)]);
-        sent += outcome.map_or(0, |outcome| outcome.segments);
-    }
-    sent
-}
-
-/// Takes the flow at its target until `is_over`: datagrams, and the longest time without one.
-fn drain_flood(pair: &Pair, is_over: &AtomicBool) -> (u64, Duration) {
-    let at = "127.0.0.1:7000".parse().unwrap();
-    let mut socket = pair
-        .server
-        .inside(|| UdpSocket::bind(at, &SocketOptions::default()))
-        .unwrap();
-    let mut batch = ReceiveBatch::new(64, 65_536);
-    let (mut taken, mut longest, mut last) = (0, Duration::ZERO, None::<Instant>);
-    while !is_over.load(Ordering::Relaxed) {
-        if socket.receive(&mut batch).unwrap_or(0) > 0 {
-            taken += batch
-                .iter()
-                .map(|received| received.segments().len() as u64)
-                .sum::<u64>();
-            let now = Instant::now();
-            longest = longest.max(last.map_or(Duration::ZERO, |last| now - last));
-            last = Some(now);
-        } else {
-            thread::yield_now();
-        }
-    }
-    (taken, longest)
-}
-
 /// What an upgrade is to cost under load. It needs two idle cores and the released program.
 #[test]
 #[ignore = "a measurement: cargo test --workspace --test system -- --ignored --nocapture under_a_gigabit"]
@@ -372,42 +321,45 @@ fn an_upgrade_under_a_gigabit_of_udp_and_twenty_streams_has_no_gap_of_a_tenth_of
     let mut server = Server::start(&pair.server.place(), "server", LISTEN, &OPEN_LOOPBACK, files);
     let link = server.link();
     let client = Client::start(&pair.client.place(), "client", &link, &both!("7000"), &[], files);
+    let entrance = "127.0.0.1:7000".parse().unwrap();
     let (is_over, broken) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let (sent, (taken, gap), told) = thread::scope(|scope| {
-        let sink = scope.spawn(|| drain_flood(&pair, &is_over));
-        let source = scope.spawn(|| flood(&pair, &is_over));
-        for _ in 0..STREAMS {
-            scope.spawn(|| {
-                let mut stream = connect(&pair.client, "127.0.0.1:7000");
-                let (content, mut answer) = ([3; 16 << 10], [0; 16 << 10]);
-                while !is_over.load(Ordering::Relaxed) {
-                    let echoed = stream
-                        .write_all(&content)
-                        .and_then(|()| stream.read_exact(&mut answer));
-                    if echoed.is_err() || answer != content {
-                        broken.fetch_add(1, Ordering::Relaxed);
-                        return;
+    let upgrade_beside_streams = || {
+        thread::scope(|scope| {
+            for _ in 0..STREAMS {
+                scope.spawn(|| {
+                    let mut stream = connect(&pair.client, "127.0.0.1:7000");
+                    let (content, mut answer) = ([3; 16 << 10], [0; 16 << 10]);
+                    while !is_over.load(Ordering::Relaxed) {
+                        let echoed = stream
+                            .write_all(&content)
+                            .and_then(|()| stream.read_exact(&mut answer));
+                        if echoed.is_err() || answer != content {
+                            broken.fetch_add(1, Ordering::Relaxed);
+                            return;
+                        }
+                        thread::sleep(Duration::from_millis(20));
                     }
-                    thread::sleep(Duration::from_millis(20));
-                }
-            });
-        }
-        thread::sleep(Duration::from_secs(3));
-        let told = run(&mut ctl(&["upgrade", "--timeout", "600"], &server)).unwrap();
-        thread::sleep(Duration::from_secs(5));
-        is_over.store(true, Ordering::Relaxed);
-        (source.join().unwrap(), sink.join().unwrap(), told)
-    });
+                });
+            }
+            thread::sleep(Duration::from_secs(3));
+            let told = run(&mut ctl(&["upgrade", "--timeout", "600"], &server)).unwrap();
+            thread::sleep(Duration::from_secs(5));
+            is_over.store(true, Ordering::Relaxed);
+            told
+        })
+    };
+    let (flood, told) = Flood::beside(
+        [&pair.client, &pair.server],
+        entrance,
+        entrance,
+        upgrade_beside_streams,
+    );
     let next: i32 = told.split_whitespace().nth(2).unwrap().parse().unwrap();
     let _successor = Successor(Pid::from_raw(next).unwrap());
-    let lost = 100.0 * (1.0 - taken as f64 / sent as f64);
-    println!(
-        "{sent} datagrams sent, {taken} arrived ({lost:.2} % lost), longest gap {:.1} ms, {} of {STREAMS} streams lost",
-        gap.as_secs_f64() * 1e3,
-        broken.load(Ordering::Relaxed)
-    );
+    println!("{flood:?}, {} lost", flood.lost());
+    println!("{} of {STREAMS} streams lost", broken.load(Ordering::Relaxed));
     assert_eq!(broken.load(Ordering::Relaxed), 0);
-    assert!(gap <= Duration::from_millis(100), "{gap:?}");
+    assert!(flood.longest_gap <= Duration::from_millis(100));
     assert_eq!(client.status()["tcp"]["failed"], 0);
     server.kill();
 }

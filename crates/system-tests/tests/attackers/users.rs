@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use system_tests::flood::Flood;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::gramway_binary;
 use system_tests::source::Source;
@@ -16,7 +17,6 @@ use system_tests::topology::Pair;
 use system_tests::tunnel::{Client, Server};
 use system_tests::{require_program, require_root};
 use testbed::directory::Directory;
-use testbed::iperf::{self, IperfResult, IperfRun, IperfServer};
 use testbed::namespace::Namespace;
 use testbed::programs::run;
 use testbed::wait::wait_until;
@@ -37,8 +37,6 @@ const PART_MIN: f64 = 0.4;
 
 const PAYLOAD_BYTES: usize = 1_150;
 
-const RATE: u64 = 1_000_000_000;
-const RATE_SECONDS: u32 = 15;
 const RELOADS: usize = 10;
 const CHANGES: usize = 100;
 
@@ -182,34 +180,13 @@ fn a_thousand_flows_of_one_user_leave_half_of_a_full_processor_to_one_flow_of_an
     report.finish();
 }
 
-/// A gigabit a second through the tunnel, and `work` beside it.
-fn beside_a_gigabit(scene: &Scene, work: impl FnOnce()) -> IperfResult {
-    let run = IperfRun {
-        large_buffers: true,
-        ..IperfRun::udp(
-            "127.0.0.1:5201".parse().unwrap(),
-            RATE_SECONDS,
-            PAYLOAD_BYTES,
-            Some(RATE),
-        )
-    };
-    let place = scene.pair.client.place();
-    let flow = thread::spawn(move || iperf::run(&place, &run).unwrap());
-    work();
-    assert!(!flow.is_finished(), "the work is done while the flow goes on");
-    flow.join().unwrap()
-}
-
 #[test]
 #[ignore = "measures: `cargo xtask hostile` runs it"]
 fn reloads_and_changes_of_users_cost_no_datagram_of_a_gigabit_a_second() {
     require_root!();
-    require_program!("iperf3");
     let _load = load();
     let mut scene = Scene::new(&[]);
-    let _sink = IperfServer::start(&scene.pair.server.place(), "127.0.0.1:5201".parse().unwrap()).unwrap();
-    let forwards = ["udp:5201=127.0.0.1:5201", "tcp:5201=127.0.0.1:5201"];
-    let mut client = scene.client("client", &scene.server.link(), &forwards);
+    let mut client = scene.client("client", &scene.server.link(), &["udp:7000=127.0.0.1:7000"]);
     scene.server.user(&["add", "somebody"]);
     let reload = |state: &std::path::Path| {
         let mut command = Command::new(gramway_binary());
@@ -246,17 +223,17 @@ fn reloads_and_changes_of_users_cost_no_datagram_of_a_gigabit_a_second() {
         }
     };
     let mut report = Report::new("10 reloads and 100 changes of users beside 1 Gbit/s of UDP");
-    let told = |result: &IperfResult| format!("{} of {}", result.lost_datagrams, result.datagrams);
     let (mut without, mut with) = (Vec::new(), Vec::new());
+    let beside = |work: &dyn Fn()| {
+        let at = "127.0.0.1:7000".parse().unwrap();
+        Flood::beside([&scene.pair.client, &scene.pair.server], at, at, work).0
+    };
     for _ in 0..ROUNDS {
-        let [idle, changed] = [
-            beside_a_gigabit(&scene, change_nothing),
-            beside_a_gigabit(&scene, change),
-        ];
-        report.tell("lost beside programs that change nothing", told(&idle));
-        report.tell("lost beside reloads and changes", told(&changed));
-        without.push(idle.lost_datagrams);
-        with.push(changed.lost_datagrams);
+        let [idle, changed] = [beside(&change_nothing), beside(&change)];
+        report.tell("beside programs that change nothing", format!("{idle:?}"));
+        report.tell("beside reloads and changes", format!("{changed:?}"));
+        without.push(idle.lost());
+        with.push(changed.lost());
     }
     // What a change costs is lost at each of them; what the machine loses varies from run to run.
     let [without, with] = [without, with].map(|mut lost| {
