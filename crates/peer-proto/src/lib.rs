@@ -8,6 +8,7 @@
 //! A message that fits one packet travels in a DATAGRAM frame, is acknowledged and repeated by this crate, and delays
 //! no other; a longer one has a stream of its own. QUIC decides when packets leave.
 
+mod check;
 mod delivery;
 mod error;
 mod event;
@@ -17,10 +18,12 @@ mod incoming;
 pub mod limits;
 mod peer;
 mod peers;
+mod race;
 mod receiver;
 mod sender;
 mod window;
 
+pub use check::Meeting;
 pub use delivery::{Delivery, DropReason, Order, Outcome, Received, Reliability, Ticket};
 pub use error::{ConnectError, Failure, ParseIdError, SendError};
 pub use event::Event;

@@ -52,8 +52,37 @@ pub const RECEIVE_BYTES_MAX: usize = 16 << 20;
 /// Ended messages that stay in the queues of a sender beyond as many as live, so that taking them out costs little.
 pub const STALE_MAX: usize = 1_024;
 
-/// Addresses that a connection attempt tries at once.
+/// Addresses that a program names for one connection attempt.
 pub const ADDRESSES_MAX: usize = 8;
+
+/// Addresses of one connection attempt: the program's, and those that a rendezvous or checks name.
+pub const CANDIDATES_MAX: usize = 24;
+
+/// How long an address of a peer waits for the one before it: the pace of ICE (RFC 8445 section 14.2). RFC 8305 has
+/// 250 ms, for servers whose addresses mostly work; those of peers behind routers mostly do not.
+pub const CANDIDATE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Bytes of a check: a STUN header, and MESSAGE-INTEGRITY-SHA256 (RFC 8489 section 14.6).
+pub const CHECK_BYTES: usize = 56;
+
+/// When checks are sent to the addresses of a peer that is about to connect: its first packets come within two round
+/// trips, and a router's mapping outlives the last check by far (RFC 4787 section 4.3 asks for two minutes).
+pub const CHECK_DELAYS: [Duration; 7] = [
+    Duration::ZERO,
+    Duration::from_millis(50),
+    Duration::from_millis(150),
+    Duration::from_millis(300),
+    Duration::from_millis(600),
+    Duration::from_millis(1_200),
+    Duration::from_millis(2_400),
+];
+
+/// Peers that checks go to at the same time; calls beyond it are not answered.
+pub const CHECKED_PEERS_MAX: usize = 64;
+
+/// Peers that are being connected and whose checks are looked for; those beyond it are connected by known addresses
+/// alone.
+pub const MEETINGS_MAX: usize = 256;
 
 /// Longest head of a MESSAGE on a stream, in bytes: type, five fields of at most eight bytes, length.
 pub const STREAM_HEAD_BYTES_MAX: usize = 1 + 6 * 8;

@@ -1,25 +1,21 @@
 //! One peer: its connection, or the attempts to get one, and its messages.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use quic::{CloseReason, ConnectionKey, StreamId};
 
-use crate::error::Failure;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
+use crate::race::Race;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 
 /// How far it has come.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// We connect: attempts under way, and those that failed.
-    Connecting {
-        attempts: Vec<(ConnectionKey, SocketAddr)>,
-        failures: Vec<Failure>,
-    },
+    /// We connect.
+    Connecting(Race),
     /// The peer connects.
     Accepting(ConnectionKey),
     Connected(ConnectionKey),
@@ -49,7 +45,7 @@ impl Peer {
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
         match self.stage {
             Stage::Connected(connection) => Some(connection),
-            Stage::Connecting { .. } | Stage::Accepting(_) => None,
+            Stage::Connecting(_) | Stage::Accepting(_) => None,
         }
     }
 }

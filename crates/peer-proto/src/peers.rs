@@ -1,5 +1,6 @@
 //! The peers of one socket: connections by key, and the ways of messages and streams through QUIC.
 
+mod meeting;
 mod source;
 mod streams;
 
@@ -15,15 +16,16 @@ use quic::{
 };
 
 use crate::delivery::{Delivery, Received, Ticket};
-use crate::error::{ConnectError, Failure, SendError};
+use crate::error::SendError;
 use crate::event::Event;
 use crate::frame::Frame;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
-use crate::limits::{ADDRESSES_MAX, MESSAGE_BYTES_MAX, PROTOCOL, SEND_BYTES_MAX};
+use crate::limits::{MESSAGE_BYTES_MAX, PROTOCOL, SEND_BYTES_MAX};
 use crate::peer::{Peer, Stage};
 use crate::receiver::{ReceiveCounters, Receiver, Violation};
 use crate::sender::{SendCounters, Sender};
+use meeting::Checks;
 use source::Source;
 
 /// Error codes of connections and streams (PEER-16); programs use others below 0xff00.
@@ -130,6 +132,10 @@ pub struct Peers {
     arena: BytesMut,
     /// What came in DATAGRAM frames of the batch that is being handled.
     arrived: Vec<(ConnectionKey, Bytes)>,
+    /// Peers that are being connected and whose checks may come.
+    meeting_peers: Vec<usize>,
+    /// Checks that go to peers that are about to connect.
+    checks: Vec<Checks>,
 }
 
 impl Peers {
@@ -162,6 +168,8 @@ impl Peers {
             events: VecDeque::new(),
             arena: BytesMut::new(),
             arrived: Vec::new(),
+            meeting_peers: Vec::new(),
+            checks: Vec::new(),
         }
     }
 
@@ -169,52 +177,6 @@ impl Peers {
     #[must_use]
     pub fn id(&self) -> PeerId {
         self.own
-    }
-
-    /// Connects to a peer at whichever of its addresses answers first. [`Event::Connected`] or [`Event::Failed`]
-    /// follows.
-    ///
-    /// # Errors
-    /// [`ConnectError`] where the addresses cannot be used.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        id: PeerId,
-        addresses: &[SocketAddr],
-    ) -> Result<PeerKey, ConnectError> {
-        if id == self.own {
-            return Err(ConnectError::Ourselves);
-        }
-        if addresses.len() > ADDRESSES_MAX {
-            return Err(ConnectError::TooManyAddresses(addresses.len()));
-        }
-        let mut attempts = Vec::new();
-        let mut first_error = None;
-        for address in addresses {
-            match self
-                .quic
-                .connect_peer(now, *address, *id.as_bytes(), self.udp_payload_max)
-            {
-                Ok(connection) => attempts.push((connection, *address)),
-                Err(error) => drop(first_error.get_or_insert(ConnectError::Address {
-                    address: *address,
-                    error,
-                })),
-            }
-        }
-        if attempts.is_empty() {
-            return Err(first_error.unwrap_or(ConnectError::NoAddress));
-        }
-        let connections: Vec<ConnectionKey> = attempts.iter().map(|(connection, _)| *connection).collect();
-        let stage = Stage::Connecting {
-            attempts,
-            failures: Vec::new(),
-        };
-        let key = self.insert(stage, Some(id));
-        for connection in connections {
-            self.belongs_to(connection, key.index());
-        }
-        Ok(key)
     }
 
     fn insert(&mut self, stage: Stage, id: Option<PeerId>) -> PeerKey {
@@ -312,15 +274,18 @@ impl Peers {
         let Some(entry) = self.peer(peer) else {
             return;
         };
-        let connections = match &entry.stage {
-            Stage::Connecting { attempts, .. } => {
-                attempts.iter().map(|(connection, _)| *connection).collect()
-            }
+        if let Stage::Connecting(race) = &mut entry.stage {
+            race.give_up();
+        }
+        let connections: Vec<ConnectionKey> = match &entry.stage {
+            Stage::Connecting(race) => race.connections().collect(),
             Stage::Accepting(connection) | Stage::Connected(connection) => vec![*connection],
         };
         for connection in connections {
             self.quic.close(now, connection, code, reason);
         }
+        // A race without an attempt has nothing that would end.
+        self.end_lost_race(now, peer.index());
     }
 
     /// Ends all connections.
@@ -385,6 +350,9 @@ impl Peers {
         segment_size: usize,
         outbox: &mut Outbox,
     ) {
+        if !self.meeting_peers.is_empty() {
+            self.take_checks(now, path, &data, segment_size);
+        }
         let mut arrivals = source::Arrivals {
             datagrams: &mut self.arrived,
             udp_payload_ceiling: self.udp_payload_max,
@@ -441,6 +409,7 @@ impl Peers {
     /// Fills `outbox` with trains of connections that have something to send. Whether some had to wait.
     pub fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
         self.settle(now);
+        self.flush_checks(now, outbox);
         let mut source = Source {
             now,
             peers: &mut self.peers,
@@ -458,7 +427,7 @@ impl Peers {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let quic = self.quic.poll_timeout().map(|(due, _)| due);
         let own = self.timers.first().map(|(due, _)| *due);
-        [quic, own].into_iter().flatten().min()
+        [quic, own, self.checks_due()].into_iter().flatten().min()
     }
 
     /// Runs every timer that is due.
@@ -476,6 +445,7 @@ impl Peers {
                     self.quic.mark_ready(connection);
                 }
                 self.touch(index);
+                self.race_is_due(now, index);
             }
         }
         self.settle(now);
@@ -536,13 +506,7 @@ impl Peers {
             // An acknowledgement that is due leaves with the next flush that congestion control lets go.
             let ack = ack.filter(|due| *due > now);
             let due = [peer.sender.poll_timeout(now, round_trip), ack];
-            let due = due.into_iter().flatten().min();
-            if due != peer.timer {
-                if let Some(old) = std::mem::replace(&mut peer.timer, due) {
-                    self.timers.remove(&(old, index));
-                }
-                self.timers.extend(due.map(|due| (due, index)));
-            }
+            self.set_timer(index, due.into_iter().flatten().min());
         }
         Ok(())
     }
@@ -595,12 +559,8 @@ impl Peers {
             return;
         };
         let is_incoming = matches!(peer.stage, Stage::Accepting(_));
-        if is_incoming
-            && self
-                .allowed
-                .as_ref()
-                .is_some_and(|allowed| !allowed.contains(&id))
-        {
+        let is_admitted = self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&id));
+        if is_incoming && !is_admitted {
             let refused = "this peer ID is not allowed here";
             peer.verdict = Some(CloseReason::Protocol(refused.to_owned()));
             return self
@@ -610,12 +570,15 @@ impl Peers {
         peer.id = Some(id);
         let former = std::mem::replace(&mut peer.stage, Stage::Connected(connection));
         self.quic.authenticate(now, connection);
-        if let Stage::Connecting { attempts, .. } = former {
-            for (other, _) in attempts.into_iter().filter(|(other, _)| *other != connection) {
+        if let Stage::Connecting(race) = former {
+            self.set_timer(index, None);
+            self.meeting_peers.retain(|meeting| *meeting != index);
+            for other in race.connections().filter(|other| *other != connection) {
                 self.by_connection[other.index()] = None;
                 self.quic.close(now, other, 0, b"another path was faster");
             }
         }
+        self.end_checks(id);
         let peer = self.key(index);
         self.events.push_back(Event::Connected {
             peer,
@@ -636,16 +599,10 @@ impl Peers {
         };
         let reason = peer.verdict.take().unwrap_or(reason);
         match &mut peer.stage {
-            Stage::Connecting { attempts, failures } => {
-                if let Some(place) = attempts.iter().position(|(attempt, _)| *attempt == connection) {
-                    let (_, address) = attempts.remove(place);
-                    failures.push(Failure { address, reason });
-                }
-                if attempts.is_empty() {
-                    let failures = std::mem::take(failures);
-                    self.events.push_back(Event::Failed { peer: key, failures });
-                    self.remove(index);
-                }
+            Stage::Connecting(race) => {
+                race.ended(connection, reason);
+                self.advance_race(now, index);
+                self.end_lost_race(now, index);
             }
             Stage::Accepting(_) => self.remove(index),
             Stage::Connected(_) => {
@@ -672,6 +629,7 @@ impl Peers {
                 self.timers.remove(&(timer, index));
             }
             self.touched.retain(|touched| *touched != index);
+            self.meeting_peers.retain(|meeting| *meeting != index);
             self.free.push(index);
         }
     }

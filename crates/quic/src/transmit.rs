@@ -101,7 +101,8 @@ impl Outbox {
         self.bytes
     }
 
-    pub(crate) fn push(&mut self, train: OutgoingTrain) {
+    /// Adds a train that its caller has composed.
+    pub fn push(&mut self, train: OutgoingTrain) {
         self.bytes = self.bytes.wrapping_add(train.bytes.len());
         self.trains.push(train);
     }

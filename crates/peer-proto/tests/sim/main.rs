@@ -4,6 +4,7 @@
 mod identity;
 mod laws;
 mod messages;
+mod routers;
 mod rules;
 mod streams;
 mod world;

@@ -48,7 +48,7 @@ pub(crate) fn parameters(number: u8) -> Parameters {
 }
 
 impl End {
-    fn new(parameters: Parameters, address: &str) -> Self {
+    pub(crate) fn new(parameters: Parameters, address: &str) -> Self {
         Self {
             peers: Peers::new(parameters),
             address: address.parse().unwrap(),
@@ -72,7 +72,7 @@ impl End {
         self.connected.last().unwrap().0
     }
 
-    fn handle_events(&mut self, now: Instant) {
+    pub(crate) fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.peers.poll_event(now) {
             match event {
                 Event::Connected {

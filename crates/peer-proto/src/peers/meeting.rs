@@ -1,0 +1,297 @@
+//! How a connection comes about: the race of a peer's addresses, and the checks by which routers between both ends are
+//! opened (`specs/rendezvous.md`).
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use packet::{Ecn, Path};
+use quic::{Outbox, OutgoingTrain};
+
+use super::{PeerKey, Peers};
+use crate::check::{Meeting, is_stun};
+use crate::error::{ConnectError, Failure};
+use crate::event::Event;
+use crate::id::PeerId;
+use crate::limits::{
+    ADDRESSES_MAX, CANDIDATES_MAX, CHECK_BYTES, CHECK_DELAYS, CHECKED_PEERS_MAX, MEETINGS_MAX,
+};
+use crate::peer::Stage;
+use crate::race::Race;
+
+/// Checks that go to one peer.
+#[derive(Debug)]
+pub(super) struct Checks {
+    to: PeerId,
+    meeting: Meeting,
+    addresses: Vec<SocketAddr>,
+    /// Checks are sent at these times after this one.
+    since: Instant,
+    /// Rounds that have left.
+    rounds: usize,
+}
+
+impl Checks {
+    fn due(&self) -> Option<Instant> {
+        CHECK_DELAYS.get(self.rounds).map(|delay| self.since + *delay)
+    }
+}
+
+impl Peers {
+    /// Connects to a peer at whichever of its addresses answers first; they are begun one after the other
+    /// ([`crate::limits::CANDIDATE_INTERVAL`]), IPv6 first. [`Event::Connected`] or [`Event::Failed`] follows.
+    ///
+    /// # Errors
+    /// [`ConnectError`] where the addresses cannot be used.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        addresses: &[SocketAddr],
+    ) -> Result<PeerKey, ConnectError> {
+        if addresses.is_empty() && id != self.own {
+            return Err(ConnectError::NoAddress);
+        }
+        self.begin_race(now, id, addresses, Race::new(None))
+    }
+
+    /// The same where more addresses may come by [`Self::add_addresses`] or by checks of `meeting` until `more_until`.
+    ///
+    /// # Errors
+    /// As of [`Self::connect`]; there need not be an address yet.
+    pub fn connect_and_meet(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        addresses: &[SocketAddr],
+        meeting: Meeting,
+        more_until: Instant,
+    ) -> Result<PeerKey, ConnectError> {
+        let mut race = Race::new(Some(more_until));
+        race.meet(meeting);
+        let key = self.begin_race(now, id, addresses, race)?;
+        if self.meeting_peers.len() < MEETINGS_MAX {
+            self.meeting_peers.push(key.index());
+        }
+        Ok(key)
+    }
+
+    fn begin_race(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        addresses: &[SocketAddr],
+        mut race: Race,
+    ) -> Result<PeerKey, ConnectError> {
+        if id == self.own {
+            return Err(ConnectError::Ourselves);
+        }
+        if addresses.len() > ADDRESSES_MAX {
+            return Err(ConnectError::TooManyAddresses(addresses.len()));
+        }
+        race.add(addresses);
+        let key = self.insert(Stage::Connecting(race), Some(id));
+        let refused = self.advance_race(now, key.index());
+        let is_lost = matches!(
+            self.peers[key.index()].as_deref().map(|peer| &peer.stage),
+            Some(Stage::Connecting(race)) if race.is_lost(now)
+        );
+        match refused {
+            Some(error) if is_lost => {
+                self.remove(key.index());
+                Err(error)
+            }
+            _ => Ok(key),
+        }
+    }
+
+    /// Addresses of a peer that is being connected; none once it is.
+    pub fn add_addresses(&mut self, now: Instant, peer: PeerKey, addresses: &[SocketAddr]) {
+        if let Some(entry) = self.peer(peer)
+            && let Stage::Connecting(race) = &mut entry.stage
+        {
+            race.add(addresses);
+            self.advance_race(now, peer.index());
+        }
+    }
+
+    /// No more addresses of this peer come: it is unreachable where none is left.
+    pub fn expect_no_more_addresses(&mut self, now: Instant, peer: PeerKey) {
+        if let Some(entry) = self.peer(peer)
+            && let Stage::Connecting(race) = &mut entry.stage
+        {
+            race.expect_no_more();
+            self.advance_race(now, peer.index());
+            self.end_lost_race(now, peer.index());
+        }
+    }
+
+    /// Begins what may be begun, and sets the timer of the rest. The first address that could not be used at all.
+    pub(super) fn advance_race(&mut self, now: Instant, index: usize) -> Option<ConnectError> {
+        let mut first_error = None;
+        while let Some(address) = self.race(index).and_then(|race| race.poll(now)) {
+            if let Err(error) = self.begin_attempt(now, index, address) {
+                first_error.get_or_insert(ConnectError::Address { address, error });
+                if let Some(race) = self.race(index) {
+                    // Nothing went out that the next one would have to wait for.
+                    race.not_begun();
+                }
+            }
+        }
+        let due = self.race(index).and_then(|race| race.poll_timeout());
+        self.set_timer(index, due);
+        first_error
+    }
+
+    fn race(&mut self, index: usize) -> Option<&mut Race> {
+        match &mut self.peers.get_mut(index)?.as_deref_mut()?.stage {
+            Stage::Connecting(race) => Some(race),
+            Stage::Accepting(_) | Stage::Connected(_) => None,
+        }
+    }
+
+    fn begin_attempt(
+        &mut self,
+        now: Instant,
+        index: usize,
+        address: SocketAddr,
+    ) -> Result<(), quic::ConnectError> {
+        let Some(id) = self.peers[index].as_deref().and_then(|peer| peer.id) else {
+            return Ok(());
+        };
+        let begun = self
+            .quic
+            .connect_peer(now, address, *id.as_bytes(), self.udp_payload_max)?;
+        self.belongs_to(begun, index);
+        if let Some(race) = self.race(index) {
+            race.begun(begun, address);
+        }
+        Ok(())
+    }
+
+    /// The race's timer has fired.
+    pub(super) fn race_is_due(&mut self, now: Instant, index: usize) {
+        if let Some(race) = self.race(index) {
+            race.handle_timeout(now);
+            self.advance_race(now, index);
+            self.end_lost_race(now, index);
+        }
+    }
+
+    /// An attempt has ended, or no more addresses come: the peer is unreachable where nothing is left.
+    pub(super) fn end_lost_race(&mut self, now: Instant, index: usize) {
+        let Some(race) = self.race(index).filter(|race| race.is_lost(now)) else {
+            return;
+        };
+        let failures: Vec<Failure> = race.take_failures();
+        let peer = self.key(index);
+        self.events.push_back(Event::Failed { peer, failures });
+        self.remove(index);
+    }
+
+    pub(super) fn set_timer(&mut self, index: usize, due: Option<Instant>) {
+        let Some(peer) = self.peers[index].as_deref_mut() else {
+            return;
+        };
+        if due != peer.timer {
+            if let Some(old) = std::mem::replace(&mut peer.timer, due) {
+                self.timers.remove(&(old, index));
+            }
+            self.timers.extend(due.map(|due| (due, index)));
+        }
+    }
+
+    /// Whether a peer may connect to us.
+    #[must_use]
+    pub fn admits(&self, id: PeerId) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&id))
+    }
+
+    /// Sends checks to the addresses of a peer that is about to connect to us, so that routers let its packets in
+    /// (RDV-2). They end when it has connected, or after [`CHECK_DELAYS`]. Whether there was room for them.
+    pub fn send_checks(
+        &mut self,
+        now: Instant,
+        to: PeerId,
+        meeting: Meeting,
+        addresses: &[SocketAddr],
+    ) -> bool {
+        self.checks.retain(|checks| checks.to != to);
+        if self.checks.len() >= CHECKED_PEERS_MAX {
+            return false;
+        }
+        let usable = |address: &&SocketAddr| address.port() != 0 && !address.ip().is_unspecified();
+        self.checks.push(Checks {
+            to,
+            meeting,
+            addresses: addresses
+                .iter()
+                .filter(usable)
+                .take(CANDIDATES_MAX)
+                .copied()
+                .collect(),
+            since: now,
+            rounds: 0,
+        });
+        true
+    }
+
+    pub(super) fn checks_due(&self) -> Option<Instant> {
+        self.checks.iter().filter_map(Checks::due).min()
+    }
+
+    /// Puts the checks that are due into `outbox`.
+    pub(super) fn flush_checks(&mut self, now: Instant, outbox: &mut Outbox) {
+        for checks in &mut self.checks {
+            while checks.due().is_some_and(|due| due <= now) {
+                checks.rounds += 1;
+                for address in &checks.addresses {
+                    // A full outbox is like a path that loses: there are more rounds.
+                    if !outbox.is_full() {
+                        outbox.push(OutgoingTrain {
+                            destination: *address,
+                            source: None,
+                            ecn: Ecn::NotEct,
+                            segment_size: CHECK_BYTES,
+                            bytes: checks.meeting.check(),
+                        });
+                    }
+                }
+            }
+        }
+        self.checks.retain(|checks| checks.due().is_some());
+    }
+
+    /// The peer has connected.
+    pub(super) fn end_checks(&mut self, id: PeerId) {
+        self.checks.retain(|checks| checks.to != id);
+    }
+
+    /// Looks for checks among datagrams that came while peers are being met.
+    pub(super) fn take_checks(&mut self, now: Instant, path: Path, data: &[u8], segment_size: usize) {
+        let size = if segment_size == 0 {
+            data.len()
+        } else {
+            segment_size
+        };
+        if size == 0 {
+            return;
+        }
+        for datagram in data.chunks(size).filter(|datagram| is_stun(datagram)) {
+            let belongs = |peer: &crate::peer::Peer| match &peer.stage {
+                Stage::Connecting(race) => race.meeting().is_some_and(|meeting| meeting.is_check(datagram)),
+                Stage::Accepting(_) | Stage::Connected(_) => false,
+            };
+            let index = self
+                .meeting_peers
+                .iter()
+                .find(|index| self.peers[**index].as_deref().is_some_and(belongs))
+                .copied();
+            if let Some(index) = index
+                && self.race(index).is_some_and(|race| race.is_open(path.remote))
+            {
+                // Where the address cannot be used, others may come.
+                let _ = self.begin_attempt(now, index, path.remote);
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The addresses of a peer that is being connected: which are tried, in which order, and when (RFC 8305).
+//!
+//! An address is begun [`CANDIDATE_INTERVAL`] after the one before, or as soon as that one fails; attempts go on beside
+//! each other, and the first that completes its handshake is the connection. Addresses may come later, from a
+//! rendezvous or from the peer's checks; until `more_until` a race without any is not lost.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quic::{CloseReason, ConnectionKey};
+
+use crate::check::Meeting;
+use crate::error::Failure;
+use crate::limits::{CANDIDATE_INTERVAL, CANDIDATES_MAX};
+
+#[derive(Debug, Default)]
+pub(crate) struct Race {
+    /// Every address that was taken, once.
+    known: Vec<SocketAddr>,
+    waiting: VecDeque<SocketAddr>,
+    attempts: Vec<(ConnectionKey, SocketAddr)>,
+    failures: Vec<Failure>,
+    /// When the next waiting address may be begun.
+    next: Option<Instant>,
+    /// More addresses may come until then.
+    more_until: Option<Instant>,
+    /// Whose checks name addresses.
+    meeting: Option<Meeting>,
+    /// Addresses that were begun because a check came from there.
+    checked: Vec<SocketAddr>,
+}
+
+impl Race {
+    pub(crate) fn new(more_until: Option<Instant>) -> Self {
+        Self {
+            more_until,
+            ..Self::default()
+        }
+    }
+
+    /// Takes addresses that are new, up to [`CANDIDATES_MAX`] in all, IPv6 and IPv4 by turns (RFC 8305 section 4).
+    pub(crate) fn add(&mut self, addresses: &[SocketAddr]) {
+        let (mut six, mut four): (VecDeque<_>, VecDeque<_>) =
+            addresses.iter().partition(|address| address.is_ipv6());
+        while let Some(address) = six.pop_front().or_else(|| four.pop_front()) {
+            // The other family's turn is next.
+            std::mem::swap(&mut six, &mut four);
+            if self.known.len() < CANDIDATES_MAX && !self.known.contains(&address) {
+                self.known.push(address);
+                self.waiting.push_back(address);
+            }
+        }
+    }
+
+    pub(crate) fn meet(&mut self, meeting: Meeting) {
+        self.meeting = Some(meeting);
+    }
+
+    pub(crate) fn meeting(&self) -> Option<&Meeting> {
+        self.meeting.as_ref()
+    }
+
+    /// A check has come from `address`, so the way there is open: whether it is to be tried at once, also where an
+    /// attempt that began before is under way, whose first packets may have met a closed router.
+    pub(crate) fn is_open(&mut self, address: SocketAddr) -> bool {
+        if self.checked.contains(&address) || self.checked.len() >= CANDIDATES_MAX {
+            return false;
+        }
+        self.checked.push(address);
+        self.waiting.retain(|waiting| *waiting != address);
+        if !self.known.contains(&address) {
+            self.known.push(address);
+        }
+        true
+    }
+
+    /// The next address to begin, if it is time.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<SocketAddr> {
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        let address = self.waiting.pop_front()?;
+        self.next = Some(now + CANDIDATE_INTERVAL);
+        Some(address)
+    }
+
+    /// When there is something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let next = self.next.filter(|_| !self.waiting.is_empty());
+        next.into_iter().chain(self.more_until).min()
+    }
+
+    /// The address that was to be begun could not be used: the next one need not wait.
+    pub(crate) fn not_begun(&mut self) {
+        self.next = None;
+    }
+
+    pub(crate) fn begun(&mut self, connection: ConnectionKey, address: SocketAddr) {
+        self.attempts.push((connection, address));
+    }
+
+    /// An attempt has ended: the next address need not wait.
+    pub(crate) fn ended(&mut self, connection: ConnectionKey, reason: CloseReason) {
+        if let Some(place) = self
+            .attempts
+            .iter()
+            .position(|(attempt, _)| *attempt == connection)
+        {
+            let (_, address) = self.attempts.remove(place);
+            self.failures.push(Failure { address, reason });
+            self.next = None;
+        }
+    }
+
+    /// Whether no address is left, nor to come.
+    pub(crate) fn is_lost(&self, now: Instant) -> bool {
+        let more = self.more_until.is_some_and(|until| now < until);
+        self.attempts.is_empty() && self.waiting.is_empty() && !more
+    }
+
+    /// No more addresses come.
+    pub(crate) fn expect_no_more(&mut self) {
+        self.more_until = None;
+    }
+
+    /// The time in which more addresses could come is over.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.more_until = self.more_until.filter(|until| now < *until);
+    }
+
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
+        self.attempts.iter().map(|(connection, _)| *connection)
+    }
+
+    pub(crate) fn take_failures(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.failures)
+    }
+
+    /// Nothing is begun from here on.
+    pub(crate) fn give_up(&mut self) {
+        self.waiting.clear();
+        self.expect_no_more();
+        self.meeting = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// An instant to count from.
+    fn now() -> Instant {
+        sim::Clock::default().now()
+    }
+
+    #[test]
+    fn families_take_turns_and_each_address_is_begun_once() {
+        let mut race = Race::new(None);
+        let four = addresses(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.3:1"]);
+        let six = addresses(&["[2001:db8::1]:1"]);
+        race.add(&[&four[..], &six[..]].concat());
+        race.add(&six);
+        let mut now = now();
+        let mut order = Vec::new();
+        while let Some(address) = race.poll(now) {
+            order.push(address);
+            assert_eq!(race.poll(now), None, "the next one waits");
+            now += CANDIDATE_INTERVAL;
+        }
+        assert_eq!(order, [six[0], four[0], four[1], four[3]]);
+    }
+
+    #[test]
+    fn a_race_takes_a_bounded_number_of_addresses() {
+        let mut race = Race::new(None);
+        let many: Vec<_> = (1..=1_000)
+            .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
+            .collect();
+        race.add(&many);
+        assert_eq!(race.known.len(), CANDIDATES_MAX);
+        let opened = many.iter().filter(|address| race.is_open(**address)).count();
+        assert_eq!(opened, CANDIDATES_MAX);
+        assert!(race.known.len() <= 2 * CANDIDATES_MAX);
+    }
+
+    #[test]
+    fn a_race_without_addresses_is_lost_when_no_more_come() {
+        let now = now();
+        let until = now + Duration::from_secs(3);
+        let mut race = Race::new(Some(until));
+        assert!(!race.is_lost(now));
+        assert_eq!(race.poll_timeout(), Some(until));
+        race.handle_timeout(until);
+        assert!(race.is_lost(until));
+        assert_eq!(race.poll_timeout(), None);
+    }
+}
