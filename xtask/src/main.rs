@@ -35,7 +35,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Install every tool that the tests need, skipping what is present.
-    Setup,
+    Setup {
+        /// Also build what `bench peers` measures Gramway's peers against, iroh and quinn, which takes minutes.
+        #[arg(long)]
+        rivals: bool,
+    },
     /// Set up, then format check, tidy, lints, build, tests, documentation and dependency checks.
     Test {
         /// Leave out the system tests and the tools that only they need.
@@ -76,7 +80,13 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = Repository::find().and_then(|repository| match Arguments::parse().task {
-        Task::Setup => setup::run(&repository, Extent::Everything),
+        Task::Setup { rivals } => setup::run(&repository, Extent::Everything).and_then(|()| {
+            if rivals {
+                setup::build_rivals(&repository)
+            } else {
+                Ok(())
+            }
+        }),
         Task::Test { quick } => steps::run(
             &repository,
             if quick {

@@ -55,6 +55,14 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     Ok(())
 }
 
+/// Builds the program of the rivals of `bench peers`, where that looks for it.
+pub(crate) fn build_rivals(repository: &Repository) -> Result<()> {
+    let mut build = repository.cargo(&["build", "--release", "--locked", "--manifest-path"]);
+    build.arg("crates/bench/rivals/Cargo.toml").arg("--target-dir");
+    build.arg(repository.target().join("rivals"));
+    install(&mut build)
+}
+
 /// What installs the cargo tools that are missing: the last checks need them, and their build takes minutes of a core.
 pub(crate) fn missing_cargo_tools(repository: &Repository) -> Option<Command> {
     let root = repository.tools();

@@ -91,3 +91,21 @@ pub const VISIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Between two visits: a server lets in so and so many new addresses of a network in a second, and no more.
 pub const VISIT_PAUSE: Duration = Duration::from_millis(25);
+
+/// Messages of `bench peers` under way on a connection: a few milliseconds of what a processor carries.
+pub const PEERS_MESSAGES_IN_FLIGHT: usize = 4_096;
+
+/// Bytes of `bench peers` under way on a connection: what an endpoint of `peer` takes at most.
+pub const PEERS_BYTES_IN_FLIGHT: usize = 16 << 20;
+
+/// Clients of `bench peers` at one server, each with an endpoint of its own.
+pub const PEERS_CLIENTS: usize = 100;
+
+/// Messages under way on each of their connections: all of them together have as many as one client alone, and half.
+pub const PEERS_FAN_MESSAGES_IN_FLIGHT: usize = 64;
+
+/// Connections of `bench peers` that are made at a time: enough to keep two processors busy.
+pub const PEERS_HANDSHAKES_AT_A_TIME: usize = 8;
+
+/// Idle connections of `bench peers` whose memory is measured.
+pub const PEERS_IDLE: usize = 1_000;

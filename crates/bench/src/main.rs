@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{MatrixOptions, Programs, demo, front_door, hidden, paths, rivals, rpc, scale, tcp_shape};
+use bench::{MatrixOptions, Programs, demo, front_door, hidden, paths, peers, rivals, rpc, scale, tcp_shape};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -25,6 +25,8 @@ enum Command {
     Shared(bench::Command),
     /// Long and lossy paths, compared with direct traffic, Hysteria2 and TUIC (sing-box); needs root
     Paths(paths::Options),
+    /// Messages and streams between two programs, compared with iroh and quinn; the case of a long path needs root
+    Peers(MatrixOptions),
     /// What a server's front door costs and bears: handshakes, first bytes, a flood; needs root
     FrontDoor(MatrixOptions),
     /// UDP in packets that look like TCP, compared with direct traffic, a plaintext relay and phantun; needs root
@@ -68,6 +70,9 @@ fn run() -> anyhow::Result<()> {
     if arguments.first().is_some_and(|name| front_door::is_hidden(name)) {
         return Ok(front_door::run_hidden(&arguments)?);
     }
+    if arguments.first().is_some_and(|name| peers::is_hidden(name)) {
+        return Ok(peers::run_hidden(&arguments)?);
+    }
     let Arguments { gramway, command } = Arguments::parse();
     let programs = Programs::of_bench(gramway)?;
     let mut output = std::io::stdout();
@@ -75,6 +80,7 @@ fn run() -> anyhow::Result<()> {
         Command::Shared(command) => command.run(&programs, rivals::L3, &mut output)?,
         Command::Tcp(options) => tcp_shape::run(&programs, &options, &mut output)?,
         Command::Paths(options) => paths::run(&programs, &options, &mut output)?,
+        Command::Peers(options) => peers::run(&programs, &options, &mut output)?,
         Command::FrontDoor(options) => front_door::run(&programs, &options, &mut output)?,
         Command::Rpc { json, quick, only } => {
             let options = rpc::Options {

@@ -1,6 +1,7 @@
-//! The programs that `bench l3` and `bench tcp` measure Gramway against, and what they leave behind. They belong to bench's own program:
+//! The programs that `bench l3`, `bench peers` and `bench tcp` measure Gramway against, and what they leave behind. They belong to bench's own program:
 //! the shipped one runs nobody else's.
 
+pub(crate) mod libraries;
 pub(crate) mod phantun;
 mod quincy;
 mod wireguard;
