@@ -12,6 +12,7 @@ mod engine;
 mod idleness;
 pub mod limits;
 mod own_addresses;
+pub mod rendezvous;
 mod secret;
 mod snapshot;
 mod target_rules;

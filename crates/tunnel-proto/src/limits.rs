@@ -161,6 +161,27 @@ pub const SERVICE_OUTPUT_BYTES_MAX: usize = STREAM_READ_BYTES + 2 * HELD_ENTRY_B
 /// Datagrams of all services of a shard that came since its last turn: one batch of received messages.
 pub const SERVICE_DATAGRAMS_MAX: usize = 4_096;
 
+/// Peers that are registered at a server's rendezvous: 4 MiB of table.
+pub const RENDEZVOUS_PEERS_MAX: usize = 4_096;
+
+/// Those of one user: its machines, with several programs each.
+pub const RENDEZVOUS_PEERS_PER_USER_MAX: usize = 64;
+
+/// Addresses of one peer: that from which the server sees it, and its own of both families on several interfaces.
+pub const RENDEZVOUS_ADDRESSES_MAX: usize = 8;
+
+/// Longest value of a message between client and rendezvous, in bytes: two keys and all addresses, with room for more.
+pub const RENDEZVOUS_MESSAGE_BYTES_MAX: usize = 512;
+
+/// Messages that wait for one peer whose connection does not take them; calls beyond it are refused as busy.
+pub const RENDEZVOUS_WAITING_MAX: usize = 32;
+
+/// Calls and answers of one peer at once: a program that connects to all its peers.
+pub const RENDEZVOUS_CALLS_BURST: u32 = 64;
+
+/// In which one more may follow.
+pub const RENDEZVOUS_CALL_INTERVAL: Duration = Duration::from_millis(250);
+
 /// Copies that all sessions of one peer keep for repair, in bytes: a hundred busy flows of full packets in both directions.
 /// Beyond it, payloads go without.
 pub const REPAIR_BYTES_MAX: usize = 16 << 20;

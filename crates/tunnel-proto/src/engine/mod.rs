@@ -48,6 +48,7 @@ pub use client::ip::Assignment;
 pub(crate) use connections::SHUTDOWN_REASON;
 pub use egress::Deliver;
 pub use ip::Owner;
+pub(crate) use ip::bucket::Bucket;
 pub(crate) use ip::is_confined;
 pub use life::End;
 pub use listening::CONNECTION_CAME;
@@ -233,10 +234,13 @@ impl<R: Role> Engine<R> {
                 // What had overtaken the request that this event opened.
                 self.hand_out_service_datagrams(now);
             }
-            if self.state.broken.is_empty() {
+            if let Some(id) = R::service_to_wake(&mut self.state) {
+                self.wake_service(now, id, deliver);
+            } else if self.state.broken.is_empty() {
                 return;
+            } else {
+                self.close_broken_peers(now);
             }
-            self.close_broken_peers(now);
         }
     }
 

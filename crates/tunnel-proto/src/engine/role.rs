@@ -62,6 +62,9 @@ pub trait Side: Sized {
     /// The peer has more to send than the path lets through.
     fn held_back(state: &mut State<Self>, now: Instant, connection: ConnectionKey, held_back: HeldBack);
 
+    /// A request of a service that has news from elsewhere.
+    fn service_to_wake(state: &mut State<Self>) -> Option<RequestId>;
+
     /// The peer allows more streams.
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);
 

@@ -53,6 +53,12 @@ pub struct Client {
     ip_session: Option<RequestId>,
 }
 
+impl Client {
+    pub(in crate::engine) fn current(&self) -> Option<ConnectionKey> {
+        self.current
+    }
+}
+
 impl Engine<Client> {
     /// A client's engine that shows `token`.
     #[must_use]

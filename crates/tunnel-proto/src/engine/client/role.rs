@@ -67,6 +67,11 @@ impl Side for Client {
         }
     }
 
+    /// The driver wakes a client's services itself.
+    fn service_to_wake(_: &mut State<Self>) -> Option<RequestId> {
+        None
+    }
+
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey) {
         engine.send_queued_requests(now, connection);
     }

@@ -84,6 +84,11 @@ impl Side for Server {
     /// A client sees for itself what becomes of what it sends.
     fn held_back(_: &mut State<Self>, _: Instant, _: ConnectionKey, _: HeldBack) {}
 
+    fn service_to_wake(state: &mut State<Self>) -> Option<RequestId> {
+        let mut services = state.role.services.values_mut();
+        services.find_map(|provider| provider.poll_wake())
+    }
+
     /// A server opens no requests.
     fn streams_available(_: &mut Engine<Self>, _: Instant, _: ConnectionKey) {}
 

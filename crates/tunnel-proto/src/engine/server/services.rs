@@ -39,14 +39,23 @@ impl Engine<Server> {
         if !self.take_user_session(id, stream.connection, |rights| rights.services) {
             return;
         }
-        let Some(user) = self.user_of(stream.connection) else {
+        let (Some(user), Some(remote)) = (self.user_of(stream.connection), self.remote(stream.connection))
+        else {
             return;
         };
+        let exporter = self.exporter_of(stream.connection);
         let Some(provider) = self.state.role.services.get_mut(&asked.protocol) else {
             return self.turn_away(id, &response::response(404), 404);
         };
         let path = &asked.path;
-        let service = match provider.open(now, &ServiceRequest { id, user, path }) {
+        let asked = ServiceRequest {
+            id,
+            user,
+            path,
+            remote,
+            exporter,
+        };
+        let service = match provider.open(now, &asked) {
             Ok(service) => service,
             Err(refusal) => return self.answer_and_end(id, &response::response(refusal.status())),
         };

@@ -10,15 +10,17 @@ mod running;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
 use masque::{HeaderList, datagram, request as request_headers};
+use quic::ConnectionKey;
 
-use super::Ending;
 use super::handler::{Asker, Handler};
 use super::queue_writer::QueueWriter;
 use super::request::RequestId;
+use super::{Client, Ending, Engine, Role};
 use crate::access::UserId;
 use crate::drops::DropReason;
 use crate::limits;
@@ -60,6 +62,31 @@ pub trait ServiceProvider: Send {
     /// # Errors
     /// [`NoService`] says how the request is answered.
     fn open(&mut self, now: Instant, asked: &ServiceRequest<'_>) -> Result<Box<dyn Service>, NoService>;
+
+    /// A request whose [`Service::handle_wake`] is to be called: something came from elsewhere, e.g. from another shard, whose
+    /// provider had this one's driver woken.
+    fn poll_wake(&mut self) -> Option<RequestId> {
+        None
+    }
+}
+
+/// Label of [`ServiceRequest::exporter`].
+const EXPORTER_LABEL: &[u8] = b"EXPORTER-gramway-service";
+
+impl<R: Role> Engine<R> {
+    /// What [`ServiceRequest::exporter`] is at both ends of this connection.
+    pub(in crate::engine) fn exporter_of(&mut self, connection: ConnectionKey) -> Option<[u8; 32]> {
+        self.endpoint.exporter(connection, EXPORTER_LABEL, &[])
+    }
+}
+
+impl Engine<Client> {
+    /// TLS's exporter of the connection that requests go out on, as the server's services see it; `None` where there is
+    /// none.
+    pub fn exporter(&mut self) -> Option<[u8; 32]> {
+        let connection = self.state.role.current()?;
+        self.exporter_of(connection)
+    }
 }
 
 /// What a user asks a server's service for.
@@ -71,6 +98,11 @@ pub struct ServiceRequest<'a> {
     pub user: UserId,
     /// `:path`, as it came.
     pub path: &'a str,
+    /// Where the client's packets come from.
+    pub remote: SocketAddr,
+    /// TLS's exporter of the connection, with which a client proves that what it signs is for this connection alone
+    /// ([`Engine::exporter`](super::Engine::exporter)).
+    pub exporter: Option<[u8; 32]>,
 }
 
 /// Why a service is not there for a request.

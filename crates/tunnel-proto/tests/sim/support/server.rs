@@ -134,11 +134,6 @@ impl Tunnel<Server> {
         self.engine.authorized(now, id, decision, &mut self.recorder);
     }
 
-    /// The owner of a service has something for it.
-    pub(crate) fn wake_service(&mut self, now: Instant, id: RequestId) {
-        self.engine.wake_service(now, id, &mut self.recorder);
-    }
-
     /// The TUN gives a packet or super-packet, whose session may be on another shard.
     pub(crate) fn send_packet_if_here(
         &mut self,

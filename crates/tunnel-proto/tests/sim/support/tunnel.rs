@@ -241,6 +241,11 @@ impl<R: Side> Tunnel<R> {
         }
     }
 
+    /// The owner of a service has something for it.
+    pub(crate) fn wake_service(&mut self, now: Instant, id: RequestId) {
+        self.engine.wake_service(now, id, &mut self.recorder);
+    }
+
     /// Datagrams dropped on the way into QUIC.
     pub(crate) fn ingress_drops(&mut self, reason: DropReason) -> u64 {
         self.engine.ledger().ingress.dropped(reason)

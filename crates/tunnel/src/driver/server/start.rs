@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use packet_io::{SocketOptions, UdpSocket};
 use quic::{ByShard, Classifier, Generation, IdLength, Kin, OnlyOurs, ServerParameters};
+use tunnel_proto::rendezvous::{self, Rendezvous};
 use tunnel_proto::{Engine, Line, TargetRules};
 
 use super::Server;
@@ -20,9 +21,28 @@ use crate::carrier::{Carrier, Carriers, adopted};
 use crate::config::{ServerConfig, Takeover};
 use crate::driver::outer;
 use crate::driver::resolver::NameSources;
-use crate::driver::start::{assemble, cannot_listen, endpoint_parameters, quic_shard, seed, unavailable};
+use crate::driver::start::{
+    Group, assemble, cannot_listen, endpoint_parameters, quic_shard, seed, unavailable,
+};
 use crate::handle::{Failure, Handle, Notice};
 use crate::hook::Replies;
+
+/// Lets users' peers find each other (`specs/rendezvous.md`), on whichever shard each is.
+fn serve_rendezvous(group: &mut Group<Server>) {
+    let wakers = group
+        .shards
+        .iter()
+        .map(|shard| shard.neighbours.own_waker().clone());
+    let wakers: Vec<_> = wakers.collect();
+    let count = wakers.len();
+    let wake = move |shard: usize| wakers[shard].wake();
+    let rendezvous = Rendezvous::new(count, Box::new(wake));
+    for (index, shard) in group.shards.iter_mut().enumerate() {
+        shard
+            .engine
+            .serve(rendezvous::PROTOCOL, rendezvous.provider(index));
+    }
+}
 
 /// Starts a server over `carriers`.
 ///
@@ -131,6 +151,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         replies.wake_by(shard.neighbours.own_waker().clone());
         shard.role.answers = Some(receiver);
     }
+    serve_rendezvous(&mut group);
     let tcp = config.tcp.map(|tcp| tcp.address(local));
     group.notify(Notice::Listening { local, tcp });
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {

@@ -1,0 +1,376 @@
+//! What clients and a rendezvous say to each other: a type, a length, a value (RDV-6).
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::{Buf, Bytes, BytesMut};
+use packet::varint;
+
+use super::PeerKeyBytes;
+use crate::limits::{RENDEZVOUS_ADDRESSES_MAX, RENDEZVOUS_MESSAGE_BYTES_MAX};
+
+/// Why a callee cannot be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is not registered at this server.
+    Absent,
+    /// It has too much to do, or the caller calls too often.
+    Busy,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Server: where the client's packets come from.
+    Observed(SocketAddr),
+    /// Client: where it is reached besides.
+    Addresses(Vec<SocketAddr>),
+    /// Client: wants to connect to a peer.
+    Call {
+        /// To whom.
+        callee: PeerKeyBytes,
+        /// Names the meeting.
+        transaction: [u8; 12],
+        /// Proves its checks.
+        key: [u8; 16],
+    },
+    /// Server: somebody wants to connect.
+    Called {
+        /// Who.
+        caller: PeerKeyBytes,
+        /// Names the meeting.
+        transaction: [u8; 12],
+        /// Proves its checks.
+        key: [u8; 16],
+        /// Where the caller is.
+        addresses: Vec<SocketAddr>,
+    },
+    /// Client: the caller may connect, and checks are on their way.
+    Answer {
+        /// Who called.
+        caller: PeerKeyBytes,
+        /// Names the meeting.
+        transaction: [u8; 12],
+    },
+    /// Server: the callee expects the caller.
+    Answered {
+        /// Names the meeting.
+        transaction: [u8; 12],
+        /// Who was called.
+        callee: PeerKeyBytes,
+        /// Where the callee is.
+        addresses: Vec<SocketAddr>,
+    },
+    /// Server: the callee cannot be met.
+    Unreachable {
+        /// Names the meeting.
+        transaction: [u8; 12],
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// A peer broke a rule of the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Message {
+    /// Its bytes on the stream.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut value = Vec::new();
+        let kind = match self {
+            Self::Observed(address) => {
+                write_address(*address, &mut value);
+                1
+            }
+            Self::Addresses(addresses) => {
+                write_addresses(addresses, &mut value);
+                2
+            }
+            Self::Call {
+                callee,
+                transaction,
+                key,
+            } => {
+                value.extend([&callee[..], transaction, key].concat());
+                3
+            }
+            Self::Called {
+                caller,
+                transaction,
+                key,
+                addresses,
+            } => {
+                value.extend([&caller[..], transaction, key].concat());
+                write_addresses(addresses, &mut value);
+                4
+            }
+            Self::Answer { caller, transaction } => {
+                value.extend([&caller[..], transaction].concat());
+                5
+            }
+            Self::Answered {
+                callee,
+                transaction,
+                addresses,
+            } => {
+                value.extend([&callee[..], transaction].concat());
+                write_addresses(addresses, &mut value);
+                6
+            }
+            Self::Unreachable { transaction, reason } => {
+                value.extend(transaction);
+                value.push(match reason {
+                    Reason::Absent => 0,
+                    Reason::Busy => 1,
+                });
+                7
+            }
+        };
+        let mut bytes = Vec::with_capacity(2 * varint::LEN_MAX + value.len());
+        varint::write(kind, &mut bytes);
+        varint::write(value.len() as u64, &mut bytes);
+        bytes.extend(value);
+        bytes.into()
+    }
+
+    /// The message of a type and a value; `None` where nobody here knows the type.
+    fn read(kind: u64, mut value: Bytes) -> Result<Option<Self>, Malformed> {
+        let value = &mut value;
+        let message = match kind {
+            1 => Self::Observed(read_address(value)?),
+            2 => Self::Addresses(read_addresses(value)?),
+            3 => Self::Call {
+                callee: take(value)?,
+                transaction: take(value)?,
+                key: take(value)?,
+            },
+            4 => Self::Called {
+                caller: take(value)?,
+                transaction: take(value)?,
+                key: take(value)?,
+                addresses: read_addresses(value)?,
+            },
+            5 => Self::Answer {
+                caller: take(value)?,
+                transaction: take(value)?,
+            },
+            6 => Self::Answered {
+                callee: take(value)?,
+                transaction: take(value)?,
+                addresses: read_addresses(value)?,
+            },
+            7 => Self::Unreachable {
+                transaction: take(value)?,
+                reason: match take::<1>(value)? {
+                    [0] => Reason::Absent,
+                    _ => Reason::Busy,
+                },
+            },
+            _ => return Ok(None),
+        };
+        if value.is_empty() {
+            Ok(Some(message))
+        } else {
+            Err(Malformed)
+        }
+    }
+}
+
+fn take<const BYTES: usize>(value: &mut Bytes) -> Result<[u8; BYTES], Malformed> {
+    let taken = value.first_chunk().copied().ok_or(Malformed)?;
+    value.advance(BYTES);
+    Ok(taken)
+}
+
+fn write_address(address: SocketAddr, value: &mut Vec<u8>) {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => {
+            value.push(4);
+            value.extend(ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            value.push(6);
+            value.extend(ip.octets());
+        }
+    }
+    value.extend(address.port().to_be_bytes());
+}
+
+/// What the bounds of a message leave out, no reader would take.
+fn write_addresses(addresses: &[SocketAddr], value: &mut Vec<u8>) {
+    for address in addresses.iter().take(RENDEZVOUS_ADDRESSES_MAX) {
+        write_address(*address, value);
+    }
+}
+
+fn read_address(value: &mut Bytes) -> Result<SocketAddr, Malformed> {
+    let ip = match take::<1>(value)? {
+        [4] => IpAddr::from(take::<4>(value)?),
+        [6] => IpAddr::from(take::<16>(value)?).to_canonical(),
+        _ => return Err(Malformed),
+    };
+    Ok(SocketAddr::new(ip, u16::from_be_bytes(take(value)?)))
+}
+
+fn read_addresses(value: &mut Bytes) -> Result<Vec<SocketAddr>, Malformed> {
+    let mut addresses = Vec::new();
+    while !value.is_empty() {
+        if addresses.len() == RENDEZVOUS_ADDRESSES_MAX {
+            return Err(Malformed);
+        }
+        addresses.push(read_address(value)?);
+    }
+    Ok(addresses)
+}
+
+/// Cuts content into messages.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// The beginning of a message.
+    begun: BytesMut,
+}
+
+impl Reader {
+    /// The next message that is known here; `None` once all of `content` is taken.
+    pub(super) fn next(&mut self, content: &mut Bytes) -> Result<Option<Message>, Malformed> {
+        loop {
+            if let Some((kind, value)) = self.cut()? {
+                if let Some(message) = Message::read(kind, value)? {
+                    return Ok(Some(message));
+                }
+                continue;
+            }
+            if content.is_empty() {
+                return Ok(None);
+            }
+            let room = RENDEZVOUS_MESSAGE_BYTES_MAX + 2 * varint::LEN_MAX - self.begun.len();
+            self.begun
+                .extend_from_slice(&content.split_to(content.len().min(room)));
+        }
+    }
+
+    /// The first message of what has come, if it is whole.
+    fn cut(&mut self) -> Result<Option<(u64, Bytes)>, Malformed> {
+        let Some((kind, kind_bytes)) = varint::read(&self.begun) else {
+            return Ok(None);
+        };
+        let Some((length, length_bytes)) = varint::read(&self.begun[kind_bytes..]) else {
+            return Ok(None);
+        };
+        let length = usize::try_from(length).map_err(|_| Malformed)?;
+        if length > RENDEZVOUS_MESSAGE_BYTES_MAX {
+            return Err(Malformed);
+        }
+        let head = kind_bytes + length_bytes;
+        if self.begun.len() < head + length {
+            return Ok(None);
+        }
+        self.begun.advance(head);
+        Ok(Some((kind, self.begun.split_to(length).freeze())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(count: u16) -> Vec<SocketAddr> {
+        (0..count)
+            .map(|port| match port % 2 {
+                0 => SocketAddr::from(([192, 0, 2, 1], port)),
+                _ => SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], port)),
+            })
+            .collect()
+    }
+
+    fn all() -> Vec<Message> {
+        let (transaction, key) = ([5; 12], [6; 16]);
+        let most = addresses(RENDEZVOUS_ADDRESSES_MAX as u16);
+        vec![
+            Message::Observed(most[0]),
+            Message::Addresses(most.clone()),
+            Message::Call {
+                callee: [1; 32],
+                transaction,
+                key,
+            },
+            Message::Called {
+                caller: [2; 32],
+                transaction,
+                key,
+                addresses: most.clone(),
+            },
+            Message::Answer {
+                caller: [2; 32],
+                transaction,
+            },
+            Message::Answered {
+                callee: [1; 32],
+                transaction,
+                addresses: most,
+            },
+            Message::Unreachable {
+                transaction,
+                reason: Reason::Busy,
+            },
+            Message::Unreachable {
+                transaction,
+                reason: Reason::Absent,
+            },
+        ]
+    }
+
+    fn read(mut content: Bytes, pieces: usize) -> Result<Vec<Message>, Malformed> {
+        let mut reader = Reader::default();
+        let mut messages = Vec::new();
+        while !content.is_empty() {
+            let mut piece = content.split_to(content.len().min(pieces));
+            while let Some(message) = reader.next(&mut piece)? {
+                messages.push(message);
+            }
+        }
+        Ok(messages)
+    }
+
+    /// RDV-6.
+    #[test]
+    fn messages_are_read_back_in_any_pieces_and_unknown_ones_are_skipped() {
+        let mut content: Vec<u8> = vec![0x3f, 2, 0, 0];
+        for message in all() {
+            let bytes = message.encode();
+            assert!(bytes.len() <= RENDEZVOUS_MESSAGE_BYTES_MAX);
+            content.extend(bytes);
+            content.extend([0x40, 0x99, 1, 7]);
+        }
+        for pieces in [1, 3, 100, 10_000] {
+            assert_eq!(read(content.clone().into(), pieces), Ok(all()));
+        }
+    }
+
+    /// RDV-6.
+    #[test]
+    fn a_message_that_is_cut_short_longer_or_too_long_is_an_error() {
+        let of = |kind: u8, value: &[u8]| Bytes::from([&[kind, value.len() as u8][..], value].concat());
+        let mut too_many = Vec::new();
+        for address in addresses(RENDEZVOUS_ADDRESSES_MAX as u16 + 1) {
+            write_address(address, &mut too_many);
+        }
+        for bad in [
+            of(1, &[4, 192, 0, 2, 1, 0]),
+            of(1, &[4, 192, 0, 2, 1, 0, 80, 0]),
+            of(1, &[5, 192, 0, 2, 1, 0, 80]),
+            of(3, &[0; 59]),
+            of(5, &[0; 45]),
+            of(7, &[0; 12]),
+        ] {
+            assert_eq!(read(bad, 1_000), Err(Malformed));
+        }
+        let mut long = vec![2];
+        varint::write(too_many.len() as u64, &mut long);
+        assert_eq!(read([long, too_many].concat().into(), 1_000), Err(Malformed));
+        let mut endless = vec![9];
+        varint::write(RENDEZVOUS_MESSAGE_BYTES_MAX as u64 + 1, &mut endless);
+        assert_eq!(read(endless.into(), 1_000), Err(Malformed));
+    }
+}

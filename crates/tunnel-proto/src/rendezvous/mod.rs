@@ -1,0 +1,18 @@
+//! Where peers behind routers find each other (`specs/rendezvous.md`): a service of the server.
+//!
+//! [`message`] has what both ends say, [`path`] how a client proves who it is, [`table`] who is there and who calls whom,
+//! for all shards of a server. [`service`] is the server's end of a request, [`Membership`] the client's.
+
+mod membership;
+mod message;
+mod path;
+mod service;
+mod table;
+
+pub use membership::Membership;
+pub use message::{Message, Reason};
+pub use path::{PROTOCOL, RegistrationPath, statement};
+pub use table::{Rendezvous, WakeShard};
+
+/// Who is there: an Ed25519 public key, the `PeerId` of `specs/peer.md`.
+pub type PeerKeyBytes = [u8; 32];

@@ -1,0 +1,276 @@
+//! Who is registered at a server, and what each is to be told. All shards share it; nothing here lies on a packet's way.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::PeerKeyBytes;
+use super::message::{Message, Reason};
+use super::service::Provider;
+use crate::access::UserId;
+use crate::engine::{Bucket, NoService, RequestId, ServiceProvider};
+use crate::limits;
+
+/// Wakes a shard of this process, whose engine then settles.
+pub type WakeShard = Box<dyn Fn(usize) + Send + Sync>;
+
+/// The rendezvous of a server.
+#[derive(Clone)]
+pub struct Rendezvous(Arc<Shared>);
+
+struct Shared {
+    table: Mutex<Table>,
+    /// Whether services of each shard are to be woken.
+    has_news: Vec<AtomicBool>,
+    wake: WakeShard,
+}
+
+#[derive(Default)]
+struct Table {
+    registrations: HashMap<PeerKeyBytes, Registration>,
+    by_user: BTreeMap<UserId, usize>,
+    /// Numbers registrations, so that the end of a former one does not end the next.
+    numbers: u64,
+    /// Requests with news, by shard.
+    news: Vec<VecDeque<RequestId>>,
+}
+
+struct Registration {
+    number: u64,
+    place: Place,
+    user: UserId,
+    observed: SocketAddr,
+    addresses: Vec<SocketAddr>,
+    outgoing: VecDeque<Message>,
+    calls: Bucket,
+}
+
+impl Registration {
+    /// Where it is reached: as seen from here first.
+    fn candidates(&self) -> Vec<SocketAddr> {
+        let own = self.addresses.iter().filter(|address| **address != self.observed);
+        let all = std::iter::once(&self.observed).chain(own);
+        all.take(limits::RENDEZVOUS_ADDRESSES_MAX).copied().collect()
+    }
+}
+
+/// Whose end of a request a registration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) shard: usize,
+    pub(super) request: RequestId,
+}
+
+/// A registration, as its service knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    pub(super) peer: PeerKeyBytes,
+    pub(super) number: u64,
+}
+
+impl Rendezvous {
+    /// Of a server with this many shards.
+    #[must_use]
+    pub fn new(shards: usize, wake: WakeShard) -> Self {
+        let table = Table {
+            news: vec![VecDeque::new(); shards],
+            ..Table::default()
+        };
+        Self(Arc::new(Shared {
+            table: Mutex::new(table),
+            has_news: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+            wake,
+        }))
+    }
+
+    /// The service of one shard, for [`crate::Engine::serve`] with [`super::PROTOCOL`].
+    ///
+    /// # Panics
+    /// Where there is no such shard.
+    #[must_use]
+    pub fn provider(&self, shard: usize) -> Box<dyn ServiceProvider> {
+        assert!(
+            shard < self.0.has_news.len(),
+            "a shard is one of those that there are"
+        );
+        Box::new(Provider::new(self.clone(), shard))
+    }
+
+    /// Peers that are registered.
+    #[must_use]
+    pub fn registered(&self) -> usize {
+        self.table().registrations.len()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A peer is there from here on; one with the same key was replaced.
+    pub(super) fn register(
+        &self,
+        peer: PeerKeyBytes,
+        user: UserId,
+        place: Place,
+        observed: SocketAddr,
+    ) -> Result<Ticket, NoService> {
+        let mut table = self.table();
+        let of_user = table.by_user.get(&user).copied().unwrap_or(0);
+        let replaces = table
+            .registrations
+            .get(&peer)
+            .is_some_and(|former| former.user == user);
+        let is_full = table.registrations.len() >= limits::RENDEZVOUS_PEERS_MAX
+            || of_user >= limits::RENDEZVOUS_PEERS_PER_USER_MAX;
+        if is_full && !replaces {
+            return Err(NoService::Unavailable);
+        }
+        let former = table.remove(&peer);
+        table.numbers += 1;
+        let number = table.numbers;
+        *table.by_user.entry(user).or_default() += 1;
+        let registration = Registration {
+            number,
+            place,
+            user,
+            observed,
+            addresses: Vec::new(),
+            outgoing: VecDeque::from([Message::Observed(observed)]),
+            calls: Bucket::new(limits::RENDEZVOUS_CALLS_BURST, limits::RENDEZVOUS_CALL_INTERVAL),
+        };
+        table.registrations.insert(peer, registration);
+        if let Some(former) = former {
+            self.tell_shard(&mut table, former.place);
+        }
+        Ok(Ticket { peer, number })
+    }
+
+    /// The request of a registration has ended.
+    pub(super) fn leave(&self, ticket: Ticket) {
+        let mut table = self.table();
+        if table.of(ticket).is_some() {
+            table.remove(&ticket.peer);
+        }
+    }
+
+    /// What a registration is to be told next; an error where another one has replaced it.
+    pub(super) fn next_message(&self, ticket: Ticket) -> Result<Option<Message>, Replaced> {
+        let mut table = self.table();
+        let registration = table.of(ticket).ok_or(Replaced)?;
+        Ok(registration.outgoing.pop_front())
+    }
+
+    /// A registration says something. Whether it may.
+    pub(super) fn take(&self, now: Instant, ticket: Ticket, message: Message) -> bool {
+        let mut table = self.table();
+        let Some(own) = table.of(ticket) else {
+            return true;
+        };
+        match message {
+            Message::Addresses(addresses) => own.addresses = addresses,
+            Message::Call {
+                callee,
+                transaction,
+                key,
+            } => {
+                let is_allowed = own.calls.take(now);
+                let called = Message::Called {
+                    caller: ticket.peer,
+                    transaction,
+                    key,
+                    addresses: own.candidates(),
+                };
+                let refusal = match is_allowed && callee != ticket.peer {
+                    true => self.tell(&mut table, &callee, called).err(),
+                    false => Some(Reason::Busy),
+                };
+                if let Some(reason) = refusal {
+                    let unreachable = Message::Unreachable { transaction, reason };
+                    // Where it takes nothing, it asks too much.
+                    let _ = self.tell(&mut table, &ticket.peer, unreachable);
+                }
+            }
+            Message::Answer { caller, transaction } if own.calls.take(now) => {
+                let answered = Message::Answered {
+                    callee: ticket.peer,
+                    transaction,
+                    addresses: own.candidates(),
+                };
+                // The caller may have gone; whom nobody called tells its addresses to whoever it likes.
+                let _ = self.tell(&mut table, &caller, answered);
+            }
+            // It answers more than anybody is called: the caller waits in vain.
+            Message::Answer { .. } => {}
+            Message::Observed(_)
+            | Message::Called { .. }
+            | Message::Answered { .. }
+            | Message::Unreachable { .. } => return false,
+        }
+        true
+    }
+
+    fn tell(&self, table: &mut Table, peer: &PeerKeyBytes, message: Message) -> Result<(), Reason> {
+        let registration = table.registrations.get_mut(peer).ok_or(Reason::Absent)?;
+        if registration.outgoing.len() >= limits::RENDEZVOUS_WAITING_MAX {
+            return Err(Reason::Busy);
+        }
+        registration.outgoing.push_back(message);
+        let place = registration.place;
+        self.tell_shard(table, place);
+        Ok(())
+    }
+
+    fn tell_shard(&self, table: &mut Table, place: Place) {
+        let news = &mut table.news[place.shard];
+        if !news.contains(&place.request) {
+            news.push_back(place.request);
+        }
+        if !self.0.has_news[place.shard].swap(true, Ordering::SeqCst) {
+            (self.0.wake)(place.shard);
+        }
+    }
+
+    /// The next request of a shard that has news.
+    pub(super) fn poll_news(&self, shard: usize) -> Option<RequestId> {
+        if !self.0.has_news[shard].load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut table = self.table();
+        let request = table.news[shard].pop_front();
+        if request.is_none() {
+            self.0.has_news[shard].store(false, Ordering::SeqCst);
+        }
+        request
+    }
+}
+
+impl fmt::Debug for Rendezvous {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Rendezvous").finish_non_exhaustive()
+    }
+}
+
+/// Another registration has the peer's place.
+#[derive(Debug)]
+pub(super) struct Replaced;
+
+impl Table {
+    fn of(&mut self, ticket: Ticket) -> Option<&mut Registration> {
+        let registration = self.registrations.get_mut(&ticket.peer)?;
+        (registration.number == ticket.number).then_some(registration)
+    }
+
+    fn remove(&mut self, peer: &PeerKeyBytes) -> Option<Registration> {
+        let removed = self.registrations.remove(peer)?;
+        if let Some(count) = self.by_user.get_mut(&removed.user) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_user.remove(&removed.user);
+            }
+        }
+        Some(removed)
+    }
+}
