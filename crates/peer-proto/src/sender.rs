@@ -1,26 +1,27 @@
 //! Messages to one peer, from the program's call to the end of their tickets.
 //!
-//! A message waits in the queue of its priority, and leaves in a DATAGRAM frame or on a stream of its own. What left
-//! in a DATAGRAM frame is lost when a frame that left later was acknowledged and 1.5 round trips have passed, or when
-//! nothing was heard for a probe timeout; it is then repeated with the same number, or given up. An entry lives until
-//! its ticket has ended, and a SKIP until it is acknowledged.
+//! A message waits in the queue of its priority, and leaves in a DATAGRAM frame or on a stream of its own. What is lost
+//! ([`loss`]) is repeated with the same number, or given up. An entry lives until its ticket has ended, and a SKIP until
+//! it is acknowledged.
 
+mod channels;
+mod loss;
+mod streams;
 mod table;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use quic::StreamId;
 
-use crate::delivery::{Delivery, DropReason, Order, Outcome, Reliability, Ticket};
+use crate::delivery::{Delivery, DropReason, Outcome, Reliability, Ticket};
 use crate::error::SendError;
-use crate::frame::{Ack, Frame, Head, Place, StreamHead};
-use crate::limits::{
-    ACK_DELAY, ARENA_BYTES, CHANNELS_MAX, FIRST_CREDIT, KEYS_MAX, LOSS_ROUND_TRIP_EIGHTHS, LOSS_TIME_MIN,
-    MESSAGE_COST_BYTES, PROBE_DOUBLINGS_MAX, PROBE_SLACK, STALE_MAX, WINDOW_NUMBERS,
-};
+use crate::frame::{Ack, Frame, Head};
+use crate::limits::{ARENA_BYTES, FIRST_CREDIT, MESSAGE_COST_BYTES, STALE_MAX, WINDOW_NUMBERS};
+use channels::ChannelEnd;
+use loss::Flight;
 use table::Table;
 
 /// What became of the messages that were taken for sending:
@@ -75,44 +76,6 @@ struct Entry {
     stage: Stage,
     /// It stands for a message that was given up, and has no ticket.
     is_skip: bool,
-}
-
-impl Entry {
-    /// Whether it counts in [`ChannelEnd::waiting`] of its channel.
-    fn waits_in_channel(&self) -> Option<u32> {
-        let waits = !self.is_skip
-            && self.number.is_none()
-            && matches!(self.stage, Stage::Queued | Stage::WantsStream);
-        match self.head {
-            Head::Ordered(place) if waits => Some(place.channel),
-            _ => None,
-        }
-    }
-}
-
-/// A DATAGRAM frame that left.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    id: u64,
-    order: u64,
-    at: Instant,
-}
-
-#[derive(Debug, Default)]
-struct ChannelEnd {
-    position: u64,
-    /// Messages that have not left yet, and the priority of the last one.
-    waiting: usize,
-    priority: u8,
-    /// The highest position whose message is repeated on loss.
-    repeated: u64,
-}
-
-/// A message that needs a stream.
-pub(crate) struct ForStream {
-    pub(crate) id: u64,
-    pub(crate) head: StreamHead,
-    pub(crate) priority: u8,
 }
 
 #[derive(Debug)]
@@ -232,60 +195,6 @@ impl Sender {
         Ok(Ticket(id))
     }
 
-    /// The place of a message in its order. A value that waits makes room for a newer one.
-    fn head(&mut self, delivery: Delivery, id: u64) -> Result<Head, SendError> {
-        Ok(match delivery.order {
-            Order::Unordered => Head::Unordered,
-            Order::Ordered(channel) => {
-                if !self.channels.contains_key(&channel) && self.channels.len() >= CHANNELS_MAX {
-                    return Err(SendError::TooManyChannels);
-                }
-                let end = self.channels.entry(channel).or_default();
-                end.position += 1;
-                let distance = match end.repeated {
-                    0 => 0,
-                    repeated => end.position - repeated,
-                };
-                if delivery.reliability != Reliability::Unreliable {
-                    end.repeated = end.position;
-                }
-                Head::Ordered(Place {
-                    channel,
-                    position: end.position,
-                    distance,
-                })
-            }
-            Order::Latest(key) => {
-                if !self.latest.contains_key(&key) && self.latest.len() >= KEYS_MAX {
-                    return Err(SendError::TooManyKeys);
-                }
-                let former = self.latest.get(&key).copied();
-                if let Some((_, former)) = former
-                    && let Some(entry) = self.entries.get(former)
-                    && matches!(entry.stage, Stage::Queued | Stage::WantsStream)
-                {
-                    self.end(former, Outcome::Dropped(DropReason::Superseded));
-                }
-                let version = former.map_or(0, |(version, _)| version) + 1;
-                self.latest.insert(key, (version, id));
-                Head::Latest { key, version }
-            }
-        })
-    }
-
-    /// Messages of a channel leave in its order: later ones would use up the credit that the earlier ones need.
-    fn priority(&mut self, delivery: Delivery) -> u8 {
-        let Order::Ordered(channel) = delivery.order else {
-            return delivery.priority;
-        };
-        let end = self.channels.entry(channel).or_default();
-        if end.waiting == 0 {
-            end.priority = delivery.priority;
-        }
-        end.priority = end.priority.min(delivery.priority);
-        end.priority
-    }
-
     /// Puts an entry in the queue of its stage.
     fn add(&mut self, entry: Entry) {
         self.bytes += entry.cost;
@@ -299,13 +208,6 @@ impl Sender {
             _ => self.queues.entry(Reverse(entry.priority)).or_default(),
         };
         queue.push_back(self.entries.push(entry));
-    }
-
-    /// An entry of this channel leaves, or ends before it does.
-    fn leave(channels: &mut BTreeMap<u32, ChannelEnd>, channel: Option<u32>) {
-        if let Some(end) = channel.and_then(|channel| channels.get_mut(&channel)) {
-            end.waiting -= 1;
-        }
     }
 
     /// Ends the entry and its ticket.
@@ -487,195 +389,6 @@ impl Sender {
         if !is_older && let Some(queue) = self.queues.values_mut().find(|queue| !queue.is_empty()) {
             queue.pop_front();
         }
-    }
-
-    /// An ACK came, and the round trip at present.
-    pub(crate) fn handle_ack(
-        &mut self,
-        now: Instant,
-        ack: &Ack,
-        round_trip: Duration,
-    ) -> Result<(), &'static str> {
-        if ack
-            .runs
-            .first()
-            .is_some_and(|(_, end)| *end > self.numbers.next_id())
-        {
-            return Err("an acknowledgement of a number that was not sent");
-        }
-        self.credit = self.credit.max(ack.credit);
-        self.starved_since = None;
-        for (start, end) in &ack.runs {
-            for number in (*start).max(self.numbers.first_id())..*end {
-                let Some(id) = self.numbers.get(number).copied() else {
-                    continue;
-                };
-                match self.entries.get(id).map(|entry| (entry.stage, entry.repeats)) {
-                    // Which of several flights arrived is unknown.
-                    Some((Stage::Flying(order), 0)) => {
-                        self.acknowledged = self.acknowledged.max(Some(order));
-                    }
-                    // It was taken for lost, and nobody needs the stream.
-                    Some((Stage::Streaming(stream), _)) => self.resets.push(stream),
-                    _ => {}
-                }
-                self.probe_doublings = 0;
-                self.end(id, Outcome::Acked);
-            }
-        }
-        self.find_losses(now, round_trip);
-        Ok(())
-    }
-
-    /// How long a flight waits for its acknowledgement before it counts as lost.
-    fn patience(&self, flight: &Flight, round_trip: Duration) -> Duration {
-        if self.acknowledged.is_some_and(|latest| flight.order < latest) {
-            (round_trip * LOSS_ROUND_TRIP_EIGHTHS / 8 + ACK_DELAY).max(LOSS_TIME_MIN)
-        } else {
-            (2 * round_trip + PROBE_SLACK) * (1 << self.probe_doublings)
-        }
-    }
-
-    /// Repeats or gives up what is lost.
-    fn find_losses(&mut self, now: Instant, round_trip: Duration) {
-        let mut was_silent = false;
-        while let Some(flight) = self.flights.front().copied() {
-            let is_current = self
-                .entries
-                .get(flight.id)
-                .is_some_and(|entry| entry.stage == Stage::Flying(flight.order));
-            if is_current {
-                if flight.at + self.patience(&flight, round_trip) > now {
-                    break;
-                }
-                was_silent |= self.acknowledged.is_none_or(|latest| flight.order >= latest);
-                self.lose(flight.id);
-            }
-            self.flights.pop_front();
-        }
-        if was_silent {
-            self.probe_doublings = (self.probe_doublings + 1).min(PROBE_DOUBLINGS_MAX);
-        }
-    }
-
-    fn lose(&mut self, id: u64) {
-        let Some(entry) = self.entries.get_mut(id) else {
-            return;
-        };
-        let is_newest = match entry.head {
-            Head::Latest { key, .. } => self.latest.get(&key).is_none_or(|(_, newest)| *newest == id),
-            Head::Unordered | Head::Ordered(_) => true,
-        };
-        if entry.reliability == Reliability::Unreliable {
-            self.end(id, Outcome::Dropped(DropReason::Lost));
-        } else if !is_newest {
-            self.end(id, Outcome::Dropped(DropReason::Superseded));
-        } else {
-            entry.stage = Stage::Queued;
-            entry.repeats += 1;
-            self.counters.repeated += 1;
-            self.repeats.push_back(id);
-        }
-    }
-
-    /// Whether only credit keeps messages from leaving, and nothing is under way that an ACK would follow.
-    fn is_starved(&self) -> bool {
-        self.flights.is_empty()
-            && self.numbers.next_id() >= self.credit
-            && self.queues.values().any(|queue| !queue.is_empty())
-    }
-
-    /// When [`Self::handle_timeout`] is due.
-    pub(crate) fn poll_timeout(&mut self, now: Instant, round_trip: Duration) -> Option<Instant> {
-        let expiry = self.expiries.first().map(|(at, _)| *at);
-        let loss = self
-            .flights
-            .front()
-            .map(|flight| flight.at + self.patience(flight, round_trip));
-        let probe = (self.is_starved() && !self.probe_due)
-            .then(|| *self.starved_since.get_or_insert(now) + 2 * round_trip + PROBE_SLACK);
-        [expiry, loss, probe].into_iter().flatten().min()
-    }
-
-    /// Does what is due.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, round_trip: Duration) {
-        while let Some((at, id)) = self.expiries.first().copied()
-            && at <= now
-        {
-            if let Some(Stage::Streaming(stream)) = self.entries.get(id).map(|entry| entry.stage) {
-                self.resets.push(stream);
-            }
-            self.end(id, Outcome::Expired);
-        }
-        self.find_losses(now, round_trip);
-        let is_due = |since: Instant| since + 2 * round_trip + PROBE_SLACK <= now;
-        if self.is_starved() && self.starved_since.is_some_and(is_due) {
-            self.probe_due = true;
-        }
-    }
-
-    /// The next message that needs a stream.
-    pub(crate) fn peek_stream(&mut self) -> Option<ForStream> {
-        loop {
-            let queue = self.for_streams.values_mut().find(|queue| !queue.is_empty())?;
-            let id = *queue.front()?;
-            let entry = self
-                .entries
-                .get(id)
-                .filter(|entry| entry.stage == Stage::WantsStream);
-            let Some(entry) = entry else {
-                queue.pop_front();
-                continue;
-            };
-            return Some(ForStream {
-                id,
-                head: StreamHead {
-                    number: entry.number,
-                    head: entry.head,
-                    length: entry.parts[1].len() as u64,
-                },
-                priority: entry.priority,
-            });
-        }
-    }
-
-    /// The message of [`Self::peek_stream`] has this stream, which begins with `head`.
-    pub(crate) fn give_stream(&mut self, id: u64, head: Bytes, stream: StreamId) {
-        if let Some(entry) = self.entries.get_mut(id) {
-            Self::leave(&mut self.channels, entry.waits_in_channel());
-            entry.stage = Stage::Streaming(stream);
-            entry.parts[0] = head;
-            self.streams.insert(stream, id);
-        }
-    }
-
-    /// What is left to write of the message on this stream.
-    pub(crate) fn parts_on(&mut self, stream: StreamId) -> Option<&mut [Bytes; 2]> {
-        let id = self.streams.get(&stream)?;
-        self.entries.get_mut(*id).map(|entry| &mut entry.parts)
-    }
-
-    /// The peer has all of a message's stream. Whether there is one.
-    pub(crate) fn stream_finished(&mut self, stream: StreamId) -> bool {
-        let id = self.streams.get(&stream).copied();
-        if let Some(id) = id {
-            self.end(id, Outcome::Acked);
-        }
-        id.is_some()
-    }
-
-    /// The peer refuses a message. Whether there is one.
-    pub(crate) fn stream_refused(&mut self, stream: StreamId) -> bool {
-        let id = self.streams.get(&stream).copied();
-        if let Some(id) = id {
-            self.end(id, Outcome::Dropped(DropReason::Refused));
-        }
-        id.is_some()
-    }
-
-    /// A stream that is to be reset, because its message expired.
-    pub(crate) fn poll_reset(&mut self) -> Option<StreamId> {
-        self.resets.pop()
     }
 
     /// Bytes of messages that wait or are under way, with what each costs besides.
