@@ -37,10 +37,8 @@ impl Sender {
         self.credit = self.credit.max(ack.credit);
         self.starved_since = None;
         for (start, end) in &ack.runs {
-            for number in (*start).max(self.numbers.first_id())..*end {
-                let Some(id) = self.numbers.get(number).copied() else {
-                    continue;
-                };
+            // Only numbers of living messages are looked at: an ACK may tell of 65,536 others.
+            while let Some(id) = self.numbers.remove_first_in(*start, *end) {
                 match self.entries.get(id).map(|entry| (entry.stage, entry.repeats)) {
                     // Which of several flights arrived is unknown.
                     Some((Stage::Flying(order), 0)) => {

@@ -1,18 +1,18 @@
-//! Values by growing numbers: the oldest go first, more or less.
+//! Values by growing numbers. Its memory is that of the values that are alive, however old the oldest is.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    first: u64,
-    slots: VecDeque<Option<T>>,
+    next: u64,
+    values: BTreeMap<u64, T>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
         Self {
-            first: 0,
-            slots: VecDeque::new(),
+            next: 0,
+            values: BTreeMap::new(),
         }
     }
 }
@@ -20,46 +20,66 @@ impl<T> Default for Table<T> {
 impl<T> Table<T> {
     /// The number of the next value.
     pub(super) fn next_id(&self) -> u64 {
-        self.first + self.slots.len() as u64
+        self.next
     }
 
     /// No value has a lower number than this.
     pub(super) fn first_id(&self) -> u64 {
-        self.first
+        self.values.first_key_value().map_or(self.next, |(id, _)| *id)
     }
 
     pub(super) fn push(&mut self, value: T) -> u64 {
-        let id = self.next_id();
-        self.slots.push_back(Some(value));
+        let id = self.next;
+        self.next += 1;
+        self.values.insert(id, value);
         id
     }
 
-    fn index(&self, id: u64) -> Option<usize> {
-        usize::try_from(id.checked_sub(self.first)?).ok()
-    }
-
     pub(super) fn get(&self, id: u64) -> Option<&T> {
-        self.slots.get(self.index(id)?)?.as_ref()
+        self.values.get(&id)
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
-        let index = self.index(id)?;
-        self.slots.get_mut(index)?.as_mut()
+        self.values.get_mut(&id)
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Option<T> {
-        let index = self.index(id)?;
-        let value = self.slots.get_mut(index)?.take();
-        while let Some(None) = self.slots.front() {
-            self.slots.pop_front();
-            self.first += 1;
-        }
-        value
+        self.values.remove(&id)
+    }
+
+    /// Removes the value with the lowest number from `start` to before `end`; at the cost of one value, however long
+    /// the range is.
+    pub(super) fn remove_first_in(&mut self, start: u64, end: u64) -> Option<T> {
+        let (id, _) = self.values.range(start..end.max(start)).next()?;
+        let id = *id;
+        self.values.remove(&id)
     }
 
     /// The numbers of all values.
     pub(super) fn ids(&self) -> Vec<u64> {
-        let slots = self.slots.iter().zip(self.first..);
-        slots.filter_map(|(slot, id)| slot.as_ref().map(|_| id)).collect()
+        self.values.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_old_value_keeps_no_room_for_those_behind_it() {
+        let mut table = Table::default();
+        let old = table.push("old");
+        for _ in 0..100_000 {
+            let id = table.push("young");
+            assert_eq!(table.remove(id), Some("young"));
+        }
+        assert_eq!(
+            (table.values.len(), table.first_id(), table.next_id()),
+            (1, old, 100_001)
+        );
+        assert_eq!(table.remove_first_in(1, 100_001), None);
+        assert_eq!(table.remove_first_in(5, 2), None);
+        assert_eq!(table.remove_first_in(0, 100_001), Some("old"));
+        assert_eq!(table.first_id(), 100_001);
     }
 }
