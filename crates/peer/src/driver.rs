@@ -7,11 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use packet::Path;
 use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, ReceiveBatch, UdpSocket};
-use peer_proto::Outbox;
+use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 
 use crate::limits::{CLOSE_TIME_MAX, FLUSHES_PER_TURN, RECEIVE_SLOTS, RECEIVES_PER_TURN};
 use crate::shared::Shared;
@@ -31,10 +32,18 @@ pub(crate) struct Driver {
     /// The socket took no more.
     is_blocked: bool,
     woken: Vec<Waker>,
+    /// Of the peers.
+    parameters: Parameters,
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, socket: UdpSocket, poller: Poller) -> Self {
+    /// A driver of the peers in `shared`, which have these parameters.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        socket: UdpSocket,
+        poller: Poller,
+        parameters: Parameters,
+    ) -> Self {
         Self {
             shared,
             socket,
@@ -44,6 +53,7 @@ impl Driver {
             ready: Vec::new(),
             is_blocked: false,
             woken: Vec::new(),
+            parameters,
         }
     }
 
@@ -72,8 +82,6 @@ impl Driver {
                 Some(_) => break,
             }
         }
-        self.shared.lock().end(&mut self.woken);
-        self.wake();
     }
 
     fn is_closing(&self, now: Instant) -> bool {
@@ -211,7 +219,30 @@ impl Driver {
     }
 
     fn wake(&mut self) {
-        self.woken.drain(..).for_each(Waker::wake);
+        // One at a time: a waker of the program that panics leaves the others to the end of the thread.
+        while let Some(waker) = self.woken.pop() {
+            waker.wake();
+        }
+    }
+}
+
+/// Whatever ends the thread, whoever waits learns of it.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let reason = if thread::panicking() {
+            // Nothing is known of the state that the panic left.
+            state.peers = Peers::new(self.parameters.clone());
+            CloseReason::Protocol("the endpoint's thread failed".to_owned())
+        } else {
+            let now = Instant::now();
+            state.peers.close_all(now, 0, b"");
+            state.take_events(now, &mut self.woken);
+            CloseReason::LocallyClosed
+        };
+        state.end(&reason, &mut self.woken);
+        drop(state);
+        self.wake();
     }
 }
 
@@ -225,11 +256,9 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use packet_io::SocketOptions;
-    use peer_proto::{Parameters, Peers};
-
     use super::*;
     use crate::SecretKey;
+    use packet_io::SocketOptions;
 
     fn driver() -> Driver {
         let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &SocketOptions::default()).unwrap();
@@ -237,8 +266,9 @@ mod tests {
         watch(&socket, &poller).unwrap();
         let waker = packet_io::Waker::new(&poller, WAKER).unwrap();
         let parameters = Parameters::new(SecretKey::generate().unwrap().identity(), [1; 32]);
-        let shared = Shared::new(Peers::new(parameters), socket.local_addr().unwrap(), waker);
-        Driver::new(Arc::new(shared), socket, poller)
+        let peers = Peers::new(parameters.clone());
+        let shared = Shared::new(peers, socket.local_addr().unwrap(), waker);
+        Driver::new(Arc::new(shared), socket, poller, parameters)
     }
 
     #[test]

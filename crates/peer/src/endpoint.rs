@@ -91,8 +91,8 @@ impl Builder {
         let poller = Poller::new().map_err(failed)?;
         watch(&socket, &poller).map_err(failed)?;
         let waker = packet_io::Waker::new(&poller, WAKER).map_err(failed)?;
-        let shared = Arc::new(Shared::new(Peers::new(parameters), local, waker));
-        let driver = Driver::new(Arc::clone(&shared), socket, poller);
+        let shared = Arc::new(Shared::new(Peers::new(parameters.clone()), local, waker));
+        let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
         thread::Builder::new()
             .name("peer".to_owned())
             .spawn(move || driver.run())

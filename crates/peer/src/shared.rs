@@ -215,16 +215,22 @@ impl State {
     }
 
     /// The endpoint has ended: whoever waits learns of it.
-    pub(crate) fn end(&mut self, woken: &mut Vec<Waker>) {
+    pub(crate) fn end(&mut self, reason: &CloseReason, woken: &mut Vec<Waker>) {
         self.is_closed = true;
         woken.append(&mut self.acceptors.0);
         for face in self.faces.values_mut() {
-            if face.closed.is_none() {
-                face.closed = Some(CloseReason::LocallyClosed);
-            }
+            face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);
             face.end_tickets(woken);
         }
+        let faces = &mut self.faces;
+        self.incoming.retain(|peer| {
+            let has_unread = faces.get(peer).is_some_and(|face| !face.unread.is_empty());
+            if !has_unread {
+                faces.remove(peer);
+            }
+            has_unread
+        });
     }
 }
 

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::os::unix::fs::PermissionsExt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use peer::blocking::{wait, wait_for};
@@ -264,4 +267,56 @@ fn a_key_file_is_private_and_a_damaged_one_is_refused() {
         SecretKey::load_or_create(&path),
         Err(KeyFileError::Malformed { .. })
     ));
+}
+
+/// Panics on the endpoint's thread.
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that fails, as this test wants it to");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_of_the_thread_ends_everything_that_waits_with_an_error() {
+    in_time(async {
+        let (one, two, _to_two, to_one) = pair().await;
+        let ticket = to_one
+            .send(vec![7; 1 << 20], Delivery::unordered())
+            .await
+            .unwrap();
+        let (mut sending, mut reading) = to_one.open(0).await.unwrap();
+        let waiting = to_one.clone();
+        let receiver = tokio::spawn(async move { waiting.receive().await });
+        let reader = tokio::spawn(async move { reading.read_chunk(1).await });
+        tokio::task::yield_now().await;
+        {
+            let mut accepting = pin!(two.accept());
+            let bomb = Waker::from(Arc::new(Bomb));
+            assert!(
+                accepting
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&bomb))
+                    .is_pending()
+            );
+            // Nobody answers any more once the thread has seen this connection.
+            let third = endpoint();
+            let (id, address) = (two.id(), two.local_addr());
+            let connecting = tokio::spawn(async move { third.connect(id, &[address]).await.is_ok() });
+            let failed = to_one.closed().await;
+            assert!(matches!(failed, CloseReason::Protocol(_)), "{failed:?}");
+            connecting.abort();
+        }
+        assert!(receiver.await.unwrap().is_err());
+        assert!(reader.await.unwrap().is_err());
+        assert!(sending.write_chunk(Bytes::from_static(b"late")).await.is_err());
+        let late = to_one.send("late", Delivery::unordered()).await;
+        assert_eq!(late.unwrap_err(), SendError::NotConnected);
+        assert_ne!(ticket.await, Outcome::Expired);
+        assert!(two.accept().await.is_none());
+        let refused = two.connect(one.id(), &[one.local_addr()]).await;
+        assert!(matches!(refused, Err(ConnectError::EndpointClosed)));
+    })
+    .await;
 }
