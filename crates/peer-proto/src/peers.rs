@@ -422,6 +422,12 @@ impl Peers {
         more
     }
 
+    /// Whether something may be sent, so that [`Self::flush`] is not in vain.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.quic.may_send()
+    }
+
     /// When [`Self::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {

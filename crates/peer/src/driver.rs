@@ -11,11 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use packet::Path;
-use packet_io::{DatagramSocket, Interest, Outgoing, Poller, Ready, ReceiveBatch, UdpSocket};
+use packet_io::{DatagramSocket, Interest, Poller, Ready, ReceiveBatch, UdpSocket};
 use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 
 use crate::limits::{CLOSE_TIME_MAX, FLUSHES_PER_TURN, RECEIVE_SLOTS, RECEIVES_PER_TURN};
 use crate::shared::Shared;
+use crate::transmit::transmit;
 
 /// Token of the socket's events.
 pub(crate) const SOCKET: u64 = 0;
@@ -101,8 +102,10 @@ impl Driver {
         if self.shared.fall_asleep() {
             return Some(Duration::ZERO);
         }
-        let due = self.shared.lock().peers.poll_timeout();
-        let due = [due, end].into_iter().flatten().min();
+        let mut state = self.shared.lock();
+        let due = [state.peers.poll_timeout(), end].into_iter().flatten().min();
+        state.wakes_at = due;
+        drop(state);
         due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
@@ -176,6 +179,7 @@ impl Driver {
             }
             let now = Instant::now();
             let mut state = self.shared.lock();
+            state.take_in(now, &self.shared.intake, &mut self.woken);
             let more = state.peers.flush(now, &mut self.outbox);
             state.take_events(now, &mut self.woken);
             drop(state);
@@ -189,32 +193,10 @@ impl Driver {
     }
 
     fn send(&mut self) {
-        let messages: Vec<Outgoing<'_>> = self
-            .outbox
-            .trains()
-            .iter()
-            .map(|train| Outgoing {
-                destination: Some(train.destination),
-                source: train.source,
-                ecn: train.ecn,
-                segment_size: train.segment_size,
-                payload: &train.bytes,
-            })
-            .collect();
-        if messages.is_empty() {
-            return;
-        }
-        let outcome = self.socket.send(&messages).unwrap_or_default();
-        drop(messages);
-        self.outbox.release(outcome.messages);
-        self.outbox.advance(outcome.partial_segments);
-        if outcome.blocked {
+        if transmit(&mut self.socket, &mut self.outbox) {
             self.is_blocked = true;
             // It is watched since the endpoint was bound.
             let _ = self.poller.modify(&self.socket, SOCKET, Interest::BOTH);
-        } else {
-            // Whatever is left then can never be sent.
-            self.outbox.release(usize::MAX);
         }
     }
 
@@ -229,18 +211,18 @@ impl Driver {
 /// Whatever ends the thread, whoever waits learns of it.
 impl Drop for Driver {
     fn drop(&mut self) {
+        let now = Instant::now();
         let mut state = self.shared.lock();
         let reason = if thread::panicking() {
             // Nothing is known of the state that the panic left.
             state.peers = Peers::new(self.parameters.clone());
             CloseReason::Protocol("the endpoint's thread failed".to_owned())
         } else {
-            let now = Instant::now();
             state.peers.close_all(now, 0, b"");
             state.take_events(now, &mut self.woken);
             CloseReason::LocallyClosed
         };
-        state.end(&reason, &mut self.woken);
+        state.end(now, &reason, &self.shared.intake, &mut self.woken);
         drop(state);
         self.wake();
     }
@@ -266,8 +248,7 @@ mod tests {
         watch(&socket, &poller).unwrap();
         let waker = packet_io::Waker::new(&poller, WAKER).unwrap();
         let parameters = Parameters::new(SecretKey::generate().unwrap().identity(), [1; 32]);
-        let peers = Peers::new(parameters.clone());
-        let shared = Shared::new(peers, socket.local_addr().unwrap(), waker);
+        let shared = Shared::new(parameters.clone(), &socket, waker).unwrap();
         Driver::new(Arc::new(shared), socket, poller, parameters)
     }
 
@@ -290,5 +271,20 @@ mod tests {
         assert_eq!(driver.time_to_wait(false, None), None);
         let wait = driver.time_to_wait(false, Some(Instant::now() + CLOSE_TIME_MAX));
         assert!(wait.unwrap() <= CLOSE_TIME_MAX);
+    }
+
+    #[test]
+    fn a_call_sends_in_the_place_of_a_thread_that_sleeps() {
+        let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let driver = driver();
+        let id = SecretKey::generate().unwrap().id();
+        assert!(!driver.shared.fall_asleep());
+        let connected = driver
+            .shared
+            .change(|state, now| state.peers.connect(now, id, &[peer.local_addr().unwrap()]));
+        assert!(connected.is_ok());
+        // The driver never runs.
+        assert!(peer.recv(&mut [0; 1_500]).unwrap() >= 1_200);
     }
 }

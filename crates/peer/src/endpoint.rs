@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::thread;
 
-use packet_io::{DatagramSocket, Poller, SocketOptions, UdpSocket};
-use peer_proto::{Parameters, PeerId, Peers};
+use packet_io::{Poller, UdpSocket};
+use peer_proto::{Parameters, PeerId};
 
 use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError};
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
-use crate::limits::SOCKET_BUFFER_BYTES;
-use crate::shared::{Face, Shared};
+use crate::shared::Shared;
+use crate::transmit::socket_options;
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
@@ -79,19 +79,12 @@ impl Builder {
         if let Some(bytes) = self.udp_payload_max {
             parameters.udp_payload_max = bytes;
         }
-        let options = SocketOptions {
-            receive_buffer_bytes: SOCKET_BUFFER_BYTES,
-            send_buffer_bytes: SOCKET_BUFFER_BYTES,
-            dont_fragment: true,
-            receive_ecn: true,
-            ..SocketOptions::default()
-        };
-        let socket = UdpSocket::bind(address, &options).map_err(failed)?;
-        let local = socket.local_addr().map_err(failed)?;
+        let socket = UdpSocket::bind(address, &socket_options()).map_err(failed)?;
         let poller = Poller::new().map_err(failed)?;
         watch(&socket, &poller).map_err(failed)?;
         let waker = packet_io::Waker::new(&poller, WAKER).map_err(failed)?;
-        let shared = Arc::new(Shared::new(Peers::new(parameters.clone()), local, waker));
+        let shared = Shared::new(parameters.clone(), &socket, waker).map_err(failed)?;
+        let shared = Arc::new(shared);
         let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
         thread::Builder::new()
             .name("peer".to_owned())
@@ -164,8 +157,11 @@ impl Endpoint {
                 return Err(ConnectError::EndpointClosed);
             }
             let key = state.peers.connect(now, id, addresses)?;
-            state.faces.insert(key, Face::default());
+            let face = state.new_face();
+            let lane = Arc::clone(&face.lane);
+            state.faces.insert(key, face);
             Ok(Handle {
+                lane,
                 owner: Arc::clone(&self.0),
                 key,
                 id,
@@ -198,9 +194,16 @@ impl Endpoint {
         poll_fn(|context| {
             let mut state = self.shared().lock();
             if let Some(key) = state.incoming.pop_front() {
-                let id = state.faces.get(&key).and_then(|face| face.id);
-                let owner = Arc::clone(&self.0);
-                return Poll::Ready(id.map(|id| Peer(Arc::new(Handle { owner, key, id }))));
+                let face = state.faces.get(&key);
+                let handle = face.and_then(|face| {
+                    Some(Handle {
+                        owner: Arc::clone(&self.0),
+                        key,
+                        id: face.id?,
+                        lane: Arc::clone(&face.lane),
+                    })
+                });
+                return Poll::Ready(handle.map(|handle| Peer(Arc::new(handle))));
             }
             if state.is_closed {
                 return Poll::Ready(None);
@@ -221,6 +224,7 @@ impl Endpoint {
             }
             state.peers.close_all(now, code, reason.as_bytes());
         });
+        self.shared().wake_thread();
     }
 }
 

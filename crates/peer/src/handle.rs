@@ -13,15 +13,18 @@ use peer_proto::{
 
 use crate::endpoint::Owner;
 use crate::error::Closed;
-use crate::shared::{Face, Shared, State, side};
+use crate::face::{Face, side};
+use crate::intake::{Lane, Submission, cost};
+use crate::shared::{Shared, State};
 use crate::streams::{ReceiveStream, SendStream};
-use crate::ticket::Ticket;
+use crate::ticket::{Ticket, TicketState};
 
 /// The connection of a [`Peer`] and its streams; it is closed when all of them are dropped.
 pub(crate) struct Handle {
     pub(crate) owner: Arc<Owner>,
     pub(crate) key: PeerKey,
     pub(crate) id: PeerId,
+    pub(crate) lane: Arc<Lane>,
 }
 
 impl Handle {
@@ -68,6 +71,9 @@ impl Peer {
     /// [`SendError`], but never [`SendError::Full`].
     pub async fn send(&self, body: impl Into<Bytes>, delivery: Delivery) -> Result<Ticket, SendError> {
         let body = body.into();
+        if let Some(ticket) = self.submit(&body, delivery) {
+            return Ok(ticket);
+        }
         poll_fn(
             |context| match self.send_or_wait(&body, delivery, Some(context)) {
                 Err(SendError::Full) => Poll::Pending,
@@ -82,7 +88,35 @@ impl Peer {
     /// # Errors
     /// [`SendError`]; [`SendError::Full`] where [`Self::send`] would wait.
     pub fn try_send(&self, body: impl Into<Bytes>, delivery: Delivery) -> Result<Ticket, SendError> {
-        self.send_or_wait(&body.into(), delivery, None)
+        let body = body.into();
+        match self.submit(&body, delivery) {
+            Some(ticket) => Ok(ticket),
+            None => self.send_or_wait(&body, delivery, None),
+        }
+    }
+
+    /// Sends without the lock, where that may be.
+    fn submit(&self, body: &Bytes, delivery: Delivery) -> Option<Ticket> {
+        let Handle { key, lane, .. } = &*self.0;
+        if !lane.reserve(body, delivery) {
+            return None;
+        }
+        let ticket = Arc::<TicketState>::default();
+        let pushed = self.0.shared().intake.push(Submission {
+            peer: *key,
+            body: body.clone(),
+            delivery,
+            ticket: Arc::clone(&ticket),
+        });
+        match pushed {
+            Ok(true) => self.0.shared().hand_over(),
+            Ok(false) => {}
+            Err(_) => {
+                lane.release(cost(body));
+                return None;
+            }
+        }
+        Some(Ticket(ticket))
     }
 
     fn send_or_wait(
@@ -93,6 +127,7 @@ impl Peer {
     ) -> Result<Ticket, SendError> {
         self.0.shared().change(|state, now| {
             let sent = state.peers.send(now, self.0.key, body.clone(), delivery);
+            state.tell_room(self.0.key);
             let face = state.faces.get_mut(&self.0.key).ok_or(SendError::NotConnected)?;
             match (sent, context) {
                 (Ok(ticket), _) => Ok(Ticket(face.watch(ticket))),
@@ -231,7 +266,8 @@ impl Peer {
     /// The state of the connection and its path; `None` once it has ended.
     #[must_use]
     pub fn path_stats(&self) -> Option<PathStats> {
-        self.0.shared().lock().peers.path_stats(self.0.key)
+        let shared = self.0.shared();
+        shared.change(|state, _| state.peers.path_stats(self.0.key))
     }
 
     /// Closes the connection with a code below 0xff00 and a reason for the peer's log. Every open ticket ends as

@@ -50,12 +50,15 @@ pub mod blocking;
 mod driver;
 mod endpoint;
 mod error;
+mod face;
 mod handle;
+mod intake;
 mod key;
 pub mod limits;
 mod shared;
 mod streams;
 mod ticket;
+mod transmit;
 
 pub use bytes::Bytes;
 pub use endpoint::{Builder, Endpoint};

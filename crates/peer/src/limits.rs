@@ -22,3 +22,7 @@ pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Bytes of a key file: a key in hexadecimal, with room for white space.
 pub const KEY_FILE_BYTES_MAX: u64 = 256;
+
+/// A call of the program that comes so soon after one that sent in the sleeping thread's place wakes that: what is sent
+/// so fast goes better in trains.
+pub const CALLER_PAUSE: Duration = Duration::from_micros(25);

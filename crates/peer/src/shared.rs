@@ -1,103 +1,108 @@
 //! What the endpoint's thread and the program's handles share: the peers, who waits for what, and how the thread is
 //! woken.
 //!
-//! The lock is held for the work on one received message or one call of the program, never during a system call.
+//! The lock is held for the work on one received message, on one outbox or on one call of the program, never during a
+//! system call of the thread. Most messages of the program do without it ([`crate::intake`]).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
+use packet_io::{DatagramSocket, UdpSocket};
 use peer_proto::{
-    CloseReason, Direction, DropReason, Event, Failure, Outcome, PeerId, PeerKey, Peers, Received, StreamId,
-    Ticket,
+    CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers, SendError,
 };
 
-use crate::limits::ACCEPT_QUEUE_MAX;
-use crate::ticket::TicketState;
+use crate::face::{Face, Wakers, side};
+use crate::intake::{Intake, Lane, Submission, cost};
+use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
+use crate::transmit::{Caller, socket_options, transmit};
 
-/// Who waits for one thing; all are woken together, and look again.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    pub(crate) fn wait(&mut self, waker: &Waker) {
-        if !self.0.iter().any(|waiting| waiting.will_wake(waker)) {
-            self.0.push(waker.clone());
-        }
-    }
-}
-
-/// A connection's side of the program.
-#[derive(Debug, Default)]
-pub(crate) struct Face {
-    pub(crate) id: Option<PeerId>,
-    pub(crate) failures: Option<Vec<Failure>>,
-    pub(crate) closed: Option<CloseReason>,
-    /// Changes of the two above, and the handshake's end.
-    pub(crate) state: Wakers,
-    /// Messages of a connection that has ended.
-    pub(crate) unread: VecDeque<Received>,
-    pub(crate) inbox: Wakers,
-    pub(crate) room: Wakers,
-    /// Streams that the peer opened and the program has not accepted, by direction.
-    pub(crate) opened: [VecDeque<StreamId>; 2],
-    pub(crate) acceptors: [Wakers; 2],
-    pub(crate) openers: [Wakers; 2],
-    pub(crate) readers: HashMap<StreamId, Wakers>,
-    pub(crate) writers: HashMap<StreamId, Wakers>,
-    /// Codes with which the peer stopped our streams.
-    pub(crate) stopped: HashMap<StreamId, u64>,
-    /// Streams that the peer has completely.
-    pub(crate) finished: HashSet<StreamId>,
-    tickets: HashMap<Ticket, Arc<TicketState>>,
-}
-
-pub(crate) fn side(direction: Direction) -> usize {
-    usize::from(direction == Direction::Unidirectional)
-}
-
-impl Face {
-    pub(crate) fn watch(&mut self, ticket: Ticket) -> Arc<TicketState> {
-        let state = Arc::<TicketState>::default();
-        self.tickets.insert(ticket, Arc::clone(&state));
-        state
-    }
-
-    /// No outcome will follow: the connection, or its last handle, is gone.
-    pub(crate) fn end_tickets(&mut self, woken: &mut Vec<Waker>) {
-        for (_, state) in self.tickets.drain() {
-            woken.extend(state.end(Outcome::Dropped(DropReason::ConnectionEnded)));
-        }
-    }
-
-    fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        let lists = [&mut self.state, &mut self.inbox, &mut self.room];
-        let lists = lists
-            .into_iter()
-            .chain(&mut self.acceptors)
-            .chain(&mut self.openers);
-        let streams = self.readers.values_mut().chain(self.writers.values_mut());
-        for wakers in lists.chain(streams) {
-            woken.append(&mut wakers.0);
-        }
-    }
+/// What the lanes of new connections have.
+#[derive(Clone, Copy, Debug)]
+struct LaneBounds {
+    bytes_max: usize,
+    body_bytes_max: usize,
 }
 
 /// The locked part.
 pub(crate) struct State {
     pub(crate) peers: Peers,
-    /// By the number of the peer's key. The face of a connection that has ended stays until its handle is dropped.
-    pub(crate) faces: HashMap<PeerKey, Face>,
+    /// The face of a connection that has ended stays until its handle is dropped.
+    pub(crate) faces: BTreeMap<PeerKey, Face>,
+    /// Messages that are being handed over; empty otherwise.
+    submissions: Vec<Submission>,
+    lane: LaneBounds,
     pub(crate) incoming: VecDeque<PeerKey>,
     pub(crate) acceptors: Wakers,
     /// The endpoint is closing, or has closed.
     pub(crate) is_closed: bool,
+    /// Until when the thread sleeps, where it does, unless it is woken.
+    pub(crate) wakes_at: Option<Instant>,
 }
 
 impl State {
+    /// A face for a new connection.
+    pub(crate) fn new_face(&self) -> Face {
+        Face::new(Lane::new(self.lane.bytes_max, self.lane.body_bytes_max))
+    }
+
+    /// Hands over what the program sent without the lock.
+    pub(crate) fn take_in(&mut self, now: Instant, intake: &Intake, woken: &mut Vec<Waker>) {
+        let mut submissions = std::mem::take(&mut self.submissions);
+        intake.swap(&mut submissions);
+        for submission in submissions.drain(..) {
+            self.submit(now, submission, woken);
+        }
+        self.submissions = submissions;
+    }
+
+    fn submit(&mut self, now: Instant, submission: Submission, woken: &mut Vec<Waker>) {
+        let key = submission.peer;
+        let cost = cost(&submission.body);
+        let sent = self
+            .peers
+            .send(now, key, submission.body.clone(), submission.delivery);
+        let Some(face) = self.faces.get_mut(&key) else {
+            return woken.extend(
+                submission
+                    .ticket
+                    .end(Outcome::Dropped(DropReason::ConnectionEnded)),
+            );
+        };
+        match sent {
+            // Nobody asks for a ticket that the program has dropped.
+            Ok(_) if Arc::strong_count(&submission.ticket) == 1 => {}
+            Ok(ticket) => drop(face.tickets.insert(ticket, Arc::clone(&submission.ticket))),
+            Err(SendError::Full) => return face.delayed.push_back(submission),
+            Err(_) => woken.extend(
+                submission
+                    .ticket
+                    .end(Outcome::Dropped(DropReason::ConnectionEnded)),
+            ),
+        }
+        face.lane.set_held(self.peers.waiting_bytes(key));
+        face.lane.release(cost);
+    }
+
+    /// Whether a timer is due before the thread wakes, if it sleeps.
+    fn is_due_before_waking(&self) -> bool {
+        let due = self.peers.poll_timeout();
+        due.is_some_and(|due| self.wakes_at.is_none_or(|at| due < at))
+    }
+
+    /// The room of a connection may have changed.
+    pub(crate) fn tell_room(&self, peer: PeerKey) {
+        if let Some(face) = self.faces.get(&peer) {
+            face.lane.set_held(self.peers.waiting_bytes(peer));
+        }
+    }
+
     /// Sorts what the peers report; who is to be woken once the lock is given back.
     pub(crate) fn take_events(&mut self, now: Instant, woken: &mut Vec<Waker>) {
         while let Some(event) = self.peers.poll_event(now) {
@@ -115,10 +120,8 @@ impl State {
                 if self.is_closed || self.incoming.len() >= ACCEPT_QUEUE_MAX {
                     return self.peers.close(now, peer, 0, b"too many connections wait");
                 }
-                let face = Face {
-                    id: Some(id),
-                    ..Face::default()
-                };
+                let mut face = self.new_face();
+                face.id = Some(id);
                 self.faces.insert(peer, face);
                 self.incoming.push_back(peer);
                 woken.append(&mut self.acceptors.0);
@@ -138,6 +141,7 @@ impl State {
             Event::Closed { peer, reason, unread } => {
                 if let Some(face) = self.faces.get_mut(&peer) {
                     face.closed = Some(reason);
+                    face.end_tickets(woken);
                     face.unread = unread.into();
                     face.wake_all(woken);
                     if face.unread.is_empty()
@@ -150,15 +154,29 @@ impl State {
                 }
             }
             Event::Received { peer } => self.wake(peer, woken, |face| Some(&mut face.inbox)),
-            Event::Room { peer } => self.wake(peer, woken, |face| Some(&mut face.room)),
+            Event::Room { peer } => {
+                let delayed = self
+                    .faces
+                    .get_mut(&peer)
+                    .map(|face| std::mem::take(&mut face.delayed));
+                for submission in delayed.into_iter().flatten() {
+                    self.submit(now, submission, woken);
+                }
+                self.wake(peer, woken, |face| Some(&mut face.room));
+            }
             Event::Ended {
                 peer,
                 ticket,
                 outcome,
             } => {
-                let face = self.faces.get_mut(&peer);
-                let state = face.and_then(|face| face.tickets.remove(&ticket));
-                woken.extend(state.and_then(|state| state.end(outcome)));
+                let held = self.peers.waiting_bytes(peer);
+                if let Some(face) = self.faces.get_mut(&peer) {
+                    face.lane.set_held(held);
+                    if !face.tickets.is_empty() {
+                        let state = face.tickets.remove(&ticket);
+                        woken.extend(state.and_then(|state| state.end(outcome)));
+                    }
+                }
             }
             Event::StreamOpened { peer, stream } => {
                 let side = side(stream.direction());
@@ -215,8 +233,16 @@ impl State {
     }
 
     /// The endpoint has ended: whoever waits learns of it.
-    pub(crate) fn end(&mut self, reason: &CloseReason, woken: &mut Vec<Waker>) {
+    pub(crate) fn end(
+        &mut self,
+        now: Instant,
+        reason: &CloseReason,
+        intake: &Intake,
+        woken: &mut Vec<Waker>,
+    ) {
         self.is_closed = true;
+        intake.end();
+        self.take_in(now, intake, woken);
         woken.append(&mut self.acceptors.0);
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
@@ -236,6 +262,8 @@ impl State {
 
 pub(crate) struct Shared {
     state: Mutex<State>,
+    pub(crate) intake: Intake,
+    caller: Mutex<Caller>,
     pub(crate) id: PeerId,
     pub(crate) local: SocketAddr,
     waker: packet_io::Waker,
@@ -248,24 +276,44 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(peers: Peers, local: SocketAddr, waker: packet_io::Waker) -> Self {
+    pub(crate) fn new(
+        parameters: Parameters,
+        socket: &UdpSocket,
+        waker: packet_io::Waker,
+    ) -> io::Result<Self> {
+        let lane = LaneBounds {
+            bytes_max: parameters.send_bytes_max,
+            body_bytes_max: parameters.message_bytes_max,
+        };
+        let peers = Peers::new(parameters);
         let id = peers.id();
+        let local = socket.local_addr()?;
+        let caller = Caller {
+            socket: UdpSocket::adopt(socket.as_fd().try_clone_to_owned()?, &socket_options())?,
+            outbox: Outbox::default(),
+            sent_at: None,
+        };
         let state = State {
             peers,
-            faces: HashMap::new(),
+            faces: BTreeMap::new(),
+            submissions: Vec::new(),
+            lane,
             incoming: VecDeque::new(),
             acceptors: Wakers::default(),
             is_closed: false,
+            wakes_at: None,
         };
-        Self {
+        Ok(Self {
             state: Mutex::new(state),
+            intake: Intake::default(),
+            caller: Mutex::new(caller),
             id,
             local,
             waker,
             sleeps: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
-        }
+        })
     }
 
     /// The state as it is, for the thread and for calls that change nothing.
@@ -278,12 +326,51 @@ impl Shared {
         let now = Instant::now();
         let mut woken = Vec::new();
         let mut state = self.lock();
+        // In the order in which the program sent.
+        state.take_in(now, &self.intake, &mut woken);
         let result = change(&mut state, now);
         state.take_events(now, &mut woken);
+        let (may_send, is_due) = (state.peers.may_send(), state.is_due_before_waking());
         drop(state);
         woken.into_iter().for_each(Waker::wake);
-        self.wake_thread();
+        if may_send {
+            self.hand_over();
+        } else if is_due {
+            self.wake_thread();
+        }
         result
+    }
+
+    /// There is something to send.
+    pub(crate) fn hand_over(&self) {
+        if !(self.sleeps.load(Ordering::SeqCst) && self.flush_here()) {
+            self.wake_thread();
+        }
+    }
+
+    /// Sends in the place of the sleeping thread, which saves the time until it runs; whether nothing is left for it to
+    /// do. What the socket does not take is lost like what the path loses.
+    fn flush_here(&self) -> bool {
+        let Ok(mut caller) = self.caller.try_lock() else {
+            return false;
+        };
+        let now = Instant::now();
+        if caller.sent_at.is_some_and(|at| now < at + CALLER_PAUSE) {
+            return false;
+        }
+        caller.sent_at = Some(now);
+        let Caller { socket, outbox, .. } = &mut *caller;
+        let mut woken = Vec::new();
+        let mut state = self.lock();
+        state.take_in(now, &self.intake, &mut woken);
+        let more = state.peers.flush(now, outbox);
+        state.take_events(now, &mut woken);
+        let is_done = !more && !state.is_due_before_waking();
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
+        transmit(socket, outbox);
+        outbox.release(usize::MAX);
+        is_done
     }
 
     pub(crate) fn wake_thread(&self) {

@@ -320,3 +320,56 @@ async fn a_panic_of_the_thread_ends_everything_that_waits_with_an_error() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn messages_with_and_without_the_lock_share_a_small_room_and_all_arrive() {
+    const COUNT: u32 = 2_000;
+    in_time(async {
+        let small = Endpoint::builder(SecretKey::generate().unwrap()).send_bytes_max(5_000);
+        let (one, two) = (small.bind("127.0.0.1:0".parse().unwrap()).unwrap(), endpoint());
+        let to_two = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
+        let to_one = two.accept().await.unwrap();
+        // Only those without an order take no lock.
+        let senders = [Delivery::unordered(), Delivery::ordered(1), Delivery::unordered()].map(|delivery| {
+            let to_two = to_two.clone();
+            tokio::spawn(async move {
+                let mut kept = Vec::new();
+                for number in 0..COUNT {
+                    let mut body = number.to_be_bytes().to_vec();
+                    body.resize(4 + number as usize % 900, 0);
+                    let ticket = to_two.send(body, delivery).await.unwrap();
+                    if number % 3 == 0 {
+                        kept.push(ticket);
+                    }
+                }
+                for ticket in kept {
+                    assert_eq!(ticket.await, Outcome::Acked);
+                }
+            })
+        });
+        let mut times = vec![0; COUNT as usize];
+        let mut messages = Vec::new();
+        let mut received = 0;
+        while received < 3 * COUNT {
+            received += to_one.receive_many(&mut messages, 100).await.unwrap() as u32;
+            for message in messages.drain(..) {
+                times[u32::from_be_bytes(message.body[..4].try_into().unwrap()) as usize] += 1;
+            }
+        }
+        assert!(times.iter().all(|times| *times == 3));
+        for sender in senders {
+            sender.await.unwrap();
+        }
+        let sent = to_two.path_stats().unwrap().sent;
+        assert_eq!(sent.accepted, 3 * u64::from(COUNT));
+        one.close(7, "");
+        let refused = loop {
+            match to_two.send("late", Delivery::unordered()).await {
+                Ok(ticket) => assert_eq!(ticket.await, Outcome::Dropped(DropReason::ConnectionEnded)),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, SendError::NotConnected);
+    })
+    .await;
+}

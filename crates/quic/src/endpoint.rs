@@ -313,6 +313,12 @@ impl Endpoint {
             }
             self.arm(index);
         }
+        self.may_send()
+    }
+
+    /// Whether a connection may have something to send, so that [`Self::flush`] is not in vain.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
         !self.ready.is_empty() || !self.answers.is_empty()
     }
 

@@ -1,0 +1,107 @@
+//! A connection's side of the program: what has come for it, and who waits for what.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+
+use peer_proto::{CloseReason, Direction, DropReason, Failure, Outcome, PeerId, Received, StreamId, Ticket};
+
+use crate::intake::{Lane, Submission};
+use crate::ticket::TicketState;
+
+/// Who waits for one thing; all are woken together, and look again.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers(pub(crate) Vec<Waker>);
+
+impl Wakers {
+    pub(crate) fn wait(&mut self, waker: &Waker) {
+        if !self.0.iter().any(|waiting| waiting.will_wake(waker)) {
+            self.0.push(waker.clone());
+        }
+    }
+}
+
+/// A connection's side of the program.
+pub(crate) struct Face {
+    pub(crate) lane: Arc<Lane>,
+    /// Messages that the program was told are taken, which found no room after all.
+    pub(crate) delayed: VecDeque<Submission>,
+    pub(crate) id: Option<PeerId>,
+    pub(crate) failures: Option<Vec<Failure>>,
+    pub(crate) closed: Option<CloseReason>,
+    /// Changes of the two above, and the handshake's end.
+    pub(crate) state: Wakers,
+    /// Messages of a connection that has ended.
+    pub(crate) unread: VecDeque<Received>,
+    pub(crate) inbox: Wakers,
+    pub(crate) room: Wakers,
+    /// Streams that the peer opened and the program has not accepted, by direction.
+    pub(crate) opened: [VecDeque<StreamId>; 2],
+    pub(crate) acceptors: [Wakers; 2],
+    pub(crate) openers: [Wakers; 2],
+    pub(crate) readers: HashMap<StreamId, Wakers>,
+    pub(crate) writers: HashMap<StreamId, Wakers>,
+    /// Codes with which the peer stopped our streams.
+    pub(crate) stopped: HashMap<StreamId, u64>,
+    /// Streams that the peer has completely.
+    pub(crate) finished: HashSet<StreamId>,
+    pub(crate) tickets: HashMap<Ticket, Arc<TicketState>>,
+}
+
+pub(crate) fn side(direction: Direction) -> usize {
+    usize::from(direction == Direction::Unidirectional)
+}
+
+impl Face {
+    pub(crate) fn new(lane: Lane) -> Self {
+        Self {
+            lane: Arc::new(lane),
+            delayed: VecDeque::new(),
+            id: None,
+            failures: None,
+            closed: None,
+            state: Wakers::default(),
+            unread: VecDeque::new(),
+            inbox: Wakers::default(),
+            room: Wakers::default(),
+            opened: Default::default(),
+            acceptors: Default::default(),
+            openers: Default::default(),
+            readers: HashMap::new(),
+            writers: HashMap::new(),
+            stopped: HashMap::new(),
+            finished: HashSet::new(),
+            tickets: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn watch(&mut self, ticket: Ticket) -> Arc<TicketState> {
+        let state = Arc::<TicketState>::default();
+        self.tickets.insert(ticket, Arc::clone(&state));
+        state
+    }
+
+    /// No outcome will follow: the connection, or its last handle, is gone.
+    pub(crate) fn end_tickets(&mut self, woken: &mut Vec<Waker>) {
+        self.lane.close();
+        let delayed = self
+            .delayed
+            .drain(..)
+            .map(|submission| Arc::clone(&submission.ticket));
+        for state in self.tickets.drain().map(|(_, state)| state).chain(delayed) {
+            woken.extend(state.end(Outcome::Dropped(DropReason::ConnectionEnded)));
+        }
+    }
+
+    pub(crate) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
+        let lists = [&mut self.state, &mut self.inbox, &mut self.room];
+        let lists = lists
+            .into_iter()
+            .chain(&mut self.acceptors)
+            .chain(&mut self.openers);
+        let streams = self.readers.values_mut().chain(self.writers.values_mut());
+        for wakers in lists.chain(streams) {
+            woken.append(&mut wakers.0);
+        }
+    }
+}

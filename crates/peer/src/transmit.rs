@@ -1,0 +1,54 @@
+//! From an outbox to the socket: by the endpoint's thread, or by a call of the program while that sleeps.
+
+use std::time::Instant;
+
+use packet_io::{DatagramSocket, Outgoing, SocketOptions, UdpSocket};
+use peer_proto::Outbox;
+
+use crate::limits::SOCKET_BUFFER_BYTES;
+
+/// How an endpoint's socket is set up.
+pub(crate) fn socket_options() -> SocketOptions {
+    SocketOptions {
+        receive_buffer_bytes: SOCKET_BUFFER_BYTES,
+        send_buffer_bytes: SOCKET_BUFFER_BYTES,
+        dont_fragment: true,
+        receive_ecn: true,
+        ..SocketOptions::default()
+    }
+}
+
+/// Sends what is in the outbox; whether the socket took no more, so that some is left.
+pub(crate) fn transmit(socket: &mut UdpSocket, outbox: &mut Outbox) -> bool {
+    let messages: Vec<Outgoing<'_>> = outbox
+        .trains()
+        .iter()
+        .map(|train| Outgoing {
+            destination: Some(train.destination),
+            source: train.source,
+            ecn: train.ecn,
+            segment_size: train.segment_size,
+            payload: &train.bytes,
+        })
+        .collect();
+    if messages.is_empty() {
+        return false;
+    }
+    let outcome = socket.send(&messages).unwrap_or_default();
+    drop(messages);
+    outbox.release(outcome.messages);
+    outbox.advance(outcome.partial_segments);
+    if !outcome.blocked {
+        // Whatever is left then can never be sent.
+        outbox.release(usize::MAX);
+    }
+    outcome.blocked
+}
+
+/// What a call of the program sends with: the endpoint's socket, by a descriptor of its own.
+pub(crate) struct Caller {
+    pub(crate) socket: UdpSocket,
+    pub(crate) outbox: Outbox,
+    /// When a call last sent.
+    pub(crate) sent_at: Option<Instant>,
+}
