@@ -60,17 +60,24 @@ pub(crate) fn shown_value(value: Value) -> Value {
 
 /// JSON as data: the same value in other words, which a terminal takes for text as well.
 pub(crate) fn json(value: &Value) -> String {
-    let in_json = |c: char| {
-        let mut units = [0; 2];
-        c.encode_utf16(&mut units)
-            .iter()
-            .fold(String::new(), |mut text, unit| {
-                write!(text, "\\u{unit:04x}").expect("writing to a String does not fail");
-                text
-            })
-    };
     // Outside of its texts there is none.
     escaped(&value.to_string(), is_unsafe, in_json).into_owned()
+}
+
+/// The same for lines of JSON that others wrote.
+pub(crate) fn json_lines(lines: &str) -> Cow<'_, str> {
+    escaped(lines, |c| c != '\n' && is_unsafe(c), in_json)
+}
+
+/// A character as texts in JSON name it (RFC 8259 section 7).
+fn in_json(c: char) -> String {
+    let mut units = [0; 2];
+    c.encode_utf16(&mut units)
+        .iter()
+        .fold(String::new(), |mut text, unit| {
+            write!(text, "\\u{unit:04x}").expect("writing to a String does not fail");
+            text
+        })
 }
 
 fn is_unsafe(c: char) -> bool {

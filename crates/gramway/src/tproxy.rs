@@ -1,9 +1,11 @@
 //! `--tproxy`: a router's network goes through the tunnel without knowing it.
 
 use host::{HostChanges, TransparentSettings};
+use packet_io::InterfaceName;
 
 use crate::exit::Problem;
 use crate::log;
+use crate::output::shown;
 
 /// What of it can be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,13 +20,24 @@ impl TransparentProxy {
     /// Refuses a proxy that gets nothing.
     ///
     /// # Errors
-    /// No interface is named.
+    /// No interface is named, or what is named cannot be one, or is loopback, whose packets are this machine's own.
     pub(crate) fn check(&self) -> Result<(), Problem> {
         if self.port.is_some() && self.interfaces.is_empty() {
             return Err(Problem::usage(
                 "--tproxy needs the interfaces whose packets it gets, such as --tproxy-interface lan0 (tproxy_interface in the \
                  config file)",
             ));
+        }
+        for name in &self.interfaces {
+            let why_not = match name.parse::<InterfaceName>() {
+                Ok(_) if name != "lo" => continue,
+                Ok(_) => "lo has what this machine sends to itself, and is never led away".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            return Err(Problem::usage(format!(
+                "--tproxy-interface {}: {why_not}",
+                shown(name)
+            )));
         }
         Ok(())
     }
@@ -81,6 +94,14 @@ mod tests {
         proxy.port = Some(12_345);
         let problem = proxy.check().unwrap_err();
         assert!(problem.to_string().contains("--tproxy-interface"), "{problem}");
+        for wrong in ["lan0 wlan0", "", "lo", "abcdefghijklmnop"] {
+            proxy.interfaces = vec!["lan0".to_owned(), wrong.to_owned()];
+            let problem = proxy.check().unwrap_err();
+            assert!(
+                problem.to_string().starts_with("--tproxy-interface "),
+                "{problem}"
+            );
+        }
         proxy.interfaces = ["lan0", "wlan0"].map(str::to_owned).to_vec();
         assert!(proxy.check().is_ok());
         assert_eq!(

@@ -10,6 +10,7 @@
 mod addresses;
 mod format;
 mod human;
+mod json_lines;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -26,6 +27,7 @@ use crate::recent;
 pub(crate) use format::LogFormat;
 use format::Output;
 use human::HumanFormat;
+use json_lines::JsonLines;
 
 /// What every record is about, for filters of journal and JSON.
 const TARGET: &str = "gramway";
@@ -189,6 +191,7 @@ fn subscriber(output: Output) -> std::io::Result<Box<dyn Subscriber + Send + Syn
         }
         Output::Json => {
             let layer = to_stderr()
+                .with_writer(|| JsonLines(std::io::stderr()))
                 .json()
                 .flatten_event(true)
                 .with_current_span(false)

@@ -8,7 +8,8 @@ use crate::units;
 /// What an option says: a value, or that there is none.
 pub(super) type Set<T> = Option<T>;
 
-/// `100G/month`, `500M/day`, `2T` in all, `none`. Units are powers of ten.
+/// `100G/month`, `500M/day`, `2T` in all, `none`. Units are powers of ten, and never left out: whoever writes `10` means
+/// something larger than ten bytes.
 pub(super) fn parse_quota(text: &str) -> Result<Set<Quota>, String> {
     if text == "none" {
         return Ok(None);
@@ -17,12 +18,11 @@ pub(super) fn parse_quota(text: &str) -> Result<Set<Quota>, String> {
     let period = Period::of_name(period).ok_or("behind the slash stands day, week, month or total")?;
     let digits = amount.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor = match &amount[digits.len()..] {
-        "" => 1,
         "k" | "K" => 1_000,
         "M" => 1_000_000,
         "G" => 1_000_000_000,
         "T" => 1_000_000_000_000,
-        _ => return Err("a quota is a number with K, M, G or T, like 100G/month".to_owned()),
+        _ => return Err("a quota is a number with its unit, K, M, G or T, like 100G/month".to_owned()),
     };
     let number: u64 = digits
         .parse()
@@ -30,7 +30,7 @@ pub(super) fn parse_quota(text: &str) -> Result<Set<Quota>, String> {
     match number.checked_mul(factor) {
         Some(bytes @ 1..=QUOTA_BYTES_MAX) => Ok(Some(Quota { bytes, period })),
         _ => Err(format!(
-            "a quota is between a byte and {}",
+            "a quota is between 1K and {}",
             units::bytes(QUOTA_BYTES_MAX)
         )),
     }
@@ -129,17 +129,19 @@ mod tests {
         let quota = |bytes, period| Ok(Some(Quota { bytes, period }));
         assert_eq!(parse_quota("100G/month"), quota(100_000_000_000, Period::Month));
         assert_eq!(parse_quota("5k/day"), quota(5_000, Period::Day));
-        assert_eq!(parse_quota("7/week"), quota(7, Period::Week));
+        assert_eq!(parse_quota("7G/week"), quota(7_000_000_000, Period::Week));
         assert_eq!(parse_quota("2T"), quota(2_000_000_000_000, Period::Total));
         assert_eq!(parse_quota("none"), Ok(None));
         for text in [
             "",
             "G",
+            "10",
+            "7/week",
             "1.5G",
             "-1G",
             "1GB",
             "1G/year",
-            "0",
+            "0K",
             "1G/",
             "9999999999T",
             "é",

@@ -58,9 +58,10 @@ fn problem(directory: &StateDirectory, error: &StoreError) -> Problem {
     let path = directory.shown_file(FILE);
     let told = format!("cannot use {}: {error}", path.display());
     match error {
-        StoreError::NameTaken(_) | StoreError::NoSuchUser(_) | StoreError::BadName(_) => {
-            Problem::usage(error.to_string())
+        StoreError::NoSuchUser(_) => {
+            Problem::usage(format!("{error}; `gramway user list` shows who there is"))
         }
+        StoreError::NameTaken(_) | StoreError::BadName(_) => Problem::usage(error.to_string()),
         StoreError::Damaged(_) => Problem::configuration(format!(
             "{told}; put back a copy with `gramway user restore FILE`, or restart the server, which sets it aside"
         )),
