@@ -4,6 +4,7 @@
 //! the lock.
 
 use std::io;
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -14,7 +15,8 @@ use packet::Path;
 use packet_io::{DatagramSocket, Interest, Poller, Ready, ReceiveBatch, UdpSocket};
 use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 
-use crate::limits::{CLOSE_TIME_MAX, FLUSHES_PER_TURN, RECEIVE_SLOTS, RECEIVES_PER_TURN};
+use crate::limits::{CLOSE_TIME_MAX, FLUSHES_PER_TURN, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN};
+use crate::rendezvous::{Meetings, Resolution};
 use crate::shared::Shared;
 use crate::transmit::transmit;
 
@@ -88,8 +90,7 @@ impl Driver {
     fn is_closing(&self, now: Instant) -> bool {
         let mut state = self.shared.lock();
         if self.shared.is_abandoned.load(Ordering::SeqCst) && !state.is_closed {
-            state.is_closed = true;
-            state.peers.close_all(now, 0, b"");
+            state.close(now, 0, b"");
         }
         state.is_closed
     }
@@ -103,7 +104,7 @@ impl Driver {
             return Some(Duration::ZERO);
         }
         let mut state = self.shared.lock();
-        let due = [state.peers.poll_timeout(), end].into_iter().flatten().min();
+        let due = [state.poll_timeout(), end].into_iter().flatten().min();
         state.wakes_at = due;
         drop(state);
         due.map(|due| due.saturating_duration_since(Instant::now()))
@@ -128,12 +129,14 @@ impl Driver {
             is_busy = self.receive(now);
         }
         let mut state = self.shared.lock();
-        if state.peers.poll_timeout().is_some_and(|due| due <= now) {
-            state.peers.handle_timeout(now);
-        }
+        state.handle_timeout(now);
         state.take_events(now, &mut self.woken);
+        let resolution = state.meetings.as_mut().and_then(Meetings::poll_resolution);
         drop(state);
         self.wake();
+        if let Some(resolution) = resolution {
+            resolve(&self.shared, resolution);
+        }
         self.flush() || is_busy
     }
 
@@ -155,11 +158,8 @@ impl Driver {
                     local: meta.local,
                 };
                 let mut state = self.shared.lock();
-                state.peers.set_copies_received(copies);
                 let (size, outbox) = (meta.segment_size, &mut self.outbox);
-                state
-                    .peers
-                    .handle_received(now, path, meta.ecn, data, size, outbox);
+                state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
                 state.take_events(now, &mut self.woken);
                 drop(state);
                 self.wake();
@@ -180,7 +180,7 @@ impl Driver {
             let now = Instant::now();
             let mut state = self.shared.lock();
             state.take_in(now, &self.shared.intake, &mut self.woken);
-            let more = state.peers.flush(now, &mut self.outbox);
+            let more = state.flush(now, &mut self.outbox);
             state.take_events(now, &mut self.woken);
             drop(state);
             self.wake();
@@ -228,6 +228,21 @@ impl Drop for Driver {
     }
 }
 
+/// Has a thread of its own resolve a name of the rendezvous, because the system's resolver blocks.
+fn resolve(shared: &Arc<Shared>, resolution: Resolution) {
+    let Resolution { number, host, port } = resolution;
+    let answers = Arc::clone(shared);
+    let work = move || {
+        let found = (host.as_str(), port).to_socket_addrs();
+        let addresses: Vec<_> = found.into_iter().flatten().take(NAME_ADDRESSES_MAX).collect();
+        answers.resolved(number, &addresses);
+    };
+    let begun = thread::Builder::new().name("peer-names".to_owned()).spawn(work);
+    if begun.is_err() {
+        shared.resolved(number, &[]);
+    }
+}
+
 /// Watches the socket, for a driver.
 pub(crate) fn watch(socket: &UdpSocket, poller: &Poller) -> io::Result<()> {
     poller.add(socket, SOCKET, Interest::READABLE)
@@ -236,7 +251,6 @@ pub(crate) fn watch(socket: &UdpSocket, poller: &Poller) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::thread;
 
     use super::*;
     use crate::SecretKey;

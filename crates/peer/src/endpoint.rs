@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::thread;
+use std::time::Instant;
 
 use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
@@ -16,6 +17,7 @@ use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError};
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
+use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::Shared;
 use crate::transmit::socket_options;
 
@@ -27,6 +29,7 @@ pub struct Builder {
     message_bytes_max: Option<usize>,
     send_bytes_max: Option<usize>,
     udp_payload_max: Option<u16>,
+    rendezvous: Option<Rendezvous>,
 }
 
 impl Builder {
@@ -60,6 +63,16 @@ impl Builder {
         self
     }
 
+    /// Registers the endpoint at a Gramway server, so that peers of other users of it reach this one by its ID alone,
+    /// also where both are behind routers; and lets [`Endpoint::connect`] find peers there. Both routers are opened at
+    /// the same time, and the connection is direct: routers that give every destination another port cannot be opened
+    /// for each other.
+    #[must_use]
+    pub fn rendezvous(mut self, rendezvous: Rendezvous) -> Self {
+        self.rendezvous = Some(rendezvous);
+        self
+    }
+
     /// Binds a socket and starts the endpoint's thread. Port 0 lets the system choose; `[::]:0` takes IPv4 as well.
     ///
     /// # Errors
@@ -85,6 +98,10 @@ impl Builder {
         let waker = packet_io::Waker::new(&poller, WAKER).map_err(failed)?;
         let shared = Shared::new(parameters.clone(), &socket, waker).map_err(failed)?;
         let shared = Arc::new(shared);
+        if let Some(rendezvous) = self.rendezvous {
+            let meetings = Meetings::new(Instant::now(), rendezvous, &self.key, shared.local);
+            shared.lock().meetings = Some(meetings.ok_or(BindError::NoRandomness)?);
+        }
         let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
         thread::Builder::new()
             .name("peer".to_owned())
@@ -119,6 +136,7 @@ impl Endpoint {
             message_bytes_max: None,
             send_bytes_max: None,
             udp_payload_max: None,
+            rendezvous: None,
         }
     }
 
@@ -146,17 +164,20 @@ impl Endpoint {
         self.shared().local
     }
 
-    /// Connects to the peer with this ID at whichever of at most 8 addresses answers first. Whoever answers with
-    /// another key is no peer.
+    /// Connects to the peer with this ID at whichever of at most 8 addresses answers first; with a rendezvous also at
+    /// those that it knows, and then none need be given. Whoever answers with another key is no peer.
     ///
     /// # Errors
-    /// [`ConnectError`]; after 30 seconds where nobody answers.
+    /// [`ConnectError`]; after 30 seconds where nobody answers, 10 seconds where no address is known.
     pub async fn connect(&self, id: PeerId, addresses: &[SocketAddr]) -> Result<Peer, ConnectError> {
         let handle = self.shared().change(|state, now| {
             if state.is_closed {
                 return Err(ConnectError::EndpointClosed);
             }
-            let key = state.peers.connect(now, id, addresses)?;
+            let key = match &mut state.meetings {
+                Some(meetings) => meetings.connect(now, &mut state.peers, id, addresses)?,
+                None => state.peers.connect(now, id, addresses)?,
+            };
             let face = state.new_face();
             let lane = Arc::clone(&face.lane);
             state.faces.insert(key, face);
@@ -189,6 +210,31 @@ impl Endpoint {
         Ok(Peer(Arc::new(handle)))
     }
 
+    /// Waits until the endpoint is registered at its rendezvous, and tells the address that it is seen at; `None`
+    /// without a rendezvous, or where the endpoint is closed.
+    pub async fn registered(&self) -> Option<SocketAddr> {
+        poll_fn(|context| {
+            let mut state = self.shared().lock();
+            let Some(meetings) = state.meetings.as_ref().filter(|_| !state.is_closed) else {
+                return Poll::Ready(None);
+            };
+            if let Some(observed) = meetings.observed() {
+                return Poll::Ready(Some(observed));
+            }
+            state.registration.wait(context.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Why the endpoint is not registered at its rendezvous at present, as far as something went wrong.
+    #[must_use]
+    pub fn rendezvous_problem(&self) -> Option<String> {
+        let state = self.shared().lock();
+        let problem = state.meetings.as_ref().and_then(Meetings::problem);
+        problem.map(str::to_owned)
+    }
+
     /// The next peer that connected to us; `None` once the endpoint is closed.
     pub async fn accept(&self) -> Option<Peer> {
         poll_fn(|context| {
@@ -218,11 +264,10 @@ impl Endpoint {
     /// begun later are refused.
     pub fn close(&self, code: u32, reason: &str) {
         self.shared().change(|state, now| {
-            state.is_closed = true;
             for key in state.incoming.drain(..) {
                 state.faces.remove(&key);
             }
-            state.peers.close_all(now, code, reason.as_bytes());
+            state.close(now, code, reason.as_bytes());
         });
         self.shared().wake_thread();
     }

@@ -29,7 +29,7 @@ pub enum ConnectError {
     #[error(transparent)]
     Addresses(#[from] peer_proto::ConnectError),
     /// No address led to the peer.
-    #[error("the peer was reached at no address: {}", list(.0))]
+    #[error("the peer was not reached{}", list(.0))]
     Unreachable(Vec<Failure>),
     /// The endpoint was closed meanwhile.
     #[error("the endpoint is closed")]
@@ -37,8 +37,11 @@ pub enum ConnectError {
 }
 
 fn list(failures: &[Failure]) -> String {
+    if failures.is_empty() {
+        return ": no address of it is known; is it registered at the same rendezvous?".to_owned();
+    }
     let each: Vec<String> = failures.iter().map(Failure::to_string).collect();
-    each.join("; ")
+    format!(" at any address: {}", each.join("; "))
 }
 
 /// The connection has ended.

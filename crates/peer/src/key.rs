@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use aws_lc_rs::signature::Ed25519KeyPair;
 use peer_proto::{KeyIdentity, PeerId};
 
 use crate::error::KeyFileError;
@@ -90,6 +91,11 @@ impl SecretKey {
     #[must_use]
     pub fn id(&self) -> PeerId {
         PeerId::from(self.identity().public_key())
+    }
+
+    /// For signatures; `None` never, because every seed has a key pair.
+    pub(crate) fn key_pair(&self) -> Option<Ed25519KeyPair> {
+        Ed25519KeyPair::from_seed_unchecked(&self.0).ok()
     }
 
     pub(crate) fn identity(&self) -> KeyIdentity {

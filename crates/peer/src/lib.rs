@@ -43,8 +43,14 @@
 //!
 //! # Limits
 //!
-//! Connections are direct: the program gives addresses, and at least one end must be reachable there. Linux only. One
-//! endpoint uses one processor core.
+//! Connections are direct. Without a rendezvous at least one end must be reachable at an address that the program
+//! gives. Linux only. One endpoint uses one processor core.
+//!
+//! # Behind routers
+//!
+//! A Gramway server that both ends reach is a rendezvous ([`Builder::rendezvous`], [`Rendezvous::from_link`]): peers
+//! connect by ID alone, and the routers between them are opened ([`Endpoint::connect`]). The server learns who meets
+//! whom and where they are, and nothing of what they say. `specs/rendezvous.md` of the repository says how.
 
 pub mod blocking;
 mod driver;
@@ -55,6 +61,7 @@ mod handle;
 mod intake;
 mod key;
 pub mod limits;
+mod rendezvous;
 mod shared;
 mod streams;
 mod ticket;
@@ -69,5 +76,6 @@ pub use peer_proto::{
     CloseReason, Delivery, DropReason, Failure, Order, Outcome, ParseIdError, PathStats, PeerId, Received,
     Reliability, SendError, StreamError,
 };
+pub use rendezvous::{LinkError, Rendezvous};
 pub use streams::{ReceiveStream, SendStream};
 pub use ticket::Ticket;

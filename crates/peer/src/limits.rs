@@ -26,3 +26,24 @@ pub const KEY_FILE_BYTES_MAX: u64 = 256;
 /// A call of the program that comes so soon after one that sent in the sleeping thread's place wakes that: what is sent
 /// so fast goes better in trains.
 pub const CALLER_PAUSE: Duration = Duration::from_micros(25);
+
+/// Longest link, in bytes: as the program's.
+pub const LINK_BYTES_MAX: usize = 4_096;
+
+/// Servers of one link.
+pub const LINK_SERVERS_MAX: usize = 16;
+
+/// Addresses of one name that are tried.
+pub const NAME_ADDRESSES_MAX: usize = 8;
+
+/// Largest UDP payload to and from a rendezvous, in bytes: what IPv6 over Ethernet carries.
+pub const RENDEZVOUS_PAYLOAD_MAX: u16 = 1_452;
+
+/// Calls that the rendezvous has not answered; peers beyond it are connected at the addresses that are given.
+pub const CALLS_MAX: usize = 256;
+
+/// How long a peer's addresses are waited for: the rendezvous may have to be connected first.
+pub const MEETING_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Before a registration that ended, or was refused, is asked for again.
+pub const REGISTRATION_PAUSE: Duration = Duration::from_secs(5);

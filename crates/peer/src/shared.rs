@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
+use bytes::BytesMut;
+use packet::{Ecn, Path};
 use packet_io::{DatagramSocket, UdpSocket};
 use peer_proto::{
     CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers, SendError,
@@ -21,6 +23,7 @@ use peer_proto::{
 use crate::face::{Face, Wakers, side};
 use crate::intake::{Intake, Lane, Submission, cost};
 use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
+use crate::rendezvous::Meetings;
 use crate::transmit::{Caller, socket_options, transmit};
 
 /// What the lanes of new connections have.
@@ -33,6 +36,10 @@ struct LaneBounds {
 /// The locked part.
 pub(crate) struct State {
     pub(crate) peers: Peers,
+    /// How peers behind routers are met; `None`: they are not.
+    pub(crate) meetings: Option<Meetings>,
+    /// Who waits for the registration.
+    pub(crate) registration: Wakers,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Face>,
     /// Messages that are being handed over; empty otherwise.
@@ -92,7 +99,7 @@ impl State {
 
     /// Whether a timer is due before the thread wakes, if it sleeps.
     fn is_due_before_waking(&self) -> bool {
-        let due = self.peers.poll_timeout();
+        let due = self.poll_timeout();
         due.is_some_and(|due| self.wakes_at.is_none_or(|at| due < at))
     }
 
@@ -105,8 +112,76 @@ impl State {
 
     /// Sorts what the peers report; who is to be woken once the lock is given back.
     pub(crate) fn take_events(&mut self, now: Instant, woken: &mut Vec<Waker>) {
+        if let Some(meetings) = &mut self.meetings {
+            let before = meetings.observed();
+            meetings.settle(now, &mut self.peers);
+            if meetings.observed() != before {
+                woken.append(&mut self.registration.0);
+            }
+        }
         while let Some(event) = self.peers.poll_event(now) {
             self.take_event(now, event, woken);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let meetings = self.meetings.as_ref().and_then(Meetings::poll_timeout);
+        [self.peers.poll_timeout(), meetings].into_iter().flatten().min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.peers.poll_timeout().is_some_and(|due| due <= now) {
+            self.peers.handle_timeout(now);
+        }
+        if let Some(meetings) = &mut self.meetings
+            && meetings.poll_timeout().is_some_and(|due| due <= now)
+        {
+            meetings.handle_timeout(now);
+        }
+    }
+
+    /// Gives a received message to whoever it is for.
+    pub(crate) fn handle_received(
+        &mut self,
+        now: Instant,
+        (path, ecn): (Path, Ecn),
+        data: BytesMut,
+        segment_size: usize,
+        copies: bool,
+        outbox: &mut Outbox,
+    ) {
+        match &mut self.meetings {
+            Some(meetings) if meetings.is_server(path.remote) => {
+                meetings.set_copies_received(copies);
+                meetings.handle_received(now, path, ecn, data, segment_size, outbox);
+            }
+            _ => {
+                self.peers.set_copies_received(copies);
+                self.peers
+                    .handle_received(now, path, ecn, data, segment_size, outbox);
+            }
+        }
+    }
+
+    /// Whether something may be sent, so that [`Self::flush`] is not in vain.
+    fn may_send(&self) -> bool {
+        self.peers.may_send() || self.meetings.is_some()
+    }
+
+    /// Fills `outbox`; whether there is more.
+    pub(crate) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        let meetings = self.meetings.as_mut();
+        // It says little, and others wait for it.
+        let more = meetings.is_some_and(|meetings| meetings.flush(now, outbox));
+        self.peers.flush(now, outbox) || more
+    }
+
+    /// The endpoint closes: all peers and the rendezvous are told.
+    pub(crate) fn close(&mut self, now: Instant, code: u32, reason: &[u8]) {
+        self.is_closed = true;
+        self.peers.close_all(now, code, reason);
+        if let Some(meetings) = &mut self.meetings {
+            meetings.close(now);
         }
     }
 
@@ -244,6 +319,7 @@ impl State {
         intake.end();
         self.take_in(now, intake, woken);
         woken.append(&mut self.acceptors.0);
+        woken.append(&mut self.registration.0);
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);
@@ -295,6 +371,8 @@ impl Shared {
         };
         let state = State {
             peers,
+            meetings: None,
+            registration: Wakers::default(),
             faces: BTreeMap::new(),
             submissions: Vec::new(),
             lane,
@@ -330,7 +408,7 @@ impl Shared {
         state.take_in(now, &self.intake, &mut woken);
         let result = change(&mut state, now);
         state.take_events(now, &mut woken);
-        let (may_send, is_due) = (state.peers.may_send(), state.is_due_before_waking());
+        let (may_send, is_due) = (state.may_send(), state.is_due_before_waking());
         drop(state);
         woken.into_iter().for_each(Waker::wake);
         if may_send {
@@ -363,7 +441,7 @@ impl Shared {
         let mut woken = Vec::new();
         let mut state = self.lock();
         state.take_in(now, &self.intake, &mut woken);
-        let more = state.peers.flush(now, outbox);
+        let more = state.flush(now, outbox);
         state.take_events(now, &mut woken);
         let is_done = !more && !state.is_due_before_waking();
         drop(state);
@@ -371,6 +449,15 @@ impl Shared {
         transmit(socket, outbox);
         outbox.release(usize::MAX);
         is_done
+    }
+
+    /// A name of the rendezvous is resolved, to no address where it cannot be.
+    pub(crate) fn resolved(&self, number: u64, addresses: &[SocketAddr]) {
+        self.change(|state, now| {
+            if let Some(meetings) = &mut state.meetings {
+                meetings.handle_resolved(now, number, addresses);
+            }
+        });
     }
 
     pub(crate) fn wake_thread(&self) {

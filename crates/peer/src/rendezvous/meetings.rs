@@ -1,0 +1,231 @@
+//! What becomes of calls: ours at the rendezvous, and those of others that it hands on.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use packet::{Ecn, Path};
+use peer_proto::{ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers};
+use tunnel_proto::rendezvous::Message;
+
+use super::addresses_of;
+use super::link::Rendezvous;
+use super::registration::{Registration, Resolution};
+use crate::key::SecretKey;
+use crate::limits::{CALLS_MAX, MEETING_TIME_MAX};
+
+/// Somebody whom we want to connect to.
+struct Call {
+    peer: PeerKey,
+    callee: PeerId,
+    meeting: Meeting,
+    until: Instant,
+    /// The rendezvous knows of it.
+    is_said: bool,
+}
+
+/// The endpoint's rendezvous.
+pub(crate) struct Meetings {
+    registration: Registration,
+    local: SocketAddr,
+    observed: Option<SocketAddr>,
+    calls: Vec<Call>,
+    /// Since the last registration our addresses have been told.
+    has_told: bool,
+}
+
+impl Meetings {
+    /// `None` where the system gives no random bytes or the key cannot be used.
+    pub(crate) fn new(
+        now: Instant,
+        rendezvous: Rendezvous,
+        key: &SecretKey,
+        local: SocketAddr,
+    ) -> Option<Self> {
+        let mut seed = [0; 32];
+        aws_lc_rs::rand::fill(&mut seed).ok()?;
+        Some(Self {
+            registration: Registration::new(now, rendezvous, key, seed)?,
+            local,
+            observed: None,
+            calls: Vec::new(),
+            has_told: false,
+        })
+    }
+
+    /// Where the rendezvous sees us, while we are registered there.
+    pub(crate) fn observed(&self) -> Option<SocketAddr> {
+        self.observed.filter(|_| self.registration.is_registered())
+    }
+
+    /// What went wrong last on the way to the rendezvous, for people.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.registration.problem()
+    }
+
+    pub(crate) fn is_server(&self, remote: SocketAddr) -> bool {
+        self.registration.is_server(remote)
+    }
+
+    pub(crate) fn handle_received(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        data: BytesMut,
+        segment_size: usize,
+        outbox: &mut Outbox,
+    ) {
+        self.registration
+            .handle_received(now, path, ecn, data, segment_size, outbox);
+    }
+
+    pub(crate) fn set_copies_received(&mut self, copies: bool) {
+        self.registration.set_copies_received(copies);
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.registration.poll_timeout()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.registration.handle_timeout(now);
+    }
+
+    pub(crate) fn poll_resolution(&mut self) -> Option<Resolution> {
+        self.registration.poll_resolution()
+    }
+
+    pub(crate) fn handle_resolved(&mut self, now: Instant, number: u64, addresses: &[SocketAddr]) {
+        self.registration.handle_resolved(now, number, addresses);
+    }
+
+    pub(crate) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        self.registration.flush(now, outbox)
+    }
+
+    pub(crate) fn close(&mut self, now: Instant) {
+        self.registration.close(now);
+    }
+
+    /// Connects to a peer at the addresses that are given, at those that the rendezvous knows, and at those that the
+    /// peer's checks come from, whichever answers first.
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        peers: &mut Peers,
+        callee: PeerId,
+        addresses: &[SocketAddr],
+    ) -> Result<PeerKey, ConnectError> {
+        let mut drawn = [0; 28];
+        // Without random bytes nobody could be told from others: the addresses that are given have to do.
+        let is_drawn = aws_lc_rs::rand::fill(&mut drawn).is_ok();
+        self.calls.retain(|call| now < call.until);
+        if !is_drawn || self.calls.len() >= CALLS_MAX {
+            return peers.connect(now, callee, addresses);
+        }
+        let mut meeting = Meeting {
+            transaction: [0; 12],
+            key: [0; 16],
+        };
+        meeting.transaction.copy_from_slice(&drawn[..12]);
+        meeting.key.copy_from_slice(&drawn[12..]);
+        let until = now + MEETING_TIME_MAX;
+        let peer = peers.connect_and_meet(now, callee, addresses, meeting, until)?;
+        self.calls.push(Call {
+            peer,
+            callee,
+            meeting,
+            until,
+            is_said: false,
+        });
+        self.settle(now, peers);
+        Ok(peer)
+    }
+
+    /// Processes what came from the rendezvous, and says what there is to say.
+    pub(crate) fn settle(&mut self, now: Instant, peers: &mut Peers) {
+        self.registration.settle(now);
+        while let Some(message) = self.registration.hear(now) {
+            self.take(now, peers, message);
+        }
+        let is_registered = self.registration.is_registered();
+        self.has_told &= is_registered;
+        if is_registered && !self.has_told {
+            let server = self.registration.server();
+            let addresses = server.map(|server| addresses_of(self.local, server));
+            let message = Message::Addresses(addresses.unwrap_or_default());
+            self.has_told = self.registration.say(now, message);
+        }
+        if self.has_told {
+            self.calls.retain(|call| now < call.until);
+            for call in self.calls.iter_mut().filter(|call| !call.is_said) {
+                call.is_said = self.registration.say(
+                    now,
+                    Message::Call {
+                        callee: *call.callee.as_bytes(),
+                        transaction: call.meeting.transaction,
+                        key: call.meeting.key,
+                    },
+                );
+            }
+        }
+        self.registration.settle(now);
+    }
+
+    fn take(&mut self, now: Instant, peers: &mut Peers, message: Message) {
+        match message {
+            Message::Observed(address) => self.observed = Some(address),
+            Message::Called {
+                caller,
+                transaction,
+                key,
+                addresses,
+            } => {
+                let from = PeerId::from(caller);
+                let meeting = Meeting { transaction, key };
+                let usable = self.usable(&addresses);
+                if peers.admits(from) && peers.send_checks(now, from, meeting, &usable) {
+                    self.registration
+                        .say(now, Message::Answer { caller, transaction });
+                }
+            }
+            Message::Answered {
+                transaction,
+                callee,
+                addresses,
+            } => {
+                let usable = self.usable(&addresses);
+                if let Some(call) = self.call(transaction)
+                    && *call.callee.as_bytes() == callee
+                {
+                    peers.add_addresses(now, call.peer, &usable);
+                }
+            }
+            Message::Unreachable { transaction, .. } => {
+                if let Some(call) = self.call(transaction) {
+                    peers.expect_no_more_addresses(now, call.peer);
+                }
+            }
+            // A rendezvous says nothing else.
+            Message::Addresses(_) | Message::Call { .. } | Message::Answer { .. } => {}
+        }
+    }
+
+    /// The call of a transaction that was heard of; it is over by that.
+    fn call(&mut self, transaction: [u8; 12]) -> Option<Call> {
+        let mut calls = self.calls.iter();
+        let place = calls.position(|call| call.meeting.transaction == transaction)?;
+        Some(self.calls.swap_remove(place))
+    }
+
+    /// Addresses that the socket can send to.
+    fn usable(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+        let is_usable = |address: &&SocketAddr| {
+            let ip = address.ip();
+            let family = self.local.is_ipv6() || ip.is_ipv4();
+            family && address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
+        };
+        addresses.iter().filter(is_usable).copied().collect()
+    }
+}

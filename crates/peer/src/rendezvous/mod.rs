@@ -1,0 +1,14 @@
+//! How peers behind routers are met: a Gramway server that both reach (`specs/rendezvous.md`).
+//!
+//! [`Rendezvous`] says which server. [`registration`] keeps a connection to it, over the endpoint's own socket, so that
+//! the server sees the address that routers give to the peers' packets; [`meetings`] carries out what it says.
+
+mod link;
+mod local;
+mod meetings;
+mod registration;
+
+pub use link::{LinkError, Rendezvous};
+pub(crate) use local::addresses_of;
+pub(crate) use meetings::Meetings;
+pub(crate) use registration::Resolution;

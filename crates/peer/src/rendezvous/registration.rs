@@ -1,0 +1,308 @@
+//! The connection to the rendezvous, and the request by which the endpoint is registered there. Both are made again
+//! whenever they are lost; connections between peers live on meanwhile.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use aws_lc_rs::signature::Ed25519KeyPair;
+use bytes::BytesMut;
+use packet::checksum::ChecksumState;
+use packet::{Ecn, Path};
+use peer_proto::PeerId;
+use quic::{ClientParameters, CloseReason, EndpointParameters, Outbox};
+use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
+use tunnel_proto::{
+    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, EngineConfig, Reconnection,
+    RequestId,
+};
+
+use super::link::Rendezvous;
+use crate::key::SecretKey;
+use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
+
+/// Nothing but a service is asked for, so that nothing is delivered.
+struct Nowhere;
+
+impl Deliver for Nowhere {
+    fn deliver(&mut self, _: RequestId, _: &[u8]) {}
+
+    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
+        RENDEZVOUS_PAYLOAD_MAX
+    }
+
+    fn deliver_packet(&mut self, _: &[u8], _: ChecksumState) {}
+}
+
+/// A name that is to be resolved.
+pub(crate) struct Resolution {
+    pub(crate) number: u64,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+pub(super) struct Registration {
+    engine: Engine<Client>,
+    reconnection: Reconnection,
+    parameters: ClientParameters,
+    keys: Ed25519KeyPair,
+    own: PeerId,
+    /// Addresses that connections were begun to.
+    servers: Vec<SocketAddr>,
+    /// The address of the present connection.
+    server: Option<SocketAddr>,
+    request: Option<RequestId>,
+    /// When a registration that was refused is asked for again.
+    again: Option<Instant>,
+    is_registered: bool,
+    /// The server does not take the token, or the endpoint is closed.
+    has_ended: bool,
+    resolutions: Vec<Resolution>,
+    /// What went wrong last, for people.
+    problem: Option<String>,
+}
+
+impl Registration {
+    /// Begins with the next [`Self::settle`]. `seed` is secret and random.
+    pub(super) fn new(now: Instant, rendezvous: Rendezvous, key: &SecretKey, seed: [u8; 32]) -> Option<Self> {
+        let mut parameters = EndpointParameters::of_client(seed);
+        parameters.udp_payload_max = Some(RENDEZVOUS_PAYLOAD_MAX);
+        let endpoint = quic::Endpoint::new(&parameters, None).ok()?;
+        let engine = Engine::client(endpoint, &rendezvous.token, EngineConfig::default());
+        let (pauses, _) = seed.split_first_chunk()?;
+        let pauses = u64::from_le_bytes(*pauses);
+        Some(Self {
+            engine,
+            reconnection: Reconnection::new(rendezvous.servers, CarrierChoice::UDP, pauses, now),
+            parameters: ClientParameters::Pin(rendezvous.pin),
+            keys: key.key_pair()?,
+            own: key.id(),
+            servers: Vec::new(),
+            server: None,
+            request: None,
+            again: None,
+            is_registered: false,
+            has_ended: false,
+            resolutions: Vec::new(),
+            problem: None,
+        })
+    }
+
+    /// Whether packets from `remote` are those of a rendezvous.
+    pub(super) fn is_server(&self, remote: SocketAddr) -> bool {
+        self.servers.contains(&remote)
+    }
+
+    /// Where the present connection leads.
+    pub(super) fn server(&self) -> Option<SocketAddr> {
+        self.server
+    }
+
+    pub(super) fn is_registered(&self) -> bool {
+        self.is_registered
+    }
+
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    pub(super) fn handle_received(
+        &mut self,
+        now: Instant,
+        path: Path,
+        ecn: Ecn,
+        data: BytesMut,
+        segment_size: usize,
+        outbox: &mut Outbox,
+    ) {
+        self.engine
+            .handle_outer(now, path, ecn, data, segment_size, &mut Nowhere, outbox);
+    }
+
+    pub(super) fn set_copies_received(&mut self, copies: bool) {
+        self.engine.set_copies_received(copies);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let again = self.again.filter(|_| !self.has_ended);
+        let reconnection = self.reconnection.poll_timeout().filter(|_| !self.has_ended);
+        [self.engine.poll_timeout(), reconnection, again]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.engine.poll_timeout().is_some_and(|due| due <= now) {
+            self.engine.handle_timeout(now);
+        }
+        if !self.has_ended {
+            self.reconnection.handle_timeout(now);
+        }
+        if self.again.is_some_and(|again| again <= now) {
+            self.again = None;
+            self.register(now);
+        }
+    }
+
+    pub(super) fn poll_resolution(&mut self) -> Option<Resolution> {
+        self.resolutions.pop()
+    }
+
+    pub(super) fn handle_resolved(&mut self, now: Instant, number: u64, addresses: &[SocketAddr]) {
+        self.reconnection.handle_resolved(now, number, addresses);
+    }
+
+    pub(super) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        self.engine.flush(now, outbox)
+    }
+
+    /// Processes what came.
+    pub(super) fn settle(&mut self, now: Instant) {
+        loop {
+            while let Some(action) = self.reconnection.poll_action() {
+                self.carry_out_connect(now, action);
+            }
+            self.engine.settle(now, &mut Nowhere);
+            let Some(action) = self.engine.poll_action() else {
+                return;
+            };
+            self.carry_out(now, action);
+        }
+    }
+
+    fn carry_out_connect(&mut self, now: Instant, action: ConnectAction) {
+        match action {
+            _ if self.has_ended => {}
+            ConnectAction::Resolve {
+                resolution,
+                host,
+                port,
+            } => self.resolutions.push(Resolution {
+                number: resolution,
+                host,
+                port,
+            }),
+            ConnectAction::Connect {
+                attempt,
+                address,
+                server_name,
+            } => {
+                if !self.servers.contains(&address) {
+                    self.servers.push(address);
+                }
+                let begun = self.engine.connect(
+                    now,
+                    attempt,
+                    address,
+                    &server_name,
+                    &self.parameters,
+                    RENDEZVOUS_PAYLOAD_MAX,
+                );
+                if let Err(error) = begun {
+                    self.reconnection
+                        .handle_lost(now, attempt, Some(error.to_string()));
+                }
+            }
+            ConnectAction::Choose { attempt } => {
+                self.server = self.reconnection.address_of(attempt);
+                self.engine.choose(now, attempt);
+            }
+            ConnectAction::Disconnect { attempt } => self.engine.abandon(now, attempt),
+            ConnectAction::Unreachable { reason, .. } => self.problem = Some(reason),
+            // There is one carrier.
+            ConnectAction::Move { .. } | ConnectAction::NotMoved { .. } => {}
+        }
+    }
+
+    fn carry_out(&mut self, now: Instant, action: Action<ClientAction>) {
+        match action {
+            Action::Role(ClientAction::Connected { attempt }) => {
+                self.reconnection.handle_connected(now, attempt);
+            }
+            Action::Role(ClientAction::Up { .. }) => {
+                self.reconnection.handle_up();
+                self.register(now);
+            }
+            Action::Role(ClientAction::Lost { attempt, reason }) => {
+                let told = (reason != CloseReason::LocallyClosed).then(|| reason.to_string());
+                if let Some(reason) = &told {
+                    self.problem = Some(reason.clone());
+                }
+                self.reconnection.handle_lost(now, attempt, told);
+            }
+            Action::Role(ClientAction::GoingAway) => self.reconnection.handle_going_away(now),
+            Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),
+            Action::Role(ClientAction::TokenRefused { status }) => {
+                self.problem = Some(format!(
+                    "the rendezvous does not take the link's token ({status})"
+                ));
+                self.has_ended = true;
+            }
+            Action::Role(ClientAction::Established { request }) if self.request == Some(request) => {
+                self.is_registered = true;
+                self.problem = None;
+            }
+            Action::Ended { request, ending } if self.request == Some(request) => {
+                self.request = None;
+                self.is_registered = false;
+                self.problem = Some(format!("the registration has ended: {ending:?}"));
+                // Also where another endpoint has this key: neither may take the place in turns without a pause.
+                self.again = Some(now + REGISTRATION_PAUSE);
+            }
+            Action::Role(_)
+            | Action::Ended { .. }
+            | Action::BodyReadable { .. }
+            | Action::BodyWritable { .. } => {}
+        }
+    }
+
+    /// Asks to be registered, where the connection is up.
+    fn register(&mut self, now: Instant) {
+        let Some(exporter) = self.engine.exporter().filter(|_| !self.has_ended) else {
+            return;
+        };
+        if let Some(former) = self.request.take() {
+            self.engine.end(former, tunnel_proto::End::Done);
+        }
+        let signature = self.keys.sign(&statement(&exporter));
+        let Ok(signature) = signature.as_ref().try_into() else {
+            return;
+        };
+        let path = RegistrationPath {
+            peer: *self.own.as_bytes(),
+            signature,
+        };
+        let service = Box::<Membership>::default();
+        self.is_registered = false;
+        let request = self
+            .engine
+            .open_service(now, PROTOCOL, &path.to_string(), service);
+        self.request = Some(request);
+    }
+
+    /// Says something to the rendezvous. Whether it could be said.
+    pub(super) fn say(&mut self, now: Instant, message: Message) -> bool {
+        let Some(request) = self.request.filter(|_| self.is_registered) else {
+            return false;
+        };
+        let membership = self.engine.service::<Membership>(request);
+        let is_said = membership.is_some_and(|membership| membership.say(message));
+        self.engine.wake_service(now, request, &mut Nowhere);
+        is_said
+    }
+
+    /// What the rendezvous says next.
+    pub(super) fn hear(&mut self, now: Instant) -> Option<Message> {
+        let request = self.request?;
+        let message = self.engine.service::<Membership>(request)?.hear()?;
+        // What waited for room goes on.
+        self.engine.wake_service(now, request, &mut Nowhere);
+        Some(message)
+    }
+
+    /// Ends the connection for good.
+    pub(super) fn close(&mut self, now: Instant) {
+        self.has_ended = true;
+        self.engine.close_all(now);
+    }
+}
