@@ -24,6 +24,7 @@ mod long_paths;
 mod many;
 mod messages;
 mod paths;
+mod peers;
 mod proxies;
 mod refusals;
 mod relay;
