@@ -1,8 +1,8 @@
 //! Messages to one peer, from the program's call to the end of their tickets.
 //!
 //! A message waits in the queue of its priority, and leaves in a DATAGRAM frame or on a stream of its own. What is lost
-//! ([`loss`]) is repeated with the same number, or given up. An entry lives until its ticket has ended, and a SKIP until
-//! it is acknowledged.
+//! ([`loss`]) is repeated with the same number, or given up. An entry lives until its ticket has ended, and a SKIP
+//! until it is acknowledged.
 
 mod channels;
 mod loss;

@@ -303,7 +303,10 @@ async fn a_panic_of_the_thread_ends_everything_that_waits_with_an_error() {
             // Nobody answers any more once the thread has seen this connection.
             let third = endpoint();
             let (id, address) = (two.id(), two.local_addr());
-            let connecting = tokio::spawn(async move { third.connect(id, &[address]).await.is_ok() });
+            let connecting = tokio::spawn(async move {
+                let _peer = third.connect(id, &[address]).await;
+                std::future::pending::<()>().await;
+            });
             let failed = to_one.closed().await;
             assert!(matches!(failed, CloseReason::Protocol(_)), "{failed:?}");
             connecting.abort();

@@ -1,8 +1,8 @@
 //! What left in DATAGRAM frames: acknowledgements, losses, and the timers of both.
 //!
 //! A frame is lost when one that left later was acknowledged and 1.5 round trips have passed, or when nothing was heard
-//! for a probe timeout. Which of several flights of a repeated frame arrived is unknown, so that only first flights tell
-//! how far the peer has heard.
+//! for a probe timeout. Which of several flights of a repeated frame arrived is unknown, so that only first flights
+//! tell how far the peer has heard.
 
 use std::time::{Duration, Instant};
 
