@@ -151,10 +151,25 @@ impl World {
         }
     }
 
+    /// Another machine behind the first router, in a network of its own there.
+    fn neighbour(&self) -> Namespace {
+        let machine = Namespace::create().unwrap();
+        cable(
+            (&self.routers[0], "inside3", "10.3.0.1/24"),
+            (&machine, "eth0", "10.3.0.2/24"),
+        );
+        route(&machine, "10.3.0.1");
+        machine
+    }
+
     /// A new peer on a machine, which is registered.
     fn peer(&self, machine: usize, port: u16) -> Endpoint {
+        self.peer_on(&self.machines[machine], port)
+    }
+
+    fn peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
         let rendezvous = Rendezvous::from_link(&self.link).unwrap();
-        let endpoint = self.machines[machine].inside(|| {
+        let endpoint = machine.inside(|| {
             let builder = Endpoint::builder(SecretKey::generate().unwrap()).rendezvous(rendezvous);
             builder.bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap()
         });
@@ -247,4 +262,17 @@ fn connections_live_on_without_the_rendezvous_and_others_are_made_when_it_is_bac
     testbed::wait::wait_until("another meeting", PROGRAM_LIMIT, || {
         first_message(&two, &one, REFUSED_AFTER).is_some()
     });
+}
+
+/// RDV-3, RDV-7.
+#[test]
+fn neighbours_behind_one_router_meet_without_it_where_it_turns_nothing_back() {
+    require_root!();
+    let world = World::new();
+    world.set_kinds([Symmetric, Open], FIRST_PORT);
+    let neighbour = world.neighbour();
+    let (caller, callee) = (world.peer(0, FIRST_PORT), world.peer_on(&neighbour, FIRST_PORT));
+    let (_, [peer, _incoming]) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
+    let remote = peer.path_stats().unwrap().remote;
+    assert_eq!(remote, SocketAddr::from(([10, 3, 0, 2], FIRST_PORT)));
 }
