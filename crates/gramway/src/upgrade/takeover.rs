@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use packet_io::Lane;
+use rustix::net::{Shutdown, shutdown};
 use tunnel::config::OfferedSocket;
 
 use super::launcher::Launcher;
@@ -114,12 +115,23 @@ impl Takeover {
     /// The former process has given this one up, and goes on.
     pub(crate) fn complete(&self) -> Result<(), Problem> {
         let told = self.lane.send(&Answer::Ready.encode(), &[]);
-        match told.and_then(|()| self.lane.receive()) {
-            Ok(Some((bytes, _))) if is_go(&bytes) => Ok(()),
-            _ => Err(Problem::unavailable(
-                "the former process has stopped waiting for this one; where it still runs, it serves on",
-            )),
+        // The word may come just after the last wait for it, and the former process would believe that it was heard.
+        if told.is_ok() && (self.is_told_to_go() || self.refuse_more() && self.is_told_to_go()) {
+            return Ok(());
         }
+        Err(Problem::unavailable(
+            "the former process has stopped waiting for this one; where it still runs, it serves on",
+        ))
+    }
+
+    fn is_told_to_go(&self) -> bool {
+        matches!(self.lane.receive(), Ok(Some((bytes, _))) if is_go(&bytes))
+    }
+
+    /// From here on the former process cannot say anything: it sees that nobody hears it. What it has said before is
+    /// still received.
+    fn refuse_more(&self) -> bool {
+        shutdown(&self.lane, Shutdown::Read).is_ok()
     }
 
     /// Tells the former process why this one ends; it no longer listens once this one serves.
@@ -134,13 +146,16 @@ fn cannot_keep(error: &io::Error) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::upgrade::message::go;
 
-    fn takeover() -> (Lane, Takeover) {
+    /// The former process's lane, and one that waits so long for its word.
+    fn takeover(patience: Duration) -> (Lane, Takeover) {
         let (ours, theirs) = Lane::pair(UPGRADE_LIMIT).unwrap();
         let lane = Lane::from(theirs);
-        lane.set_patience(UPGRADE_LIMIT).unwrap();
+        lane.set_patience(patience).unwrap();
         let takeover = Takeover {
             lane,
             predecessor: 0,
@@ -154,16 +169,32 @@ mod tests {
 
     #[test]
     fn a_process_that_is_ready_serves_when_it_is_told_to_go_and_not_otherwise() {
-        let (former, takeover) = takeover();
+        let (former, next) = takeover(UPGRADE_LIMIT);
         former.send(&go(), &[]).unwrap();
-        takeover.complete().unwrap();
+        next.complete().unwrap();
         let (bytes, _) = former.receive().unwrap().unwrap();
         assert_eq!(Answer::decode(&bytes), Ok(Answer::Ready));
 
         former.send(b"{}", &[]).unwrap();
-        assert!(takeover.complete().is_err(), "another word is no permission");
+        assert!(next.complete().is_err(), "another word is no permission");
+        let (former, next) = takeover(UPGRADE_LIMIT);
         drop(former);
-        let problem = takeover.complete().unwrap_err().to_string();
+        let problem = next.complete().unwrap_err().to_string();
         assert!(problem.contains("stopped waiting"), "{problem}");
+    }
+
+    #[test]
+    fn a_process_that_has_given_up_cannot_be_told_to_go() {
+        let (former, next) = takeover(Duration::from_millis(1));
+        assert!(next.complete().is_err(), "nobody said anything in time");
+        assert!(former.send(&go(), &[]).is_err(), "the former process serves on");
+    }
+
+    #[test]
+    fn a_word_that_came_before_a_process_gave_up_is_heard() {
+        let (former, next) = takeover(UPGRADE_LIMIT);
+        former.send(b"{}", &[]).unwrap();
+        former.send(&go(), &[]).unwrap();
+        next.complete().unwrap();
     }
 }
