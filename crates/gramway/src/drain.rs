@@ -70,9 +70,7 @@ impl Drain {
     fn leave_serving(&self, next: Phase) -> Result<(), Problem> {
         let mut phase = self.phase();
         match *phase {
-            Phase::Serving if self.is_stopping.load(Ordering::Relaxed) => {
-                Err(Problem::unavailable("it ends, because it was told to"))
-            }
+            Phase::Serving if self.is_stopping.load(Ordering::Relaxed) => Err(told_to_end()),
             Phase::Serving => {
                 *phase = next;
                 Ok(())
@@ -114,6 +112,17 @@ pub(crate) struct UpgradeTurn<'a> {
 }
 
 impl UpgradeTurn<'_> {
+    /// To be asked before the other process is let go.
+    ///
+    /// # Errors
+    /// This process was told to end meanwhile, and means the whole service.
+    pub(crate) fn may_complete(&self) -> Result<(), Problem> {
+        if self.drain.is_stopping.load(Ordering::Relaxed) {
+            return Err(told_to_end());
+        }
+        Ok(())
+    }
+
     /// Another process goes on with the service, and this one drains. What to tell.
     pub(crate) fn complete(self) -> String {
         *self.drain.phase() = Phase::Draining;
@@ -128,6 +137,10 @@ impl Drop for UpgradeTurn<'_> {
             *phase = Phase::Serving;
         }
     }
+}
+
+fn told_to_end() -> Problem {
+    Problem::unavailable("it ends, because it was told to")
 }
 
 /// A time that a request names.

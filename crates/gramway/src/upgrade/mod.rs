@@ -103,7 +103,11 @@ impl Upgrade {
         let turn = self.drain.begin_upgrade(asked)?;
         let successor = self
             .prepare(launcher, lock, limit)
-            .and_then(|successor| successor.let_go(&socket))
+            .and_then(|successor| {
+                // Dropped, it ends as well.
+                turn.may_complete()?;
+                successor.let_go(&socket)
+            })
             .inspect_err(|problem| {
                 self.controller.withdraw_offer();
                 log::warning("upgrade", format!("the upgrade failed: {problem}"));
@@ -206,4 +210,84 @@ fn start_limit(asked: &Value) -> Result<Duration, Problem> {
 /// The time is out of bounds.
 pub(crate) fn patience(asked: &Value) -> Result<Duration, Problem> {
     Ok(start_limit(asked)? + LAUNCH_LIMIT + LAUNCH_LIMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::message::is_go;
+    use super::*;
+    use crate::admin::Admin;
+    use crate::state::StateDirectory;
+    use crate::test_support::state_directory;
+
+    /// A server that can be replaced, whose launcher is the test.
+    struct World {
+        _guard: TempDir,
+        _socket: Arc<AdminSocket>,
+        is_stopping: Arc<AtomicBool>,
+        upgrade: Upgrade,
+        launcher: Lane,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (guard, directory) = state_directory();
+            directory.create().unwrap();
+            let socket = Arc::new(open(&directory, SERVER_SOCKET));
+            let (ours, launcher) = Lane::pair(LAUNCH_LIMIT).unwrap();
+            let is_stopping = Arc::new(AtomicBool::new(false));
+            let controller = Controller::default();
+            let drain = Drain::new(controller.clone(), UPGRADE_LIMIT, Arc::clone(&is_stopping));
+            let launched = Ok(Launcher::over(ours));
+            let upgrade = Upgrade::new(controller, Arc::new(drain), launched, 0, Vec::new());
+            upgrade.enable(tempfile::tempfile().unwrap(), &socket);
+            Self {
+                _guard: guard,
+                _socket: socket,
+                is_stopping,
+                upgrade,
+                launcher: Lane::from(launcher),
+            }
+        }
+
+        /// What the process answers that is asked for an upgrade, and what its successor receives after its word that
+        /// it is ready, before which something happens to the order to end.
+        fn upgrade(&self, meanwhile: impl Fn(&AtomicBool)) -> (Result<String, Problem>, Option<Vec<u8>>) {
+            thread::scope(|scope| {
+                let begun = scope.spawn(|| self.upgrade.begin(&json!({})));
+                let (request, descriptors) = self.launcher.receive().unwrap().unwrap();
+                let mut answer: Value = serde_json::from_slice(&request).unwrap();
+                answer["process"] = json!(7);
+                self.launcher.send(answer.to_string().as_bytes(), &[]).unwrap();
+                let successor = Lane::from(descriptors.into_iter().next().unwrap());
+                successor.receive().unwrap().unwrap();
+                meanwhile(&self.is_stopping);
+                successor.send(&Answer::Ready.encode(), &[]).unwrap();
+                let word = successor.receive().unwrap();
+                (begun.join().unwrap(), word.map(|(bytes, _)| bytes))
+            })
+        }
+    }
+
+    fn open(directory: &StateDirectory, name: &str) -> AdminSocket {
+        AdminSocket::open(directory, name, &Admin::of_text(None)).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_is_told_to_end_during_an_upgrade_takes_the_new_one_with_it() {
+        let (told, word) = World::new().upgrade(|_| ());
+        assert!(told.unwrap().contains("process 7 has taken over"));
+        assert!(is_go(&word.unwrap()));
+
+        let (told, word) = World::new().upgrade(|is_stopping| is_stopping.store(true, Ordering::Relaxed));
+        let problem = told.unwrap_err().to_string();
+        assert!(problem.contains("told to"), "{problem}");
+        assert_eq!(word, None, "the new process ends");
+    }
 }
