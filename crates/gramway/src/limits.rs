@@ -169,6 +169,10 @@ pub(crate) const LISTENING_LIMIT: Duration = Duration::from_secs(10);
 /// waits for the former process.
 pub(crate) const UPGRADE_LIMIT: Duration = Duration::from_secs(20);
 
+/// Processes of one server that run at once, each of which took over the sockets of the one before: as many as their
+/// connection IDs tell apart (`quic::Generation`).
+pub(crate) const SERVER_PROCESSES_MAX: usize = 16;
+
 /// How long it may take, in seconds, where somebody does: up to the start of a server with a huge database on a slow
 /// disk.
 pub(crate) const START_SECONDS: RangeInclusive<i64> = 1..=600;

@@ -3,13 +3,12 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::admin::{SERVER_SOCKET, is_socket_name, socket_path};
+use crate::admin::{SERVER_SOCKET, connect, is_socket_name};
 use crate::cli::StatusArguments;
 use crate::exit::Problem;
 use crate::limits::{HTTP_HEADERS_MAX, SNAPSHOT_BYTES_MAX, STATUS_READ_LIMIT};
@@ -190,11 +189,6 @@ fn is_dead_and_removed(directory: &StateDirectory, name: &OsStr, path: &Path) ->
         let _ = std::fs::remove_file(path);
     }
     is_dead
-}
-
-fn connect(directory: &StateDirectory, name: &OsStr) -> io::Result<UnixStream> {
-    let (path, _held) = socket_path(directory.path(), name)?;
-    UnixStream::connect(path)
 }
 
 /// One process's answer; `None` where it sends nothing that can be read within the limit.

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -158,6 +158,26 @@ impl AdminSocket {
         Ok(socket)
     }
 
+    /// How many other servers of the directory live: those whose sockets were taken over, one after the other, until
+    /// this process had them.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(crate) fn others(&self) -> Result<usize, Problem> {
+        let own = self.path.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cannot = |error: io::Error| Problem::file("read", self.directory.path(), &error);
+        let mut count = 0;
+        for entry in std::fs::read_dir(self.directory.path()).map_err(cannot)? {
+            let name = entry.map_err(cannot)?.file_name();
+            let is_other = name.as_bytes().starts_with(b"server") && self.directory.path().join(&name) != own;
+            // That of a dead process stays until somebody asks for the status.
+            if is_other && is_socket_name(&name) && connect(&self.directory, &name).is_ok() {
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
     /// It goes on under this name, in place of a dead one.
     pub(crate) fn rename(&self, name: &str) -> Result<(), Problem> {
         let mut path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,8 +206,14 @@ fn file_number(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// Connects to an admin socket of the directory.
+pub(crate) fn connect(directory: &StateDirectory, name: &OsStr) -> io::Result<UnixStream> {
+    let (path, _held) = socket_path(directory.path(), name)?;
+    UnixStream::connect(path)
+}
+
 /// A path to a socket that fits `sun_path`. A long one goes through the open directory, which must stay open meanwhile.
-pub(crate) fn socket_path(directory: &Path, name: &OsStr) -> io::Result<(PathBuf, Option<File>)> {
+fn socket_path(directory: &Path, name: &OsStr) -> io::Result<(PathBuf, Option<File>)> {
     let path = directory.join(name);
     if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
         return Ok((path, None));

@@ -30,7 +30,7 @@ use crate::config::Settings;
 use crate::drain::{Drain, seconds};
 use crate::exit::{Problem, sentence};
 use crate::http::ListenerHandle;
-use crate::limits::{LAUNCH_LIMIT, START_SECONDS, UPGRADE_LIMIT};
+use crate::limits::{LAUNCH_LIMIT, SERVER_PROCESSES_MAX, START_SECONDS, UPGRADE_LIMIT};
 use crate::{log, service_manager};
 use message::{Answer, Offer, go};
 
@@ -101,6 +101,12 @@ impl Upgrade {
             ));
         };
         let turn = self.drain.begin_upgrade(asked)?;
+        if socket.others()? + 1 >= SERVER_PROCESSES_MAX {
+            return Err(Problem::unavailable(format!(
+                "{SERVER_PROCESSES_MAX} processes of this server run already, which wait for their clients to leave, \
+                 and there can be no more; `gramway status` shows them; wait until one of them ends, or end the oldest"
+            )));
+        }
         let successor = self
             .prepare(launcher, lock, limit)
             .and_then(|successor| {
@@ -214,6 +220,7 @@ pub(crate) fn patience(asked: &Value) -> Result<Duration, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
@@ -229,6 +236,7 @@ mod tests {
     /// A server that can be replaced, whose launcher is the test.
     struct World {
         _guard: TempDir,
+        directory: StateDirectory,
         _socket: Arc<AdminSocket>,
         is_stopping: Arc<AtomicBool>,
         upgrade: Upgrade,
@@ -249,6 +257,7 @@ mod tests {
             upgrade.enable(tempfile::tempfile().unwrap(), &socket);
             Self {
                 _guard: guard,
+                directory,
                 _socket: socket,
                 is_stopping,
                 upgrade,
@@ -289,5 +298,24 @@ mod tests {
         let problem = told.unwrap_err().to_string();
         assert!(problem.contains("told to"), "{problem}");
         assert_eq!(word, None, "the new process ends");
+    }
+
+    #[test]
+    fn no_process_comes_whose_connection_ids_would_be_those_of_one_that_lives() {
+        let world = World::new();
+        let names = (1..SERVER_PROCESSES_MAX).map(|number| format!("server-{number}.sock"));
+        let mut others: Vec<_> = names.map(|name| open(&world.directory, &name)).collect();
+        let _client = open(&world.directory, "client-1.sock");
+        let problem = world.upgrade.begin(&json!({})).unwrap_err().to_string();
+        assert!(
+            problem.contains("16 processes of this server run already"),
+            "{problem}"
+        );
+
+        // What a process leaves that was killed counts for nobody.
+        others.pop();
+        let dead = world.directory.file("server-99.sock");
+        drop(UnixListener::bind(dead).unwrap());
+        assert!(world.upgrade(|_| ()).0.is_ok());
     }
 }
