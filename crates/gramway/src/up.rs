@@ -100,11 +100,8 @@ fn serve(arguments: &UpArguments, takeover: Option<&Takeover>) -> Result<(), Pro
         .map_err(|problem| format!("it was started without what upgrades need ({problem}); restart it")),
     };
     let sandbox = Sandbox::enter(&needs, &host, settings.has_no_sandbox, made);
-    let (users, warning) = Keeper::load(&directory)?;
+    let users = Keeper::load(&directory)?;
     let register = users.register();
-    if let Some(warning) = warning {
-        log::warning("users_database", warning);
-    }
     let (front, proof) = match (&cover, files.as_ref().zip(certificate.as_ref())) {
         (Some(cover), _) => {
             let (front, proof) = Front::of(cover, &mut state)?;
@@ -218,6 +215,7 @@ fn serve(arguments: &UpArguments, takeover: Option<&Takeover>) -> Result<(), Pro
         Ok::<_, Problem>(socket)
     });
     let beside = beside.transpose()?;
+    users.set_damaged_aside();
     // Once the former process has let go, nobody serves but this one, whatever fails.
     let bearable = |done: Result<(), Problem>| match done {
         Err(problem) if takeover.is_some() => {

@@ -8,6 +8,7 @@
 //! store that is slow, and of a clock that jumps, because ends and quotas go by the clock.
 
 mod clock;
+mod damaged;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -19,8 +20,9 @@ use store::{Day, Epoch, Sqlite, Store, StoreError};
 use tunnel_proto::{Exclusion, User, UserId};
 
 use self::clock::ClockWatch;
+use self::damaged::Damaged;
 use super::register::{Member, Register};
-use super::{FILE, open, problem, set_aside, unix_now};
+use super::{FILE, open, problem, unix_now};
 use crate::exit::Problem;
 use crate::limits::{
     STORE_SLOW, UNRECORDED_DAYS_MAX, USAGE_RECORD_INTERVAL, USERS_CHECK_INTERVAL, USERS_FOLLOW_LIMIT,
@@ -36,6 +38,8 @@ pub(crate) struct Keeper {
     store: Option<Box<dyn Store>>,
     /// The inode of the store's file.
     inode: Option<u64>,
+    /// What was found instead of a store, and is still in its place.
+    damaged: Option<Damaged>,
     /// Of the store, when it was read last. None: it is to be read.
     changes: Option<u64>,
     accounts: BTreeMap<UserId, Accounted>,
@@ -81,17 +85,19 @@ struct Unrecorded {
 }
 
 impl Keeper {
-    /// Reads the users before the server listens. A damaged database is set aside, which is told; it lets nobody in.
+    /// Reads the users before the server listens. A damaged database lets nobody in; it stays where it is until
+    /// [`Running::set_damaged_aside`], because this process may still fail, and another one may serve.
     ///
     /// # Errors
     /// It cannot be opened although it is whole.
-    pub(crate) fn load(directory: &StateDirectory) -> Result<(Self, Option<String>), Problem> {
+    pub(crate) fn load(directory: &StateDirectory) -> Result<Self, Problem> {
         let now = unix_now();
         let mut keeper = Self {
             directory: directory.clone(),
             register: Arc::default(),
             store: None,
             inode: None,
+            damaged: None,
             changes: None,
             accounts: BTreeMap::new(),
             day: Day::of(now),
@@ -104,7 +110,7 @@ impl Keeper {
             clock: ClockWatch::default(),
         };
         if !directory.has_secret(FILE)? {
-            return Ok((keeper, None));
+            return Ok(keeper);
         }
         let read = Sqlite::open(&directory.file(FILE)).and_then(|store| {
             keeper.store = Some(Box::new(store));
@@ -112,19 +118,20 @@ impl Keeper {
             keeper.read(now)
         });
         match read {
-            Ok(()) => Ok((keeper, None)),
+            Ok(()) => Ok(keeper),
             Err(StoreError::Damaged(what)) => {
                 (keeper.store, keeper.inode) = (None, None);
-                let name = set_aside(directory, now)?;
-                let warning = format!(
-                    "{} is damaged ({what}) and is kept as {name}: its users are refused until they are added again, or \
-                     a copy is put back by: gramway user restore FILE",
-                    directory.file(FILE).display()
-                );
-                Ok((keeper, Some(warning)))
+                keeper.damaged = Some(Damaged::found(directory, what));
+                Ok(keeper)
             }
             Err(error) => Err(problem(directory, &error)),
         }
+    }
+
+    /// Sets aside what was damaged when it was loaded. What to tell.
+    fn set_damaged_aside(&mut self, unix_now: u64) -> Result<Option<String>, Problem> {
+        let damaged = self.damaged.take();
+        damaged.map_or(Ok(None), |damaged| damaged.set_aside(&self.directory, unix_now))
     }
 
     /// The users, for shards and `status`.
@@ -140,6 +147,13 @@ impl Keeper {
                 let first = ordered.recv_timeout(USERS_CHECK_INTERVAL).ok();
                 // One look is for all who have asked before it. They hear of it when these are dropped.
                 let orders: Vec<_> = first.into_iter().chain(ordered.try_iter()).collect();
+                if orders.iter().any(|order| matches!(order, Order::SetAside { .. })) {
+                    match self.set_damaged_aside(unix_now()) {
+                        Ok(None) => {}
+                        Ok(Some(told)) => log::warning("users_database", told),
+                        Err(problem) => log::warning("users_database", problem.to_string()),
+                    }
+                }
                 let is_over = orders.iter().any(|order| matches!(order, Order::End));
                 self.turn(Instant::now(), unix_now(), is_over);
                 if is_over {
@@ -251,6 +265,9 @@ impl Keeper {
 
     /// Whether there is a database; one that was made meanwhile is opened.
     fn has_store(&mut self) -> Result<bool, String> {
+        if self.damaged.is_some() {
+            return Ok(false);
+        }
         let path = self.directory.file(FILE);
         match (self.inode, inode(&self.directory)) {
             (None, None) => Ok(false),
@@ -408,6 +425,10 @@ enum Order {
     Look {
         _done: mpsc::Sender<()>,
     },
+    /// A damaged database is out of the way before the look.
+    SetAside {
+        _done: mpsc::Sender<()>,
+    },
     End,
 }
 
@@ -420,6 +441,13 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn follower(&self) -> Follower {
         Follower(self.orders.clone())
+    }
+
+    /// To be called once nothing but this process serves: a damaged database is set aside, which is told.
+    pub(crate) fn set_damaged_aside(&self) {
+        let (done, is_done) = mpsc::channel();
+        let _ = self.orders.send(Order::SetAside { _done: done });
+        let _ = is_done.recv_timeout(USERS_FOLLOW_LIMIT);
     }
 }
 

@@ -58,8 +58,8 @@ impl World {
         let mut other = Sqlite::create(&directory.file(FILE)).unwrap();
         other.add(&user(1, "alice")).unwrap();
         other.add(&user(2, "bob")).unwrap();
-        let (keeper, warning) = Keeper::load(&directory).unwrap();
-        assert_eq!(warning, None);
+        let keeper = Keeper::load(&directory).unwrap();
+        assert!(keeper.damaged.is_none());
         Self {
             _guard: guard,
             directory,
@@ -68,6 +68,20 @@ impl World {
             unix_now: keeper.day.begin() + 100,
             keeper,
         }
+    }
+
+    /// One whose database was damaged before its keeper read it, and what is in the file.
+    fn damaged() -> (Self, Vec<u8>) {
+        let mut world = Self::new();
+        world.keeper.store = None;
+        drop(std::mem::replace(
+            &mut world.other,
+            Sqlite::create(&world.directory.file("other.db")).unwrap(),
+        ));
+        let garbage = vec![0x5a; 20_000];
+        std::fs::write(world.directory.file(FILE), &garbage).unwrap();
+        world.keeper = Keeper::load(&world.directory).unwrap();
+        (world, garbage)
     }
 
     /// Half a second later.
@@ -262,7 +276,7 @@ fn another_start_goes_on_counting_where_the_last_one_was_killed() {
     world.now += USAGE_RECORD_INTERVAL;
     world.turn();
     world.account(1).unwrap().add_bytes(40);
-    let (keeper, _) = Keeper::load(&world.directory).unwrap();
+    let keeper = Keeper::load(&world.directory).unwrap();
     // What was not recorded is lost with the process; nothing is counted twice.
     world.keeper = keeper;
     world.account(1).unwrap().add_bytes(1_000);
@@ -415,7 +429,7 @@ fn a_store_that_takes_its_time_keeps_nobody_waiting() {
         .other
         .change("alice", &mut |user| user.is_disabled = true)
         .unwrap();
-    let (idle, _) = Keeper::load(&world.directory).unwrap();
+    let idle = Keeper::load(&world.directory).unwrap();
     let keeper = std::mem::replace(&mut world.keeper, idle);
     let register = keeper.register();
     let running = keeper.start().unwrap();
@@ -559,22 +573,17 @@ fn a_day_ends_also_where_its_use_cannot_be_recorded() {
 }
 
 #[test]
-fn a_damaged_database_is_set_aside_and_lets_nobody_in() {
-    let mut world = World::new();
-    world.keeper.store = None;
-    drop(std::mem::replace(
-        &mut world.other,
-        Sqlite::create(&world.directory.file("other.db")).unwrap(),
-    ));
-    let garbage = vec![0x5a; 20_000];
-    std::fs::write(world.directory.file(FILE), &garbage).unwrap();
-    let (keeper, warning) = Keeper::load(&world.directory).unwrap();
-    let warning = warning.unwrap();
+fn a_damaged_database_stays_where_it_is_until_nobody_else_serves_and_lets_nobody_in() {
+    let (mut world, garbage) = World::damaged();
+    world.turn();
+    assert_eq!(world.keeper.trouble, None);
+    assert!(world.account(1).is_none());
+    assert_eq!(std::fs::read(world.directory.file(FILE)).unwrap(), garbage);
+    let warning = world.keeper.set_damaged_aside(world.unix_now).unwrap().unwrap();
     assert!(
         warning.contains("is damaged") && warning.contains("users are refused"),
         "{warning}"
     );
-    world.keeper = keeper;
     world.turn();
     assert_eq!(world.keeper.trouble, None, "it was told");
     assert!(world.account(1).is_none());
@@ -595,6 +604,17 @@ fn a_damaged_database_is_set_aside_and_lets_nobody_in() {
 }
 
 #[test]
+fn a_copy_that_was_put_in_the_place_of_a_damaged_database_is_used() {
+    let (mut world, _) = World::damaged();
+    let copy = world.directory.file("copy.db");
+    Sqlite::create(&copy).unwrap().add(&user(1, "alice")).unwrap();
+    std::fs::rename(&copy, world.directory.file(FILE)).unwrap();
+    assert_eq!(world.keeper.set_damaged_aside(world.unix_now).unwrap(), None);
+    world.turn();
+    assert!(world.account(1).is_some());
+}
+
+#[test]
 fn a_database_that_others_may_read_stops_the_start() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::new();
@@ -608,7 +628,7 @@ fn a_database_that_others_may_read_stops_the_start() {
 fn the_thread_records_at_its_end() {
     let mut world = World::new();
     let account = world.account(1).unwrap();
-    let (keeper, _) = Keeper::load(&world.directory).unwrap();
+    let keeper = Keeper::load(&world.directory).unwrap();
     let register = keeper.register();
     let running = std::mem::replace(&mut world.keeper, keeper).start().unwrap();
     account.add_bytes(77);
