@@ -11,7 +11,8 @@ pub enum Order {
     #[default]
     Unordered,
     /// In the order of sending within this channel; channels do not wait for each other. Messages that are repeated
-    /// on loss arrive without gaps, others may be missing.
+    /// on loss arrive without gaps, others may be missing. What came behind a gap when the connection ended is read
+    /// last ([`Received::is_behind_gap`]).
     Ordered(u32),
     /// Only the newest of this key: an older message that waits is dropped, one that comes late is not delivered.
     Latest(u32),
@@ -133,4 +134,6 @@ pub struct Received {
     pub body: Bytes,
     /// The order that its sender chose.
     pub order: Order,
+    /// The connection ended before an earlier message of its channel came.
+    pub is_behind_gap: bool,
 }

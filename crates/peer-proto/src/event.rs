@@ -2,7 +2,7 @@
 
 use quic::{CloseReason, Direction, StreamId};
 
-use crate::delivery::{Outcome, Received, Ticket};
+use crate::delivery::{Outcome, Ticket};
 use crate::error::Failure;
 use crate::id::PeerId;
 use crate::peers::PeerKey;
@@ -26,14 +26,15 @@ pub enum Event {
         /// What became of each address.
         failures: Vec<Failure>,
     },
-    /// The connection has ended, after the end of every ticket; its key is free for another one.
+    /// The connection has ended, after the end of every ticket. Messages that came before can still be read: the other
+    /// end may know that they have come. The key is free for another one when they are read, or the peer is closed.
     Closed {
         /// Which.
         peer: PeerKey,
         /// Why.
         reason: CloseReason,
-        /// Messages that came before the end and were not read: the other end may know that they have come.
-        unread: Vec<Received>,
+        /// Whether there are messages to read.
+        has_unread: bool,
     },
     /// Messages can be read; told again only after all were read.
     Received {

@@ -1,18 +1,21 @@
 //! Messages that come on streams of their own, put together; and streams whose type is not known yet.
 //!
 //! What is incomplete counts in the receiver's bound. Beyond the bound only the oldest stream whose message can be
-//! delivered is read, so that one message always makes progress and the others wait in QUIC, which holds their sender
-//! back.
+//! delivered is read, so that one message makes progress while the endpoint has room, and the others wait in QUIC,
+//! which holds their sender back.
+
+mod turns;
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use quic::{ConnectionKey, Endpoint, Read, StreamError, StreamId};
 
-use crate::frame::{PROGRAM_STREAM, StreamHead, Unread};
-use crate::limits::{RECEIVE_BYTES_MAX, RESERVE_BYTES_MAX, STREAM_HEAD_BYTES_MAX};
+use crate::frame::{Head, PROGRAM_STREAM, StreamHead, Unread};
+use crate::limits::{RESERVE_BYTES_MAX, STREAM_HEAD_BYTES_MAX};
 use crate::peers::code;
-use crate::receiver::{Receiver, Violation};
+use crate::receiver::{Kept, Receiver, Violation};
+use turns::{Turns, Wait};
 
 /// How far a stream has come.
 #[derive(Debug, Default)]
@@ -29,7 +32,7 @@ enum Step {
     Wait,
     /// It belongs to the program.
     Program,
-    Message(StreamHead, Bytes),
+    Message(StreamHead, Kept),
     /// Given up by the peer, or refused.
     Gone,
 }
@@ -38,10 +41,11 @@ enum Step {
 pub(crate) struct Incoming {
     message_bytes_max: usize,
     streams: BTreeMap<StreamId, Partial>,
-    /// Bytes of incomplete messages.
+    turns: Turns,
+    /// Messages that were whole.
+    completed: u64,
+    /// Bytes that incomplete messages keep.
     bytes: usize,
-    /// A stream was left unread for want of room.
-    is_held_back: bool,
 }
 
 impl Incoming {
@@ -49,13 +53,15 @@ impl Incoming {
         Self {
             message_bytes_max,
             streams: BTreeMap::new(),
+            turns: Turns::default(),
+            completed: 0,
             bytes: 0,
-            is_held_back: false,
         }
     }
 
     pub(crate) fn opened(&mut self, stream: StreamId) {
         self.streams.insert(stream, Partial::default());
+        self.turns.opened(stream);
     }
 
     /// Whether the stream is, or may be, that of a message.
@@ -63,26 +69,48 @@ impl Incoming {
         self.streams.contains_key(&stream)
     }
 
-    /// Whether streams were left unread that may be read now; told once.
-    pub(crate) fn take_is_held_back(&mut self, receiver: &Receiver) -> bool {
-        let may_go_on = self.is_held_back && !receiver.is_queue_full();
-        if may_go_on {
-            self.is_held_back = false;
-        }
-        may_go_on
+    /// Bytes that incomplete messages keep.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Messages that were whole.
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Whether streams were left unread for want of room.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.turns.holds_back()
     }
 
     fn is_over(&self, receiver: &Receiver) -> bool {
-        receiver.is_queue_full() || receiver.is_full() || self.bytes > RECEIVE_BYTES_MAX
+        receiver.is_full() || self.bytes > receiver.bytes_max()
     }
 
-    fn may_read(&self, stream: StreamId, receiver: &Receiver) -> bool {
+    fn may_read(&mut self, stream: StreamId, receiver: &mut Receiver) -> bool {
         if !self.is_over(receiver) {
             return true;
         }
-        let is_next = |partial: &Partial| partial.head.is_none_or(|head| receiver.is_next(head.head));
-        let first = self.streams.iter().find(|(_, partial)| is_next(partial));
-        !receiver.is_queue_full() && first.is_some_and(|(first, _)| *first == stream)
+        self.advance(receiver);
+        !receiver.is_queue_full() && receiver.may_exceed() && self.turns.first() == Some(stream)
+    }
+
+    /// Learns which messages have been waited for long enough.
+    fn advance(&mut self, receiver: &mut Receiver) {
+        for (channel, position) in receiver.take_advanced() {
+            self.turns.resolved(channel, position);
+        }
+    }
+
+    /// The next stream that was left unread and may be read.
+    fn next_held_back(&mut self, receiver: &mut Receiver) -> Option<StreamId> {
+        let is_over = self.is_over(receiver);
+        if !self.holds_back() || (is_over && (receiver.is_queue_full() || !receiver.may_exceed())) {
+            return None;
+        }
+        self.advance(receiver);
+        self.turns.take(is_over)
     }
 
     /// Reads all streams that may be read again. The streams that are the program's.
@@ -92,9 +120,8 @@ impl Incoming {
         connection: ConnectionKey,
         receiver: &mut Receiver,
     ) -> Result<Vec<StreamId>, Violation> {
-        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         let mut of_program = Vec::new();
-        for stream in streams {
+        while let Some(stream) = self.next_held_back(receiver) {
             if self.read(quic, connection, stream, receiver)? {
                 of_program.push(stream);
             }
@@ -111,8 +138,11 @@ impl Incoming {
         receiver: &mut Receiver,
     ) -> Result<bool, Violation> {
         loop {
+            if !self.has(stream) {
+                return Ok(false);
+            }
             if !self.may_read(stream, receiver) {
-                self.is_held_back |= self.has(stream);
+                self.turns.hold_back(stream);
                 return Ok(false);
             }
             let Some(partial) = self.streams.get_mut(&stream) else {
@@ -120,15 +150,25 @@ impl Incoming {
             };
             // The bytes after the type of a program's stream are the program's.
             let length_max = if partial.kind.is_none() { 1 } else { usize::MAX };
-            let before = partial.bytes.len();
+            let (before, had_head) = (partial.bytes.capacity(), partial.head.is_some());
             let step = match quic.read(connection, stream, length_max) {
                 Ok(Read::Blocked) => return Ok(false),
-                Ok(Read::Data(bytes)) => partial.take(&bytes, self.message_bytes_max)?,
+                Ok(Read::Data(bytes)) => {
+                    let reserve_max = RESERVE_BYTES_MAX.min(receiver.bytes_max());
+                    partial.take(&bytes, self.message_bytes_max, reserve_max)?
+                }
                 Ok(Read::Finished) => partial.finish()?,
                 Err(StreamError::Reset(_) | StreamError::Closed) => Step::Gone,
             };
             // The head's bytes go once it is whole, and the body with the message.
-            self.bytes = self.bytes - before + partial.bytes.len();
+            self.bytes = self.bytes - before + partial.bytes.capacity();
+            if let Some(head) = partial
+                .head
+                .filter(|head| !had_head && !receiver.is_next(head.head))
+                && let Some(wait) = wait(head.head)
+            {
+                self.turns.waits(stream, wait);
+            }
             let too_large = partial
                 .head
                 .filter(|head| head.length > self.message_bytes_max as u64);
@@ -138,9 +178,10 @@ impl Incoming {
                     self.forget(stream);
                     return Ok(true);
                 }
-                Step::Message(head, body) => {
+                Step::Message(head, kept) => {
                     self.forget(stream);
-                    receiver.handle_stream_message(head.number, head.head, body)?;
+                    self.completed += 1;
+                    receiver.handle_stream_message(head.number, head.head, kept)?;
                 }
                 Step::Gone => {
                     self.forget(stream);
@@ -155,14 +196,21 @@ impl Incoming {
 
     fn forget(&mut self, stream: StreamId) {
         if let Some(partial) = self.streams.remove(&stream) {
-            self.bytes -= partial.bytes.len();
+            self.bytes -= partial.bytes.capacity();
+            self.turns
+                .forget(stream, partial.head.and_then(|head| wait(head.head)));
         }
         debug_assert!(!self.streams.is_empty() || self.bytes == 0, "bytes of no stream");
     }
 }
 
 impl Partial {
-    fn take(&mut self, mut bytes: &[u8], message_bytes_max: usize) -> Result<Step, Violation> {
+    fn take(
+        &mut self,
+        mut bytes: &[u8],
+        message_bytes_max: usize,
+        reserve_max: usize,
+    ) -> Result<Step, Violation> {
         let kind = match self.kind {
             Some(kind) => kind,
             None => {
@@ -199,7 +247,7 @@ impl Partial {
         let left = (head.length as usize).saturating_sub(self.bytes.len());
         if self.bytes.capacity() - self.bytes.len() < bytes.len() {
             self.bytes
-                .reserve(left.min(RESERVE_BYTES_MAX.max(self.bytes.len())).max(bytes.len()));
+                .reserve(left.min(reserve_max.max(self.bytes.len())).max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() as u64 > head.length {
@@ -211,9 +259,19 @@ impl Partial {
     fn finish(&mut self) -> Result<Step, Violation> {
         match self.head {
             Some(head) if head.length == self.bytes.len() as u64 => {
-                Ok(Step::Message(head, std::mem::take(&mut self.bytes).freeze()))
+                let body = std::mem::take(&mut self.bytes);
+                let bytes = body.capacity();
+                Ok(Step::Message(head, Kept::own(body.freeze(), bytes)))
             }
             _ => Err("a message's stream ends before the message"),
         }
+    }
+}
+
+/// What a message of a channel waits for.
+fn wait(head: Head) -> Option<Wait> {
+    match head {
+        Head::Ordered(place) => Some((place.channel, place.waits_for())),
+        Head::Unordered | Head::Latest { .. } => None,
     }
 }

@@ -46,8 +46,17 @@ pub const SEND_BYTES_MAX: usize = 16 << 20;
 pub const MESSAGE_COST_BYTES: usize = 128;
 
 /// Bytes of received messages that the program has not read, that wait for others, or that are incomplete, of one
-/// peer. One message may go beyond it.
+/// peer: each of the first two and the third for themselves. One message may go beyond it. A peer takes no more than
+/// what is left of [`ENDPOINT_RECEIVE_BYTES_MAX`], so that some is left for every other.
 pub const RECEIVE_BYTES_MAX: usize = 16 << 20;
+
+/// The same of all peers of a socket together, those whose connections have ended included: sixteen peers whose
+/// messages nobody reads.
+pub const ENDPOINT_RECEIVE_BYTES_MAX: usize = 256 << 20;
+
+/// What each peer may take beyond it, in bytes: messages of the first credit. A peer that the program has not accepted
+/// yet takes no more than this in any case.
+pub const RECEIVE_BYTES_RESERVED: usize = 64 << 10;
 
 /// Ended messages that stay in the queues of a sender beyond as many as live, so that taking them out costs little.
 pub const STALE_MAX: usize = 1_024;
@@ -107,5 +116,7 @@ pub const PROBE_SLACK: Duration = Duration::from_millis(50);
 /// leaves.
 pub const PROBE_DOUBLINGS_MAX: u32 = 3;
 
-const _: () = assert!(FIRST_CREDIT as usize * 1_024 <= RECEIVE_BYTES_MAX);
+const _: () = assert!(FIRST_CREDIT as usize * 1_024 <= RECEIVE_BYTES_RESERVED);
+const _: () = assert!(RECEIVE_BYTES_RESERVED <= RECEIVE_BYTES_MAX);
+const _: () = assert!(RECEIVE_BYTES_MAX <= ENDPOINT_RECEIVE_BYTES_MAX);
 const _: () = assert!(ACK_AFTER as u64 <= FIRST_CREDIT);

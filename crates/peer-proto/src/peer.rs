@@ -19,6 +19,8 @@ pub(crate) enum Stage {
     /// The peer connects.
     Accepting(ConnectionKey),
     Connected(ConnectionKey),
+    /// Its connection has ended, and what came of it is not read yet.
+    Ended,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,10 @@ pub(crate) struct Peer {
     pub(crate) incoming: Incoming,
     /// The program's unidirectional streams whose type is not written yet, and whether they are finished.
     pub(crate) untyped: BTreeMap<StreamId, bool>,
+    /// The program wants it.
+    pub(crate) is_accepted: bool,
+    /// Bytes of it that are counted among those of all peers.
+    pub(crate) counted: usize,
     /// The program knows that there is something to read.
     pub(crate) told: bool,
     pub(crate) timer: Option<Instant>,
@@ -45,7 +51,7 @@ impl Peer {
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
         match self.stage {
             Stage::Connected(connection) => Some(connection),
-            Stage::Connecting(_) | Stage::Accepting(_) => None,
+            Stage::Connecting(_) | Stage::Accepting(_) | Stage::Ended => None,
         }
     }
 }

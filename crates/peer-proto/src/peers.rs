@@ -1,5 +1,6 @@
 //! The peers of one socket: connections by key, and the ways of messages and streams through QUIC.
 
+mod bound;
 mod meeting;
 mod source;
 mod streams;
@@ -21,10 +22,11 @@ use crate::event::Event;
 use crate::frame::Frame;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
-use crate::limits::{MESSAGE_BYTES_MAX, PROTOCOL, SEND_BYTES_MAX};
+use crate::limits::{ENDPOINT_RECEIVE_BYTES_MAX, MESSAGE_BYTES_MAX, PROTOCOL, SEND_BYTES_MAX};
 use crate::peer::{Peer, Stage};
 use crate::receiver::{ReceiveCounters, Receiver, Violation};
 use crate::sender::{SendCounters, Sender};
+use bound::Bound;
 use meeting::Checks;
 use source::Source;
 
@@ -55,6 +57,8 @@ pub struct Parameters {
     pub message_bytes_max: usize,
     /// Bytes of messages that wait or are under way to one peer.
     pub send_bytes_max: usize,
+    /// Bytes of messages that came and are not read, of all peers together.
+    pub receive_bytes_max: usize,
     /// Seed of keys and connection IDs; from the operating system outside tests.
     pub seed: [u8; 32],
 }
@@ -70,6 +74,7 @@ impl Parameters {
             udp_payload_max: 1_452,
             message_bytes_max: MESSAGE_BYTES_MAX,
             send_bytes_max: SEND_BYTES_MAX,
+            receive_bytes_max: ENDPOINT_RECEIVE_BYTES_MAX,
             seed,
         }
     }
@@ -128,6 +133,7 @@ pub struct Peers {
     by_connection: Vec<Option<usize>>,
     touched: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
+    bound: Bound,
     events: VecDeque<Event>,
     arena: BytesMut,
     /// What came in DATAGRAM frames of the batch that is being handled.
@@ -165,6 +171,7 @@ impl Peers {
             by_connection: Vec::new(),
             touched: Vec::new(),
             timers: BTreeSet::new(),
+            bound: Bound::new(parameters.receive_bytes_max),
             events: VecDeque::new(),
             arena: BytesMut::new(),
             arrived: Vec::new(),
@@ -188,9 +195,11 @@ impl Peers {
         self.peers[index] = Some(Box::new(Peer {
             generation: self.generations,
             id,
+            is_accepted: matches!(stage, Stage::Connecting(_)),
+            counted: 0,
             stage,
             sender: Sender::new(self.send_bytes_max),
-            receiver: Receiver::new(self.message_bytes_max),
+            receiver: Receiver::new(self.message_bytes_max, self.udp_payload_max),
             incoming: Incoming::new(self.message_bytes_max),
             untyped: Default::default(),
             told: false,
@@ -264,12 +273,18 @@ impl Peers {
         let entry = self.peer(peer)?;
         let received = entry.receiver.read(now);
         entry.told &= received.is_some();
-        self.touch(peer.index());
+        let is_over = matches!(entry.stage, Stage::Ended) && entry.receiver.waiting() == 0;
+        self.recount(peer.index());
+        if is_over {
+            self.remove(peer.index());
+        } else {
+            self.touch(peer.index());
+        }
         received
     }
 
     /// Ends the connection, or the attempts, with a code below 0xff00 and a reason for the peer's log.
-    /// [`Event::Closed`] or [`Event::Failed`] follows.
+    /// [`Event::Closed`] or [`Event::Failed`] follows. Where the connection has ended already, what is unread goes.
     pub fn close(&mut self, now: Instant, peer: PeerKey, code: u32, reason: &[u8]) {
         let Some(entry) = self.peer(peer) else {
             return;
@@ -277,9 +292,13 @@ impl Peers {
         if let Stage::Connecting(race) = &mut entry.stage {
             race.give_up();
         }
+        if matches!(entry.stage, Stage::Ended) {
+            return self.remove(peer.index());
+        }
         let connections: Vec<ConnectionKey> = match &entry.stage {
             Stage::Connecting(race) => race.connections().collect(),
             Stage::Accepting(connection) | Stage::Connected(connection) => vec![*connection],
+            Stage::Ended => Vec::new(),
         };
         for connection in connections {
             self.quic.close(now, connection, code, reason);
@@ -288,9 +307,13 @@ impl Peers {
         self.end_lost_race(now, peer.index());
     }
 
-    /// Ends all connections.
+    /// Ends all connections. What is unread can be read still.
     pub fn close_all(&mut self, now: Instant, code: u32, reason: &[u8]) {
+        let has_ended = |peer: &Peer| matches!(peer.stage, Stage::Ended);
         for index in 0..self.peers.len() {
+            if self.peers[index].as_deref().is_none_or(has_ended) {
+                continue;
+            }
             self.close(now, self.key(index), code, reason);
         }
     }
@@ -378,6 +401,7 @@ impl Peers {
         connection: ConnectionKey,
         datagram: Bytes,
     ) -> Result<(), Violation> {
+        self.set_bound(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return Ok(());
         };
@@ -390,6 +414,7 @@ impl Peers {
             Frame::Skip { number, place } => peer.receiver.handle_skip(now, number, place)?,
             Frame::Message { number, head, body } => peer.receiver.handle_message(now, number, head, body)?,
         }
+        self.recount(index);
         self.touch(index);
         Ok(())
     }
@@ -575,7 +600,7 @@ impl Peers {
         }
         peer.id = Some(id);
         let former = std::mem::replace(&mut peer.stage, Stage::Connected(connection));
-        self.quic.authenticate(now, connection);
+        self.quic.authenticate_narrow(now, connection);
         if let Stage::Connecting(race) = former {
             self.set_timer(index, None);
             self.meeting_peers.retain(|meeting| *meeting != index);
@@ -610,27 +635,32 @@ impl Peers {
                 self.advance_race(now, index);
                 self.end_lost_race(now, index);
             }
-            Stage::Accepting(_) => self.remove(index),
+            Stage::Accepting(_) | Stage::Ended => self.remove(index),
             Stage::Connected(_) => {
                 peer.sender.end_all();
-                // Neither fails without a connection.
+                peer.receiver.end();
+                peer.incoming = Incoming::new(self.message_bytes_max);
+                peer.stage = Stage::Ended;
+                let has_unread = peer.receiver.waiting() > 0;
+                self.set_timer(index, None);
+                self.recount(index);
+                // It fails only with a connection.
                 let _ = self.settle_peer(now, index);
-                let receiver = self.peers[index].as_deref_mut().map(|peer| &mut peer.receiver);
-                let unread = receiver.map_or_else(Vec::new, |receiver| {
-                    std::iter::from_fn(|| receiver.read(now)).collect()
-                });
                 self.events.push_back(Event::Closed {
                     peer: key,
                     reason,
-                    unread,
+                    has_unread,
                 });
-                self.remove(index);
+                if !has_unread {
+                    self.remove(index);
+                }
             }
         }
     }
 
     fn remove(&mut self, index: usize) {
         if let Some(peer) = self.peers[index].take() {
+            self.discount(index, peer.counted);
             if let Some(timer) = peer.timer {
                 self.timers.remove(&(timer, index));
             }

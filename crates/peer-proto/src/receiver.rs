@@ -1,7 +1,7 @@
 //! What comes from one peer: each message is taken once, put in its order, and waits until the program reads it; what
 //! has come is acknowledged.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::delivery::{Order, Received};
 use crate::frame::{Ack, Head, Place};
 use crate::limits::{
-    ACK_AFTER, ACK_DELAY, CHANNELS_MAX, FIRST_CREDIT, KEYS_MAX, MESSAGE_COST_BYTES, RECEIVE_BYTES_MAX,
+    ACK_AFTER, ACK_DELAY, CHANNELS_MAX, FIRST_CREDIT, KEYS_MAX, MESSAGE_COST_BYTES, RECEIVE_BYTES_RESERVED,
     WINDOW_NUMBERS,
 };
 use crate::window::Window;
@@ -39,29 +39,60 @@ pub struct ReceiveCounters {
     pub too_large: u64,
 }
 
+/// A body, and the bytes of memory that it keeps.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    body: Bytes,
+    bytes: usize,
+}
+
+impl Kept {
+    /// A body that has memory of its own.
+    pub(crate) fn own(body: Bytes, bytes: usize) -> Self {
+        Self { body, bytes }
+    }
+
+    /// A body out of a packet of at most `packet_bytes_max` bytes. A short one would keep all of the packet.
+    fn out_of_packet(body: Bytes, packet_bytes_max: usize) -> Self {
+        let length = body.len();
+        if length < packet_bytes_max / 2 {
+            Self::own(Bytes::copy_from_slice(&body), length)
+        } else {
+            Self::own(body, length.max(packet_bytes_max))
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Channel {
     /// The highest position that was delivered or skipped.
     resolved: u64,
     /// Later ones, which wait; without a body where skipped.
-    held: BTreeMap<u64, (Place, Option<Bytes>)>,
+    held: BTreeMap<u64, (Place, Option<Kept>)>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
     message_bytes_max: usize,
+    packet_bytes_max: usize,
+    /// What it may keep at present, in bytes, and whether one message may go beyond it.
+    bytes_max: usize,
+    may_exceed: bool,
     window: Window,
     channels: BTreeMap<u32, Channel>,
+    /// Channels that went on since the last question.
+    advanced: BTreeSet<u32>,
     /// The newest version of each key, and the place in the whole queue of one that can be read.
     latest: BTreeMap<u32, (u64, Option<u64>)>,
-    queue: VecDeque<Received>,
+    /// With the bytes that each keeps.
+    queue: VecDeque<(Received, usize)>,
     /// Messages that were read.
     read: u64,
     queued_bytes: usize,
     held_bytes: usize,
     /// Numbers below this may be sent, as the peer was told.
     credit: u64,
-    /// The largest body that a DATAGRAM frame brought.
+    /// The most that the body of a DATAGRAM frame kept.
     largest: usize,
     /// Frames that wait for an acknowledgement, and until when.
     unacknowledged: u32,
@@ -70,9 +101,11 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(message_bytes_max: usize) -> Self {
+    pub(crate) fn new(message_bytes_max: usize, packet_bytes_max: u16) -> Self {
         Self {
             message_bytes_max,
+            packet_bytes_max: packet_bytes_max.into(),
+            bytes_max: RECEIVE_BYTES_RESERVED,
             credit: FIRST_CREDIT,
             ..Self::default()
         }
@@ -96,14 +129,15 @@ impl Receiver {
             self.take_number(now, number);
             return self.refuse(head);
         }
-        self.largest = self.largest.max(body.len());
         // Without this exception, messages that wait could keep out the one that they wait for.
-        if self.is_full() && !(self.is_next(head) && self.queued_bytes <= RECEIVE_BYTES_MAX) {
+        if self.is_full() && !(self.is_next(head) && self.queued_bytes <= self.bytes_max) {
             self.counters.no_room += 1;
             return Ok(());
         }
         self.take_number(now, number);
-        self.deliver(head, body)
+        let kept = Kept::out_of_packet(body, self.packet_bytes_max);
+        self.largest = self.largest.max(kept.bytes);
+        self.deliver(head, kept)
     }
 
     /// A SKIP.
@@ -114,7 +148,7 @@ impl Receiver {
         if self.is_repeated(now, number) {
             return Ok(());
         }
-        if self.held_bytes > 2 * RECEIVE_BYTES_MAX && !self.is_next(Head::Ordered(place)) {
+        if self.held_bytes > 2 * self.bytes_max && !self.is_next(Head::Ordered(place)) {
             return Ok(());
         }
         self.take_number(now, number);
@@ -126,7 +160,7 @@ impl Receiver {
         &mut self,
         number: Option<u64>,
         head: Head,
-        body: Bytes,
+        kept: Kept,
     ) -> Result<(), Violation> {
         if let Some(number) = number {
             if number >= self.credit {
@@ -138,7 +172,7 @@ impl Receiver {
             }
             self.window.insert(number);
         }
-        self.deliver(head, body)
+        self.deliver(head, kept)
     }
 
     /// A message that is longer than we take (PEER-14). Its sender may believe that it came, and send no SKIP.
@@ -147,7 +181,7 @@ impl Receiver {
         let Head::Ordered(place) = head else {
             return Ok(());
         };
-        if self.held_bytes > 2 * RECEIVE_BYTES_MAX && !self.is_next(head) {
+        if self.held_bytes > 2 * self.bytes_max && !self.is_next(head) {
             return Err("too many messages that are too long");
         }
         self.place(place, None)
@@ -190,49 +224,65 @@ impl Receiver {
         }
     }
 
-    fn deliver(&mut self, head: Head, body: Bytes) -> Result<(), Violation> {
+    fn deliver(&mut self, head: Head, kept: Kept) -> Result<(), Violation> {
         self.counters.received += 1;
         match head {
-            Head::Unordered => self.enqueue(Order::Unordered, body),
-            Head::Ordered(place) => self.place(place, Some(body))?,
-            Head::Latest { key, version } => self.replace(key, version, body)?,
+            Head::Unordered => self.enqueue(Order::Unordered, kept, false),
+            Head::Ordered(place) => self.place(place, Some(kept))?,
+            Head::Latest { key, version } => self.replace(key, version, kept)?,
         }
         Ok(())
     }
 
     /// Takes a message of a channel, or its absence, and delivers what it was waited for.
-    fn place(&mut self, place: Place, body: Option<Bytes>) -> Result<(), Violation> {
+    fn place(&mut self, place: Place, kept: Option<Kept>) -> Result<(), Violation> {
         if !self.channels.contains_key(&place.channel) && self.channels.len() >= CHANNELS_MAX {
             return Err("too many ordered channels");
         }
-        let counts = body.is_some();
+        let counts = kept.is_some();
         let channel = self.channels.entry(place.channel).or_default();
         if place.position <= channel.resolved || channel.held.contains_key(&place.position) {
             self.counters.overtaken += u64::from(counts);
             return Ok(());
         }
-        self.held_bytes += cost(body.as_ref());
+        self.held_bytes += cost(kept.as_ref());
         self.counters.held += u64::from(counts);
-        channel.held.insert(place.position, (place, body));
+        channel.held.insert(place.position, (place, kept));
         let mut ready = Vec::new();
         while let Some(first) = channel.held.first_entry()
             && first.get().0.waits_for() <= channel.resolved
         {
-            let (place, body) = first.remove();
+            let (place, kept) = first.remove();
             channel.resolved = place.position;
-            ready.push(body);
+            ready.push(kept);
         }
-        for body in ready {
-            self.held_bytes -= cost(body.as_ref());
-            if let Some(body) = body {
-                self.counters.held -= 1;
-                self.enqueue(Order::Ordered(place.channel), body);
-            }
+        if !ready.is_empty() {
+            self.advanced.insert(place.channel);
         }
+        self.release(place.channel, ready, false);
         Ok(())
     }
 
-    fn replace(&mut self, key: u32, version: u64, body: Bytes) -> Result<(), Violation> {
+    /// Lets messages of a channel be read.
+    fn release(&mut self, channel: u32, ready: impl IntoIterator<Item = Option<Kept>>, is_behind_gap: bool) {
+        for kept in ready {
+            self.held_bytes -= cost(kept.as_ref());
+            if let Some(kept) = kept {
+                self.counters.held -= 1;
+                self.enqueue(Order::Ordered(channel), kept, is_behind_gap);
+            }
+        }
+    }
+
+    /// The connection has ended: nothing comes any more that messages could wait for.
+    pub(crate) fn end(&mut self) {
+        for (channel, of_channel) in std::mem::take(&mut self.channels) {
+            let waiting = of_channel.held.into_values().map(|(_, kept)| kept);
+            self.release(channel, waiting, true);
+        }
+    }
+
+    fn replace(&mut self, key: u32, version: u64, kept: Kept) -> Result<(), Violation> {
         if !self.latest.contains_key(&key) && self.latest.len() >= KEYS_MAX {
             return Err("too many keys of latest values");
         }
@@ -247,19 +297,24 @@ impl Receiver {
         *queued = Some(waiting.unwrap_or(next));
         match waiting {
             Some(place) => {
-                let older = &mut self.queue[(place - self.read) as usize].body;
-                self.queued_bytes = self.queued_bytes - older.len() + body.len();
-                *older = body;
+                let (older, bytes) = &mut self.queue[(place - self.read) as usize];
+                self.queued_bytes = self.queued_bytes - *bytes + kept.bytes;
+                (older.body, *bytes) = (kept.body, kept.bytes);
                 self.counters.superseded += 1;
             }
-            None => self.enqueue(Order::Latest(key), body),
+            None => self.enqueue(Order::Latest(key), kept, false),
         }
         Ok(())
     }
 
-    fn enqueue(&mut self, order: Order, body: Bytes) {
-        self.queued_bytes += cost(Some(&body));
-        self.queue.push_back(Received { body, order });
+    fn enqueue(&mut self, order: Order, kept: Kept, is_behind_gap: bool) {
+        self.queued_bytes += cost(Some(&kept));
+        let received = Received {
+            body: kept.body,
+            order,
+            is_behind_gap,
+        };
+        self.queue.push_back((received, kept.bytes));
     }
 
     /// Messages that can be read.
@@ -269,10 +324,10 @@ impl Receiver {
 
     /// The next message.
     pub(crate) fn read(&mut self, now: Instant) -> Option<Received> {
-        let received = self.queue.pop_front()?;
+        let (received, bytes) = self.queue.pop_front()?;
         self.read += 1;
         self.counters.delivered += 1;
-        self.queued_bytes -= cost(Some(&received.body));
+        self.queued_bytes -= bytes + MESSAGE_COST_BYTES;
         // A sender that waits for credit hears of room before it has used up the rest.
         let step = if self.queue.is_empty() {
             FIRST_CREDIT / 2
@@ -285,14 +340,40 @@ impl Receiver {
         Some(received)
     }
 
+    /// Sets how much it may keep from here on, and whether one message may go beyond it.
+    pub(crate) fn set_bound(&mut self, bytes_max: usize, may_exceed: bool) {
+        (self.bytes_max, self.may_exceed) = (bytes_max, may_exceed);
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    pub(crate) fn may_exceed(&self) -> bool {
+        self.may_exceed
+    }
+
+    /// Bytes that it keeps.
+    pub(crate) fn bytes(&self) -> usize {
+        self.queued_bytes + self.held_bytes
+    }
+
+    /// Channels that went on since the last question, each with the position up to which nothing waits any more.
+    pub(crate) fn take_advanced(&mut self) -> impl Iterator<Item = (u32, u64)> {
+        let channels = &self.channels;
+        std::mem::take(&mut self.advanced)
+            .into_iter()
+            .filter_map(|number| channels.get(&number).map(|channel| (number, channel.resolved)))
+    }
+
     /// Whether what was received and not read fills its bound.
     pub(crate) fn is_full(&self) -> bool {
-        self.queued_bytes + self.held_bytes > RECEIVE_BYTES_MAX
+        self.bytes() > self.bytes_max
     }
 
     /// Whether what can be read fills the bound by itself.
     pub(crate) fn is_queue_full(&self) -> bool {
-        self.queued_bytes > RECEIVE_BYTES_MAX
+        self.queued_bytes > self.bytes_max
     }
 
     /// When an acknowledgement is to be sent.
@@ -313,12 +394,39 @@ impl Receiver {
 
     /// The credit that the room allows, where numbers beyond those that came bring the largest bodies.
     fn credit_now(&self) -> u64 {
-        let room = RECEIVE_BYTES_MAX.saturating_sub(self.queued_bytes + self.held_bytes);
+        let room = self.bytes_max.saturating_sub(self.bytes());
+        // Where only messages that wait fill it, what they wait for may need a number yet.
+        let room = if self.queued_bytes <= self.bytes_max / 2 {
+            room.max(RECEIVE_BYTES_RESERVED)
+        } else {
+            room
+        };
         let numbers = (room / (self.largest.max(1_200) + MESSAGE_COST_BYTES)) as u64;
         self.window.end() + numbers.min(WINDOW_NUMBERS / 2)
     }
 }
 
-fn cost(body: Option<&Bytes>) -> usize {
-    body.map_or(0, Bytes::len) + MESSAGE_COST_BYTES
+fn cost(kept: Option<&Kept>) -> usize {
+    kept.map_or(0, |kept| kept.bytes) + MESSAGE_COST_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_body_does_not_keep_its_packet_and_a_long_one_counts_as_all_of_it() {
+        let now = sim::Clock::default().now();
+        let mut receiver = Receiver::new(1 << 20, 1_452);
+        let packet = Bytes::from(vec![7; 1_400]);
+        let taken = receiver.handle_message(now, 0, Head::Unordered, packet.slice(..100));
+        assert_eq!((taken, packet.is_unique()), (Ok(()), true));
+        assert_eq!(receiver.bytes(), 100 + MESSAGE_COST_BYTES);
+        let taken = receiver.handle_message(now, 1, Head::Unordered, packet.slice(..1_000));
+        assert_eq!((taken, packet.is_unique()), (Ok(()), false));
+        assert_eq!(receiver.bytes(), 100 + 1_452 + 2 * MESSAGE_COST_BYTES);
+        let bodies = std::iter::from_fn(|| receiver.read(now)).map(|received| received.body.len());
+        assert_eq!(bodies.collect::<Vec<_>>(), [100, 1_000]);
+        assert_eq!(receiver.bytes(), 0);
+    }
 }

@@ -238,24 +238,26 @@ impl Endpoint {
     /// The next peer that connected to us; `None` once the endpoint is closed.
     pub async fn accept(&self) -> Option<Peer> {
         poll_fn(|context| {
-            let mut state = self.shared().lock();
-            if let Some(key) = state.incoming.pop_front() {
-                let face = state.faces.get(&key);
-                let handle = face.and_then(|face| {
-                    Some(Handle {
-                        owner: Arc::clone(&self.0),
-                        key,
-                        id: face.id?,
-                        lane: Arc::clone(&face.lane),
-                    })
-                });
-                return Poll::Ready(handle.map(|handle| Peer(Arc::new(handle))));
-            }
-            if state.is_closed {
-                return Poll::Ready(None);
-            }
-            state.acceptors.wait(context.waker());
-            Poll::Pending
+            self.shared().change(|state, _| {
+                if let Some(key) = state.incoming.pop_front() {
+                    state.peers.accept(key);
+                    let face = state.faces.get(&key);
+                    let handle = face.and_then(|face| {
+                        Some(Handle {
+                            owner: Arc::clone(&self.0),
+                            key,
+                            id: face.id?,
+                            lane: Arc::clone(&face.lane),
+                        })
+                    });
+                    return Poll::Ready(handle.map(|handle| Peer(Arc::new(handle))));
+                }
+                if state.is_closed {
+                    return Poll::Ready(None);
+                }
+                state.acceptors.wait(context.waker());
+                Poll::Pending
+            })
         })
         .await
     }
@@ -266,6 +268,7 @@ impl Endpoint {
         self.shared().change(|state, now| {
             for key in state.incoming.drain(..) {
                 state.faces.remove(&key);
+                state.peers.close(now, key, code, reason.as_bytes());
             }
             state.close(now, code, reason.as_bytes());
         });

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use peer_proto::{CloseReason, Direction, DropReason, Failure, Outcome, PeerId, Received, StreamId, Ticket};
+use peer_proto::{CloseReason, Direction, DropReason, Failure, Outcome, PeerId, StreamId, Ticket};
 
 use crate::intake::{Lane, Submission};
 use crate::ticket::TicketState;
@@ -31,8 +31,6 @@ pub(crate) struct Face {
     pub(crate) closed: Option<CloseReason>,
     /// Changes of the two above, and the handshake's end.
     pub(crate) state: Wakers,
-    /// Messages of a connection that has ended.
-    pub(crate) unread: VecDeque<Received>,
     pub(crate) inbox: Wakers,
     pub(crate) room: Wakers,
     /// Streams that the peer opened and the program has not accepted, by direction.
@@ -61,7 +59,6 @@ impl Face {
             failures: None,
             closed: None,
             state: Wakers::default(),
-            unread: VecDeque::new(),
             inbox: Wakers::default(),
             room: Wakers::default(),
             opened: Default::default(),

@@ -173,9 +173,7 @@ impl Peer {
     }
 
     fn next_message(&self, state: &mut State, now: Instant) -> Option<Received> {
-        let key = self.0.key;
-        let living = state.peers.read_message(now, key);
-        living.or_else(|| state.faces.get_mut(&key)?.unread.pop_front())
+        state.peers.read_message(now, self.0.key)
     }
 
     fn ended_or_wait<T>(&self, state: &mut State, wait: impl FnOnce(&mut Face)) -> Poll<Result<T, Closed>> {

@@ -213,19 +213,25 @@ impl State {
                     face.wake_all(woken);
                 }
             }
-            Event::Closed { peer, reason, unread } => {
+            Event::Closed {
+                peer,
+                reason,
+                has_unread,
+            } => {
                 if let Some(face) = self.faces.get_mut(&peer) {
                     face.closed = Some(reason);
                     face.end_tickets(woken);
-                    face.unread = unread.into();
                     face.wake_all(woken);
-                    if face.unread.is_empty()
+                    if !has_unread
                         && let Some(place) = self.incoming.iter().position(|waiting| *waiting == peer)
                     {
                         // It must not take the place of a living one.
                         self.incoming.remove(place);
                         self.faces.remove(&peer);
                     }
+                } else {
+                    // Nobody can read what it left.
+                    self.peers.close(now, peer, 0, b"");
                 }
             }
             Event::Received { peer } => self.wake(peer, woken, |face| Some(&mut face.inbox)),
@@ -325,9 +331,9 @@ impl State {
             face.wake_all(woken);
             face.end_tickets(woken);
         }
-        let faces = &mut self.faces;
+        let (faces, peers) = (&mut self.faces, &self.peers);
         self.incoming.retain(|peer| {
-            let has_unread = faces.get(peer).is_some_and(|face| !face.unread.is_empty());
+            let has_unread = peers.has_unread(*peer);
             if !has_unread {
                 faces.remove(peer);
             }

@@ -26,6 +26,12 @@ impl From<StreamId> for u64 {
     }
 }
 
+impl From<u64> for StreamId {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// Who may write to a stream (RFC 9000 section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

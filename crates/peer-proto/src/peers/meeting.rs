@@ -145,7 +145,7 @@ impl Peers {
     fn race(&mut self, index: usize) -> Option<&mut Race> {
         match &mut self.peers.get_mut(index)?.as_deref_mut()?.stage {
             Stage::Connecting(race) => Some(race),
-            Stage::Accepting(_) | Stage::Connected(_) => None,
+            Stage::Accepting(_) | Stage::Connected(_) | Stage::Ended => None,
         }
     }
 
@@ -279,7 +279,7 @@ impl Peers {
         for datagram in data.chunks(size).filter(|datagram| is_stun(datagram)) {
             let belongs = |peer: &crate::peer::Peer| match &peer.stage {
                 Stage::Connecting(race) => race.meeting().is_some_and(|meeting| meeting.is_check(datagram)),
-                Stage::Accepting(_) | Stage::Connected(_) => false,
+                Stage::Accepting(_) | Stage::Connected(_) | Stage::Ended => false,
             };
             let index = self
                 .meeting_peers

@@ -178,6 +178,7 @@ impl Peers {
             return;
         };
         let key = self.key(index);
+        self.set_bound(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
@@ -193,25 +194,28 @@ impl Peers {
             Ok(false) => {}
             Err(violation) => self.condemn(now, index, violation),
         }
+        self.recount(index);
         self.touch(index);
     }
 
     /// Reads streams that waited for room.
     pub(super) fn resume_incoming(&mut self, _now: Instant, index: usize) -> Result<(), Violation> {
         let key = self.key(index);
+        self.set_bound(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return Ok(());
         };
         let Some(connection) = peer.connection() else {
             return Ok(());
         };
-        if !peer.incoming.take_is_held_back(&peer.receiver) {
+        if !peer.incoming.holds_back() {
             return Ok(());
         }
         let opened = peer
             .incoming
-            .resume(&mut self.quic, connection, &mut peer.receiver)?;
-        for stream in opened {
+            .resume(&mut self.quic, connection, &mut peer.receiver);
+        self.recount(index);
+        for stream in opened? {
             self.events.push_back(Event::StreamOpened { peer: key, stream });
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Peers over simulated paths, in virtual time: the laws of messages under random faults, and streams.
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
+mod bounds;
 mod identity;
 mod laws;
 mod messages;

@@ -20,12 +20,15 @@ pub(crate) struct End {
     pub(crate) peers: Peers,
     pub(crate) address: SocketAddr,
     pub(crate) outbox: Outbox,
+    /// Peers that connect are accepted.
+    pub(crate) accepts: bool,
     /// Messages are read as they come.
     pub(crate) reads: bool,
     pub(crate) connected: Vec<(PeerKey, PeerId, bool)>,
     pub(crate) failed: Vec<Vec<Failure>>,
     pub(crate) closed: Vec<CloseReason>,
     pub(crate) received: Vec<Received>,
+    /// Of the last connection.
     pub(crate) ended: BTreeMap<Ticket, Outcome>,
     pub(crate) rooms: usize,
     pub(crate) opened: Vec<StreamId>,
@@ -53,6 +56,7 @@ impl End {
             peers: Peers::new(parameters),
             address: address.parse().unwrap(),
             outbox: Outbox::default(),
+            accepts: true,
             reads: true,
             connected: Vec::new(),
             failed: Vec::new(),
@@ -79,11 +83,20 @@ impl End {
                     peer,
                     id,
                     is_incoming,
-                } => self.connected.push((peer, id, is_incoming)),
+                } => {
+                    self.connected.push((peer, id, is_incoming));
+                    if is_incoming && self.accepts {
+                        self.peers.accept(peer);
+                    }
+                }
                 Event::Failed { failures, .. } => self.failed.push(failures),
                 Event::Closed { reason, .. } => self.closed.push(reason),
                 Event::Received { peer } if self.reads => self.read_messages(now, peer),
-                Event::Ended { ticket, outcome, .. } => {
+                Event::Ended {
+                    peer,
+                    ticket,
+                    outcome,
+                } if peer == self.peer() => {
                     let before = self.ended.insert(ticket, outcome);
                     assert_eq!(before, None, "{ticket:?} ended twice");
                 }
@@ -92,6 +105,7 @@ impl End {
                 Event::StreamStopped { stream, code, .. } => self.stopped.push((stream, code)),
                 Event::StreamFinished { stream, .. } => self.finished.push(stream),
                 Event::Received { .. }
+                | Event::Ended { .. }
                 | Event::StreamReadable { .. }
                 | Event::StreamWritable { .. }
                 | Event::StreamsAvailable { .. } => {}

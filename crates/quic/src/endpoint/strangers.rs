@@ -13,6 +13,12 @@ use crate::event::ConnectionKey;
 impl Endpoint {
     /// The peer has shown a valid token: it gets the streams and credit of a user, and no deadline.
     pub fn authenticate(&mut self, now: Instant, connection: ConnectionKey) {
+        self.authenticate_narrow(now, connection);
+        self.widen(connection);
+    }
+
+    /// The same without the credit: a stranger's goes on to hold, until [`Self::widen`].
+    pub fn authenticate_narrow(&mut self, now: Instant, connection: ConnectionKey) {
         let Some(entry) = self.live(connection) else {
             return;
         };
@@ -22,10 +28,17 @@ impl Endpoint {
         (entry.deadline, entry.token_deadline) = (None, None);
         entry.grant_streams(Dir::Bi);
         entry.grant_streams(Dir::Uni);
-        entry.widen_receive_window();
         self.strangers_bytes -= entry.charge.bytes();
         self.admission.authenticated(now, place);
         self.touch(connection.0);
+    }
+
+    /// Gives a peer of [`Self::authenticate_narrow`] the credit of a user.
+    pub fn widen(&mut self, connection: ConnectionKey) {
+        if let Some(entry) = self.live(connection) {
+            entry.widen_receive_window();
+            self.touch(connection.0);
+        }
     }
 
     /// A stranger's packet of `length` bytes has come: the stranger is charged for what QUIC keeps of it.
