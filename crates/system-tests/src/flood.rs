@@ -32,8 +32,8 @@ impl Flood {
         self.sent.saturating_sub(self.arrived)
     }
 
-    /// Sends from the first of these machines to `entrance` there, and takes what arrives at `target` on the second one,
-    /// while `work` is done.
+    /// Sends from the first of these machines to `entrance` there, and takes what arrives at `target` on the second
+    /// one, while `work` is done.
     ///
     /// # Panics
     /// Where a socket cannot be opened.

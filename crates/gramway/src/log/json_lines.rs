@@ -1,5 +1,5 @@
-//! Lines of JSON as a terminal may show them: what JSON leaves as it is although a terminal obeys it, DEL, C1 and the marks
-//! of direction, has another name there.
+//! Lines of JSON as a terminal may show them: what JSON leaves as it is although a terminal obeys it, DEL, C1 and the
+//! marks of direction, has another name there.
 
 use std::io::{self, Write};
 

@@ -8,8 +8,8 @@ use crate::units;
 /// What an option says: a value, or that there is none.
 pub(super) type Set<T> = Option<T>;
 
-/// `100G/month`, `500M/day`, `2T` in all, `none`. Units are powers of ten, and never left out: whoever writes `10` means
-/// something larger than ten bytes.
+/// `100G/month`, `500M/day`, `2T` in all, `none`. Units are powers of ten, and never left out: whoever writes `10`
+/// means something larger than ten bytes.
 pub(super) fn parse_quota(text: &str) -> Result<Set<Quota>, String> {
     if text == "none" {
         return Ok(None);
