@@ -11,6 +11,7 @@ use crate::exit::Problem;
 use crate::helper::HelperArguments;
 use crate::log::LogFormat;
 use crate::output;
+use crate::peer_command::PeerArguments;
 use crate::profiles::Profile;
 
 const SETTINGS_HELP: &str = "A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides the config file. \
@@ -62,6 +63,9 @@ pub(crate) enum Command {
     /// Carry UDP in packets that look like TCP, for networks that block or slow UDP; needs CAP_NET_RAW
     #[command(after_help = RELAY_HELP)]
     Relay(RelayArguments),
+    /// Reach another machine that has gramway, by its public key: measure the path, or pipe data, encrypted
+    #[command(after_help = PEER_HELP)]
+    Peer(PeerArguments),
     /// Run a server or clients as services of systemd, with no more rights than their settings need
     #[command(after_help = SERVICE_HELP)]
     Service(ServiceArguments),
@@ -451,6 +455,12 @@ pub(crate) struct RelayArguments {
 pub(crate) enum RelayCompat {
     Phantun,
 }
+
+const PEER_HELP: &str = "\
+Both machines print their ID once; then one listens and the other connects, directly and without a server:
+  here   gramway peer listen --allow ID-OF-THE-OTHER --listen 0.0.0.0:4000 > copy
+  there  gramway peer pipe ID-OF-THIS@HOST:4000 < file
+Both prove their keys, and nobody between them reads anything.";
 
 const SERVICE_HELP: &str = "\
 gramway service install                               a server: unit gramway.service

@@ -239,3 +239,33 @@ pub(crate) const HOOK_TROUBLE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long a hook's yes holds where it does not answer any more.
 pub(crate) const HOOK_STALE: Duration = Duration::from_secs(3_600);
+
+/// Addresses of a peer that are tried: as many as one attempt of crate `peer` takes.
+pub(crate) const PEER_ADDRESSES_MAX: usize = 8;
+
+/// Seconds that `gramway peer` waits for an answer unless told otherwise: several repeats of a lost first packet.
+pub(crate) const PEER_TIMEOUT_S: u32 = 10;
+
+/// Pings that `gramway peer ping` sends unless told otherwise.
+pub(crate) const PEER_PINGS: u32 = 4;
+
+/// Pings of one run: a time is kept for each.
+pub(crate) const PEER_PINGS_MAX: u32 = 1_000_000;
+
+/// How long the last ping waits for its answer: longer than any path that people would use.
+pub(crate) const PEER_PING_WAIT: Duration = Duration::from_secs(3);
+
+/// Bytes of a ping that is answered.
+pub(crate) const PEER_PING_BYTES_MAX: usize = 64;
+
+/// Connections that `gramway peer listen` serves at a time, with two threads each; one more is closed.
+pub(crate) const PEER_CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of standard input that are sent at once.
+pub(crate) const PEER_CHUNK_BYTES: usize = 64 << 10;
+
+/// Chunks of standard input, and ends of connections, that wait for the pipe that has them.
+pub(crate) const PEER_INPUT_CHUNKS: usize = 4;
+
+/// How long an end that leaves waits for its last packets, and for the other's.
+pub(crate) const PEER_GOODBYE_MAX: Duration = Duration::from_secs(1);

@@ -29,6 +29,7 @@ mod link;
 mod log;
 mod metrics;
 mod output;
+mod peer_command;
 mod print_link;
 mod privileges;
 mod profiles;
@@ -117,6 +118,7 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Ctl(arguments) => ctl::run(&arguments),
         cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Release(arguments) => release::run(&arguments),
+        cli::Command::Peer(arguments) => peer_command::run(&arguments),
         cli::Command::Relay(arguments) => relay_command::run(&arguments),
         cli::Command::Service(arguments) => service::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),

@@ -274,6 +274,20 @@ impl Endpoint {
         });
         self.shared().wake_thread();
     }
+
+    /// Waits, after [`Self::close`], until all peers have been told, as far as the socket took it: a program that ends
+    /// earlier leaves them waiting for it.
+    pub async fn ended(&self) {
+        poll_fn(|context| {
+            let mut state = self.shared().lock();
+            if state.has_ended {
+                return Poll::Ready(());
+            }
+            state.acceptors.wait(context.waker());
+            Poll::Pending
+        })
+        .await;
+    }
 }
 
 impl fmt::Debug for Endpoint {

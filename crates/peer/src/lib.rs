@@ -74,7 +74,7 @@ pub use handle::Peer;
 pub use key::SecretKey;
 pub use peer_proto::{
     CloseReason, Delivery, DropReason, Failure, Order, Outcome, ParseIdError, PathStats, PeerId, Received,
-    Reliability, SendError, StreamError,
+    Reliability, SendError, StreamError, code,
 };
 pub use rendezvous::{LinkError, Rendezvous};
 pub use streams::{ReceiveStream, SendStream};

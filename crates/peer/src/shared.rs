@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) is_closed: bool,
     /// Until when the thread sleeps, where it does, unless it is woken.
     pub(crate) wakes_at: Option<Instant>,
+    /// Its thread has ended.
+    pub(crate) has_ended: bool,
 }
 
 impl State {
@@ -324,6 +326,7 @@ impl State {
         self.is_closed = true;
         intake.end();
         self.take_in(now, intake, woken);
+        self.has_ended = true;
         woken.append(&mut self.acceptors.0);
         woken.append(&mut self.registration.0);
         for face in self.faces.values_mut() {
@@ -386,6 +389,7 @@ impl Shared {
             acceptors: Wakers::default(),
             is_closed: false,
             wakes_at: None,
+            has_ended: false,
         };
         Ok(Self {
             state: Mutex::new(state),

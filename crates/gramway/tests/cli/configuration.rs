@@ -127,6 +127,7 @@ fn completions_and_man_pages_know_commands_and_the_flags_of_settings() {
     );
     assert!(page("gramway-connect.1").contains("default\\-route"));
     assert!(page("gramway-user-add.1").contains("quota"));
+    assert!(page("gramway-peer-ping.1").contains("round trips"));
     assert!(
         !place.path("man/gramway-helper.1").exists(),
         "gramway alone starts it"

@@ -7,6 +7,7 @@ mod configuration;
 mod hook;
 mod lifecycle;
 mod metrics;
+mod peer;
 mod reload;
 mod support;
 mod users;

@@ -1,0 +1,177 @@
+//! A connection of `ping` and `pipe`, and what people are told where there is none.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use peer::{CloseReason, Closed, ConnectError, Endpoint, Peer, PeerId, SecretKey, blocking, code};
+
+use super::arguments::PeerPlace;
+use super::candidates::{self, Candidate};
+use super::{BUSY, DONE};
+use crate::exit::{Code, Problem};
+use crate::limits::PEER_GOODBYE_MAX;
+
+/// A peer that was reached.
+pub(super) struct Connection {
+    endpoint: Endpoint,
+    pub(super) peer: Peer,
+    pub(super) candidates: Vec<Candidate>,
+    /// What the connection took.
+    pub(super) took: Duration,
+}
+
+impl Connection {
+    /// Connects.
+    ///
+    /// # Errors
+    /// The arguments are wrong, or the peer is not reached.
+    pub(super) fn open(key: SecretKey, place: &PeerPlace) -> Result<Self, Problem> {
+        let (id, at) = match place.peer.split_once('@') {
+            Some((id, at)) => (id, Some(at)),
+            None => (place.peer.as_str(), None),
+        };
+        let id = peer_id(id)?;
+        let candidates = candidates::of_places(at.into_iter().chain(place.at.iter().map(String::as_str)))?;
+        let endpoint = bind(key)?;
+        let addresses: Vec<SocketAddr> = candidates.iter().map(|candidate| candidate.address).collect();
+        let began = Instant::now();
+        let limit = Duration::from_secs(place.timeout.into());
+        let peer = match blocking::wait_for(limit, endpoint.connect(id, &addresses)) {
+            Some(Ok(peer)) => peer,
+            Some(Err(error)) => return Err(not_reached(&candidates, error)),
+            None => return Err(silence(&candidates, place.timeout)),
+        };
+        Ok(Self {
+            took: began.elapsed(),
+            endpoint,
+            peer,
+            candidates,
+        })
+    }
+
+    /// Where the peer is at present, for people; `None` once the connection has ended.
+    pub(super) fn address(&self) -> Option<String> {
+        let stats = self.peer.path_stats()?;
+        Some(candidates::shown(&self.candidates, stats.remote))
+    }
+
+    /// What ended the connection, for people.
+    pub(super) fn ended(&self, reason: &CloseReason) -> Problem {
+        ended(self.endpoint.id(), reason)
+    }
+
+    /// Takes leave of the peer, so that it does not wait for us.
+    pub(super) fn close(self) {
+        self.endpoint.close(DONE, "");
+        let _ = blocking::wait_for(PEER_GOODBYE_MAX, self.endpoint.ended());
+    }
+}
+
+/// A peer ID of the command line.
+pub(super) fn peer_id(text: &str) -> Result<PeerId, Problem> {
+    let id = text.parse::<PeerId>();
+    id.map_err(|error| Problem::usage(format!("\"{text}\": {error}")))
+}
+
+/// An endpoint that connects: for both families where the machine has both.
+fn bind(key: SecretKey) -> Result<Endpoint, Problem> {
+    let [v6, v4] = [
+        SocketAddr::from(([0_u16; 8], 0)),
+        SocketAddr::from(([0_u8; 4], 0)),
+    ];
+    Endpoint::bind(key.clone(), v6)
+        .or_else(|_| Endpoint::bind(key, v4))
+        .map_err(|error| Problem::unavailable(error.to_string()))
+}
+
+fn silence(candidates: &[Candidate], seconds: u32) -> Problem {
+    let tried: Vec<String> = candidates.iter().map(Candidate::to_string).collect();
+    Problem::unavailable(format!(
+        "nobody answered within {seconds} s at {}; does `gramway peer listen` run there, and does UDP pass the firewalls?",
+        tried.join(", ")
+    ))
+}
+
+fn not_reached(candidates: &[Candidate], error: ConnectError) -> Problem {
+    let failures = match error {
+        ConnectError::Unreachable(failures) => failures,
+        ConnectError::Addresses(error) => return Problem::usage(error.to_string()),
+        other => return Problem::unavailable(other.to_string()),
+    };
+    let is_refusal = |reason: &CloseReason| {
+        matches!(
+            reason,
+            CloseReason::WrongPeer | CloseReason::ApplicationClosed { .. }
+        )
+    };
+    let code = match failures.iter().any(|failure| is_refusal(&failure.reason)) {
+        true => Code::Permission,
+        false => Code::Unavailable,
+    };
+    let each = failures.iter().map(|failure| {
+        let address = candidates::shown(candidates, failure.address);
+        format!("{address}: {}", failure.reason)
+    });
+    let each: Vec<String> = each.collect();
+    Problem::new(code, format!("the peer was not reached: {}", each.join("; ")))
+}
+
+/// What ended a connection of ours, for people.
+fn ended(own: PeerId, reason: &CloseReason) -> Problem {
+    match reason {
+        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(code::REFUSED) => {
+            Problem::permission(format!(
+                "the peer refuses this machine; let it in there by: gramway peer listen --allow {own}"
+            ))
+        }
+        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(BUSY) => {
+            Problem::unavailable("the peer has too many connections; try again later")
+        }
+        CloseReason::ApplicationClosed { code: 0, reason } if reason.is_empty() => {
+            Problem::unavailable("the peer has ended")
+        }
+        other => Problem::unavailable(Closed(other.clone()).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peer::Failure;
+
+    use super::*;
+
+    fn failure(reason: CloseReason) -> Failure {
+        Failure {
+            address: "192.0.2.1:9".parse().unwrap(),
+            reason,
+        }
+    }
+
+    #[test]
+    fn each_address_is_told_with_its_end_and_a_wrong_key_is_no_silence() {
+        let candidates = candidates::of_places(["192.0.2.1:9"].into_iter()).unwrap();
+        let told = |reason| not_reached(&candidates, ConnectError::Unreachable(vec![failure(reason)]));
+        let problem = told(CloseReason::WrongPeer);
+        assert_eq!(problem.code() as u8, 77);
+        assert!(
+            problem.to_string().contains("192.0.2.1:9 (given): another peer"),
+            "{problem}"
+        );
+        assert_eq!(told(CloseReason::TimedOut).code() as u8, 69);
+    }
+
+    #[test]
+    fn a_refusal_names_the_cure() {
+        let own = SecretKey::from_bytes([1; 32]).id();
+        let reason = CloseReason::ApplicationClosed {
+            code: code::REFUSED.into(),
+            reason: String::new(),
+        };
+        let problem = ended(own, &reason);
+        assert_eq!(problem.code() as u8, 77);
+        assert!(
+            problem.to_string().ends_with(&format!("--allow {own}")),
+            "{problem}"
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! `gramway peer listen`: who may connect, and the answers to pings and pipes.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, SecretKey, blocking};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::arguments::ListenArguments;
+use super::connection::peer_id;
+use super::console::{Console, Goodbyes};
+use super::pipe::spawn;
+use super::{ANSWER, BUSY, PING, PIPE};
+use crate::exit::{Problem, sentence};
+use crate::limits::{PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX};
+use crate::{output, startup};
+
+/// What the threads of all connections share.
+struct Listener {
+    endpoint: Endpoint,
+    console: Mutex<Console>,
+    goodbyes: Goodbyes,
+    connections: AtomicUsize,
+    /// Why the program ends, where a pipe ended it.
+    end: Mutex<Option<Result<(), Problem>>>,
+    once: bool,
+}
+
+/// Runs the command until a signal, or the first pipe with `--once`, ends it.
+pub(super) fn run(key: SecretKey, arguments: &ListenArguments) -> Result<(), Problem> {
+    let endpoint = bind(key, arguments)?;
+    let (console, goodbyes) = Console::new();
+    let listener = Arc::new(Listener {
+        endpoint,
+        console: Mutex::new(console),
+        goodbyes,
+        connections: AtomicUsize::new(0),
+        end: Mutex::new(None),
+        once: arguments.once,
+    });
+    watch_signals(&listener)?;
+    let (id, local) = (listener.endpoint.id(), listener.endpoint.local_addr());
+    output::note(&format!("listening at {local} as {id}"));
+    let mut number = 0;
+    while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
+        number += 1;
+        listener.serve(number, peer)?;
+    }
+    let _ = blocking::wait_for(PEER_GOODBYE_MAX, listener.endpoint.ended());
+    let end = listener.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+    end.unwrap_or(Ok(()))
+}
+
+fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem> {
+    let mut builder = Endpoint::builder(key);
+    if !arguments.any {
+        builder = builder.allow(allowed(arguments)?);
+    }
+    let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
+    if let Some(address) = arguments.listen {
+        return builder.bind(address).map_err(unavailable);
+    }
+    let [v6, v4] = [
+        SocketAddr::from(([0_u16; 8], 0)),
+        SocketAddr::from(([0_u8; 4], 0)),
+    ];
+    let bound = builder.clone().bind(v6);
+    bound.or_else(|_| builder.bind(v4)).map_err(unavailable)
+}
+
+fn allowed(arguments: &ListenArguments) -> Result<Vec<PeerId>, Problem> {
+    let named = arguments.allow.iter().map(|text| peer_id(text));
+    let mut peers: Vec<PeerId> = named.collect::<Result<_, _>>()?;
+    if let Some(path) = &arguments.allow_file {
+        let text = startup::read_bounded(path).map_err(|error| Problem::file("read", path, &error))?;
+        peers.extend(of_file(path, &text)?);
+    }
+    Ok(peers)
+}
+
+/// The peers of a file: an ID a line, and comments after #.
+fn of_file(path: &Path, text: &str) -> Result<Vec<PeerId>, Problem> {
+    let lines = (1..).zip(text.lines()).filter_map(|(number, line)| {
+        let id = line.split('#').next().unwrap_or_default().trim();
+        (!id.is_empty()).then_some((number, id))
+    });
+    lines
+        .map(|(number, id)| {
+            let wrong = |error| Problem::configuration(format!("{}:{number}: {error}", path.display()));
+            id.parse().map_err(wrong)
+        })
+        .collect()
+}
+
+/// SIGTERM and SIGINT end the program; peers are told.
+fn watch_signals(listener: &Arc<Listener>) -> Result<(), Problem> {
+    let cannot =
+        |error: std::io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+    let listener = Arc::clone(listener);
+    spawn("signals", move || {
+        if signals.forever().next().is_some() {
+            listener.endpoint.close(0, "");
+        }
+    })
+}
+
+impl Listener {
+    /// Has two threads answer a peer, which end with its connection.
+    fn serve(self: &Arc<Self>, number: u64, peer: Peer) -> Result<(), Problem> {
+        if self.connections.load(Ordering::Relaxed) >= PEER_CONNECTIONS_MAX {
+            peer.close(BUSY, "too many connections");
+            return Ok(());
+        }
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let place = peer.path_stats().map_or_else(String::new, |stats| {
+            let ip = stats.remote.ip().to_canonical();
+            format!(" at {}", SocketAddr::new(ip, stats.remote.port()))
+        });
+        output::note(&format!("{}{place} has connected", peer.id()));
+        let (listener, of_pipes) = (Arc::clone(self), peer.clone());
+        spawn("pings", move || {
+            answer_pings(&peer);
+            listener.connections.fetch_sub(1, Ordering::Relaxed);
+            listener.goodbyes.gone(number);
+        })?;
+        let listener = Arc::clone(self);
+        spawn("pipes", move || listener.take_pipes(number, &of_pipes))
+    }
+
+    fn take_pipes(&self, number: u64, peer: &Peer) {
+        while let Ok((mut to_peer, mut from_peer)) = blocking::wait(peer.accept()) {
+            if !is_pipe(&mut from_peer) {
+                to_peer.reset(BUSY);
+                continue;
+            }
+            let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
+            let served = console.serve(number, peer, to_peer, from_peer);
+            let end = match served {
+                Ok(true) if self.once => {
+                    // It may not have written the answer yet, and goes once it has.
+                    blocking::wait(peer.closed());
+                    Ok(())
+                }
+                Ok(false) if self.once => Err(Problem::unavailable("the pipe broke")),
+                Ok(true) => continue,
+                Ok(false) => {
+                    output::note(&format!("a pipe of {} broke", peer.id()));
+                    continue;
+                }
+                Err(problem) => Err(problem),
+            };
+            let mut ended = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.get_or_insert(end);
+            self.endpoint.close(0, "");
+            return;
+        }
+    }
+}
+
+/// Whether the peer's stream begins as a pipe does.
+fn is_pipe(from_peer: &mut ReceiveStream) -> bool {
+    let first = blocking::wait(from_peer.read_chunk(1));
+    first.is_ok_and(|first| first.as_deref() == Some(&[PIPE][..]))
+}
+
+/// Answers pings until the connection ends.
+fn answer_pings(peer: &Peer) {
+    while let Ok(received) = blocking::wait(peer.receive()) {
+        let Some(rest) = received.body.strip_prefix(PING) else {
+            continue;
+        };
+        if received.body.len() <= PEER_PING_BYTES_MAX {
+            // One that finds no room is lost, as on the path.
+            let _ = peer.try_send([ANSWER, rest].concat(), Delivery::unordered().unreliable());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_peers_has_comments_and_tells_the_line_of_what_is_none() {
+        let [one, other] = [1, 2].map(|seed| SecretKey::from_bytes([seed; 32]).id());
+        let path = Path::new("peers");
+        let text = format!("# friends\n{one}  # laptop\n\n{other}\n");
+        assert_eq!(of_file(path, &text).unwrap(), [one, other]);
+        let problem = of_file(path, &format!("{one}\nnobody\n")).unwrap_err();
+        assert!(
+            problem.to_string().starts_with("peers:2: a peer ID has 52"),
+            "{problem}"
+        );
+        assert_eq!(problem.code() as u8, 78);
+    }
+}

@@ -1,0 +1,73 @@
+//! `gramway peer`: messages and streams between two machines that know each other by public keys, around crate `peer`.
+//!
+//! Each machine has a key in its state directory, which the first command makes; its peer ID is what others name it by.
+//! `listen` answers what `ping` and `pipe` ask: a message that begins with [`PING`] comes back with [`ANSWER`] in its
+//! place, and a stream in both directions whose first byte is [`PIPE`] is a pipe, whose end is told by [`TAKEN`].
+
+mod arguments;
+mod candidates;
+mod connection;
+mod console;
+mod listen;
+mod ping;
+mod pipe;
+
+use std::path::Path;
+
+use peer::{KeyFileError, SecretKey};
+
+use arguments::PeerAction;
+pub(crate) use arguments::PeerArguments;
+
+use crate::exit::Problem;
+use crate::output;
+use crate::state::StateDirectory;
+
+/// The key's file in the state directory.
+const KEY_FILE: &str = "peer.key";
+
+/// Begins a message that is to be answered; a number follows.
+const PING: &[u8] = b"ping";
+/// Begins the answer; the same number follows.
+const ANSWER: &[u8] = b"pong";
+/// First byte of a pipe's stream.
+const PIPE: u8 = 0x01;
+
+/// Message that says that all of a pipe is written to standard output: an acknowledgement says only that it came.
+const TAKEN: &[u8] = b"taken";
+
+/// Closes a connection that is one too many here.
+const BUSY: u32 = 1;
+/// Closes a connection of which nothing is wanted any more, and whose pipe is complete.
+const DONE: u32 = 2;
+
+/// Runs the command.
+///
+/// # Errors
+/// What is wrong with the arguments, or why the other machine was not reached.
+pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Problem> {
+    let key = key(arguments.state.as_deref())?;
+    match &arguments.action {
+        PeerAction::Id => output::data(&key.id().to_string()),
+        PeerAction::Listen(arguments) => listen::run(key, arguments),
+        PeerAction::Ping(arguments) => ping::run(key, arguments),
+        PeerAction::Pipe(arguments) => pipe::run(key, arguments),
+    }
+}
+
+/// This machine's key, made where there is none.
+fn key(state: Option<&Path>) -> Result<SecretKey, Problem> {
+    let directory = StateDirectory::locate(state, |name| std::env::var_os(name))?;
+    directory.create()?;
+    // Whose it is, and who may read it.
+    directory.has_secret(KEY_FILE)?;
+    SecretKey::load_or_create(directory.file(KEY_FILE)).map_err(|error| match &error {
+        KeyFileError::File { path, error } => Problem::file("use", path, error),
+        KeyFileError::Exposed { .. } => Problem::permission(error.to_string()),
+        KeyFileError::Malformed { path } => Problem::configuration(format!(
+            "{} holds no key; if nobody knows this machine by its peer ID yet, remove the file",
+            path.display()
+        )),
+        KeyFileError::NoRandomness => Problem::bug(error.to_string()),
+    })
+}

@@ -1,0 +1,164 @@
+//! `gramway peer` on the loopback: keys, who may connect, pings, pipes with half close.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Output, Stdio};
+
+use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, finish};
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A peer ID that is nobody's.
+const NOBODY: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+fn id(place: &Place, state: &str) -> String {
+    let output = place.run(&["peer", "id", "--state", state]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Starts a listener; it, and where it listens, as PEER@HOST:PORT.
+fn listener(place: &Place, arguments: &[&str]) -> (Program, String) {
+    let own = ["peer", "listen", "--state", "listener", "--listen", "127.0.0.1:0"];
+    let mut command = place.command(&[&own[..], arguments].concat());
+    let listener = Program::watch(command.stdin(Stdio::piped()).spawn().unwrap());
+    let line = listener.wait_for("listening at ");
+    let (address, id) = line
+        .strip_prefix("listening at ")
+        .unwrap()
+        .split_once(" as ")
+        .unwrap();
+    let place = format!("{id}@{address}");
+    (listener, place)
+}
+
+#[test]
+fn the_first_use_makes_a_key_for_its_owner_alone_and_the_id_stays() {
+    let place = Place::new();
+    let first = id(&place, "one");
+    assert_eq!(first.len(), 52);
+    assert_eq!(id(&place, "one"), first);
+    assert_ne!(id(&place, "other"), first);
+    let key = place.path("one/peer.key");
+    let mode = std::fs::metadata(&key).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    place.refused(&["peer", "id", "--state", "one"], PERMISSION, "chmod 600");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&key, "none").unwrap();
+    place.refused(&["peer", "id", "--state", "one"], CONFIGURATION, "holds no key");
+}
+
+#[test]
+fn a_listener_needs_to_know_whom_it_lets_in_and_others_where_to_go() {
+    let place = Place::new();
+    let own = id(&place, "one");
+    for (arguments, part) in [
+        (&["listen"][..], "--allow"),
+        (&["listen", "--any", "--allow", NOBODY], "--any"),
+        (&["listen", "--allow", "somebody"], "52 characters"),
+        (&["ping", NOBODY], "where does the peer listen?"),
+        (&["ping", "somebody@127.0.0.1:1"], "52 characters"),
+        (&["ping", NOBODY, "--at", "127.0.0.1"], "has no port"),
+        (&["pipe", &format!("{own}@127.0.0.1:1")], "our own peer ID"),
+    ] {
+        place.refused(&[&["peer", "--state", "one"], arguments].concat(), USAGE, part);
+    }
+    place.refused(
+        &["peer", "--state", "one", "listen", "--allow-file", "absent"],
+        CONFIGURATION,
+        "absent",
+    );
+}
+
+#[test]
+fn pings_tell_the_path_and_a_wrong_key_a_refusal_and_silence_are_told_apart() {
+    let place = Place::new();
+    let own = id(&place, "caller");
+    let (_listener, at) = listener(&place, &["--allow", &own]);
+    let ping = |state: &str, at: &str| {
+        place.run(&[
+            "peer",
+            "ping",
+            "--state",
+            state,
+            "-c",
+            "2",
+            "--interval",
+            "10",
+            "--timeout",
+            "60",
+            at,
+        ])
+    };
+    let output = ping("caller", &at);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (listening, address) = at.split_once('@').unwrap();
+    assert!(
+        text.starts_with(&format!("{listening} at {address} (given), directly")),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("answer 2 from {address} (given): ")),
+        "{text}"
+    );
+    assert!(
+        text.contains("2 sent, 2 answered, 0 % lost; round trip min/avg/max "),
+        "{text}"
+    );
+
+    let refused = ping("stranger", &at);
+    let stranger = id(&place, "stranger");
+    assert_eq!(refused.status.code(), Some(PERMISSION), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains(&format!("--allow {stranger}")),
+        "{}",
+        stderr(&refused)
+    );
+
+    let wrong = ping("caller", &format!("{stranger}@{address}"));
+    assert_eq!(wrong.status.code(), Some(PERMISSION), "{}", stderr(&wrong));
+    assert!(
+        stderr(&wrong).contains("another peer is at this address"),
+        "{}",
+        stderr(&wrong)
+    );
+
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nowhere = format!("{NOBODY}@{}", silent.local_addr().unwrap());
+    let nobody = place.run(&["peer", "ping", "--state", "caller", "--timeout", "1", &nowhere]);
+    assert_eq!(nobody.status.code(), Some(UNAVAILABLE), "{}", stderr(&nobody));
+    assert!(
+        stderr(&nobody).contains("nobody answered within 1 s at 127.0.0.1"),
+        "{}",
+        stderr(&nobody)
+    );
+}
+
+#[test]
+fn a_pipe_carries_both_directions_each_to_its_own_end() {
+    let place = Place::new();
+    let (mut listener, at) = listener(&place, &["--any", "--once"]);
+    let question: Vec<u8> = (0..3_000_000_u32).map(|number| (number / 7) as u8).collect();
+    let answer: Vec<u8> = (0..2_000_000_u32).map(|number| (number / 5) as u8).collect();
+    std::fs::write(place.path("question"), &question).unwrap();
+    let mut pipe = place.command(&["peer", "pipe", "--state", "caller", &at]);
+    let input = std::fs::File::open(place.path("question")).unwrap();
+    let pipe = pipe.stdin(input).spawn().unwrap();
+    // The answer begins when the question has come whole: each direction has its own end.
+    let mut received = vec![0; question.len()];
+    let output = listener.child.stdout.as_mut().unwrap();
+    output.read_exact(&mut received).unwrap();
+    assert!(received == question);
+    listener.child.stdin.take().unwrap().write_all(&answer).unwrap();
+    let output = finish(pipe);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stdout == answer, "{} bytes", output.stdout.len());
+    assert_eq!(listener.end(), Some(0));
+    let broken = place.run(&["peer", "pipe", "--state", "caller", "--timeout", "1", &at]);
+    assert_eq!(broken.status.code(), Some(UNAVAILABLE), "{}", stderr(&broken));
+}
