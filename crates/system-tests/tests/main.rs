@@ -24,6 +24,7 @@ mod long_paths;
 mod many;
 mod messages;
 mod paths;
+mod peer_command;
 mod peers;
 mod proxies;
 mod refusals;

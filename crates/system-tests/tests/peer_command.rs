@@ -1,0 +1,114 @@
+//! `gramway peer` on two machines with one cable: a path is measured, data goes both ways, and what is wrong is told.
+
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
+use system_tests::require_root;
+use system_tests::topology::{PAIR_SERVER_V4, PAIR_SERVER_V6, Pair};
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::process::Process;
+use testbed::wait::wait_until;
+
+const PORT: u16 = 4_000;
+
+/// Starts the command with a state directory of this machine's own.
+fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
+    let mut command = machine.command(gramway_binary());
+    command
+        .args(["peer", "--state"])
+        .arg(directory.join(name))
+        .args(arguments);
+    Process::start(command, "gramway peer").unwrap()
+}
+
+/// Runs it to its end: the exit code, standard output, standard error.
+fn run(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> (i32, String, String) {
+    let mut process = start(machine, directory, name, arguments);
+    let code = process.wait(PROGRAM_LIMIT).unwrap().code().unwrap();
+    (code, process.stdout(), process.stderr())
+}
+
+fn id(machine: &Namespace, directory: &Directory, name: &str) -> String {
+    run(machine, directory, name, &["id"]).1.trim().to_owned()
+}
+
+#[test]
+fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let caller = id(&pair.client, &directory, "caller");
+    let listening = id(&pair.server, &directory, "listener");
+    let peers = directory
+        .write("peers", &format!("# the other\n{caller}\n"))
+        .unwrap();
+    let listen = [
+        "listen",
+        "--listen",
+        "[::]:4000",
+        "--allow-file",
+        peers.to_str().unwrap(),
+    ];
+    let mut listener = start(&pair.server, &directory, "listener", &listen);
+    listener.close_stdin();
+    listener.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
+
+    let silent = "10.77.0.9:4000";
+    for at in [
+        format!("{PAIR_SERVER_V4}:{PORT}"),
+        format!("[{PAIR_SERVER_V6}]:{PORT}"),
+    ] {
+        let place = format!("{listening}@{silent}");
+        let ping = [
+            "ping",
+            &place,
+            "--at",
+            &at,
+            "-c",
+            "3",
+            "--interval",
+            "10",
+            "--timeout",
+            "60",
+        ];
+        let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+        assert_eq!(code, 0, "{errors}");
+        assert!(
+            text.contains(&format!("{listening} at {at} (given), directly")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("tried: {silent} (given), {at} (given)")),
+            "{text}"
+        );
+        assert!(text.contains("3 sent, 3 answered, 0 % lost"), "{text}");
+    }
+
+    let data: String = (0..5_000).map(|number| format!("{number}\n")).collect();
+    let place = format!("{listening}@{PAIR_SERVER_V4}:{PORT}");
+    let mut pipe = start(&pair.client, &directory, "caller", &["pipe", &place]);
+    pipe.tell(data.trim_end()).unwrap();
+    pipe.close_stdin();
+    assert!(pipe.wait(PROGRAM_LIMIT).unwrap().success(), "{}", pipe.stderr());
+    wait_until("what the pipe brought", PROGRAM_LIMIT, || {
+        listener.stdout() == data
+    });
+
+    let stranger = id(&pair.client, &directory, "stranger");
+    let (code, _, errors) = run(&pair.client, &directory, "stranger", &["ping", &place]);
+    assert_eq!(code, PERMISSION, "{errors}");
+    assert!(errors.contains(&format!("--allow {stranger}")), "{errors}");
+    let other = format!("{stranger}@{PAIR_SERVER_V4}:{PORT}");
+    let (code, _, errors) = run(&pair.client, &directory, "caller", &["ping", &other]);
+    assert_eq!(code, PERMISSION, "{errors}");
+    assert!(errors.contains("another peer is at this address"), "{errors}");
+    let nowhere = format!("{listening}@{silent}");
+    let (code, _, errors) = run(
+        &pair.client,
+        &directory,
+        "caller",
+        &["ping", &nowhere, "--timeout", "1"],
+    );
+    assert_eq!(code, UNAVAILABLE, "{errors}");
+    assert!(errors.contains("nobody answered within 1 s"), "{errors}");
+}
