@@ -230,10 +230,18 @@ fn find_link(arguments: &ConnectArguments, settings: &Settings) -> Result<Link, 
 }
 
 fn read_file(path: &Path) -> Result<Link, Problem> {
+    let text = read_link_file(path)?;
+    parse(Code::Configuration, &path.display().to_string(), &text)
+}
+
+/// The text of a file with a link; warns where others can read it.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn read_link_file(path: &Path) -> Result<String, Problem> {
     let cannot = |error: io::Error| Problem::file("read the link file", path, &error);
     let mut file = File::open(path).map_err(cannot)?;
     let text = read(&mut file).map_err(cannot)?;
-    let link = parse(Code::Configuration, &path.display().to_string(), &text)?;
     let metadata = file.metadata().map_err(cannot)?;
     if metadata.is_file() && metadata.mode() & 0o077 != 0 && !is_credential(path) {
         let path = path.display();
@@ -242,7 +250,7 @@ fn read_file(path: &Path) -> Result<Link, Problem> {
             format!("others can read the link in {path} and use the server with it; run: chmod 600 {path}"),
         );
     }
-    Ok(link)
+    Ok(text)
 }
 
 /// systemd guards these by their directory, and lets its service in by an ACL, which the mode shows as the group's.

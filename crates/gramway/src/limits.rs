@@ -246,6 +246,9 @@ pub(crate) const PEER_ADDRESSES_MAX: usize = 8;
 /// Seconds that `gramway peer` waits for an answer unless told otherwise: several repeats of a lost first packet.
 pub(crate) const PEER_TIMEOUT_S: u32 = 10;
 
+/// How long `gramway peer listen` waits for its rendezvous before it says that it still waits.
+pub(crate) const PEER_REGISTRATION_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Pings that `gramway peer ping` sends unless told otherwise.
 pub(crate) const PEER_PINGS: u32 = 4;
 

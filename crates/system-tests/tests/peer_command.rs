@@ -4,10 +4,13 @@ use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
 use system_tests::require_root;
 use system_tests::topology::{PAIR_SERVER_V4, PAIR_SERVER_V6, Pair};
+use system_tests::tunnel::Server;
 use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::wait::wait_until;
+
+use crate::scene::LISTEN;
 
 const PORT: u16 = 4_000;
 
@@ -111,4 +114,47 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
     );
     assert_eq!(code, UNAVAILABLE, "{errors}");
     assert!(errors.contains("nobody answered within 1 s"), "{errors}");
+}
+
+#[test]
+fn two_machines_that_know_no_address_of_each_other_meet_at_a_server() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let server = Server::start(&pair.server.place(), "server", LISTEN, &[], directory.path());
+    let link = directory.write("link", &server.link()).unwrap();
+    let rendezvous = ["--rendezvous-file", link.to_str().unwrap()];
+    let caller = id(&pair.client, &directory, "caller");
+    let listening = id(&pair.server, &directory, "listener");
+    let ping = [
+        &[
+            "ping",
+            &listening,
+            "-c",
+            "2",
+            "--interval",
+            "10",
+            "--timeout",
+            "60",
+        ],
+        &rendezvous[..],
+    ]
+    .concat();
+    // Nobody is there to be met.
+    let alone = [&["ping", &listening, "--timeout", "1"], &rendezvous[..]].concat();
+    let (code, _, errors) = run(&pair.client, &directory, "caller", &alone);
+    assert_eq!(code, UNAVAILABLE, "{errors}");
+
+    let listen = [&["listen", "--allow", &caller], &rendezvous[..]].concat();
+    let mut listener = start(&pair.server, &directory, "listener", &listen);
+    listener
+        .wait_for_line(
+            "registered at the rendezvous, which sees this machine at",
+            PROGRAM_LIMIT,
+        )
+        .unwrap();
+    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    assert!(text.contains("(of the rendezvous), directly"), "{text}");
+    assert!(text.contains("2 sent, 2 answered, 0 % lost"), "{text}");
 }

@@ -30,6 +30,14 @@ pub(super) enum PeerAction {
     Pipe(PipeArguments),
 }
 
+/// Where peers find each other without addresses.
+#[derive(Args, Debug)]
+pub(super) struct RendezvousArguments {
+    /// Meet the peer at the Gramway server of the link in this file, which opens the routers between both
+    #[arg(long, value_name = "FILE")]
+    pub(super) rendezvous_file: Option<PathBuf>,
+}
+
 /// `gramway peer listen`.
 #[derive(Args, Debug)]
 #[group(id = "admitted", required = true, multiple = true, args = ["allow", "allow_file", "any"])]
@@ -49,6 +57,8 @@ pub(super) struct ListenArguments {
     /// End after the first pipe
     #[arg(long)]
     pub(super) once: bool,
+    #[command(flatten)]
+    pub(super) rendezvous: RendezvousArguments,
 }
 
 /// Who is to be reached, and where.
@@ -60,6 +70,8 @@ pub(super) struct PeerPlace {
     /// Where it listens, too; again for other places, all of which are tried
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) at: Vec<String>,
+    #[command(flatten)]
+    pub(super) rendezvous: RendezvousArguments,
     /// Give up when nobody has answered after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = PEER_TIMEOUT_S, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     pub(super) timeout: u32,

@@ -34,17 +34,21 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The addresses of these places, HOST:PORT each, in their order.
+/// The addresses of these places, HOST:PORT each, in their order. Where the peer is met at a rendezvous, there need be
+/// none.
 ///
 /// # Errors
 /// A place is none, there are none or too many, or no name has an address.
-pub(super) fn of_places<'a>(places: impl Iterator<Item = &'a str>) -> Result<Vec<Candidate>, Problem> {
+pub(super) fn of_places<'a>(
+    places: impl Iterator<Item = &'a str>,
+    is_met: bool,
+) -> Result<Vec<Candidate>, Problem> {
     let places: Vec<Endpoint> = places
         .map(|text| Endpoint::parse(text).map_err(|error| Problem::usage(error.to_string())))
         .collect::<Result<_, _>>()?;
-    if places.is_empty() {
+    if places.is_empty() && !is_met {
         return Err(Problem::usage(
-            "where does the peer listen? Give PEER@HOST:PORT, or --at HOST:PORT",
+            "where does the peer listen? Give PEER@HOST:PORT, --at HOST:PORT, or --rendezvous-file FILE",
         ));
     }
     if places.len() > PEER_ADDRESSES_MAX {
@@ -60,7 +64,7 @@ pub(super) fn of_places<'a>(places: impl Iterator<Item = &'a str>) -> Result<Vec
             Err(problem) => problems.push(problem),
         }
     }
-    if candidates.is_empty() {
+    if candidates.is_empty() && !is_met {
         Problem::all(problems)?;
     }
     Ok(without_repeats(candidates))
@@ -97,11 +101,15 @@ fn without_repeats(candidates: Vec<Candidate>) -> Vec<Candidate> {
     kept
 }
 
-/// How people call the address: with where it is known from.
-pub(super) fn shown(candidates: &[Candidate], address: SocketAddr) -> String {
+/// How people call the address: with where it is known from, which is the rendezvous for all others if there is one.
+pub(super) fn shown(candidates: &[Candidate], address: SocketAddr, is_met: bool) -> String {
     let address = SocketAddr::new(address.ip().to_canonical(), address.port());
     let known = candidates.iter().find(|candidate| candidate.address == address);
-    known.map_or_else(|| address.to_string(), Candidate::to_string)
+    match known {
+        Some(candidate) => candidate.to_string(),
+        None if is_met => format!("{address} (of the rendezvous)"),
+        None => address.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -110,12 +118,18 @@ mod tests {
 
     #[test]
     fn addresses_keep_their_order_and_come_once() {
-        let found = of_places(["[2001:db8::1]:9", "192.0.2.1:9", "192.0.2.1:9"].into_iter()).unwrap();
+        let found = of_places(
+            ["[2001:db8::1]:9", "192.0.2.1:9", "192.0.2.1:9"].into_iter(),
+            false,
+        )
+        .unwrap();
         let text: Vec<String> = found.iter().map(Candidate::to_string).collect();
         assert_eq!(text, ["[2001:db8::1]:9 (given)", "192.0.2.1:9 (given)"]);
         let mapped = "[::ffff:192.0.2.1]:9".parse().unwrap();
-        assert_eq!(shown(&found, mapped), "192.0.2.1:9 (given)");
-        assert_eq!(shown(&found, "192.0.2.7:9".parse().unwrap()), "192.0.2.7:9");
+        assert_eq!(shown(&found, mapped, true), "192.0.2.1:9 (given)");
+        let other = "192.0.2.7:9".parse().unwrap();
+        assert_eq!(shown(&found, other, false), "192.0.2.7:9");
+        assert_eq!(shown(&found, other, true), "192.0.2.7:9 (of the rendezvous)");
     }
 
     #[test]
@@ -125,9 +139,10 @@ mod tests {
             (vec!["192.0.2.1"; 1], "has no port"),
             (vec!["192.0.2.1:9"; 9], "9 places are too many"),
         ] {
-            let problem = of_places(places.into_iter()).unwrap_err();
+            let problem = of_places(places.into_iter(), false).unwrap_err();
             assert!(problem.to_string().contains(part), "{problem}");
             assert_eq!(problem.code() as u8, 64);
         }
+        assert_eq!(of_places([].into_iter(), true).unwrap(), []);
     }
 }

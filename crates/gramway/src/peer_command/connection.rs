@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use peer::{CloseReason, Closed, ConnectError, Endpoint, Peer, PeerId, SecretKey, blocking, code};
+use peer::{
+    CloseReason, Closed, ConnectError, Endpoint, Peer, PeerId, Rendezvous, SecretKey, blocking, code,
+};
 
 use super::arguments::PeerPlace;
 use super::candidates::{self, Candidate};
-use super::{BUSY, DONE};
+use super::{BUSY, DONE, rendezvous};
 use crate::exit::{Code, Problem};
 use crate::limits::PEER_GOODBYE_MAX;
 
@@ -16,6 +18,8 @@ pub(super) struct Connection {
     endpoint: Endpoint,
     pub(super) peer: Peer,
     pub(super) candidates: Vec<Candidate>,
+    /// Other addresses are known from the rendezvous.
+    is_met: bool,
     /// What the connection took.
     pub(super) took: Duration,
 }
@@ -31,11 +35,17 @@ impl Connection {
             None => (place.peer.as_str(), None),
         };
         let id = peer_id(id)?;
-        let candidates = candidates::of_places(at.into_iter().chain(place.at.iter().map(String::as_str)))?;
-        let endpoint = bind(key)?;
+        let rendezvous = rendezvous::of(&place.rendezvous)?;
+        let is_met = rendezvous.is_some();
+        let places = at.into_iter().chain(place.at.iter().map(String::as_str));
+        let candidates = candidates::of_places(places, is_met)?;
+        let endpoint = bind(key, rendezvous)?;
         let addresses: Vec<SocketAddr> = candidates.iter().map(|candidate| candidate.address).collect();
         let began = Instant::now();
         let limit = Duration::from_secs(place.timeout.into());
+        if is_met {
+            rendezvous::registered(&endpoint, limit)?;
+        }
         let peer = match blocking::wait_for(limit, endpoint.connect(id, &addresses)) {
             Some(Ok(peer)) => peer,
             Some(Err(error)) => return Err(not_reached(&candidates, error)),
@@ -46,13 +56,14 @@ impl Connection {
             endpoint,
             peer,
             candidates,
+            is_met,
         })
     }
 
     /// Where the peer is at present, for people; `None` once the connection has ended.
     pub(super) fn address(&self) -> Option<String> {
         let stats = self.peer.path_stats()?;
-        Some(candidates::shown(&self.candidates, stats.remote))
+        Some(candidates::shown(&self.candidates, stats.remote, self.is_met))
     }
 
     /// What ended the connection, for people.
@@ -74,17 +85,27 @@ pub(super) fn peer_id(text: &str) -> Result<PeerId, Problem> {
 }
 
 /// An endpoint that connects: for both families where the machine has both.
-fn bind(key: SecretKey) -> Result<Endpoint, Problem> {
+fn bind(key: SecretKey, rendezvous: Option<Rendezvous>) -> Result<Endpoint, Problem> {
     let [v6, v4] = [
         SocketAddr::from(([0_u16; 8], 0)),
         SocketAddr::from(([0_u8; 4], 0)),
     ];
-    Endpoint::bind(key.clone(), v6)
-        .or_else(|_| Endpoint::bind(key, v4))
+    let mut builder = Endpoint::builder(key);
+    if let Some(rendezvous) = rendezvous {
+        builder = builder.rendezvous(rendezvous);
+    }
+    let bound = builder.clone().bind(v6);
+    bound
+        .or_else(|_| builder.bind(v4))
         .map_err(|error| Problem::unavailable(error.to_string()))
 }
 
 fn silence(candidates: &[Candidate], seconds: u32) -> Problem {
+    if candidates.is_empty() {
+        return Problem::unavailable(format!(
+            "nobody was met within {seconds} s; does `gramway peer listen` run there, with a link of the same server?"
+        ));
+    }
     let tried: Vec<String> = candidates.iter().map(Candidate::to_string).collect();
     Problem::unavailable(format!(
         "nobody answered within {seconds} s at {}; does `gramway peer listen` run there, and does UDP pass the firewalls?",
@@ -109,7 +130,7 @@ fn not_reached(candidates: &[Candidate], error: ConnectError) -> Problem {
         false => Code::Unavailable,
     };
     let each = failures.iter().map(|failure| {
-        let address = candidates::shown(candidates, failure.address);
+        let address = candidates::shown(candidates, failure.address, false);
         format!("{address}: {}", failure.reason)
     });
     let each: Vec<String> = each.collect();
@@ -149,7 +170,7 @@ mod tests {
 
     #[test]
     fn each_address_is_told_with_its_end_and_a_wrong_key_is_no_silence() {
-        let candidates = candidates::of_places(["192.0.2.1:9"].into_iter()).unwrap();
+        let candidates = candidates::of_places(["192.0.2.1:9"].into_iter(), false).unwrap();
         let told = |reason| not_reached(&candidates, ConnectError::Unreachable(vec![failure(reason)]));
         let problem = told(CloseReason::WrongPeer);
         assert_eq!(problem.code() as u8, 77);

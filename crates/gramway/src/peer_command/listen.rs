@@ -13,9 +13,11 @@ use super::arguments::ListenArguments;
 use super::connection::peer_id;
 use super::console::{Console, Goodbyes};
 use super::pipe::spawn;
-use super::{ANSWER, BUSY, PING, PIPE};
+use super::{ANSWER, BUSY, PING, PIPE, rendezvous};
 use crate::exit::{Problem, sentence};
-use crate::limits::{PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX};
+use crate::limits::{
+    PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX, PEER_REGISTRATION_PATIENCE,
+};
 use crate::{output, startup};
 
 /// What the threads of all connections share.
@@ -44,6 +46,10 @@ pub(super) fn run(key: SecretKey, arguments: &ListenArguments) -> Result<(), Pro
     watch_signals(&listener)?;
     let (id, local) = (listener.endpoint.id(), listener.endpoint.local_addr());
     output::note(&format!("listening at {local} as {id}"));
+    if arguments.rendezvous.rendezvous_file.is_some() {
+        let endpoint = listener.endpoint.clone();
+        spawn("rendezvous", move || tell_registration(&endpoint))?;
+    }
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
         number += 1;
@@ -59,6 +65,9 @@ fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem
     if !arguments.any {
         builder = builder.allow(allowed(arguments)?);
     }
+    if let Some(rendezvous) = rendezvous::of(&arguments.rendezvous)? {
+        builder = builder.rendezvous(rendezvous);
+    }
     let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
     if let Some(address) = arguments.listen {
         return builder.bind(address).map_err(unavailable);
@@ -69,6 +78,23 @@ fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem
     ];
     let bound = builder.clone().bind(v6);
     bound.or_else(|_| builder.bind(v4)).map_err(unavailable)
+}
+
+/// Tells where others meet this machine, and that they cannot yet where that takes long; the endpoint tries on.
+fn tell_registration(endpoint: &Endpoint) {
+    match rendezvous::registered(endpoint, PEER_REGISTRATION_PATIENCE) {
+        Ok(seen) => output::note(&format!(
+            "registered at the rendezvous, which sees this machine at {seen}"
+        )),
+        Err(problem) => {
+            output::note(&format!("warning: {problem}; it is tried on"));
+            if let Some(seen) = blocking::wait(endpoint.registered()) {
+                output::note(&format!(
+                    "registered at the rendezvous, which sees this machine at {seen}"
+                ));
+            }
+        }
+    }
 }
 
 fn allowed(arguments: &ListenArguments) -> Result<Vec<PeerId>, Problem> {

@@ -11,6 +11,7 @@ mod console;
 mod listen;
 mod ping;
 mod pipe;
+mod rendezvous;
 
 use std::path::Path;
 

@@ -1,0 +1,43 @@
+//! The Gramway server at which a machine is registered, so that peers who know its ID alone reach it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use peer::{Endpoint, Rendezvous, blocking};
+
+use super::arguments::RendezvousArguments;
+use crate::connect;
+use crate::exit::Problem;
+
+/// The server that the command line names, if it does.
+///
+/// # Errors
+/// The file cannot be read, or holds no link that peers can use.
+pub(super) fn of(arguments: &RendezvousArguments) -> Result<Option<Rendezvous>, Problem> {
+    let Some(path) = &arguments.rendezvous_file else {
+        return Ok(None);
+    };
+    let text = connect::read_link_file(path)?;
+    let rendezvous = Rendezvous::from_link(&text)
+        .map_err(|error| Problem::configuration(format!("{}: {error}", path.display())))?;
+    Ok(Some(rendezvous))
+}
+
+/// Waits until the endpoint is registered there: the address that the server sees it at.
+///
+/// # Errors
+/// It is not within the time.
+pub(super) fn registered(endpoint: &Endpoint, limit: Duration) -> Result<SocketAddr, Problem> {
+    if let Some(Some(seen)) = blocking::wait_for(limit, endpoint.registered()) {
+        return Ok(SocketAddr::new(seen.ip().to_canonical(), seen.port()));
+    }
+    let why = endpoint.rendezvous_problem();
+    let why = why.map_or_else(
+        || "it does not answer".to_owned(),
+        |why| crate::output::shown(&why).into_owned(),
+    );
+    Err(Problem::unavailable(format!(
+        "not registered at the server of the link within {} s: {why}",
+        limit.as_secs()
+    )))
+}
