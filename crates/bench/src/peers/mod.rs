@@ -2,7 +2,7 @@
 //! and by quinn.
 //!
 //! Each trial starts a server and a client as processes of their own, and counts at whoever receives. All contestants
-//! run the same code ([`trial`]) with the same bounds on what is under way. They take turns, and the median of each
+//! run the same code (`trial`) with the same bounds on what is under way. They take turns, and the median of each
 //! figure counts. Each figure says what the ratio to the better rival must be, and what is aimed at.
 
 mod cases;
