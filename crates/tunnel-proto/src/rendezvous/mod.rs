@@ -1,7 +1,7 @@
 //! Where peers behind routers find each other (`specs/rendezvous.md`): a service of the server.
 //!
-//! [`message`] has what both ends say, [`path`] how a client proves who it is, [`table`] who is there and who calls whom,
-//! for all shards of a server. [`service`] is the server's end of a request, [`Membership`] the client's.
+//! `message` has what both ends say, `path` how a client proves who it is, `table` who is there and who calls whom,
+//! for all shards of a server. `service` is the server's end of a request, [`Membership`] the client's.
 
 mod membership;
 mod message;
