@@ -2,7 +2,8 @@
 //!
 //! `cargo-cyclonedx` knows licences, hashes and sources, but describes the whole workspace, with the features that
 //! its other programs turn on, in a file beside each manifest. Kept is what cargo says that the program alone is linked
-//! from, and paths of this machine become paths in the repository.
+//! from, and paths of this machine become paths in the repository. Time and number of the run are left out: two runs
+//! give the same file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -102,10 +103,16 @@ fn packages(tree: &str) -> BTreeSet<Package> {
     tree.lines().filter_map(package).collect()
 }
 
-/// The bill with these packages alone, and without the repository's place.
+/// The bill with these packages alone, and without the repository's place, the time and the number of this run.
 fn bill(whole: &str, root: &Path, linked: &BTreeSet<Package>) -> Result<String> {
     let whole = whole.replace(&format!("file://{}/", root.display()), "file:");
     let mut bill: Value = serde_json::from_str(&whole).context("cargo-cyclonedx has written no JSON")?;
+    // The same commit gives the same file; both are optional.
+    for (object, key) in [("", "serialNumber"), ("/metadata", "timestamp")] {
+        if let Some(object) = bill.pointer_mut(object).and_then(Value::as_object_mut) {
+            object.remove(key);
+        }
+    }
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let mut kept = BTreeSet::from([text(&bill["metadata"]["component"], "bom-ref")]);
     if let Some(components) = bill["components"].as_array_mut() {
@@ -140,7 +147,7 @@ fn bill(whole: &str, root: &Path, linked: &BTreeSet<Package>) -> Result<String> 
 mod tests {
     use super::*;
 
-    const WHOLE: &str = r#"{"metadata":{"component":{"bom-ref":"path+file:///r/crates/gramway#0.1.0"}},"components":[
+    const WHOLE: &str = r#"{"serialNumber":"urn:uuid:1","metadata":{"timestamp":"2026-11-25T21:00:00Z","component":{"bom-ref":"path+file:///r/crates/gramway#0.1.0"}},"components":[
         {"bom-ref":"path+file:///r/crates/a#0.1.0","name":"a","version":"0.1.0"},{"bom-ref":"b","name":"b","version":"2.0.0"},
         {"bom-ref":"c","name":"b","version":"1.0.0"}],"dependencies":[
         {"ref":"path+file:///r/crates/a#0.1.0","dependsOn":["b","c"]},{"ref":"c"}]}"#;
@@ -158,6 +165,7 @@ mod tests {
         let dependencies = bill["dependencies"].as_array().unwrap();
         assert_eq!(dependencies.len(), 1);
         assert_eq!(dependencies[0]["dependsOn"], serde_json::json!(["b"]));
+        assert!(bill["serialNumber"].is_null() && bill["metadata"]["timestamp"].is_null());
     }
 
     #[test]
