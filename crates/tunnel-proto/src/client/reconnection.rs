@@ -488,6 +488,8 @@ impl Reconnection {
         }
         self.close_attempts();
         let attempt = winner.id;
+        // What the server said on a connection that was lost before it was up is not said of this one.
+        self.goes_away = None;
         self.actions.push_back(ConnectAction::Choose { attempt });
     }
 

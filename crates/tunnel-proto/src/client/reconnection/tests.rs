@@ -469,6 +469,26 @@ fn a_server_that_ends_each_connection_at_once_is_met_again_after_pauses_that_gro
 }
 
 #[test]
+fn a_connection_that_was_to_go_away_and_is_lost_before_it_is_up_says_nothing_of_the_next() {
+    let mut now = start();
+    let mut reconnection = reconnection(&["192.0.2.1"], now);
+    let attempt = begins(&mut reconnection, "192.0.2.1");
+    reconnection.handle_connected(now, attempt);
+    assert_eq!(
+        reconnection.poll_action(),
+        Some(ConnectAction::Choose { attempt })
+    );
+    reconnection.handle_going_away(now);
+    refuse(&mut reconnection, now, attempt);
+    while reconnection.poll_action().is_some() {}
+    now = reconnection.poll_timeout().expect("another one follows");
+    reconnection.handle_timeout(now);
+    let next = begins(&mut reconnection, "192.0.2.1");
+    comes_up(&mut reconnection, now, next);
+    assert_eq!(reconnection.phase, Phase::Up);
+}
+
+#[test]
 fn another_way_out_begins_the_race_anew() {
     let now = start();
     let mut reconnection = reconnection(&["192.0.2.1", "192.0.2.2"], now);
