@@ -1,0 +1,80 @@
+//! The program's messages, and the frames that bring the peer's.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use quic::ConnectionKey;
+
+use super::{PeerKey, Peers};
+use crate::delivery::{Delivery, Received, Ticket};
+use crate::error::SendError;
+use crate::frame::Frame;
+use crate::peer::Stage;
+use crate::receiver::Violation;
+
+impl Peers {
+    /// Takes a message for sending; its ticket ends in [`crate::Event::Ended`].
+    ///
+    /// # Errors
+    /// [`SendError`]; the message is the caller's then.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        peer: PeerKey,
+        body: Bytes,
+        delivery: Delivery,
+    ) -> Result<Ticket, SendError> {
+        let max = self.message_bytes_max;
+        if body.len() > max {
+            let bytes = body.len();
+            return Err(SendError::TooLarge { bytes, max });
+        }
+        let connection = self.peer(peer).and_then(|peer| peer.connection());
+        let connection = connection.ok_or(SendError::NotConnected)?;
+        let frame_bytes_max = self.quic.datagram_max(connection).unwrap_or(0);
+        let entry = self.peer(peer).ok_or(SendError::NotConnected)?;
+        let ticket = entry.sender.send(now, body, delivery, frame_bytes_max)?;
+        self.touch(peer.index());
+        Ok(ticket)
+    }
+
+    /// The next message of a peer.
+    pub fn read_message(&mut self, now: Instant, peer: PeerKey) -> Option<Received> {
+        let entry = self.peer(peer)?;
+        let received = entry.receiver.read(now);
+        entry.told &= received.is_some();
+        let is_over = matches!(entry.stage, Stage::Ended) && entry.receiver.waiting() == 0;
+        self.recount(peer.index());
+        if is_over {
+            self.remove(peer.index());
+        } else {
+            self.touch(peer.index());
+        }
+        received
+    }
+
+    pub(super) fn take_frame(
+        &mut self,
+        now: Instant,
+        index: usize,
+        connection: ConnectionKey,
+        datagram: Bytes,
+    ) -> Result<(), Violation> {
+        self.set_bound(index);
+        let Some(peer) = self.peers[index].as_deref_mut() else {
+            return Ok(());
+        };
+        match Frame::read(datagram).ok_or("a frame that cannot be read")? {
+            Frame::Ack(ack) => {
+                let round_trip = self.quic.round_trip(connection).unwrap_or_default();
+                peer.sender.handle_ack(now, &ack, round_trip)?;
+            }
+            Frame::Probe => peer.receiver.handle_probe(now),
+            Frame::Skip { number, place } => peer.receiver.handle_skip(now, number, place)?,
+            Frame::Message { number, head, body } => peer.receiver.handle_message(now, number, head, body)?,
+        }
+        self.recount(index);
+        self.touch(index);
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! What the peers of a socket are made of, and the codes of this protocol.
+
+use std::collections::BTreeSet;
+
+use quic::{KeyIdentity, Profile};
+
+use crate::id::PeerId;
+use crate::limits::{ENDPOINT_RECEIVE_BYTES_MAX, MESSAGE_BYTES_MAX, SEND_BYTES_MAX};
+
+/// Error codes of connections and streams (PEER-16); programs use others below 0xff00.
+pub mod code {
+    /// The peer breaks a rule.
+    pub const PROTOCOL: u32 = 0xff01;
+    /// The peer's key is not wanted here.
+    pub const REFUSED: u32 = 0xff02;
+    /// A message's deadline passed.
+    pub const EXPIRED: u32 = 0xff03;
+    /// A message is longer than this end takes.
+    pub const TOO_LARGE: u32 = 0xff04;
+}
+
+/// What the peers of a socket need.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// Who we are.
+    pub identity: KeyIdentity,
+    /// Who may connect; `None`: everybody.
+    pub allowed: Option<BTreeSet<PeerId>>,
+    /// Throughput against delay.
+    pub profile: Profile,
+    /// Largest UDP payload that we send and take, in bytes; path MTU discovery finds what passes.
+    pub udp_payload_max: u16,
+    /// Longest message that is taken from a peer, or for sending, in bytes.
+    pub message_bytes_max: usize,
+    /// Bytes of messages that wait or are under way to one peer.
+    pub send_bytes_max: usize,
+    /// Bytes of messages that came and are not read, of all peers together.
+    pub receive_bytes_max: usize,
+    /// Seed of keys and connection IDs; from the operating system outside tests.
+    pub seed: [u8; 32],
+}
+
+impl Parameters {
+    /// The defaults, for this key pair.
+    #[must_use]
+    pub fn new(identity: KeyIdentity, seed: [u8; 32]) -> Self {
+        Self {
+            identity,
+            allowed: None,
+            profile: Profile::Throughput,
+            udp_payload_max: 1_452,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            send_bytes_max: SEND_BYTES_MAX,
+            receive_bytes_max: ENDPOINT_RECEIVE_BYTES_MAX,
+            seed,
+        }
+    }
+}
