@@ -23,9 +23,6 @@ mod cover;
 #[path = "../../crates/gramway/src/drain/time.rs"]
 mod drain;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]
-#[path = "../../crates/gramway/src/endpoint.rs"]
-mod endpoint;
-#[allow(dead_code, unused_imports, reason = "the program uses the rest")]
 #[path = "../../crates/gramway/src/exit.rs"]
 mod exit;
 #[allow(dead_code, unused_imports, reason = "the program uses the rest")]

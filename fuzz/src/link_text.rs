@@ -1,7 +1,9 @@
 //! A server's link: what is understood of any text comes back from its text form, an error never repeats the token, and
 //! what is shown of a text has no more of a link than its beginning.
 
-use crate::link::{Link, without_secrets};
+use tunnel_proto::link::Link;
+
+use crate::link::without_secrets;
 
 /// Shortest text in the place of the token whose repetition is none by chance, in bytes.
 const TOKEN_BYTES_MIN: usize = 32;

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use tunnel_proto::link::Endpoint;
+
 use crate::config::DEFAULT_LISTEN;
-use crate::endpoint::Endpoint;
 
 /// Documentation addresses (RFC 5737, RFC 3849): nothing is sent, connecting a UDP socket only looks up the route.
 const ROUTE_PROBE_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), 9);

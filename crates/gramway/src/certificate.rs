@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
+use tunnel_proto::link::{Endpoint, Proof};
+
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 use tunnel::certificates::{self, Certificates};
 
 use crate::config::Settings;
-use crate::endpoint::Endpoint;
 use crate::exit::Problem;
 use crate::limits::CERTIFICATE_CHECK_INTERVAL;
-use crate::link::Proof;
 use crate::log::Record;
 use crate::{authorities, log, state};
 

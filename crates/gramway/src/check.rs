@@ -8,10 +8,10 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use tunnel::examination::{Roots, Site, examine};
+use tunnel_proto::link::{Endpoint, parse_optional_port};
 
 use crate::cli::CheckArguments;
 use crate::cover::refusal;
-use crate::endpoint::{Endpoint, parse_optional_port};
 use crate::exit::Problem;
 use crate::limits::HTTPS_PORT;
 use crate::{authorities, output};

@@ -12,14 +12,15 @@ use std::time::Instant;
 
 use tunnel::config::ClientConfig;
 use tunnel::qlog::Qlog;
+use tunnel_proto::limits::LINK_BYTES_MAX;
+use tunnel_proto::link::Link;
 
 use crate::admin::{Admin, AdminSocket, client_socket};
 use crate::cli::ConnectArguments;
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
 use crate::failover::{Server, Turn};
-use crate::limits::{FAILOVER_AFTER, FIRST_CONNECTION_LIMIT, LINK_BYTES_MAX};
-use crate::link::Link;
+use crate::limits::{FAILOVER_AFTER, FIRST_CONNECTION_LIMIT};
 use crate::profiles::Profile;
 use crate::reload::{Reloader, Source};
 use crate::run::{Entrances, Patience};

@@ -6,10 +6,10 @@
 
 use tunnel::config::{CarrierChoice, ServerProof};
 use tunnel_proto::Token;
+use tunnel_proto::link::{Link, Proof};
 
 use crate::config::Settings;
 use crate::exit::{Code, Problem};
-use crate::link::{Link, Proof};
 use crate::run::Ended;
 use crate::{authorities, tcp_shape};
 

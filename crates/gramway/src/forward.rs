@@ -9,9 +9,9 @@ use std::ops::RangeInclusive;
 
 use tunnel::config::Forward;
 use tunnel_proto::Protocol;
+use tunnel_proto::link::{Endpoint, EndpointError, parse_port};
 
 use crate::addresses;
-use crate::endpoint::{Endpoint, EndpointError, parse_port};
 use crate::limits::FORWARD_RANGE_MAX;
 
 /// Why forwards cannot be used.

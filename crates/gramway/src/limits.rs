@@ -3,9 +3,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Bytes of a DNS name in text form (RFC 1035 section 2.3.4: 255 on the wire).
-pub(crate) const HOST_BYTES_MAX: usize = 253;
-
 /// Bytes of UDP payload for QUIC packets: RFC 9000 section 14 demands 1,200; the IPv4 header leaves 65,507.
 pub(crate) const UDP_PAYLOAD_BYTES: RangeInclusive<i64> = 1_200..=65_507;
 
@@ -45,15 +42,6 @@ pub(crate) const REPAIR_MILLISECONDS: RangeInclusive<u64> = 1..=500;
 
 /// Clients with a TUN that share a state directory at a time.
 pub(crate) const CLIENT_NAMES_MAX: usize = 16;
-
-/// Bytes of a link: room for sixteen long host names; also bounds what is read from a link file.
-pub(crate) const LINK_BYTES_MAX: usize = 8_192;
-
-/// Servers in one link; a client tries them in turn.
-pub(crate) const LINK_ENDPOINTS_MAX: usize = 16;
-
-/// Characters of a link's name; it is shown on one line.
-pub(crate) const LINK_NAME_CHARACTERS_MAX: usize = 64;
 
 /// Characters of a word that is not shown in messages, because it may be a token, which has 43, or most of one.
 pub(crate) const SECRET_CHARACTERS_MIN: usize = 32;

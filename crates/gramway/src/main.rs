@@ -14,7 +14,6 @@ mod connect;
 mod cover;
 mod ctl;
 mod drain;
-mod endpoint;
 mod exit;
 mod failover;
 mod forward;

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde_json::Value;
+use tunnel_proto::link::is_direction_mark;
 
 use crate::exit::{Problem, sentence};
-use crate::link::is_direction_mark;
 
 /// Prints lines for people, which may quote foreign texts.
 pub(crate) fn note(text: &str) {

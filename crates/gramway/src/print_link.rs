@@ -1,8 +1,9 @@
 //! `gramway link`: prints the same link every time, as text, as a QR code, or in the form for foreign MASQUE clients.
 
+use tunnel_proto::link::{Link, Proof};
+
 use crate::cli::{LinkArguments, Places};
 use crate::exit::Problem;
-use crate::link::{Link, Proof};
 use crate::server_state::ServerState;
 use crate::state::StateDirectory;
 use crate::{addresses, output, qr, startup};
@@ -81,7 +82,7 @@ mod tests {
     use tunnel_proto::Token;
 
     use super::*;
-    use crate::endpoint::Endpoint;
+    use tunnel_proto::link::Endpoint;
 
     #[test]
     fn the_uri_templates_hold_the_derived_segment_and_never_the_token() {

@@ -12,9 +12,9 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tunnel::names;
+use tunnel_proto::link::Endpoint;
 
 use crate::cli::{RelayArguments, RelayCompat};
-use crate::endpoint::Endpoint;
 use crate::exit::{Problem, sentence};
 use crate::log::{self, LogFormat};
 use crate::sandbox::{self, OfRelay};

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use rustix::thread::{CapabilitySet, capabilities};
 use tunnel::config::{CarrierChoice, TcpListen};
+use tunnel_proto::link::Endpoint;
 
 use crate::config::{CarrierSetting, Settings};
-use crate::endpoint::Endpoint;
 use crate::exit::Problem;
 use crate::log;
 

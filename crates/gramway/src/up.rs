@@ -12,6 +12,7 @@ use tunnel::config::ServerConfig;
 use tunnel::examination::Profile;
 use tunnel::handle::{Handle, Notice};
 use tunnel::qlog::Qlog;
+use tunnel_proto::link::{Link, Proof};
 
 use crate::admin::{Admin, AdminListener, AdminSocket, SERVER_SOCKET, Stops, UsersDatabase, own_socket};
 use crate::certificate::CertificateFiles;
@@ -22,7 +23,6 @@ use crate::drain::Drain;
 use crate::exit::{Problem, sentence};
 use crate::http::ListenerHandle;
 use crate::limits::LISTENING_LIMIT;
-use crate::link::{Link, Proof};
 use crate::metrics::MetricsListener;
 use crate::reload::{Reloader, Source};
 use crate::run::{Entrances, Patience};

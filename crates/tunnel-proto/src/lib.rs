@@ -11,6 +11,7 @@ mod drops;
 mod engine;
 mod idleness;
 pub mod limits;
+pub mod link;
 mod own_addresses;
 pub mod rendezvous;
 mod secret;

@@ -366,3 +366,15 @@ const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX)
 
 // A connection to the genuine site is there for its least rest when the next attempt begins.
 const _: () = assert!(REDIRECTED_BACKOFF_MIN.as_secs() >= 2 * REDIRECTED_REST_MIN.as_secs());
+
+/// Bytes of a DNS name in text form (RFC 1035 section 2.3.4: 255 on the wire).
+pub const HOST_BYTES_MAX: usize = 253;
+
+/// Bytes of a link: room for sixteen long host names; also bounds what is read from a link file.
+pub const LINK_BYTES_MAX: usize = 8_192;
+
+/// Servers in one link; a client tries them in turn.
+pub const LINK_ENDPOINTS_MAX: usize = 16;
+
+/// Characters of a link's name; it is shown on one line.
+pub const LINK_NAME_CHARACTERS_MAX: usize = 64;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tunnel::examination::{End, Findings, Observation};
+use tunnel_proto::link::Endpoint;
 
-use crate::endpoint::Endpoint;
 use crate::tls_names::{group_name, suite_name};
 use crate::units;
 

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
+use tunnel_proto::link::EndpointError;
 use tunnel_proto::{NotATarget, Prefix};
 
-use crate::endpoint::EndpointError;
 use crate::forward::{ForwardError, PartError};
 use crate::limits::REPAIR_MILLISECONDS;
 

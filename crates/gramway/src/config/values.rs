@@ -205,9 +205,9 @@ pub(super) fn cover_window(value: &Value) -> Result<Duration, SettingError> {
 
 /// The name to show: a host name without a port.
 pub(super) fn shown_name(text: &str) -> Result<String, SettingError> {
-    match crate::endpoint::parse_optional_port(text)? {
+    match tunnel_proto::link::parse_optional_port(text)? {
         (_, Some(_)) => Err(SettingError::text(text, "not a name: it has a port")),
-        (host, None) => crate::endpoint::shown_name(&host)
+        (host, None) => tunnel_proto::link::shown_name(&host)
             .ok_or_else(|| SettingError::text(text, "not a name, but an address")),
     }
 }

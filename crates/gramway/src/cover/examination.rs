@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 
 use tunnel::examination::{Findings, Profile, Roots, Site, Verdict, examine};
+use tunnel_proto::link::Endpoint;
 
 use super::Cover;
-use crate::endpoint::Endpoint;
 use crate::exit::Problem;
 use crate::log;
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tunnel::config::{self, KeepProfile};
+use tunnel_proto::link::{Endpoint, shown_name};
 
-use crate::endpoint::{Endpoint, shown_name};
 use crate::exit::Problem;
 use crate::limits::COVER_WINDOW_SECONDS_DEFAULT;
 use crate::server_state::CoverKeys;
@@ -111,8 +111,9 @@ impl Cover {
 
 #[cfg(test)]
 mod tests {
+    use tunnel_proto::link::parse_optional_port;
+
     use super::*;
-    use crate::endpoint::parse_optional_port;
 
     fn cover(place: &str, name: Option<&str>) -> Result<Option<Cover>, Problem> {
         CoverSettings {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use tunnel::names;
+use tunnel_proto::link::Endpoint;
 
-use crate::endpoint::Endpoint;
 use crate::exit::Problem;
 use crate::limits::PEER_ADDRESSES_MAX;
 

@@ -13,11 +13,10 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 use tunnel_proto::Token;
+use tunnel_proto::link::{Endpoint, Proof};
 
-use crate::endpoint::Endpoint;
 use crate::exit::Problem;
 use crate::identity::Identity;
-use crate::link::Proof;
 use crate::state::StateDirectory;
 pub(crate) use proof::CoverKeys;
 

@@ -72,8 +72,8 @@ fn parse(bytes: &[u8], cover: &Cover) -> Option<Profile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::Endpoint;
     use crate::test_support::{mode, state_directory};
+    use tunnel_proto::link::Endpoint;
 
     fn cover(place: &str, name: &str) -> Cover {
         Cover {

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use aws_lc_rs::agreement::{PrivateKey, X25519};
 use data_encoding::BASE64URL_NOPAD;
+use tunnel_proto::link::Proof;
 
 use super::{ServerState, random, unusable};
 use crate::exit::Problem;
-use crate::link::Proof;
 use crate::state::StateDirectory;
 
 const KEY_FILE: &str = "cover.key";
@@ -162,8 +162,8 @@ fn public_half(key: &[u8; 32]) -> Result<[u8; 32], &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::Endpoint;
     use crate::test_support::{listing, mode, state_directory};
+    use tunnel_proto::link::Endpoint;
 
     const NAME: &str = "www.example.org";
 

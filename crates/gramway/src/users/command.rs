@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use store::{Rights, Sqlite, Store, StoreError, User, UserId};
+use tunnel_proto::link::Link;
 use tunnel_proto::{AllowedTarget, ListenRange, Token};
 
 use super::actions::{self, Action, Terms, used};
@@ -10,7 +11,6 @@ use super::register::{describe, token_digest};
 use super::{FILE, copies, exclusion_of, open, problem, rights_of, unix_now};
 use crate::cli::{UserAction, UserArguments};
 use crate::exit::Problem;
-use crate::link::Link;
 use crate::output;
 use crate::print_link;
 use crate::server_state::{ServerState, random};

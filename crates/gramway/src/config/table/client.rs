@@ -53,7 +53,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "HTTP proxy for local programs: CONNECT, and http:// in clear, names resolved at the server. LISTEN as for socks",
     ),
     setting("tproxy", Kind::Text, Reader::Client, unset("none", "\"12345\""), |settings, value| {
-        settings.tproxy.port = Some(crate::endpoint::parse_port(&value.text()?).map_err(PartError::from)?);
+        settings.tproxy.port = Some(tunnel_proto::link::parse_port(&value.text()?).map_err(PartError::from)?);
         Ok(())
     })
     .flag(Flag::Value("PORT"))

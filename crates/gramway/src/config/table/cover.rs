@@ -8,7 +8,7 @@ use crate::config::values;
 
 pub(super) static SETTINGS: &[Setting] = &[
     setting("cover", Kind::Text, Reader::Server, unset("no cover", "\"www.example.org\""), |settings, value| {
-        settings.cover.place = Some(crate::endpoint::parse_optional_port(&value.text()?)?);
+        settings.cover.place = Some(tunnel_proto::link::parse_optional_port(&value.text()?)?);
         Ok(())
     })
     .flag(Flag::Value("HOST[:PORT]"))

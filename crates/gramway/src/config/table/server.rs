@@ -26,7 +26,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "[\"vpn.example.org\"]",
     ), |settings, value| {
         let hosts = value.list()?;
-        let read = |host: &String| crate::endpoint::parse_optional_port(host);
+        let read = |host: &String| tunnel_proto::link::parse_optional_port(host);
         settings.public = hosts.iter().map(read).collect::<Result<_, _>>()?;
         Ok(())
     })

@@ -4,9 +4,9 @@
 //! because a panel that is broken for a while should not end its users' clients.
 
 use serde::Deserialize;
+use tunnel_proto::link::is_direction_mark;
 
 use crate::limits::HOOK_NAME_CHARACTERS_MAX;
-use crate::link::is_direction_mark;
 
 /// Who shows a token.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,43 +7,65 @@ use crate::limits::HOST_BYTES_MAX;
 
 /// A host name or address (IPv6 without brackets), and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub struct Endpoint {
+    /// A name, or an address in its canonical spelling.
+    pub host: String,
+    /// From 1 on.
+    pub port: u16,
 }
 
 /// What is wrong with a host or its port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum EndpointError {
+pub enum EndpointError {
+    /// An IPv6 address alone.
     #[error("\"{0}\" is an IPv6 address without a port; write [ADDRESS]:PORT")]
     V6WithoutPort(String),
+    /// A host alone.
     #[error("\"{text}\" has no port; write {host}:PORT")]
-    WithoutPort { text: String, host: String },
+    WithoutPort {
+        /// What was given.
+        text: String,
+        /// The host in it.
+        host: String,
+    },
+    /// A bracket without its counterpart.
     #[error("\"{0}\" opens a bracket and does not close it")]
     OpenBracket(String),
+    /// Something else in brackets.
     #[error("\"{0}\" is not an IPv6 address; only these stand in brackets")]
     NotV6(String),
+    /// Something else than a port behind brackets.
     #[error("\"{0}\" has something other than :PORT after the bracket")]
     AfterBracket(String),
+    /// It may be an IPv6 address without brackets.
     #[error("\"{0}\" has several colons; write IPv6 addresses in brackets, [::1]:443")]
     SeveralColons(String),
+    /// No port.
     #[error("\"{0}\" is not a port from 1 to 65535")]
     Port(String),
+    /// An address of the web.
     #[error("\"{0}\" is a URL; give a host, not a URL")]
     Url(String),
+    /// Nothing before the port.
     #[error("the host is missing")]
     NoHost,
+    /// An international name as people read it.
     #[error("\"{0}\" is not ASCII; write an international name in its xn-- form")]
     NotAscii(String),
+    /// Characters or lengths that no host has.
     #[error("\"{0}\" is neither a host name nor an address")]
     NotAHost(String),
+    /// Numbers and dots that are no address.
     #[error("\"{0}\" is not an IPv4 address; it needs four numbers from 0 to 255")]
     NotV4(String),
 }
 
 impl Endpoint {
     /// Reads `HOST:PORT` or `[V6]:PORT`; port 0 is refused.
-    pub(crate) fn parse(text: &str) -> Result<Self, EndpointError> {
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    pub fn parse(text: &str) -> Result<Self, EndpointError> {
         match parse_optional_port(text)? {
             (host, Some(port)) => Ok(Self { host, port }),
             (host, None) if host.contains(':') => Err(EndpointError::V6WithoutPort(text.to_owned())),
@@ -75,7 +97,10 @@ impl fmt::Display for Endpoint {
 }
 
 /// Reads `HOST[:PORT]`, `[V6][:PORT]` or a bare IPv6 address. Addresses are returned in their canonical spelling.
-pub(crate) fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), EndpointError> {
+///
+/// # Errors
+/// [`EndpointError`].
+pub fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), EndpointError> {
     if text.parse::<Ipv6Addr>().is_ok() {
         return Ok((canonical_host(text)?, None));
     }
@@ -108,7 +133,10 @@ pub(crate) fn parse_optional_port(text: &str) -> Result<(String, Option<u16>), E
 }
 
 /// Reads a port, 1 to 65535, in plain digits.
-pub(crate) fn parse_port(text: &str) -> Result<u16, EndpointError> {
+///
+/// # Errors
+/// [`EndpointError::Port`].
+pub fn parse_port(text: &str) -> Result<u16, EndpointError> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(port) if digits && port > 0 => Ok(port),
@@ -118,7 +146,8 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, EndpointError> {
 
 /// A host as a client names it in its hello: in lower case, without a final dot (RFC 6066 section 3); `None` where it
 /// is an address.
-pub(crate) fn shown_name(host: &str) -> Option<String> {
+#[must_use]
+pub fn shown_name(host: &str) -> Option<String> {
     let is_address = host.parse::<IpAddr>().is_ok();
     (!is_address).then(|| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase())
 }
