@@ -3,6 +3,7 @@
 mod peer;
 mod sending;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,6 +115,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// The handshake is complete.
     pub(crate) is_established: bool,
+    /// The peer's address, as far as it was told.
+    pub(crate) remote: SocketAddr,
     /// The endpoint is covered.
     is_covered: bool,
     /// Streams whose reader does not take what has come.
@@ -139,6 +142,7 @@ impl Connection {
         is_covered: bool,
     ) -> Self {
         Self {
+            remote: proto.remote_address(),
             proto,
             key,
             begun,
@@ -258,8 +262,19 @@ impl Connection {
         received.stream + received.crypto
     }
 
+    /// Frames that the peer has proved to have sent, and that are not counted by their content.
+    pub(crate) fn frames_received(&self) -> u64 {
+        let received = self.proto.stats().frame_rx;
+        received.acks + received.ping + received.datagram + received.stream
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         translate::counters(&self.proto.stats(), self.trains_sent, self.gate.cuts())
+    }
+
+    /// Bytes under way.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.gate.allowance().in_flight
     }
 
     pub(crate) fn report(&mut self) -> ConnectionReport {

@@ -359,7 +359,7 @@ impl Endpoint {
         }
     }
 
-    /// A client's connection takes another path from here on, of which nothing is known: estimates, window and path MTU begin
+    /// A connection takes another path from here on, of which nothing is known: estimates, window and path MTU begin
     /// anew (RFC 9000 section 9.4). To be called before what goes on the new path is sent.
     pub fn path_changed(&mut self, now: Instant, connection: ConnectionKey) {
         if let Some(entry) = self.live(connection)
@@ -394,6 +394,27 @@ impl Endpoint {
     pub fn round_trip(&self, connection: ConnectionKey) -> Option<Duration> {
         let entry = self.connections.get(connection.0)?.as_ref()?;
         (!entry.closed).then(|| entry.proto.rtt())
+    }
+
+    /// The peer's address of a living connection.
+    #[must_use]
+    pub fn remote(&self, connection: ConnectionKey) -> Option<SocketAddr> {
+        let entry = self.connections.get(connection.0)?.as_ref()?;
+        (!entry.closed).then(|| entry.proto.remote_address())
+    }
+
+    /// Bytes on a living connection that the peer has not acknowledged and that are not lost.
+    #[must_use]
+    pub fn in_flight(&self, connection: ConnectionKey) -> Option<u64> {
+        let entry = self.connections.get(connection.0)?.as_ref()?;
+        (!entry.closed).then(|| entry.in_flight())
+    }
+
+    /// Frames of acknowledgements and data that came on a living connection. It grows only by what the peer has sent.
+    #[must_use]
+    pub fn frames_received(&self, connection: ConnectionKey) -> Option<u64> {
+        let entry = self.connections.get(connection.0)?.as_ref()?;
+        (!entry.closed).then(|| entry.frames_received())
     }
 
     /// Largest payload of one DATAGRAM frame on `connection` at present, in bytes; `None` where the peer takes none.

@@ -75,6 +75,13 @@ pub enum Event {
         /// Which.
         connection: ConnectionKey,
     },
+    /// A client's packets come from another address, to which ours go from here on (RFC 9000 section 9).
+    RemoteChanged {
+        /// Which.
+        connection: ConnectionKey,
+        /// Where its client is.
+        remote: SocketAddr,
+    },
     /// The connection has ended; its key may be used again for another one.
     Closed {
         /// Which.

@@ -50,6 +50,11 @@ impl Outbox {
         &self.trains
     }
 
+    /// The same, so that their destinations can be exchanged.
+    pub fn trains_mut(&mut self) -> &mut [OutgoingTrain] {
+        &mut self.trains
+    }
+
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -64,6 +64,13 @@ impl Endpoint {
         let dropped = dropped(connection, key);
         if !connection.closed {
             self.events.extend(dropped);
+            let remote = connection.proto.remote_address();
+            if std::mem::replace(&mut connection.remote, remote) != remote {
+                self.events.push_back(Event::RemoteChanged {
+                    connection: key,
+                    remote,
+                });
+            }
         }
         if connection.proto.is_drained() {
             self.remove(index);

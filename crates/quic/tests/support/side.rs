@@ -278,7 +278,8 @@ impl Side {
                 }
                 Event::StreamReadable { connection, stream } => self.read_stream(connection, stream),
                 Event::StreamFinished { stream, .. } => self.finished.push((now, stream)),
-                Event::StreamWritable { .. }
+                Event::RemoteChanged { .. }
+                | Event::StreamWritable { .. }
                 | Event::StreamStopped { .. }
                 | Event::StreamsAvailable { .. } => {}
             }

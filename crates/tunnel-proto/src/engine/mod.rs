@@ -253,7 +253,7 @@ impl<R: Role> Engine<R> {
                 Some(parameters) => drop(self.endpoint.accept(now, new.key, &parameters)),
                 None => self.endpoint.ignore(now, new.key),
             },
-            Event::IncomingExpired { .. } => {}
+            Event::IncomingExpired { .. } | Event::RemoteChanged { .. } => {}
             Event::Connected { connection } => self.connected(now, connection),
             Event::Redirected { connection } => R::redirected(&mut self.state, connection),
             Event::Closed {
