@@ -1,5 +1,7 @@
 //! What the peers of a socket report.
 
+use std::net::SocketAddr;
+
 use quic::{CloseReason, Direction, StreamId};
 
 use crate::delivery::{Outcome, Ticket};
@@ -35,6 +37,15 @@ pub enum Event {
         reason: CloseReason,
         /// Whether there are messages to read.
         has_unread: bool,
+    },
+    /// The connection takes another path: packets for the peer go there from here on. Nothing is lost by that.
+    PathChanged {
+        /// Which.
+        peer: PeerKey,
+        /// The peer's address.
+        remote: SocketAddr,
+        /// Whether a rendezvous relays for it; it is direct otherwise.
+        is_relayed: bool,
     },
     /// Messages can be read; told again only after all were read.
     Received {

@@ -16,6 +16,7 @@ pub mod frame;
 mod id;
 mod incoming;
 pub mod limits;
+mod paths;
 mod peer;
 mod peers;
 mod race;
@@ -28,6 +29,7 @@ pub use delivery::{Delivery, DropReason, Order, Outcome, Received, Reliability, 
 pub use error::{ConnectError, Failure, ParseIdError, SendError};
 pub use event::Event;
 pub use id::PeerId;
+pub use paths::is_relayed;
 pub use peers::{Parameters, PathStats, PeerKey, Peers, code};
 pub use quic::{CloseReason, Direction, KeyIdentity, Outbox, Read, StreamError, StreamId};
 pub use receiver::ReceiveCounters;

@@ -89,9 +89,69 @@ pub const CHECK_DELAYS: [Duration; 7] = [
 /// Peers that checks go to at the same time; calls beyond it are not answered.
 pub const CHECKED_PEERS_MAX: usize = 64;
 
+/// Peers whose addresses are remembered after the last check, so that what connects late still has several paths.
+pub const MET_PEERS_MAX: usize = 256;
+
+/// How long: as long as a caller waits for addresses.
+pub const MET_TIME: Duration = Duration::from_secs(10);
+
 /// Peers that are being connected and whose checks are looked for; those beyond it are connected by known addresses
 /// alone.
 pub const MEETINGS_MAX: usize = 256;
+
+/// Bytes of a check of a path: with the number of the request (PEER-18).
+pub const PATH_CHECK_BYTES: usize = 68;
+
+/// Requests of a peer that are told from repeats: five rounds to all paths.
+pub const PATH_CHECK_WINDOW: u32 = 128;
+
+/// Addresses of one connection: as many as of its attempt.
+pub const PATHS_MAX: usize = CANDIDATES_MAX;
+
+/// Answers to checks that wait for the next flush, of one connection.
+pub const PATH_ANSWERS_MAX: usize = 32;
+
+/// How long direct addresses have before a relayed one is begun: a direct path over 100 ms is ready sooner, and a pair
+/// that needs the relay still meets within a second.
+pub const RELAY_DELAY: Duration = Duration::from_millis(400);
+
+/// Pause after the first search for a better path, in which routers on both sides open; it doubles up to the longest.
+pub const SEARCH_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest pause between searches: 24 checks of 68 bytes.
+pub const SEARCH_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How long a relayed connection is searched for a direct path, after its beginning and after each new address.
+pub const SEARCH_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// How long nothing comes on a path where an answer is due before it is in doubt, or three round trips. A processor
+/// that is busy holds an answer back for some 100 ms.
+pub const SILENCE_MIN: Duration = Duration::from_millis(500);
+
+/// The same in round trips.
+pub const SILENCE_ROUND_TRIPS: u32 = 3;
+
+/// Pause after the first checks of a path in doubt; it doubles up to the longest.
+pub const DOUBT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest pause between checks of a path in doubt: the connection ends after 30 seconds (RFC 9000 section 10.1).
+pub const DOUBT_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A path in doubt has this long to answer, or two round trips, before another one that has answered takes its place.
+pub const DOUBT_TIME_MIN: Duration = Duration::from_millis(250);
+
+/// A path that was left is taken again after as many answered checks in a row more as it was left lately, at most.
+pub const FALLS_MAX: u32 = 3;
+
+/// A path that was used this long without a doubt is as good as one that was never left.
+pub const FALLS_FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// A path in doubt for so long that no other one takes its place has the peers met again; the pause doubles up to the
+/// longest.
+pub const MEETING_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest pause between two meetings of a connection.
+pub const MEETING_PAUSE_MAX: Duration = Duration::from_secs(16);
 
 /// Longest head of a MESSAGE on a stream, in bytes: type, five fields of at most eight bytes, length.
 pub const STREAM_HEAD_BYTES_MAX: usize = 1 + 6 * 8;

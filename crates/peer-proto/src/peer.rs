@@ -7,6 +7,7 @@ use quic::{CloseReason, ConnectionKey, StreamId};
 
 use crate::id::PeerId;
 use crate::incoming::Incoming;
+use crate::paths::Paths;
 use crate::race::Race;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -15,7 +16,7 @@ use crate::sender::Sender;
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// We connect.
-    Connecting(Race),
+    Connecting(Box<Race>),
     /// The peer connects.
     Accepting(ConnectionKey),
     Connected(ConnectionKey),
@@ -34,6 +35,10 @@ pub(crate) struct Peer {
     pub(crate) incoming: Incoming,
     /// The program's unidirectional streams whose type is not written yet, and whether they are finished.
     pub(crate) untyped: BTreeMap<StreamId, bool>,
+    /// We began the connection.
+    pub(crate) is_caller: bool,
+    /// Where several addresses may lead to it.
+    pub(crate) paths: Option<Box<Paths>>,
     /// The program wants it.
     pub(crate) is_accepted: bool,
     /// Bytes of it that are counted among those of all peers.

@@ -7,6 +7,7 @@ mod bound;
 mod meeting;
 mod messages;
 mod parameters;
+mod paths;
 mod source;
 mod stages;
 mod stats;
@@ -24,6 +25,7 @@ use crate::event::Event;
 use crate::id::PeerId;
 use crate::incoming::Incoming;
 use crate::limits::PROTOCOL;
+use crate::paths::Routes;
 use crate::peer::{Peer, Stage};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -72,6 +74,12 @@ pub struct Peers {
     meeting_peers: Vec<usize>,
     /// Checks that go to peers that are about to connect.
     checks: Vec<Checks>,
+    routes: Routes,
+    path_timers: BTreeSet<(Instant, usize)>,
+    /// Peers to whose paths checks are to be sent.
+    checking: Vec<usize>,
+    /// Peers that should be met again.
+    wishes: Vec<PeerKey>,
 }
 
 impl Peers {
@@ -107,6 +115,10 @@ impl Peers {
             arrived: Vec::new(),
             meeting_peers: Vec::new(),
             checks: Vec::new(),
+            routes: Routes::default(),
+            path_timers: BTreeSet::new(),
+            checking: Vec::new(),
+            wishes: Vec::new(),
         }
     }
 
@@ -126,6 +138,8 @@ impl Peers {
             generation: self.generations,
             id,
             is_accepted: matches!(stage, Stage::Connecting(_)),
+            is_caller: matches!(stage, Stage::Connecting(_)),
+            paths: None,
             counted: 0,
             stage,
             sender: Sender::new(self.send_bytes_max),
@@ -193,9 +207,14 @@ impl Peers {
         segment_size: usize,
         outbox: &mut Outbox,
     ) {
-        if !self.meeting_peers.is_empty() {
+        if !self.meeting_peers.is_empty() || !self.routes.is_empty() {
             self.take_checks(now, path, &data, segment_size);
         }
+        let first = outbox.trains().len();
+        let from = path.remote;
+        let (remote, on_path_of) = self.routes.inward(from, &data);
+        let path = Path { remote, ..path };
+        let frames = on_path_of.and_then(|index| self.frames_of(index));
         let mut arrivals = source::Arrivals {
             datagrams: &mut self.arrived,
             udp_payload_ceiling: self.udp_payload_max,
@@ -211,13 +230,21 @@ impl Peers {
             }
         }
         self.arrived = arrived;
+        if let Some(index) = on_path_of
+            && self.frames_of(index) > frames
+        {
+            self.heard_on(now, index, from);
+        }
         self.settle(now);
+        self.direct_trains(now, first, outbox);
     }
 
     /// Fills `outbox` with trains of connections that have something to send. Whether some had to wait.
     pub fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
         self.settle(now);
         self.flush_checks(now, outbox);
+        self.flush_paths(outbox);
+        let first = outbox.trains().len();
         let mut source = Source {
             now,
             peers: &mut self.peers,
@@ -226,6 +253,7 @@ impl Peers {
             touched: &mut self.touched,
         };
         let more = self.quic.flush(now, &mut source, outbox);
+        self.direct_trains(now, first, outbox);
         self.settle(now);
         more
     }
@@ -233,7 +261,7 @@ impl Peers {
     /// Whether something may be sent, so that [`Self::flush`] is not in vain.
     #[must_use]
     pub fn may_send(&self) -> bool {
-        self.quic.may_send()
+        self.quic.may_send() || !self.checking.is_empty()
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -241,12 +269,14 @@ impl Peers {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let quic = self.quic.poll_timeout().map(|(due, _)| due);
         let own = self.timers.first().map(|(due, _)| *due);
-        [quic, own, self.checks_due()].into_iter().flatten().min()
+        let paths = self.path_timers.first().map(|(due, _)| *due);
+        [quic, own, paths, self.checks_due()].into_iter().flatten().min()
     }
 
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.quic.handle_timeout(now);
+        self.path_timeouts(now);
         while let Some((due, index)) = self.timers.first().copied()
             && due <= now
         {

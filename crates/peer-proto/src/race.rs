@@ -1,8 +1,9 @@
 //! The addresses of a peer that is being connected: which are tried, in which order, and when (RFC 8305).
 //!
-//! An address is begun [`CANDIDATE_INTERVAL`] after the one before, or as soon as that one fails; attempts go on beside
-//! each other, and the first that completes its handshake is the connection. Addresses may come later, from a
-//! rendezvous or from the peer's checks; until `more_until` a race without any is not lost.
+//! An address is begun [`CANDIDATE_INTERVAL`] after the one before, or as soon as that one fails; attempts go on
+//! beside each other, and the first that completes its handshake is the connection. Addresses may come later, from a
+//! rendezvous or from the peer's checks; until `more_until` a race without any is not lost. Addresses that the
+//! rendezvous relays for are begun after [`RELAY_DELAY`], or when no other one is left.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,13 +13,18 @@ use quic::{CloseReason, ConnectionKey};
 
 use crate::check::Meeting;
 use crate::error::Failure;
-use crate::limits::{CANDIDATE_INTERVAL, CANDIDATES_MAX};
+use crate::limits::{CANDIDATE_INTERVAL, CANDIDATES_MAX, RELAY_DELAY};
+use crate::paths::is_relayed;
 
 #[derive(Debug, Default)]
 pub(crate) struct Race {
     /// Every address that was taken, once.
     known: Vec<SocketAddr>,
     waiting: VecDeque<SocketAddr>,
+    /// Relayed ones that wait.
+    relayed: VecDeque<SocketAddr>,
+    /// When they may be begun.
+    relayed_from: Option<Instant>,
     attempts: Vec<(ConnectionKey, SocketAddr)>,
     failures: Vec<Failure>,
     /// When the next waiting address may be begun.
@@ -40,7 +46,7 @@ impl Race {
     }
 
     /// Takes addresses that are new, up to [`CANDIDATES_MAX`] in all, IPv6 and IPv4 by turns (RFC 8305 section 4).
-    pub(crate) fn add(&mut self, addresses: &[SocketAddr]) {
+    pub(crate) fn add(&mut self, now: Instant, addresses: &[SocketAddr]) {
         let (mut six, mut four): (VecDeque<_>, VecDeque<_>) =
             addresses.iter().partition(|address| address.is_ipv6());
         while let Some(address) = six.pop_front().or_else(|| four.pop_front()) {
@@ -48,9 +54,19 @@ impl Race {
             std::mem::swap(&mut six, &mut four);
             if self.known.len() < CANDIDATES_MAX && !self.known.contains(&address) {
                 self.known.push(address);
-                self.waiting.push_back(address);
+                if is_relayed(address) {
+                    self.relayed.push_back(address);
+                    self.relayed_from.get_or_insert(now + RELAY_DELAY);
+                } else {
+                    self.waiting.push_back(address);
+                }
             }
         }
+    }
+
+    /// Every address that was taken.
+    pub(crate) fn known(&self) -> impl Iterator<Item = SocketAddr> {
+        self.known.iter().copied()
     }
 
     pub(crate) fn meet(&mut self, meeting: Meeting) {
@@ -77,6 +93,12 @@ impl Race {
 
     /// The next address to begin, if it is time.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<SocketAddr> {
+        let is_alone = self.waiting.is_empty() && self.attempts.is_empty();
+        if (is_alone || self.relayed_from.is_some_and(|from| from <= now))
+            && let Some(address) = self.relayed.pop_front()
+        {
+            return Some(address);
+        }
         if self.next.is_some_and(|next| now < next) {
             return None;
         }
@@ -88,7 +110,8 @@ impl Race {
     /// When there is something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let next = self.next.filter(|_| !self.waiting.is_empty());
-        next.into_iter().chain(self.more_until).min()
+        let relayed = self.relayed_from.filter(|_| !self.relayed.is_empty());
+        next.into_iter().chain(relayed).chain(self.more_until).min()
     }
 
     /// The address that was to be begun could not be used: the next one need not wait.
@@ -116,7 +139,7 @@ impl Race {
     /// Whether no address is left, nor to come.
     pub(crate) fn is_lost(&self, now: Instant) -> bool {
         let more = self.more_until.is_some_and(|until| now < until);
-        self.attempts.is_empty() && self.waiting.is_empty() && !more
+        self.attempts.is_empty() && self.waiting.is_empty() && self.relayed.is_empty() && !more
     }
 
     /// No more addresses come.
@@ -140,6 +163,7 @@ impl Race {
     /// Nothing is begun from here on.
     pub(crate) fn give_up(&mut self) {
         self.waiting.clear();
+        self.relayed.clear();
         self.expect_no_more();
         self.meeting = None;
     }
@@ -165,8 +189,8 @@ mod tests {
         let mut race = Race::new(None);
         let four = addresses(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.3:1"]);
         let six = addresses(&["[2001:db8::1]:1"]);
-        race.add(&[&four[..], &six[..]].concat());
-        race.add(&six);
+        race.add(now(), &[&four[..], &six[..]].concat());
+        race.add(now(), &six);
         let mut now = now();
         let mut order = Vec::new();
         while let Some(address) = race.poll(now) {
@@ -183,7 +207,7 @@ mod tests {
         let many: Vec<_> = (1..=1_000)
             .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
             .collect();
-        race.add(&many);
+        race.add(now(), &many);
         assert_eq!(race.known.len(), CANDIDATES_MAX);
         let opened = many.iter().filter(|address| race.is_open(**address)).count();
         assert_eq!(opened, CANDIDATES_MAX);

@@ -236,6 +236,8 @@ impl State {
                     self.peers.close(now, peer, 0, b"");
                 }
             }
+            // What it is at present can be asked for at any time.
+            Event::PathChanged { .. } => {}
             Event::Received { peer } => self.wake(peer, woken, |face| Some(&mut face.inbox)),
             Event::Room { peer } => {
                 let delayed = self

@@ -13,8 +13,10 @@ use crate::error::{ConnectError, Failure};
 use crate::event::Event;
 use crate::id::PeerId;
 use crate::limits::{
-    ADDRESSES_MAX, CANDIDATES_MAX, CHECK_BYTES, CHECK_DELAYS, CHECKED_PEERS_MAX, MEETINGS_MAX,
+    ADDRESSES_MAX, CANDIDATES_MAX, CHECK_BYTES, CHECK_DELAYS, CHECKED_PEERS_MAX, MEETINGS_MAX, MET_PEERS_MAX,
+    MET_TIME,
 };
+use crate::paths::is_relayed;
 use crate::peer::Stage;
 use crate::race::Race;
 
@@ -23,6 +25,7 @@ use crate::race::Race;
 pub(super) struct Checks {
     to: PeerId,
     meeting: Meeting,
+    /// Also the relayed ones, to which no checks are sent.
     addresses: Vec<SocketAddr>,
     /// Checks are sent at these times after this one.
     since: Instant,
@@ -88,8 +91,8 @@ impl Peers {
         if addresses.len() > ADDRESSES_MAX {
             return Err(ConnectError::TooManyAddresses(addresses.len()));
         }
-        race.add(addresses);
-        let key = self.insert(Stage::Connecting(race), Some(id));
+        race.add(now, addresses);
+        let key = self.insert(Stage::Connecting(Box::new(race)), Some(id));
         let refused = self.advance_race(now, key.index());
         let is_lost = matches!(
             self.peers[key.index()].as_deref().map(|peer| &peer.stage),
@@ -104,13 +107,16 @@ impl Peers {
         }
     }
 
-    /// Addresses of a peer that is being connected; none once it is.
+    /// Addresses of a peer: of one that is being connected they are tried, of one that is connected they may be better
+    /// paths.
     pub fn add_addresses(&mut self, now: Instant, peer: PeerKey, addresses: &[SocketAddr]) {
-        if let Some(entry) = self.peer(peer)
-            && let Stage::Connecting(race) = &mut entry.stage
-        {
-            race.add(addresses);
-            self.advance_race(now, peer.index());
+        match self.peer(peer).map(|entry| &mut entry.stage) {
+            Some(Stage::Connecting(race)) => {
+                race.add(now, addresses);
+                self.advance_race(now, peer.index());
+            }
+            Some(Stage::Connected(_)) => self.add_paths(now, peer.index(), addresses),
+            _ => {}
         }
     }
 
@@ -207,7 +213,8 @@ impl Peers {
     }
 
     /// Sends checks to the addresses of a peer that is about to connect to us, so that routers let its packets in
-    /// (RDV-2). They end when it has connected, or after [`CHECK_DELAYS`]. Whether there was room for them.
+    /// (RDV-2). They end when it has connected, or after [`CHECK_DELAYS`]. Whether there was room for them. Where the
+    /// peer is connected already, the addresses may be better paths, too.
     pub fn send_checks(
         &mut self,
         now: Instant,
@@ -215,11 +222,23 @@ impl Peers {
         meeting: Meeting,
         addresses: &[SocketAddr],
     ) -> bool {
-        self.checks.retain(|checks| checks.to != to);
-        if self.checks.len() >= CHECKED_PEERS_MAX {
+        self.checks
+            .retain(|checks| checks.to != to && now < checks.since + MET_TIME);
+        if self.checks.iter().filter(|checks| checks.due().is_some()).count() >= CHECKED_PEERS_MAX {
             return false;
         }
+        if self.checks.len() >= MET_PEERS_MAX {
+            self.checks.remove(0);
+        }
         let usable = |address: &&SocketAddr| address.port() != 0 && !address.ip().is_unspecified();
+        let is_met = |peer: &&Option<Box<crate::peer::Peer>>| {
+            peer.as_deref()
+                .is_some_and(|peer| peer.id == Some(to) && peer.connection().is_some())
+        };
+        if let Some(index) = self.peers.iter().position(|peer| is_met(&peer)) {
+            let usable: Vec<SocketAddr> = addresses.iter().filter(usable).copied().collect();
+            self.add_paths(now, index, &usable);
+        }
         self.checks.push(Checks {
             to,
             meeting,
@@ -244,7 +263,7 @@ impl Peers {
         for checks in &mut self.checks {
             while checks.due().is_some_and(|due| due <= now) {
                 checks.rounds += 1;
-                for address in &checks.addresses {
+                for address in checks.addresses.iter().filter(|address| !is_relayed(**address)) {
                     // A full outbox is like a path that loses: there are more rounds.
                     if !outbox.is_full() {
                         outbox.push(OutgoingTrain {
@@ -258,12 +277,12 @@ impl Peers {
                 }
             }
         }
-        self.checks.retain(|checks| checks.due().is_some());
     }
 
-    /// The peer has connected.
-    pub(super) fn end_checks(&mut self, id: PeerId) {
-        self.checks.retain(|checks| checks.to != id);
+    /// The peer has connected: where it may be.
+    pub(super) fn end_checks(&mut self, id: PeerId) -> Vec<SocketAddr> {
+        let ended = self.checks.extract_if(.., |checks| checks.to == id);
+        ended.flat_map(|checks| checks.addresses).collect()
     }
 
     /// Looks for checks among datagrams that came while peers are being met.
@@ -281,6 +300,7 @@ impl Peers {
                 Stage::Connecting(race) => race.meeting().is_some_and(|meeting| meeting.is_check(datagram)),
                 Stage::Accepting(_) | Stage::Connected(_) | Stage::Ended => false,
             };
+            self.take_path_check(now, path.remote, datagram);
             let index = self
                 .meeting_peers
                 .iter()

@@ -34,7 +34,12 @@ impl Peers {
         peer.id = Some(id);
         let former = std::mem::replace(&mut peer.stage, Stage::Connected(connection));
         self.quic.authenticate_narrow(now, connection);
+        self.occupy(now, connection);
+        let mut addresses = self.end_checks(id);
         if let Stage::Connecting(race) = former {
+            if race.meeting().is_some() {
+                addresses.extend(race.known());
+            }
             self.set_timer(index, None);
             self.meeting_peers.retain(|meeting| *meeting != index);
             for other in race.connections().filter(|other| *other != connection) {
@@ -42,7 +47,9 @@ impl Peers {
                 self.quic.close(now, other, 0, b"another path was faster");
             }
         }
-        self.end_checks(id);
+        if !addresses.is_empty() {
+            self.add_paths(now, index, &addresses);
+        }
         let peer = self.key(index);
         self.events.push_back(Event::Connected {
             peer,
@@ -100,10 +107,12 @@ impl Peers {
     }
 
     pub(super) fn closed(&mut self, now: Instant, connection: ConnectionKey, reason: CloseReason) {
+        self.routes.closed(connection);
         let Some(index) = self.index_of(connection) else {
             return;
         };
         self.by_connection[connection.index()] = None;
+        self.drop_paths(index);
         let key = self.key(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;

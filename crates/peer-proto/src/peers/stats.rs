@@ -12,7 +12,7 @@ use crate::sender::SendCounters;
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathStats {
-    /// The peer's address.
+    /// The peer's address on the path in use.
     pub remote: SocketAddr,
     /// Smoothed round-trip time.
     pub round_trip: Duration,
@@ -37,10 +37,11 @@ impl Peers {
     pub fn path_stats(&mut self, peer: PeerKey) -> Option<PathStats> {
         let connection = self.peer(peer)?.connection()?;
         let report: ConnectionReport = self.quic.report(connection)?;
+        let (remote, _) = self.path(peer)?;
         let entry = self.peer(peer)?;
         let head = crate::frame::Head::Unordered.frame_bytes(1 << 20);
         Some(PathStats {
-            remote: report.remote,
+            remote,
             round_trip: report.rtt,
             congestion_window: report.congestion_window,
             in_flight: report.in_flight,

@@ -89,6 +89,7 @@ impl Peers {
                 }
             }
             Quic::Connected { connection } => self.connected(now, connection),
+            Quic::RemoteChanged { connection, remote } => self.remote_changed(now, connection, remote),
             Quic::Closed {
                 connection, reason, ..
             } => self.closed(now, connection, reason),

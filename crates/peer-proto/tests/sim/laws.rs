@@ -75,7 +75,21 @@ fn length(random: &mut StdRng) -> usize {
 fn run(seed: u64) -> (World, BTreeMap<u32, Sent>) {
     let mut random = StdRng::seed_from_u64(seed);
     let link = random_link(&mut random);
-    let mut world = World::connected(link, seed);
+    let world = World::connected(link, seed);
+    run_in(world, seed, link, random)
+}
+
+/// The same where a rendezvous relays: the direct path opens in the middle, and most of the time closes again.
+fn run_relayed(seed: u64) -> (World, BTreeMap<u32, Sent>) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let link = random_link(&mut random);
+    let relay = random_link(&mut random);
+    let world = World::met(LinkConfig { loss: 1.0, ..link }, relay, seed);
+    run_in(world, seed, link, random)
+}
+
+fn run_in(mut world: World, seed: u64, link: LinkConfig, mut random: StdRng) -> (World, BTreeMap<u32, Sent>) {
+    let closes = world.is_relayed() == Some(true) && !seed.is_multiple_of(4);
     let mut sent = BTreeMap::new();
     for number in 0..MESSAGES {
         let (end, delivery, length) = (
@@ -110,6 +124,10 @@ fn run(seed: u64) -> (World, BTreeMap<u32, Sent>) {
             world.set_link(link);
         }
     }
+    if closes {
+        world.drive(Duration::from_millis(random.random_range(0..3_000)));
+        world.set_link(LinkConfig { loss: 1.0, ..link });
+    }
     world.drive_until(|world| {
         let pending = |end: &crate::world::End| end.ended.len() as u64;
         sent.len() as u64 == pending(&world.ends[0]) + pending(&world.ends[1])
@@ -134,6 +152,22 @@ fn messages_keep_their_laws_whatever_the_path_does() {
             check_counters(&mut world, end);
         }
     });
+}
+
+/// The same laws, and PEER-19, PEER-20.
+#[test]
+fn messages_keep_their_laws_while_their_connection_moves_between_paths() {
+    let mut moves = 0;
+    sim::for_each_seed(SEEDS, |seed| {
+        let (mut world, sent) = run_relayed(seed);
+        assert!(world.ends.iter().all(|end| end.closed.is_empty()));
+        for end in 0..2 {
+            check_delivered(&world, &sent, end);
+            check_counters(&mut world, end);
+            moves += world.ends[end].taken.len();
+        }
+    });
+    assert!(moves as u64 > 2 * SEEDS, "{moves}");
 }
 
 /// What came to the peer of `end` against what `end` sent.

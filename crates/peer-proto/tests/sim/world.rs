@@ -1,14 +1,14 @@
 //! Two peers joined by a simulated path: it moves packets and time, and records what each end reports.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use packet::{Ecn, Path};
 use peer_proto::{
-    CloseReason, Delivery, Event, Failure, KeyIdentity, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers,
-    Received, SendError, StreamId, Ticket,
+    CloseReason, Delivery, Event, Failure, KeyIdentity, Meeting, Outbox, Outcome, Parameters, PeerId,
+    PeerKey, Peers, Received, SendError, StreamId, Ticket, is_relayed,
 };
 use sim::{Clock, LinkConfig, Network, Packet};
 
@@ -19,6 +19,8 @@ const EVENTS_MAX: usize = 2_000_000;
 pub(crate) struct End {
     pub(crate) peers: Peers,
     pub(crate) address: SocketAddr,
+    /// Where a rendezvous relays for it.
+    pub(crate) relayed: SocketAddr,
     pub(crate) outbox: Outbox,
     /// Peers that connect are accepted.
     pub(crate) accepts: bool,
@@ -31,6 +33,8 @@ pub(crate) struct End {
     /// Of the last connection.
     pub(crate) ended: BTreeMap<Ticket, Outcome>,
     pub(crate) rooms: usize,
+    /// Paths that were taken, and whether they are relayed.
+    pub(crate) taken: Vec<(SocketAddr, bool)>,
     pub(crate) opened: Vec<StreamId>,
     pub(crate) stopped: Vec<(StreamId, u64)>,
     pub(crate) finished: Vec<StreamId>,
@@ -55,6 +59,7 @@ impl End {
         Self {
             peers: Peers::new(parameters),
             address: address.parse().unwrap(),
+            relayed: relayed(address),
             outbox: Outbox::default(),
             accepts: true,
             reads: true,
@@ -64,6 +69,7 @@ impl End {
             received: Vec::new(),
             ended: BTreeMap::new(),
             rooms: 0,
+            taken: Vec::new(),
             opened: Vec::new(),
             stopped: Vec::new(),
             finished: Vec::new(),
@@ -101,6 +107,9 @@ impl End {
                     assert_eq!(before, None, "{ticket:?} ended twice");
                 }
                 Event::Room { .. } => self.rooms += 1,
+                Event::PathChanged {
+                    remote, is_relayed, ..
+                } => self.taken.push((remote, is_relayed)),
                 Event::StreamOpened { stream, .. } => self.opened.push(stream),
                 Event::StreamStopped { stream, code, .. } => self.stopped.push((stream, code)),
                 Event::StreamFinished { stream, .. } => self.finished.push(stream),
@@ -119,6 +128,19 @@ impl End {
         }
     }
 }
+
+/// The relayed address of the end at this one.
+fn relayed(address: &str) -> SocketAddr {
+    let address: SocketAddr = address.parse().unwrap();
+    let last = address.to_string().bytes().map(u16::from).sum();
+    SocketAddr::new(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, last).into(), 1)
+}
+
+/// What both ends and the rendezvous know of the connection that [`World::met`] is about to have.
+pub(crate) const MEETING: Meeting = Meeting {
+    transaction: [3; 12],
+    key: [4; 16],
+};
 
 pub(crate) struct World {
     pub(crate) network: Network<Ecn>,
@@ -146,6 +168,47 @@ impl World {
         world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
         world.set_link(link);
         world
+    }
+
+    /// The first is about to connect to the second by a rendezvous that relays as well.
+    pub(crate) fn meeting(direct: LinkConfig, relay: LinkConfig, seed: u64) -> Self {
+        let mut world = Self::new(direct, seed, [parameters(1), parameters(2)]);
+        let now = world.now();
+        let [one, two] = world.ends.each_mut();
+        world.network.join(one.relayed, two.relayed, relay);
+        let addresses = [one.address, one.relayed];
+        assert!(two.peers.send_checks(now, id(1), MEETING, &addresses));
+        let until = now + Duration::from_secs(3);
+        let key = one
+            .peers
+            .connect_and_meet(now, id(2), &[], MEETING, until)
+            .unwrap();
+        one.peers.add_addresses(now, key, &[two.address, two.relayed]);
+        one.peers.expect_no_more_addresses(now, key);
+        world
+    }
+
+    /// They have met.
+    pub(crate) fn met(direct: LinkConfig, relay: LinkConfig, seed: u64) -> Self {
+        let mut world = Self::meeting(direct, LinkConfig { loss: 0.0, ..relay }, seed);
+        world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
+        world.set_relay(relay);
+        world
+    }
+
+    /// Changes the relayed path.
+    pub(crate) fn set_relay(&mut self, link: LinkConfig) {
+        let [one, two] = [self.ends[0].relayed, self.ends[1].relayed];
+        self.network.set_config(one, two, link);
+    }
+
+    /// Whether both ends send by the relay, or both directly.
+    pub(crate) fn is_relayed(&self) -> Option<bool> {
+        let [one, two] = self
+            .ends
+            .each_ref()
+            .map(|end| end.peers.path(end.peer()).unwrap().1);
+        (one == two).then_some(one)
     }
 
     pub(crate) fn connect(&mut self) {
@@ -183,8 +246,12 @@ impl World {
                 let count = end.outbox.trains().len();
                 for train in end.outbox.trains() {
                     for segment in packet::segments(&train.bytes, train.segment_size) {
+                        let source = match is_relayed(train.destination) {
+                            true => end.relayed,
+                            false => end.address,
+                        };
                         self.network
-                            .send(end.address, train.destination, segment.to_vec(), train.ecn);
+                            .send(source, train.destination, segment.to_vec(), train.ecn);
                         end.packets += 1;
                     }
                 }
@@ -240,7 +307,7 @@ impl World {
                 let end = self
                     .ends
                     .iter_mut()
-                    .find(|end| end.address == delivery.node)
+                    .find(|end| [end.address, end.relayed].contains(&delivery.node))
                     .unwrap();
                 let Packet { bytes, meta: ecn } = delivery.packet;
                 let path = Path {

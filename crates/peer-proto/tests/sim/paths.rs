@@ -1,0 +1,276 @@
+//! Paths of a connection below QUIC: relayed at first, direct where routers open, relayed again where they close.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use packet::{Ecn, Path};
+use peer_proto::{Delivery, limits};
+use sim::LinkConfig;
+
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn open() -> LinkConfig {
+    LinkConfig {
+        delay: Duration::from_millis(10),
+        rate_bits_per_second: Some(20_000_000),
+        queue_bytes: 200_000,
+        ..LinkConfig::default()
+    }
+}
+
+fn closed() -> LinkConfig {
+    LinkConfig { loss: 1.0, ..open() }
+}
+
+fn relay() -> LinkConfig {
+    LinkConfig {
+        delay: Duration::from_millis(40),
+        ..open()
+    }
+}
+
+/// Sends numbered messages both ways, a hundred a second.
+fn talk(world: &mut World, seconds: u64) {
+    for _ in 0..seconds * 100 {
+        for end in 0..2 {
+            world.send(end, vec![0; 400], Delivery::ordered(1)).unwrap();
+        }
+        world.drive(Duration::from_millis(10));
+    }
+}
+
+/// All that was sent has come, in order: the channel has no gaps.
+fn has_all(world: &mut World) {
+    world.drive_until(|world| {
+        world.ends.iter().all(|end| {
+            let stats = end.peers.waiting_bytes(end.peer());
+            stats == 0
+        })
+    });
+    for end in 0..2 {
+        let sent = world.ends[end].ended.len();
+        assert_eq!(world.ends[1 - end].received.len(), sent, "of end {end}");
+    }
+}
+
+/// RDV-3, PEER-19.
+#[test]
+fn a_pair_without_a_direct_path_is_relayed_within_a_second_and_moves_when_it_opens() {
+    let mut world = World::meeting(closed(), relay(), 1);
+    let begin = world.now();
+    world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
+    assert!(world.now() - begin < SECOND, "{:?}", world.now() - begin);
+    assert_eq!(world.is_relayed(), Some(true));
+    talk(&mut world, 3);
+    assert_eq!(world.is_relayed(), Some(true));
+    world.set_link(open());
+    talk(&mut world, 10);
+    assert_eq!(world.is_relayed(), Some(false));
+    let remote = world.ends[1].address;
+    assert_eq!(world.ends[0].taken, [(remote, false)]);
+    // Estimates are those of the direct path.
+    let peer = world.ends[0].peer();
+    let round_trip = world.ends[0].peers.path_stats(peer).unwrap().round_trip;
+    assert!(round_trip < Duration::from_millis(40), "{round_trip:?}");
+    has_all(&mut world);
+}
+
+/// RDV-3.
+#[test]
+fn a_direct_path_wins_where_there_is_one() {
+    let mut world = World::meeting(open(), relay(), 1);
+    world.drive_until(|world| world.ends.iter().all(|end| !end.connected.is_empty()));
+    assert_eq!(world.is_relayed(), Some(false));
+    world.drive(10 * SECOND);
+    assert!(world.ends.iter().all(|end| end.taken.is_empty()));
+}
+
+/// PEER-20.
+#[test]
+fn a_direct_path_that_falls_silent_is_left_for_the_relay_and_taken_again_later() {
+    let mut world = World::met(open(), relay(), 1);
+    talk(&mut world, 1);
+    for _ in 0..3 {
+        world.set_link(closed());
+        let begin = world.now();
+        for end in 0..2 {
+            world.send(end, vec![1; 400], Delivery::ordered(1)).unwrap();
+        }
+        world.drive_until(|world| world.is_relayed() == Some(true));
+        let took = world.now() - begin;
+        assert!(took < 2 * SECOND, "{took:?}");
+        talk(&mut world, 3);
+        assert_eq!(world.is_relayed(), Some(true));
+        world.set_link(open());
+        talk(&mut world, 30);
+        assert_eq!(world.is_relayed(), Some(false));
+    }
+    has_all(&mut world);
+}
+
+/// PEER-20.
+#[test]
+fn an_end_that_only_acknowledges_follows_its_peer_to_the_relay() {
+    for sender in 0..2 {
+        let mut world = World::met(open(), relay(), 1);
+        talk(&mut world, 1);
+        world.set_link(closed());
+        for _ in 0..300 {
+            world.send(sender, vec![2; 400], Delivery::ordered(1)).unwrap();
+            world.drive(Duration::from_millis(10));
+        }
+        assert_eq!(world.is_relayed(), Some(true), "end {sender} sends");
+        has_all(&mut world);
+    }
+}
+
+/// PEER-19.
+#[test]
+fn the_callee_moves_to_another_address_which_quic_alone_does_not_follow() {
+    let mut world = World::met(open(), relay(), 1);
+    talk(&mut world, 1);
+    for port in [1_000, 1_001, 1_002] {
+        let (node, outside) = (world.ends[1].address, ([198, 51, 100, 7], port).into());
+        world.network.rebind(node, outside);
+        talk(&mut world, 20);
+        let peer = world.ends[0].peer();
+        assert_eq!(world.ends[0].peers.path(peer), Some((outside, false)));
+    }
+    has_all(&mut world);
+}
+
+/// PEER-19.
+#[test]
+fn the_caller_moves_to_another_address_on_the_way() {
+    let mut world = World::met(closed(), relay(), 1);
+    talk(&mut world, 1);
+    world.set_link(open());
+    talk(&mut world, 5);
+    let (node, outside) = (world.ends[0].address, "198.51.100.7:1000".parse().unwrap());
+    world.network.rebind(node, outside);
+    talk(&mut world, 20);
+    assert_eq!(world.is_relayed(), Some(false));
+    let peer = world.ends[1].peer();
+    assert_eq!(world.ends[1].peers.path(peer), Some((outside, false)));
+    has_all(&mut world);
+}
+
+/// PEER-19.
+#[test]
+fn a_relayed_connection_is_searched_for_a_bounded_time_at_growing_pauses() {
+    let mut world = World::met(closed(), relay(), 1);
+    world.drive(limits::SEARCH_TIME_MAX + 60 * SECOND);
+    let before = world.ends.each_ref().map(|end| end.packets);
+    // Beside keep-alives and their acknowledgements, every ten seconds.
+    assert!(before.iter().all(|packets| *packets < 400), "{before:?}");
+    world.drive(600 * SECOND);
+    let after = world.ends.each_ref().map(|end| end.packets);
+    assert!(after[0] - before[0] <= 130, "{before:?} {after:?}");
+    assert_eq!(world.is_relayed(), Some(true));
+    // A new address begins another search.
+    world.set_link(open());
+    world.drive(60 * SECOND);
+    assert_eq!(world.is_relayed(), Some(true));
+    for end in 0..2 {
+        let (now, peer) = (world.now(), world.ends[end].peer());
+        let address = world.ends[1 - end].address;
+        world.ends[end].peers.add_addresses(now, peer, &[address]);
+    }
+    world.drive_until(|world| world.is_relayed() == Some(false));
+}
+
+/// PEER-18, PEER-19.
+#[test]
+fn whoever_repeats_or_reflects_a_check_makes_no_path() {
+    let mut world = World::met(closed(), relay(), 1);
+    world.drive(SECOND);
+    // All that left, once more, from an address of somebody's own, to both ends.
+    let now = world.now();
+    let address = world.ends[1].address;
+    let mut checks = Vec::new();
+    for end in 0..2 {
+        let peer = world.ends[end].peer();
+        let end = &mut world.ends[end];
+        end.peers.add_addresses(now, peer, &[address]);
+        end.peers.handle_timeout(now);
+        end.peers.flush(now, &mut end.outbox);
+        checks.extend(end.outbox.trains().iter().map(|train| train.bytes.clone()));
+    }
+    checks.retain(|check| check.len() == limits::PATH_CHECK_BYTES);
+    assert!(!checks.is_empty());
+    world.drive(SECOND);
+    let stranger = "203.0.113.66:6".parse().unwrap();
+    for check in &checks {
+        for end in 0..2 {
+            let path = Path {
+                remote: stranger,
+                local: None,
+            };
+            let now = world.now();
+            let end = &mut world.ends[end];
+            end.peers.handle_received(
+                now,
+                path,
+                Ecn::NotEct,
+                BytesMut::from(&check[..]),
+                0,
+                &mut end.outbox,
+            );
+        }
+    }
+    world.drive(5 * SECOND);
+    assert!(world.ends.iter().all(|end| end.taken.is_empty()));
+    talk(&mut world, 1);
+    has_all(&mut world);
+}
+
+/// PEER-20.
+#[test]
+fn nothing_moves_while_the_peer_sleeps() {
+    let mut world = World::met(open(), relay(), 1);
+    talk(&mut world, 1);
+    world.set_link(closed());
+    world.set_relay(closed());
+    for end in 0..2 {
+        world.send(end, vec![3; 400], Delivery::ordered(1)).unwrap();
+    }
+    world.drive(15 * SECOND);
+    assert!(world.ends.iter().all(|end| end.taken.is_empty()));
+    let wish = world.ends[0].peers.poll_wish().unwrap();
+    assert_eq!(wish.0, world.ends[0].peer());
+    world.set_link(open());
+    world.set_relay(relay());
+    has_all(&mut world);
+    assert_eq!(world.is_relayed(), Some(false));
+}
+
+/// PEER-17.
+#[test]
+fn an_address_at_which_another_connection_came_about_is_no_path() {
+    for opens_before in [false, true] {
+        let mut world = World::met(closed(), relay(), 1);
+        let first = world.ends[0].peer();
+        world.set_link(open());
+        if opens_before {
+            world.drive_until(|world| world.is_relayed() == Some(false));
+        }
+        world.connect();
+        world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
+        world.drive(20 * SECOND);
+        let path = |world: &World| world.ends[0].peers.path(first).unwrap().1;
+        assert!(path(&world), "the second connection is there");
+        let now = world.now();
+        let sent = world.ends[0]
+            .peers
+            .send(now, first, "relayed".into(), Delivery::ordered(1));
+        assert!(sent.is_ok());
+        talk(&mut world, 1);
+        let came = |body: &str| world.ends[1].received.iter().any(|message| message.body == body);
+        assert!(came("relayed"));
+        let (now, second) = (world.now(), world.ends[0].peer());
+        world.ends[0].peers.close(now, second, 0, b"done");
+        world.drive_until(|world| !path(world));
+    }
+}
