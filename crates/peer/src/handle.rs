@@ -15,6 +15,7 @@ use crate::endpoint::Owner;
 use crate::error::Closed;
 use crate::face::{Face, side};
 use crate::intake::{Lane, Submission, cost};
+use crate::path::PeerPath;
 use crate::shared::{Shared, State};
 use crate::streams::{ReceiveStream, SendStream};
 use crate::ticket::{Ticket, TicketState};
@@ -62,6 +63,13 @@ impl Peer {
     #[must_use]
     pub fn id(&self) -> PeerId {
         self.0.id
+    }
+
+    /// The path of packets to the peer at present; `None` once the connection has ended.
+    #[must_use]
+    pub fn path(&self) -> Option<PeerPath> {
+        let state = self.0.shared().lock();
+        state.peers.path(self.0.key).map(PeerPath::new)
     }
 
     /// Sends a message; waits while too much is under way to the peer already. Acknowledgements do not wait for the

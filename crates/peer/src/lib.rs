@@ -61,6 +61,7 @@ mod handle;
 mod intake;
 mod key;
 pub mod limits;
+mod path;
 mod rendezvous;
 mod shared;
 mod streams;
@@ -72,6 +73,7 @@ pub use endpoint::{Builder, Endpoint};
 pub use error::{BindError, Closed, ConnectError, KeyFileError};
 pub use handle::Peer;
 pub use key::SecretKey;
+pub use path::PeerPath;
 pub use peer_proto::{
     CloseReason, Delivery, DropReason, Failure, Order, Outcome, ParseIdError, PathStats, PeerId, Received,
     Reliability, SendError, StreamError, code,

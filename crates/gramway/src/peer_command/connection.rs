@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::{
-    CloseReason, Closed, ConnectError, Endpoint, Peer, PeerId, Rendezvous, SecretKey, blocking, code,
+    CloseReason, Closed, ConnectError, Endpoint, Peer, PeerId, PeerPath, Rendezvous, SecretKey, blocking,
+    code,
 };
 
 use super::arguments::PeerPlace;
@@ -20,6 +21,8 @@ pub(super) struct Connection {
     pub(super) candidates: Vec<Candidate>,
     /// Other addresses are known from the rendezvous.
     is_met: bool,
+    /// When it was begun.
+    pub(super) began: Instant,
     /// What the connection took.
     pub(super) took: Duration,
 }
@@ -52,6 +55,7 @@ impl Connection {
             None => return Err(silence(&candidates, place.timeout)),
         };
         Ok(Self {
+            began,
             took: began.elapsed(),
             endpoint,
             peer,
@@ -60,10 +64,12 @@ impl Connection {
         })
     }
 
-    /// Where the peer is at present, for people; `None` once the connection has ended.
-    pub(super) fn address(&self) -> Option<String> {
-        let stats = self.peer.path_stats()?;
-        Some(candidates::shown(&self.candidates, stats.remote, self.is_met))
+    /// Where the peer is at present, for people.
+    pub(super) fn address(&self, path: PeerPath) -> String {
+        match path {
+            PeerPath::Direct(address) => candidates::shown(&self.candidates, address, self.is_met),
+            PeerPath::Relayed(_) => "the relay of the rendezvous".to_owned(),
+        }
     }
 
     /// What ended the connection, for people.

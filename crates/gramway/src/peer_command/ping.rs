@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use peer::{Delivery, SecretKey, SendError, blocking};
+use peer::{Delivery, PeerPath, SecretKey, SendError, blocking};
 
 use super::arguments::PingArguments;
 use super::connection::Connection;
@@ -60,7 +60,7 @@ fn milliseconds(time: Duration) -> String {
 /// Runs the command.
 pub(super) fn run(key: SecretKey, arguments: &PingArguments) -> Result<(), Problem> {
     let connection = Connection::open(key, &arguments.place)?;
-    tell_path(&connection)?;
+    let mut path = tell_path(&connection)?;
     let interval = Duration::from_millis(arguments.interval.into());
     let mut tally = Tally::default();
     for remaining in (0..arguments.count).rev() {
@@ -73,7 +73,7 @@ pub(super) fn run(key: SecretKey, arguments: &PingArguments) -> Result<(), Probl
             Err(_) => return Err(why_ended(&connection)),
         }
         let until = began + if remaining == 0 { PEER_PING_WAIT } else { interval };
-        take_answers(&connection, &mut tally, until, remaining == 0)?;
+        take_answers(&connection, &mut tally, &mut path, until, remaining == 0)?;
     }
     output::data(&tally.summary())?;
     let nothing = tally.round_trips.is_empty();
@@ -88,6 +88,7 @@ pub(super) fn run(key: SecretKey, arguments: &PingArguments) -> Result<(), Probl
 fn take_answers(
     connection: &Connection,
     tally: &mut Tally,
+    path: &mut PeerPath,
     until: Instant,
     is_last: bool,
 ) -> Result<(), Problem> {
@@ -99,7 +100,8 @@ fn take_answers(
             Some(Err(closed)) => return Err(connection.ended(&closed.0)),
         };
         if let Some((number, round_trip)) = tally.answered(&received.body, Instant::now()) {
-            let address = connection.address().unwrap_or_default();
+            tell_move(connection, path)?;
+            let address = connection.address(*path);
             let time = milliseconds(round_trip);
             output::data(&format!("answer {number} from {address}: {time} ms"))?;
         }
@@ -111,22 +113,44 @@ fn why_ended(connection: &Connection) -> Problem {
     connection.ended(&blocking::wait(connection.peer.closed()))
 }
 
-fn tell_path(connection: &Connection) -> Result<(), Problem> {
-    let Some(stats) = connection.peer.path_stats() else {
+/// The connection has taken another path since it was last looked at.
+fn tell_move(connection: &Connection, path: &mut PeerPath) -> Result<(), Problem> {
+    let Some(taken) = connection.peer.path().filter(|taken| taken != path) else {
+        return Ok(());
+    };
+    *path = taken;
+    let address = connection.address(taken);
+    let after = connection.began.elapsed().as_secs_f64();
+    output::data(&format!(
+        "moved to {address}, {}, {after:.1} s after the start",
+        how(taken)
+    ))
+}
+
+fn how(path: PeerPath) -> &'static str {
+    match path {
+        PeerPath::Direct(_) => "directly",
+        PeerPath::Relayed(_) => "not directly",
+    }
+}
+
+fn tell_path(connection: &Connection) -> Result<PeerPath, Problem> {
+    let (Some(stats), Some(path)) = (connection.peer.path_stats(), connection.peer.path()) else {
         return Err(why_ended(connection));
     };
     let id = connection.peer.id();
-    let address = connection.address().unwrap_or_default();
+    let address = connection.address(path);
     let took = milliseconds(connection.took);
     let mtu = stats.path_mtu;
     output::data(&format!(
-        "{id} at {address}, directly, after {took} ms; packets of {mtu} bytes"
+        "{id} at {address}, {}, after {took} ms; packets of {mtu} bytes",
+        how(path)
     ))?;
     if let [_, _, ..] = connection.candidates[..] {
         let tried: Vec<String> = connection.candidates.iter().map(ToString::to_string).collect();
         output::data(&format!("tried: {}", tried.join(", ")))?;
     }
-    Ok(())
+    Ok(path)
 }
 
 #[cfg(test)]

@@ -143,8 +143,7 @@ impl Peers {
             self.checking.push(index);
         }
         if is_wished {
-            let wish = self.key(index);
-            self.wishes.push(wish);
+            self.wish(index);
         }
         for taken in moves {
             self.routes.set_present(nominal, taken.to);
@@ -260,6 +259,24 @@ impl Peers {
             }
         }
         None
+    }
+
+    /// Our own addresses have changed: all peers that a rendezvous brought together should meet again.
+    pub fn wish_all(&mut self) {
+        for index in 0..self.peers.len() {
+            if self.paths(index).is_some() {
+                self.wish(index);
+            }
+        }
+    }
+
+    /// Each peer's wish waits once, also where nobody asks for any.
+    fn wish(&mut self, index: usize) {
+        let wish = self.key(index);
+        if !self.wishes.contains(&wish) {
+            self.wishes.retain(|other| other.index() != index);
+            self.wishes.push(wish);
+        }
     }
 
     /// The path in use: the peer's address, and whether the rendezvous relays for it.

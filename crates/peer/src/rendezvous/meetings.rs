@@ -117,19 +117,11 @@ impl Meetings {
         callee: PeerId,
         addresses: &[SocketAddr],
     ) -> Result<PeerKey, ConnectError> {
-        let mut drawn = [0; 28];
-        // Without random bytes nobody could be told from others: the addresses that are given have to do.
-        let is_drawn = aws_lc_rs::rand::fill(&mut drawn).is_ok();
         self.calls.retain(|call| now < call.until);
-        if !is_drawn || self.calls.len() >= CALLS_MAX {
+        // Without random bytes nobody could be told from others: the addresses that are given have to do.
+        let Some(meeting) = draw().filter(|_| self.calls.len() < CALLS_MAX) else {
             return peers.connect(now, callee, addresses);
-        }
-        let mut meeting = Meeting {
-            transaction: [0; 12],
-            key: [0; 16],
         };
-        meeting.transaction.copy_from_slice(&drawn[..12]);
-        meeting.key.copy_from_slice(&drawn[12..]);
         let until = now + MEETING_TIME_MAX;
         let peer = peers.connect_and_meet(now, callee, addresses, meeting, until)?;
         self.calls.push(Call {
@@ -143,12 +135,34 @@ impl Meetings {
         Ok(peer)
     }
 
+    /// Meets peers again on whose paths nothing comes, or all whose addresses may have changed: what the rendezvous then
+    /// says of each other's addresses may be paths of their connections (RDV-8).
+    fn meet_again(&mut self, now: Instant, peers: &mut Peers) {
+        while let Some((peer, callee)) = peers.poll_wish() {
+            self.calls
+                .retain(|call| now < call.until && (call.peer != peer || !call.is_said));
+            if self.calls.len() < CALLS_MAX
+                && !self.calls.iter().any(|call| call.peer == peer)
+                && let Some(meeting) = draw()
+            {
+                self.calls.push(Call {
+                    peer,
+                    callee,
+                    meeting,
+                    until: now + MEETING_TIME_MAX,
+                    is_said: false,
+                });
+            }
+        }
+    }
+
     /// Processes what came from the rendezvous, and says what there is to say.
     pub(crate) fn settle(&mut self, now: Instant, peers: &mut Peers) {
         self.registration.settle(now);
         while let Some(message) = self.registration.hear(now) {
             self.take(now, peers, message);
         }
+        self.meet_again(now, peers);
         let is_registered = self.registration.is_registered();
         self.has_told &= is_registered;
         if is_registered && !self.has_told {
@@ -175,7 +189,14 @@ impl Meetings {
 
     fn take(&mut self, now: Instant, peers: &mut Peers, message: Message) {
         match message {
-            Message::Observed(address) => self.observed = Some(address),
+            Message::Observed(address) => {
+                let former = self.observed.replace(address);
+                if former.is_some_and(|former| former != address) {
+                    // Also the machine's own ones may be others.
+                    self.has_told = false;
+                    peers.wish_all();
+                }
+            }
             Message::Called {
                 caller,
                 transaction,
@@ -228,4 +249,17 @@ impl Meetings {
         };
         addresses.iter().filter(is_usable).copied().collect()
     }
+}
+
+/// A meeting that nobody else knows.
+fn draw() -> Option<Meeting> {
+    let mut drawn = [0; 28];
+    aws_lc_rs::rand::fill(&mut drawn).ok()?;
+    let mut meeting = Meeting {
+        transaction: [0; 12],
+        key: [0; 16],
+    };
+    meeting.transaction.copy_from_slice(&drawn[..12]);
+    meeting.key.copy_from_slice(&drawn[12..]);
+    Some(meeting)
 }
