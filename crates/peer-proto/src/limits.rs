@@ -58,6 +58,9 @@ pub const ENDPOINT_RECEIVE_BYTES_MAX: usize = 256 << 20;
 /// yet takes no more than this in any case.
 pub const RECEIVE_BYTES_RESERVED: usize = 64 << 10;
 
+/// Longest body that is always copied out of its packet, in bytes: to copy it costs less than to keep the packet.
+pub const COPIED_BYTES_MAX: usize = 256;
+
 /// Ended messages that stay in the queues of a sender beyond as many as live, so that taking them out costs little.
 pub const STALE_MAX: usize = 1_024;
 

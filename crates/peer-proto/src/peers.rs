@@ -15,6 +15,7 @@ mod streams;
 mod turns;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -56,6 +57,7 @@ pub struct Peers {
     own: PeerId,
     allowed: Option<BTreeSet<PeerId>>,
     udp_payload_max: u16,
+    udp_payload_to: fn(SocketAddr) -> u16,
     message_bytes_max: usize,
     send_bytes_max: usize,
     peers: Vec<Option<Box<Peer>>>,
@@ -68,6 +70,8 @@ pub struct Peers {
     bound: Bound,
     events: VecDeque<Event>,
     arena: BytesMut,
+    /// Packets are copied out of the buffers that they are received in.
+    copies_received: bool,
     /// What came in DATAGRAM frames of the batch that is being handled.
     arrived: Vec<(ConnectionKey, Bytes)>,
     /// Peers that are being connected and whose checks may come.
@@ -101,6 +105,7 @@ impl Peers {
             own,
             allowed: parameters.allowed,
             udp_payload_max: parameters.udp_payload_max,
+            udp_payload_to: parameters.udp_payload_to,
             message_bytes_max: parameters.message_bytes_max,
             send_bytes_max: parameters.send_bytes_max,
             peers: Vec::new(),
@@ -112,6 +117,7 @@ impl Peers {
             bound: Bound::new(parameters.receive_bytes_max),
             events: VecDeque::new(),
             arena: BytesMut::new(),
+            copies_received: false,
             arrived: Vec::new(),
             meeting_peers: Vec::new(),
             checks: Vec::new(),
@@ -181,6 +187,7 @@ impl Peers {
 
     /// Whether packets are copied out of the buffers that they are received in ([`Endpoint::set_copies_received`]).
     pub fn set_copies_received(&mut self, copies: bool) {
+        self.copies_received = copies;
         self.quic.set_copies_received(copies);
     }
 
@@ -217,7 +224,7 @@ impl Peers {
         let frames = on_path_of.and_then(|index| self.frames_of(index));
         let mut arrivals = source::Arrivals {
             datagrams: &mut self.arrived,
-            udp_payload_ceiling: self.udp_payload_max,
+            udp_payload_to: self.udp_payload_to,
         };
         self.quic
             .handle_received(now, path, ecn, data, segment_size, &mut arrivals, outbox);

@@ -46,6 +46,8 @@ pub struct ReceiveCounters {
 pub(crate) struct Receiver {
     message_bytes_max: usize,
     packet_bytes_max: usize,
+    /// Packets have memory of their own.
+    packets_are_copies: bool,
     /// What it may keep at present, in bytes, and whether one message may go beyond it.
     bytes_max: usize,
     may_exceed: bool,
@@ -82,6 +84,11 @@ impl Receiver {
         }
     }
 
+    /// Whether packets are copied out of the buffers that they are received in, from here on.
+    pub(crate) fn set_packets_are_copies(&mut self, copies: bool) {
+        self.packets_are_copies = copies;
+    }
+
     /// A MESSAGE in a DATAGRAM frame.
     pub(crate) fn handle_message(
         &mut self,
@@ -106,7 +113,7 @@ impl Receiver {
             return Ok(());
         }
         self.take_number(now, number);
-        let kept = Kept::out_of_packet(body, self.packet_bytes_max);
+        let kept = Kept::out_of_packet(body, self.packets_are_copies.then_some(self.packet_bytes_max));
         self.largest = self.largest.max(kept.bytes);
         self.deliver(head, kept)
     }
@@ -190,12 +197,14 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::COPIED_BYTES_MAX;
     use crate::limits::MESSAGE_COST_BYTES;
 
     #[test]
     fn a_short_body_does_not_keep_its_packet_and_a_long_one_counts_as_all_of_it() {
         let now = sim::Clock::default().now();
         let mut receiver = Receiver::new(1 << 20, 1_452);
+        receiver.set_packets_are_copies(true);
         let packet = Bytes::from(vec![7; 1_400]);
         let taken = receiver.handle_message(now, 0, Head::Unordered, packet.slice(..100));
         assert_eq!((taken, packet.is_unique()), (Ok(()), true));
@@ -206,5 +215,18 @@ mod tests {
         let bodies = std::iter::from_fn(|| receiver.read(now)).map(|received| received.body.len());
         assert_eq!(bodies.collect::<Vec<_>>(), [100, 1_000]);
         assert_eq!(receiver.bytes(), 0);
+    }
+
+    #[test]
+    fn what_lies_in_the_receive_buffer_is_not_copied_unless_it_is_very_short() {
+        let now = sim::Clock::default().now();
+        let mut receiver = Receiver::new(1 << 20, 16_376);
+        let packet = Bytes::from(vec![7; 1_400]);
+        let taken = receiver.handle_message(now, 0, Head::Unordered, packet.slice(..COPIED_BYTES_MAX));
+        assert_eq!((taken, packet.is_unique()), (Ok(()), true));
+        let taken = receiver.handle_message(now, 1, Head::Unordered, packet.slice(..1_000));
+        assert_eq!((taken, packet.is_unique()), (Ok(()), false));
+        let kept = COPIED_BYTES_MAX + 1_000 + 2 * MESSAGE_COST_BYTES;
+        assert_eq!(receiver.bytes(), kept);
     }
 }

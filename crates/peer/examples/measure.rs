@@ -1,4 +1,4 @@
-//! Measures two endpoints of this machine, over loopback with packets of 1,452 bytes.
+//! Measures two endpoints of this machine, over loopback.
 //!
 //! ```text
 //! cargo run --release -p peer --example measure

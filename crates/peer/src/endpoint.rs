@@ -17,9 +17,10 @@ use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError};
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
+use crate::limits::UDP_PAYLOAD_MAX;
 use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::Shared;
-use crate::transmit::socket_options;
+use crate::transmit::{socket_options, udp_payload_to};
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
@@ -55,8 +56,8 @@ impl Builder {
         self
     }
 
-    /// Largest UDP payload to send and to take, in bytes; 1,452 unless called, which fits IPv6 over Ethernet. What a
-    /// path carries is found by probing.
+    /// Largest UDP payload to send and to take, in bytes; 16,376 unless called, and never more than the interface
+    /// towards a peer carries: 1,472 for IPv4 over Ethernet. What a path carries is found by probing.
     #[must_use]
     pub fn udp_payload_max(mut self, bytes: u16) -> Self {
         self.udp_payload_max = Some(bytes);
@@ -89,9 +90,8 @@ impl Builder {
         if let Some(bytes) = self.send_bytes_max {
             parameters.send_bytes_max = bytes.min(parameters.send_bytes_max);
         }
-        if let Some(bytes) = self.udp_payload_max {
-            parameters.udp_payload_max = bytes;
-        }
+        parameters.udp_payload_max = self.udp_payload_max.unwrap_or(UDP_PAYLOAD_MAX);
+        parameters.udp_payload_to = udp_payload_to;
         let socket = UdpSocket::bind(address, &socket_options()).map_err(failed)?;
         let poller = Poller::new().map_err(failed)?;
         watch(&socket, &poller).map_err(failed)?;

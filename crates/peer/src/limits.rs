@@ -17,6 +17,13 @@ pub const ACCEPT_QUEUE_MAX: usize = 1_024;
 /// Buffer of the socket in each direction, in bytes, as far as the system grants it.
 pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
+/// Largest UDP payload, in bytes, unless configured otherwise, where the interface towards a peer carries it, as those
+/// with jumbo frames and the loopback device do: four fit a train, and a lost packet does not take too much with it.
+pub const UDP_PAYLOAD_MAX: u16 = 16_376;
+
+/// MTU where the system does not tell that of the route to a peer, in bytes.
+pub const ETHERNET_MTU: u32 = 1_500;
+
 /// How long an endpoint that closes goes on sending what QUIC still says to its peers.
 pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
 

@@ -1,11 +1,12 @@
 //! From an outbox to the socket: by the endpoint's thread, or by a call of the program while that sleeps.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
-use packet_io::{DatagramSocket, Outgoing, SocketOptions, UdpSocket};
+use packet_io::{DatagramSocket, Outgoing, SocketOptions, UdpSocket, route_mtu};
 use peer_proto::Outbox;
 
-use crate::limits::SOCKET_BUFFER_BYTES;
+use crate::limits::{ETHERNET_MTU, SOCKET_BUFFER_BYTES};
 
 /// How an endpoint's socket is set up.
 pub(crate) fn socket_options() -> SocketOptions {
@@ -16,6 +17,17 @@ pub(crate) fn socket_options() -> SocketOptions {
         receive_ecn: true,
         ..SocketOptions::default()
     }
+}
+
+/// Largest UDP payload that the interface towards a peer carries, in bytes.
+pub(crate) fn udp_payload_to(remote: SocketAddr) -> u16 {
+    let headers = if remote.ip().to_canonical().is_ipv4() {
+        20
+    } else {
+        40
+    } + 8;
+    let mtu = route_mtu(remote, None).unwrap_or(ETHERNET_MTU);
+    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
 }
 
 /// Sends what is in the outbox; whether the socket took no more, so that some is left.

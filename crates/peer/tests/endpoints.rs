@@ -70,6 +70,19 @@ async fn thousands_of_messages_of_all_sizes_arrive_while_the_reader_is_slower() 
 }
 
 #[tokio::test]
+async fn packets_grow_beyond_ethernets_where_the_interface_carries_more() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let is_small = |peer: &Peer| peer.path_stats().unwrap().path_mtu <= 1_500;
+        while is_small(&to_two) || is_small(&to_one) {
+            drop(to_two.send("here", Delivery::unordered()).await.unwrap());
+            to_one.receive().await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_sender_that_nobody_reads_waits_and_goes_on() {
     in_time(async {
         let (_one, _two, to_two, to_one) = pair().await;

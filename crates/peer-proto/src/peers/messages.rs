@@ -71,7 +71,10 @@ impl Peers {
             }
             Frame::Probe => peer.receiver.handle_probe(now),
             Frame::Skip { number, place } => peer.receiver.handle_skip(now, number, place)?,
-            Frame::Message { number, head, body } => peer.receiver.handle_message(now, number, head, body)?,
+            Frame::Message { number, head, body } => {
+                peer.receiver.set_packets_are_copies(self.copies_received);
+                peer.receiver.handle_message(now, number, head, body)?;
+            }
         }
         self.recount(index);
         self.touch(index);

@@ -1,6 +1,7 @@
 //! What the peers of a socket are made of, and the codes of this protocol.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use quic::{KeyIdentity, Profile};
 
@@ -30,6 +31,8 @@ pub struct Parameters {
     pub profile: Profile,
     /// Largest UDP payload that we send and take, in bytes; path MTU discovery finds what passes.
     pub udp_payload_max: u16,
+    /// Largest UDP payload that the interface towards an address carries, in bytes.
+    pub udp_payload_to: fn(SocketAddr) -> u16,
     /// Longest message that is taken from a peer, or for sending, in bytes.
     pub message_bytes_max: usize,
     /// Bytes of messages that wait or are under way to one peer.
@@ -49,6 +52,7 @@ impl Parameters {
             allowed: None,
             profile: Profile::Throughput,
             udp_payload_max: 1_452,
+            udp_payload_to: |_| u16::MAX,
             message_bytes_max: MESSAGE_BYTES_MAX,
             send_bytes_max: SEND_BYTES_MAX,
             receive_bytes_max: ENDPOINT_RECEIVE_BYTES_MAX,

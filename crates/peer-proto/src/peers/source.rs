@@ -12,7 +12,7 @@ use crate::sender::ack_frame;
 /// Keeps datagrams until their batch is handled.
 pub(super) struct Arrivals<'a> {
     pub(super) datagrams: &'a mut Vec<(ConnectionKey, Bytes)>,
-    pub(super) udp_payload_ceiling: u16,
+    pub(super) udp_payload_to: fn(SocketAddr) -> u16,
 }
 
 impl Receiver for Arrivals<'_> {
@@ -20,8 +20,8 @@ impl Receiver for Arrivals<'_> {
         self.datagrams.push((connection, payload));
     }
 
-    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
-        self.udp_payload_ceiling
+    fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
+        (self.udp_payload_to)(remote)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::limits::MESSAGE_COST_BYTES;
+use crate::limits::{COPIED_BYTES_MAX, MESSAGE_COST_BYTES};
 
 /// A body, and the bytes of memory that it keeps.
 #[derive(Debug)]
@@ -17,13 +17,15 @@ impl Kept {
         Self { body, bytes }
     }
 
-    /// A body out of a packet of at most `packet_bytes_max` bytes. A short one would keep all of the packet.
-    pub(super) fn out_of_packet(body: Bytes, packet_bytes_max: usize) -> Self {
+    /// A body out of a packet, which has memory of its own of at most so many bytes; `None`: the packet lies in the
+    /// buffer that it was received in, and what that keeps is bounded elsewhere. A short one would keep all of it.
+    pub(super) fn out_of_packet(body: Bytes, packet_bytes_max: Option<usize>) -> Self {
         let length = body.len();
-        if length < packet_bytes_max / 2 {
+        let packet_bytes = packet_bytes_max.unwrap_or(length);
+        if length < packet_bytes / 2 || length <= COPIED_BYTES_MAX {
             Self::own(Bytes::copy_from_slice(&body), length)
         } else {
-            Self::own(body, length.max(packet_bytes_max))
+            Self::own(body, length.max(packet_bytes))
         }
     }
 }
