@@ -1,7 +1,8 @@
-//! Capsules of CONNECT-UDP and CONNECT-IP streams: the same ones come out however the stream is cut, and what is
-//! understood is the same after it was written and read again.
+//! Capsules of CONNECT-UDP streams, of bound ones, too, and of CONNECT-IP streams: the same ones come out however the
+//! stream is cut, and what is understood is the same after it was written and read again.
 
 use bytes::Bytes;
+use masque::bind::{BindCapsule, BindCapsuleReader};
 use masque::capsule::{CapsuleReader, split_context};
 use masque::ip::{self, AddressEntry, IpCapsule, IpCapsuleReader, Prefix, Routes};
 
@@ -15,6 +16,13 @@ pub fn run(data: &[u8]) {
 
     let whole = udp(&[stream]);
     assert_eq!(whole, udp(&stream.chunks(chunk).collect::<Vec<_>>()));
+    let whole = bind_capsules(&[stream]);
+    assert_eq!(whole, bind_capsules(&stream.chunks(chunk).collect::<Vec<_>>()));
+    for capsule in whole.0 {
+        if let Some(written) = capsule.encode() {
+            assert_eq!(bind_capsules(&[&written]), (vec![capsule], true, true));
+        }
+    }
     let whole = ip_capsules(&[stream]);
     assert_eq!(whole, ip_capsules(&stream.chunks(chunk).collect::<Vec<_>>()));
 
@@ -51,6 +59,24 @@ fn udp(chunks: &[&[u8]]) -> (Vec<masque::capsule::Capsule>, bool) {
 }
 
 /// The capsules, whether none was refused, and whether the stream may end here.
+fn bind_capsules(chunks: &[&[u8]]) -> (Vec<BindCapsule>, bool, bool) {
+    let mut reader = BindCapsuleReader::default();
+    let mut capsules = Vec::new();
+    for chunk in chunks {
+        let mut input = Bytes::copy_from_slice(chunk);
+        loop {
+            match reader.next(&mut input) {
+                Ok(Some(capsule)) => capsules.push(capsule),
+                Ok(None) => break,
+                Err(_) => return (capsules, false, false),
+            }
+        }
+        assert!(input.is_empty());
+    }
+    (capsules, true, reader.finish().is_ok())
+}
+
+/// The same of CONNECT-IP.
 fn ip_capsules(chunks: &[&[u8]]) -> (Vec<IpCapsule>, bool, bool) {
     let mut reader = IpCapsuleReader::new();
     let mut capsules = Vec::new();
@@ -89,6 +115,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ip::dns_assign(&prefixes.iter().map(Prefix::address).collect::<Vec<_>>()),
         vec![0x00, 0x05, 0x00, 1, 2, 3, 4],
         vec![0x40, 0x52, 0x02, 1, 2],
+        vec![0x11, 0x08, 0x0a, 4, 192, 0, 2, 1, 0, 80],
+        vec![0x11, 0x02, 0x0c, 0],
+        vec![0x12, 0x01, 0x0a],
+        vec![0x13, 0x01, 0x0a],
     ];
     all.push(all.concat());
     for seed in &mut all {

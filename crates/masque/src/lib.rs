@@ -11,10 +11,12 @@
 //! - [`request`] and [`response`]: building and parsing CONNECT and CONNECT-UDP.
 //! - [`ip`]: CONNECT-IP: requests, addresses, routes.
 //! - [`datagram`], [`capsule`], [`split`]: UDP payloads in DATAGRAM frames, in capsules, in several frames.
+//! - [`bind`]: one CONNECT-UDP request that reaches many addresses.
 //! - [`binding`]: what proves that a request belongs to the hello of its connection.
 //! - [`repair`]: the negotiation of parity for datagrams.
 //! - [`listen`]: requests for connections that come to a port of the server.
 
+pub mod bind;
 pub mod binding;
 pub mod capsule;
 mod connection;

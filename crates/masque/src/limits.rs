@@ -47,6 +47,9 @@ pub const INTERIM_RESPONSES_MAX: u32 = 8;
 /// Bytes of a DATAGRAM capsule that is taken: a context ID and the longest UDP payload; a longer one is skipped.
 pub const CAPSULE_BYTES_MAX: u64 = 65_536;
 
+/// Bytes of the longest capsule about a context of a bound socket: its ID, a version, an IPv6 address and a port.
+pub const BIND_CAPSULE_BYTES_MAX: u64 = 8 + 1 + 16 + 2;
+
 /// Addresses in one ADDRESS_ASSIGN or ADDRESS_REQUEST capsule: a client needs one or two, a site a few more.
 pub const ADDRESSES_MAX: usize = 64;
 

@@ -8,12 +8,12 @@
 use std::fmt;
 
 use crate::repair::RepairOffer;
-use crate::{HeaderList, MessageError, Target, TargetError, ip};
+use crate::{HeaderList, MessageError, Target, TargetError, bind, ip};
 
 pub use crate::context_field::{SPLIT_FIELD, split_context};
 
 /// Path prefix of the default template (RFC 9298 section 3).
-const WELL_KNOWN: &str = "/.well-known/masque/udp/";
+pub(crate) const WELL_KNOWN: &str = "/.well-known/masque/udp/";
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct ConnectUdp {
     pub credential: Credential,
     /// Which template the path follows.
     pub path: PathKind,
+    /// No target is wanted, but a bound socket ([`bind`]).
+    pub bind: bool,
     /// The context ID that a Gramway client offers for split payloads (SPLIT-1).
     pub split: Option<u64>,
     /// The repair that a Gramway client offers (REPAIR-1).
@@ -210,6 +212,7 @@ fn judge_udp(list: &HeaderList, path: &str) -> Request {
         target: Target::from_path(host, port),
         credential: credential(list, "authorization"),
         path,
+        bind: bind::is_any(host) && bind::is_any(port) && bind::is_bind(list),
         split: split_context(list),
         repair: RepairOffer::of(list),
         capsule_protocol: is_capsule_protocol(list),
@@ -218,7 +221,12 @@ fn judge_udp(list: &HeaderList, path: &str) -> Request {
 
 /// Whether `capsule-protocol` is true; parameters are ignored (RFC 9297 section 3.4).
 pub(crate) fn is_capsule_protocol(list: &HeaderList) -> bool {
-    list.only("capsule-protocol").is_some_and(|value| {
+    is_true(list, "capsule-protocol")
+}
+
+/// Whether a field is the structured boolean true (RFC 8941 section 3.3.6); parameters are ignored.
+pub(crate) fn is_true(list: &HeaderList, name: &str) -> bool {
+    list.only(name).is_some_and(|value| {
         value
             .strip_prefix(b"?1")
             .is_some_and(|rest| matches!(rest.first(), None | Some(b' ' | b';')))

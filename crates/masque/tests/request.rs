@@ -67,6 +67,7 @@ fn the_connect_udp_request_is_the_one_of_the_rfc() {
             target: Ok(target("192.0.2.6:443")),
             credential: Credential::Bearer("t0ken".to_owned()),
             path: PathKind::WellKnown,
+            bind: false,
             split: Some(2),
             repair: None,
             capsule_protocol: true,
