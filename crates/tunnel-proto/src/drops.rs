@@ -29,7 +29,8 @@ pub enum DropReason {
     RateLimit,
     /// From QUIC: it names no session, or overtook its request by more than may wait.
     UnknownSession,
-    /// From QUIC: it names a context that was not agreed on (RFC 9298 section 4).
+    /// It names a context that was not agreed on (RFC 9298 section 4), or goes between bound sockets of which one has no
+    /// context for the other.
     UnknownContext,
     /// It is no HTTP Datagram (RFC 9297 section 2.1), no fragment, no IP packet, or no whole datagram of SOCKS5 (RFC
     /// 1928 section 7).

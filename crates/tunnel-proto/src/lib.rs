@@ -35,9 +35,9 @@ pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};
 pub use engine::{
     Action, Assignment, Body, CONNECTION_CAME, Client, ClientAction, ClientId, ClientIdentity, Deliver,
-    Elsewhere, End, Ending, Engine, IpService, Judged, Lease, LeaseSnapshot, Leases, ListenPath, NoLease,
-    NoService, Owner, Prefix, ProxyError, RequestId, Role, Runs, Server, ServerAction, ServerShard, Service,
-    ServiceProvider, ServiceRequest, ServiceStream, StoredLease, Target, own_address,
+    Elsewhere, End, Ending, Engine, IpService, Judged, Lease, LeaseSnapshot, Leases, ListenPath, NoContext,
+    NoLease, NoService, Owner, Prefix, ProxyError, RequestId, Role, Runs, Server, ServerAction, ServerShard,
+    Service, ServiceProvider, ServiceRequest, ServiceStream, StoredLease, Target, own_address,
 };
 pub use idleness::Idleness;
 pub use own_addresses::OwnAddresses;

@@ -182,6 +182,20 @@ pub const RENDEZVOUS_CALLS_BURST: u32 = 64;
 /// In which one more may follow.
 pub const RENDEZVOUS_CALL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Contexts of one bound socket, at either end: the peers that a program is connected to by the relay.
+pub const RELAY_CONTEXTS_PER_SOCKET_MAX: usize = 64;
+
+/// Contexts of all bound sockets of a server: 8,192 pairs, each with one at either socket.
+pub const RELAY_CONTEXTS_MAX: usize = 16_384;
+
+/// What shards have handed over to one shard for its bound sockets, or it to others in one turn, in bytes, with
+/// [`HELD_ENTRY_BYTES`] for each payload: what arrives while the shard is busy with one batch.
+pub const RELAY_WAITING_BYTES_MAX: usize = 8 << 20;
+
+/// Pieces of answers about contexts that QUIC has not taken, after which a request is broken off: its client asks and does
+/// not listen.
+pub const RELAY_ANSWERS_MAX: usize = 4 * RELAY_CONTEXTS_PER_SOCKET_MAX;
+
 /// Copies that all sessions of one peer keep for repair, in bytes: a hundred busy flows of full packets in both directions.
 /// Beyond it, payloads go without.
 pub const REPAIR_BYTES_MAX: usize = 16 << 20;

@@ -202,6 +202,7 @@ impl Meetings {
                 transaction,
                 key,
                 addresses,
+                relayed: _,
             } => {
                 let from = PeerId::from(caller);
                 let meeting = Meeting { transaction, key };
@@ -215,6 +216,7 @@ impl Meetings {
                 transaction,
                 callee,
                 addresses,
+                relayed: _,
             } => {
                 let usable = self.usable(&addresses);
                 if let Some(call) = self.call(transaction)

@@ -45,6 +45,20 @@ pub enum ClientAction {
         /// Which request.
         request: RequestId,
     },
+    /// A bound socket has a context to that of another peer ([`super::Engine::open_context`]).
+    ContextOpen {
+        /// The bound socket's request.
+        request: RequestId,
+        /// The other peer's socket.
+        address: SocketAddr,
+    },
+    /// The server refused such a context, or ended it: the other peer's socket is gone.
+    ContextClosed {
+        /// The bound socket's request.
+        request: RequestId,
+        /// The other peer's socket.
+        address: SocketAddr,
+    },
     /// The server refused a UDP session; its datagrams are dropped for a while, then it ends.
     Refused {
         /// Which request.

@@ -25,6 +25,12 @@ pub trait Deliver {
     /// Largest UDP payload, in bytes, that the interface towards `remote` carries.
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16;
 
+    /// Client: a payload of a bound socket, from the peer whose socket has the address `from`. The driver enters in the
+    /// ledger what becomes of it; it is lost where this is left out.
+    fn deliver_relayed(&mut self, request: RequestId, from: SocketAddr, payload: &[u8]) {
+        let _ = (request, from, payload);
+    }
+
     /// A packet for the TUN. The driver enters in the ledger what becomes of it.
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState);
 
@@ -138,6 +144,7 @@ impl<R: Role> State<R> {
             }
             Some(Content::Datagram) => deliver.deliver(receiver_of(&request.kind, id), view.payload),
             Some(Content::Packet(checksum)) => self.take_packet(now, id, view.payload, checksum, deliver),
+            Some(Content::Relayed) => self.take_relayed(id, view.context_id, view.payload, deliver),
             Some(Content::Service) => self.take_service_datagram(id, view.payload),
             Some(Content::Repair(part)) => self.take_repair(now, id, part, view.payload, deliver),
             Some(Content::Fragment) => self.take_fragment(now, id, connection, &view, deliver),
@@ -172,6 +179,9 @@ impl<R: Role> State<R> {
                 if matches!(request.kind, Kind::Ip(_)) {
                     let packet = payload.to_vec();
                     self.take_packet(now, id, &packet, ChecksumState::Full, deliver);
+                } else if matches!(request.kind, Kind::Bound(_)) {
+                    let joined = payload.to_vec();
+                    self.take_joined_relayed(id, &joined, deliver);
                 } else if payload.len() > packet::UDP_PAYLOAD_MAX {
                     egress.drop(DropReason::TargetTooLarge, 1);
                 } else {
@@ -214,6 +224,8 @@ enum Content {
     Packet(ChecksumState),
     /// For a service.
     Service,
+    /// The payload of a bound socket, where there is such a context.
+    Relayed,
     Repair(Part),
     Fragment,
 }
@@ -231,6 +243,8 @@ fn content_of(kind: &mut Kind, context_id: u64) -> Option<Content> {
         }
         Kind::Ip(session) => session.split.agreed(),
         Kind::Service(_) if context_id == datagram::UDP_CONTEXT_ID => return Some(Content::Service),
+        Kind::Bound(session) if session.split.agreed() == Some(context_id) => return Some(Content::Fragment),
+        Kind::Bound(_) => return Some(Content::Relayed),
         Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_) | Kind::Service(_) => return None,
     };
     let repairing = kind.repair().and_then(Repair::agreed);

@@ -66,7 +66,7 @@ impl Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both sides of a TCP forward are done. It goes on here until the peer has acknowledged everything that was written.
-    /// A UDP session ends at once.
+    /// A UDP session or a bound socket ends at once.
     Done,
     /// The local connection of a TCP forward is gone: the stream is reset (RFC 9114 section 4.4).
     Failed,
@@ -115,7 +115,7 @@ impl<R: Role> Engine<R> {
             return;
         }
         let cause = match (end, &request.life) {
-            (End::Done, _) if request.is_udp() => Cause::Finished,
+            (End::Done, _) if request.is_udp() || matches!(request.kind, Kind::Bound(_)) => Cause::Finished,
             (End::Done, Life::Open(stream)) if request.sending != Sending::Acknowledged => {
                 request.life = Life::Closing(*stream);
                 self.state.closing += 1;

@@ -157,6 +157,7 @@ impl<R: Role> Engine<R> {
         match self.state.requests.get(id.0).map(|request| &request.kind) {
             Some(Kind::Udp(_) | Kind::Moved(_)) => self.state.take_udp_content(now, id, bytes, deliver),
             Some(Kind::Ip(_)) => return self.take_capsules(now, id, bytes, deliver),
+            Some(Kind::Bound(_)) => return self.take_bind_capsules(now, id, bytes, deliver),
             Some(Kind::Service(_)) => self.take_service_content(now, id, bytes),
             Some(Kind::Undecided(_) | Kind::TokenCheck(_) | Kind::Tcp(_)) | None => {}
         }

@@ -6,6 +6,7 @@
 
 mod action;
 mod body;
+mod bound;
 mod client;
 mod connections;
 mod delay_control;
@@ -43,6 +44,7 @@ use slab::Slab;
 
 pub use action::{Action, ClientAction, Ending, ServerAction};
 pub use body::Body;
+pub use bound::NoContext;
 pub use client::Client;
 pub use client::ip::Assignment;
 pub(crate) use connections::SHUTDOWN_REASON;
@@ -71,6 +73,7 @@ use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::idleness::Idleness;
 use crate::limits;
+use crate::rendezvous::sockets::SocketEnd;
 use crate::snapshot::TimeSamples;
 use hold_queue::HoldQueue;
 use life::{Cause, Life};
@@ -113,6 +116,10 @@ pub struct State<R: Role> {
     pacing: pacing::Pacing,
     /// Datagrams of services, for their next turn.
     service_datagrams: VecDeque<(RequestId, Vec<u8>)>,
+    /// Server: payloads between bound sockets, for the end of the turn: where from, and where to.
+    relayed: VecDeque<(SocketEnd, SocketEnd, Bytes)>,
+    /// Their bytes, with their bookkeeping.
+    relayed_bytes: usize,
 }
 
 /// One shard's tunnel.
@@ -149,6 +156,8 @@ impl<R: Role> Engine<R> {
             repair: repair::RepairState::default(),
             pacing: pacing::Pacing::default(),
             service_datagrams: VecDeque::new(),
+            relayed: VecDeque::new(),
+            relayed_bytes: 0,
         };
         Self {
             endpoint,
@@ -237,7 +246,7 @@ impl<R: Role> Engine<R> {
             if let Some(id) = R::service_to_wake(&mut self.state) {
                 self.wake_service(now, id, deliver);
             } else if self.state.broken.is_empty() {
-                return;
+                return R::relay(self, now);
             } else {
                 self.close_broken_peers(now);
             }

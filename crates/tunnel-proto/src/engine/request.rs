@@ -8,6 +8,7 @@ use bytes::Bytes;
 use masque::{MessageReader, Role, Target};
 
 use super::body::TcpConnection;
+use super::bound::BoundSession;
 use super::client::moved_session::MovedSession;
 use super::client::token_check::TokenCheck;
 use super::handler::{Handler, Undecided};
@@ -57,6 +58,7 @@ pub(crate) enum Kind {
     Tcp(TcpConnection),
     Ip(Box<IpSession>),
     Service(Box<ServiceSession>),
+    Bound(Box<BoundSession>),
 }
 
 impl Kind {
@@ -69,6 +71,7 @@ impl Kind {
             Self::Tcp(connection) => connection,
             Self::Ip(session) => &**session,
             Self::Service(session) => &**session,
+            Self::Bound(session) => &**session,
         }
     }
 
@@ -81,13 +84,14 @@ impl Kind {
             Self::Tcp(connection) => connection,
             Self::Ip(session) => &mut **session,
             Self::Service(session) => &mut **session,
+            Self::Bound(session) => &mut **session,
         }
     }
 
     /// Whether HTTP Datagrams belong to it.
     pub(crate) fn takes_datagrams(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::Moved(_) | Self::Ip(_) | Self::Service(_) => true,
+            Self::Udp(_) | Self::Moved(_) | Self::Ip(_) | Self::Service(_) | Self::Bound(_) => true,
             Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) => false,
         }
     }
@@ -98,7 +102,9 @@ impl Kind {
             Self::Udp(session) => Some(&mut session.repair),
             Self::Moved(moved) => Some(&mut moved.session.repair),
             Self::Ip(session) => Some(&mut session.repair),
-            Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) | Self::Service(_) => None,
+            Self::Undecided(_) | Self::TokenCheck(_) | Self::Tcp(_) | Self::Service(_) | Self::Bound(_) => {
+                None
+            }
         }
     }
 }

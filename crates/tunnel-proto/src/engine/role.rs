@@ -6,8 +6,9 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use masque::bind::BindCapsule;
 use masque::ip::IpCapsule;
-use masque::{HeaderList, HeldBack, ServerShard};
+use masque::{HeaderList, HeldBack, MessageError, ServerShard};
 use packet::ip::IpView;
 use quic::{AcceptParameters, CloseReason, ConnectionKey, ConnectionReport, Counters, Incoming, StreamId};
 use slab::Slab;
@@ -64,6 +65,25 @@ pub trait Side: Sized {
 
     /// A request of a service that has news from elsewhere.
     fn service_to_wake(state: &mut State<Self>) -> Option<RequestId>;
+
+    /// A capsule about a context of a bound socket.
+    fn bind_capsule(
+        engine: &mut Engine<Self>,
+        id: RequestId,
+        capsule: &BindCapsule,
+    ) -> Result<(), MessageError>;
+
+    /// A payload in a context of a bound socket; it is counted as accepted already.
+    fn take_relayed(
+        state: &mut State<Self>,
+        id: RequestId,
+        context: u64,
+        payload: &[u8],
+        deliver: &mut impl Deliver,
+    );
+
+    /// The end of a turn: payloads go on to other bound sockets.
+    fn relay(engine: &mut Engine<Self>, now: Instant);
 
     /// The peer allows more streams.
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey);

@@ -43,6 +43,8 @@ pub enum Message {
         key: [u8; 16],
         /// Where the caller is.
         addresses: Vec<SocketAddr>,
+        /// Its socket at the server, where it has one.
+        relayed: Option<SocketAddr>,
     },
     /// Client: the caller may connect, and checks are on their way.
     Answer {
@@ -59,6 +61,8 @@ pub enum Message {
         callee: PeerKeyBytes,
         /// Where the callee is.
         addresses: Vec<SocketAddr>,
+        /// Its socket at the server, where it has one.
+        relayed: Option<SocketAddr>,
     },
     /// Server: the callee cannot be met.
     Unreachable {
@@ -100,9 +104,11 @@ impl Message {
                 transaction,
                 key,
                 addresses,
+                relayed,
             } => {
                 value.extend([&caller[..], transaction, key].concat());
                 write_addresses(addresses, &mut value);
+                write_relayed(*relayed, &mut value);
                 4
             }
             Self::Answer { caller, transaction } => {
@@ -113,9 +119,11 @@ impl Message {
                 callee,
                 transaction,
                 addresses,
+                relayed,
             } => {
                 value.extend([&callee[..], transaction].concat());
                 write_addresses(addresses, &mut value);
+                write_relayed(*relayed, &mut value);
                 6
             }
             Self::Unreachable { transaction, reason } => {
@@ -139,27 +147,41 @@ impl Message {
         let value = &mut value;
         let message = match kind {
             1 => Self::Observed(read_address(value)?),
-            2 => Self::Addresses(read_addresses(value)?),
+            2 => match read_addresses(value)? {
+                (addresses, None) => Self::Addresses(addresses),
+                // It is the server that says so (RDV-11).
+                (_, Some(_)) => return Err(Malformed),
+            },
             3 => Self::Call {
                 callee: take(value)?,
                 transaction: take(value)?,
                 key: take(value)?,
             },
-            4 => Self::Called {
-                caller: take(value)?,
-                transaction: take(value)?,
-                key: take(value)?,
-                addresses: read_addresses(value)?,
-            },
+            4 => {
+                let (caller, transaction, key) = (take(value)?, take(value)?, take(value)?);
+                let (addresses, relayed) = read_addresses(value)?;
+                Self::Called {
+                    caller,
+                    transaction,
+                    key,
+                    addresses,
+                    relayed,
+                }
+            }
             5 => Self::Answer {
                 caller: take(value)?,
                 transaction: take(value)?,
             },
-            6 => Self::Answered {
-                callee: take(value)?,
-                transaction: take(value)?,
-                addresses: read_addresses(value)?,
-            },
+            6 => {
+                let (callee, transaction) = (take(value)?, take(value)?);
+                let (addresses, relayed) = read_addresses(value)?;
+                Self::Answered {
+                    callee,
+                    transaction,
+                    addresses,
+                    relayed,
+                }
+            }
             7 => Self::Unreachable {
                 transaction: take(value)?,
                 reason: match take::<1>(value)? {
@@ -183,6 +205,9 @@ fn take<const BYTES: usize>(value: &mut Bytes) -> Result<[u8; BYTES], Malformed>
     Ok(taken)
 }
 
+/// What the first byte of an address has besides its version where it is a socket at the server (RDV-11).
+const RELAYED: u8 = 0x20;
+
 fn write_address(address: SocketAddr, value: &mut Vec<u8>) {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => {
@@ -197,6 +222,13 @@ fn write_address(address: SocketAddr, value: &mut Vec<u8>) {
     value.extend(address.port().to_be_bytes());
 }
 
+fn write_relayed(address: Option<SocketAddr>, value: &mut Vec<u8>) {
+    let Some(address) = address else { return };
+    let kind = value.len();
+    write_address(address, value);
+    value[kind] |= RELAYED;
+}
+
 /// What the bounds of a message leave out, no reader would take.
 fn write_addresses(addresses: &[SocketAddr], value: &mut Vec<u8>) {
     for address in addresses.iter().take(RENDEZVOUS_ADDRESSES_MAX) {
@@ -205,23 +237,35 @@ fn write_addresses(addresses: &[SocketAddr], value: &mut Vec<u8>) {
 }
 
 fn read_address(value: &mut Bytes) -> Result<SocketAddr, Malformed> {
-    let ip = match take::<1>(value)? {
-        [4] => IpAddr::from(take::<4>(value)?),
-        [6] => IpAddr::from(take::<16>(value)?).to_canonical(),
-        _ => return Err(Malformed),
-    };
-    Ok(SocketAddr::new(ip, u16::from_be_bytes(take(value)?)))
+    match read_any_address(value)? {
+        (address, false) => Ok(address),
+        (_, true) => Err(Malformed),
+    }
 }
 
-fn read_addresses(value: &mut Bytes) -> Result<Vec<SocketAddr>, Malformed> {
-    let mut addresses = Vec::new();
+/// With it, whether it is a socket at the server.
+fn read_any_address(value: &mut Bytes) -> Result<(SocketAddr, bool), Malformed> {
+    let [kind] = take(value)?;
+    let ip = match kind & !RELAYED {
+        4 => IpAddr::from(take::<4>(value)?),
+        6 => IpAddr::from(take::<16>(value)?).to_canonical(),
+        _ => return Err(Malformed),
+    };
+    let address = SocketAddr::new(ip, u16::from_be_bytes(take(value)?));
+    Ok((address, kind & RELAYED != 0))
+}
+
+/// All to the end of the value, and the one that is a socket at the server.
+fn read_addresses(value: &mut Bytes) -> Result<(Vec<SocketAddr>, Option<SocketAddr>), Malformed> {
+    let (mut addresses, mut relayed) = (Vec::new(), None);
     while !value.is_empty() {
-        if addresses.len() == RENDEZVOUS_ADDRESSES_MAX {
-            return Err(Malformed);
+        match read_any_address(value)? {
+            (address, true) if relayed.is_none() => relayed = Some(address),
+            (address, false) if addresses.len() < RENDEZVOUS_ADDRESSES_MAX => addresses.push(address),
+            _ => return Err(Malformed),
         }
-        addresses.push(read_address(value)?);
     }
-    Ok(addresses)
+    Ok((addresses, relayed))
 }
 
 /// Cuts content into messages.
@@ -300,6 +344,7 @@ mod tests {
                 transaction,
                 key,
                 addresses: most.clone(),
+                relayed: Some(most[1]),
             },
             Message::Answer {
                 caller: [2; 32],
@@ -308,7 +353,14 @@ mod tests {
             Message::Answered {
                 callee: [1; 32],
                 transaction,
-                addresses: most,
+                addresses: most.clone(),
+                relayed: None,
+            },
+            Message::Answered {
+                callee: [1; 32],
+                transaction,
+                addresses: Vec::new(),
+                relayed: Some(most[0]),
             },
             Message::Unreachable {
                 transaction,
@@ -363,6 +415,13 @@ mod tests {
             of(3, &[0; 59]),
             of(5, &[0; 45]),
             of(7, &[0; 12]),
+            // A client says that it has a socket here, and a server says it twice (RDV-11).
+            of(2, &[36, 192, 0, 2, 1, 0, 80]),
+            of(1, &[36, 192, 0, 2, 1, 0, 80]),
+            of(
+                6,
+                &[&[0; 44][..], &[36, 192, 0, 2, 1, 0, 80, 36, 192, 0, 2, 1, 0, 80]].concat(),
+            ),
         ] {
             assert_eq!(read(bad, 1_000), Err(Malformed));
         }

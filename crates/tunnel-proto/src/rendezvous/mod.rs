@@ -1,17 +1,20 @@
 //! Where peers behind routers find each other (`specs/rendezvous.md`): a service of the server.
 //!
 //! `message` has what both ends say, `path` how a client proves who it is, `table` who is there and who calls whom,
-//! for all shards of a server. `service` is the server's end of a request, [`Membership`] the client's.
+//! for all shards of a server. `service` is the server's end of a request, [`Membership`] the client's. `sockets` has the
+//! bound sockets by which the server relays between peers; their requests are in `engine/bound`.
 
 mod membership;
 mod message;
 mod path;
 mod service;
+pub(crate) mod sockets;
 mod table;
 
 pub use membership::Membership;
 pub use message::{Message, Reason};
 pub use path::{PROTOCOL, RegistrationPath, statement};
+pub use sockets::Relay;
 pub use table::{Rendezvous, WakeShard};
 
 /// Who is there: an Ed25519 public key, the `PeerId` of `specs/peer.md`.

@@ -32,9 +32,9 @@ impl ServiceProvider for Provider {
             shard: self.shard,
             request: asked.id,
         };
-        let ticket = self
-            .rendezvous
-            .register(path.peer, asked.user, place, asked.remote)?;
+        let ticket =
+            self.rendezvous
+                .register(path.peer, asked.user, place, asked.connection, asked.remote)?;
         Ok(Box::new(Registered {
             rendezvous: self.rendezvous.clone(),
             ticket,

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use quic::ConnectionKey;
+
 use super::PeerKeyBytes;
 use super::message::{Message, Reason};
 use super::service::Provider;
+use super::sockets::{Handover, Mailbox, Relay, SocketEnd, relayed_address};
 use crate::access::UserId;
 use crate::engine::{Bucket, NoService, RequestId, ServiceProvider};
 use crate::limits;
@@ -25,6 +28,8 @@ struct Shared {
     table: Mutex<Table>,
     /// Whether services of each shard are to be woken.
     has_news: Vec<AtomicBool>,
+    /// What is handed over to each shard for its bound sockets.
+    mailboxes: Vec<Mailbox>,
     wake: WakeShard,
 }
 
@@ -36,14 +41,25 @@ struct Table {
     numbers: u64,
     /// Requests with news, by shard.
     news: Vec<VecDeque<RequestId>>,
+    /// The registration that came last on each connection of a shard.
+    by_connection: BTreeMap<(usize, ConnectionKey), Ticket>,
+    /// Bound sockets.
+    sockets: HashMap<SocketAddr, (Ticket, Place)>,
+    /// Numbers them; none is given twice.
+    socket_numbers: u64,
+    /// Contexts of all of them.
+    contexts: usize,
 }
 
 struct Registration {
     number: u64,
     place: Place,
+    connection: ConnectionKey,
     user: UserId,
     observed: SocketAddr,
     addresses: Vec<SocketAddr>,
+    /// Its bound socket.
+    relayed: Option<SocketAddr>,
     outgoing: VecDeque<Message>,
     calls: Bucket,
 }
@@ -82,6 +98,7 @@ impl Rendezvous {
         Self(Arc::new(Shared {
             table: Mutex::new(table),
             has_news: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+            mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
             wake,
         }))
     }
@@ -99,6 +116,26 @@ impl Rendezvous {
         Box::new(Provider::new(self.clone(), shard))
     }
 
+    /// The relay between peers on one shard, for [`crate::Engine::serve_relay`].
+    ///
+    /// # Panics
+    /// Where there is no such shard.
+    #[must_use]
+    pub fn relay(&self, shard: usize) -> Relay {
+        assert!(
+            shard < self.0.mailboxes.len(),
+            "a shard is one of those that there are"
+        );
+        Relay::new(self.clone(), shard)
+    }
+
+    /// Sockets of peers, and the contexts between them.
+    #[must_use]
+    pub fn relayed(&self) -> (usize, usize) {
+        let table = self.table();
+        (table.sockets.len(), table.contexts)
+    }
+
     /// Peers that are registered.
     #[must_use]
     pub fn registered(&self) -> usize {
@@ -109,12 +146,21 @@ impl Rendezvous {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn mailbox(&self, shard: usize) -> &Mailbox {
+        &self.0.mailboxes[shard]
+    }
+
+    pub(super) fn wake(&self, shard: usize) {
+        (self.0.wake)(shard);
+    }
+
     /// A peer is there from here on; one with the same key was replaced.
     pub(super) fn register(
         &self,
         peer: PeerKeyBytes,
         user: UserId,
         place: Place,
+        connection: ConnectionKey,
         observed: SocketAddr,
     ) -> Result<Ticket, NoService> {
         let mut table = self.table();
@@ -128,16 +174,20 @@ impl Rendezvous {
         if is_full && !replaces {
             return Err(NoService::Unavailable);
         }
-        let former = table.remove(&peer);
+        let former = self.remove(&mut table, &peer);
         table.numbers += 1;
         let number = table.numbers;
+        let ticket = Ticket { peer, number };
+        table.by_connection.insert((place.shard, connection), ticket);
         *table.by_user.entry(user).or_default() += 1;
         let registration = Registration {
             number,
             place,
+            connection,
             user,
             observed,
             addresses: Vec::new(),
+            relayed: None,
             outgoing: VecDeque::from([Message::Observed(observed)]),
             calls: Bucket::new(limits::RENDEZVOUS_CALLS_BURST, limits::RENDEZVOUS_CALL_INTERVAL),
         };
@@ -145,14 +195,76 @@ impl Rendezvous {
         if let Some(former) = former {
             self.tell_shard(&mut table, former.place);
         }
-        Ok(Ticket { peer, number })
+        Ok(ticket)
     }
 
     /// The request of a registration has ended.
     pub(super) fn leave(&self, ticket: Ticket) {
         let mut table = self.table();
         if table.of(ticket).is_some() {
-            table.remove(&ticket.peer);
+            self.remove(&mut table, &ticket.peer);
+        }
+    }
+
+    /// Takes a registration out, and ends its socket.
+    fn remove(&self, table: &mut Table, peer: &PeerKeyBytes) -> Option<Registration> {
+        let removed = table.remove(peer)?;
+        if let Some(address) = removed.relayed
+            && let Some((_, place)) = table.sockets.remove(&address)
+        {
+            let socket = SocketEnd { address, place };
+            self.hand_over(place.shard, vec![Handover::Over { socket }]);
+        }
+        Some(removed)
+    }
+
+    /// A socket for the peer whose registration came last on this connection: one for each (RDV-10).
+    pub(super) fn bind(
+        &self,
+        user: UserId,
+        connection: ConnectionKey,
+        place: Place,
+    ) -> Result<SocketAddr, NoService> {
+        let mut table = self.table();
+        let ticket = table.by_connection.get(&(place.shard, connection)).copied();
+        let ticket = ticket.ok_or(NoService::Forbidden)?;
+        let address = relayed_address(table.socket_numbers + 1);
+        let registration = table.of(ticket).filter(|registration| registration.user == user);
+        let registration = registration.ok_or(NoService::Forbidden)?;
+        if registration.relayed.is_some() {
+            return Err(NoService::Unavailable);
+        }
+        registration.relayed = Some(address);
+        table.socket_numbers += 1;
+        table.sockets.insert(address, (ticket, place));
+        Ok(address)
+    }
+
+    /// The request of a socket has ended.
+    pub(super) fn unbind(&self, socket: SocketEnd) {
+        let mut table = self.table();
+        let removed = table.sockets.remove(&socket.address);
+        if let Some((ticket, _)) = removed
+            && let Some(registration) = table.of(ticket)
+        {
+            registration.relayed = None;
+        }
+    }
+
+    /// Where the socket with this address is; a context to it has a place from here on.
+    pub(super) fn take_context(&self, address: SocketAddr) -> Option<Place> {
+        let mut table = self.table();
+        let (_, place) = table.sockets.get(&address).copied()?;
+        let has_room = table.contexts < limits::RELAY_CONTEXTS_MAX;
+        has_room.then(|| {
+            table.contexts += 1;
+            place
+        })
+    }
+
+    pub(super) fn give_contexts_back(&self, contexts: usize) {
+        if contexts > 0 {
+            self.table().contexts -= contexts;
         }
     }
 
@@ -182,6 +294,7 @@ impl Rendezvous {
                     transaction,
                     key,
                     addresses: own.candidates(),
+                    relayed: own.relayed,
                 };
                 let refusal = match is_allowed && callee != ticket.peer {
                     true => self.tell(&mut table, &callee, called).err(),
@@ -198,6 +311,7 @@ impl Rendezvous {
                     callee: ticket.peer,
                     transaction,
                     addresses: own.candidates(),
+                    relayed: own.relayed,
                 };
                 // The caller may have gone; whom nobody called tells its addresses to whoever it likes.
                 let _ = self.tell(&mut table, &caller, answered);
@@ -265,6 +379,14 @@ impl Table {
 
     fn remove(&mut self, peer: &PeerKeyBytes) -> Option<Registration> {
         let removed = self.registrations.remove(peer)?;
+        let connection = (removed.place.shard, removed.connection);
+        if self
+            .by_connection
+            .get(&connection)
+            .is_some_and(|ticket| ticket.number == removed.number)
+        {
+            self.by_connection.remove(&connection);
+        }
         if let Some(count) = self.by_user.get_mut(&removed.user) {
             *count -= 1;
             if *count == 0 {

@@ -19,6 +19,7 @@ mod lifetime;
 mod listening;
 mod path;
 mod queues;
+mod relay;
 mod rendezvous;
 mod repair;
 mod services;

@@ -13,27 +13,37 @@ use tunnel_proto::{ClientAction, Ending, RequestId, limits};
 use crate::support::{End, MILLISECOND, SECOND, Setup, World, user};
 
 /// A server with rendezvous, and clients of its owner.
-struct Site {
-    world: World,
-    rendezvous: Rendezvous,
+pub(crate) struct Site {
+    pub(crate) world: World,
+    pub(crate) rendezvous: Rendezvous,
     woken: Arc<AtomicUsize>,
-    clients: Vec<SocketAddr>,
+    pub(crate) clients: Vec<SocketAddr>,
     /// The registration of each client.
-    requests: Vec<RequestId>,
+    pub(crate) requests: Vec<RequestId>,
 }
 
 fn keys(number: usize) -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[number as u8 + 1; 32]).expect("32 bytes are a seed")
 }
 
-fn id(number: usize) -> PeerKeyBytes {
+pub(crate) fn id(number: usize) -> PeerKeyBytes {
     let key = keys(number);
     let key = key.public_key().as_ref().try_into();
     key.expect("a key has 32 bytes")
 }
 
+/// By which a peer is registered on the connection with this exporter.
+pub(crate) fn path(number: usize, exporter: &[u8; 32]) -> RegistrationPath {
+    let signature = keys(number).sign(&statement(exporter));
+    let signature = signature.as_ref().try_into();
+    RegistrationPath {
+        peer: id(number),
+        signature: signature.expect("a signature has 64 bytes"),
+    }
+}
+
 impl Site {
-    fn new(shards: u8, clients: usize) -> Self {
+    pub(crate) fn new(shards: u8, clients: usize) -> Self {
         let mut world = World::with_server(Setup::default());
         let server = world.server;
         world.start_shards(server, shards);
@@ -45,6 +55,7 @@ impl Site {
         let rendezvous = Rendezvous::new(usize::from(shards), Box::new(wake));
         for (index, shard) in world.shards(server).iter_mut().enumerate() {
             shard.engine.serve(PROTOCOL, rendezvous.provider(index));
+            shard.engine.serve_relay(rendezvous.relay(index));
         }
         let clients: Vec<_> = (0..clients).map(|_| world.add_client(&user())).collect();
         for client in &clients {
@@ -59,7 +70,7 @@ impl Site {
         }
     }
 
-    fn registered(shards: u8, clients: usize) -> Self {
+    pub(crate) fn registered(shards: u8, clients: usize) -> Self {
         let mut site = Self::new(shards, clients);
         for index in 0..clients {
             let request = site.register(index, index);
@@ -70,32 +81,25 @@ impl Site {
     }
 
     /// A client asks to be registered by this key.
-    fn register(&mut self, client: usize, number: usize) -> RequestId {
+    pub(crate) fn register(&mut self, client: usize, number: usize) -> RequestId {
         let exporter = self.client(client).exporter().expect("it is connected");
         self.register_with(client, number, &exporter)
     }
 
     fn register_with(&mut self, client: usize, number: usize, exporter: &[u8; 32]) -> RequestId {
-        let path = RegistrationPath {
-            peer: id(number),
-            signature: keys(number)
-                .sign(&statement(exporter))
-                .as_ref()
-                .try_into()
-                .expect("a signature has 64 bytes"),
-        };
+        let path = path(number, exporter);
         let now = self.world.now();
         let service = Box::new(Membership::default());
         self.client(client)
             .open_service(now, PROTOCOL, &path.to_string(), service)
     }
 
-    fn client(&mut self, client: usize) -> &mut tunnel_proto::Engine<tunnel_proto::Client> {
+    pub(crate) fn client(&mut self, client: usize) -> &mut tunnel_proto::Engine<tunnel_proto::Client> {
         let address = self.clients[client];
         &mut self.world.client_at(address).engine
     }
 
-    fn say(&mut self, client: usize, messages: &[Message]) {
+    pub(crate) fn say(&mut self, client: usize, messages: &[Message]) {
         let (request, now) = (self.requests[client], self.world.now());
         let membership = self
             .client(client)
@@ -108,7 +112,7 @@ impl Site {
         self.world.client_at(address).wake_service(now, request);
     }
 
-    fn heard(&mut self, client: usize) -> Vec<Message> {
+    pub(crate) fn heard(&mut self, client: usize) -> Vec<Message> {
         let request = self.requests[client];
         let membership = self
             .client(client)
@@ -118,14 +122,14 @@ impl Site {
     }
 
     /// Lets messages pass; shards get turns as if they were woken.
-    fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         for _ in 0..200 {
             self.world.run(MILLISECOND);
             self.world.server();
         }
     }
 
-    fn endings(&mut self, client: usize) -> Vec<Ending> {
+    pub(crate) fn endings(&mut self, client: usize) -> Vec<Ending> {
         let address = self.clients[client];
         self.world
             .client_at(address)
@@ -136,7 +140,7 @@ impl Site {
     }
 }
 
-fn call(callee: usize) -> Message {
+pub(crate) fn call(callee: usize) -> Message {
     Message::Call {
         callee: id(callee),
         transaction: [callee as u8; 12],
@@ -172,6 +176,7 @@ fn each_peer_learns_its_address_and_those_of_whom_it_meets_across_shards() {
                     transaction,
                     key,
                     ref addresses,
+                    relayed: None,
                 },
             ] = heard[..]
             else {
@@ -197,6 +202,7 @@ fn each_peer_learns_its_address_and_those_of_whom_it_meets_across_shards() {
                     callee: from,
                     transaction,
                     ref addresses,
+                    relayed: None,
                 },
             ] = heard[..]
             else {

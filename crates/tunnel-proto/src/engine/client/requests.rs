@@ -78,7 +78,7 @@ impl Engine<Client> {
         self.open_kind(now, Kind::Service(Box::new(session)), None)
     }
 
-    pub(super) fn offers(&self) -> Offers {
+    pub(in crate::engine) fn offers(&self) -> Offers {
         Offers {
             split: (self.state.config.oversize == Oversize::Split).then_some(masque::split::CONTEXT_ID),
             repair: self.state.repair_offer(),

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
+use masque::bind::BindCapsule;
 use masque::ip::{IpCapsule, Prefix, Routes};
-use masque::{HeaderList, HeldBack, ServerShard};
+use masque::{HeaderList, HeldBack, MessageError, ServerShard};
 use packet::icmp;
 use packet::ip::IpView;
 use quic::{AcceptParameters, CloseReason, ConnectionKey, ConnectionReport, Counters, Incoming, StreamId};
@@ -71,6 +72,27 @@ impl Side for Client {
     fn service_to_wake(_: &mut State<Self>) -> Option<RequestId> {
         None
     }
+
+    fn bind_capsule(
+        engine: &mut Engine<Self>,
+        id: RequestId,
+        capsule: &BindCapsule,
+    ) -> Result<(), MessageError> {
+        engine.hear_of_context(id, capsule)
+    }
+
+    fn take_relayed(
+        state: &mut State<Self>,
+        id: RequestId,
+        context: u64,
+        payload: &[u8],
+        deliver: &mut impl Deliver,
+    ) {
+        state.deliver_relayed(id, context, payload, deliver);
+    }
+
+    /// It is the server that relays.
+    fn relay(_: &mut Engine<Self>, _: Instant) {}
 
     fn streams_available(engine: &mut Engine<Self>, now: Instant, connection: ConnectionKey) {
         engine.send_queued_requests(now, connection);

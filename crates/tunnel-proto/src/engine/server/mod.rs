@@ -22,6 +22,7 @@ use crate::access::Authorizer;
 use crate::config::EngineConfig;
 use crate::engine::request::Holder;
 use crate::idleness::Idleness;
+use crate::rendezvous::Relay;
 use authorization::Access;
 use front_door::FrontDoor;
 use ip_service::IpService;
@@ -41,6 +42,8 @@ pub struct Server {
     shard: ServerShard,
     /// Services by `:protocol`.
     services: BTreeMap<String, Box<dyn ServiceProvider>>,
+    /// What it relays between peers by; `None` where it relays nothing.
+    pub(super) relay: Option<Relay>,
     /// What it offers to IP sessions; `None` where it offers nothing.
     ip_service: Option<IpService>,
     /// The IP sessions of each client's address, the newest last.
@@ -64,6 +67,7 @@ impl Engine<Server> {
             refused: BTreeMap::new(),
             shard: ServerShard { index: 0, count: 1 },
             services: BTreeMap::new(),
+            relay: None,
             ip_service: None,
             ip_by_address: HashMap::new(),
             ip_by_client: HashMap::new(),

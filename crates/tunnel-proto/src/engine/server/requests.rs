@@ -76,6 +76,7 @@ impl Engine<Server> {
             Asked::Connect { target, .. } => {
                 self.admit_target(now, stream, id, Protocol::Tcp, target.ok(), Offers::default());
             }
+            Asked::ConnectUdp(asked) if asked.bind => self.admit_bound(now, stream, id, &asked),
             Asked::ConnectUdp(asked) => {
                 let splits = self.state.config.oversize == Oversize::Split;
                 let offers = Offers {

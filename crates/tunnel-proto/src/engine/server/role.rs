@@ -5,8 +5,9 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use masque::bind::BindCapsule;
 use masque::ip::IpCapsule;
-use masque::{HeaderList, HeldBack, ServerShard};
+use masque::{HeaderList, HeldBack, MessageError, ServerShard};
 use packet::icmp::{self, Unreachable};
 use packet::ip::{IpView, flow_key};
 use packet::vnet::VnetHeader;
@@ -87,6 +88,28 @@ impl Side for Server {
     fn service_to_wake(state: &mut State<Self>) -> Option<RequestId> {
         let mut services = state.role.services.values_mut();
         services.find_map(|provider| provider.poll_wake())
+    }
+
+    fn bind_capsule(
+        engine: &mut Engine<Self>,
+        id: RequestId,
+        capsule: &BindCapsule,
+    ) -> Result<(), MessageError> {
+        engine.judge_context(id, capsule)
+    }
+
+    fn take_relayed(
+        state: &mut State<Self>,
+        id: RequestId,
+        context: u64,
+        payload: &[u8],
+        _: &mut impl Deliver,
+    ) {
+        state.take_for_relay(id, context, payload);
+    }
+
+    fn relay(engine: &mut Engine<Self>, now: Instant) {
+        engine.relay_payloads(now);
     }
 
     /// A server opens no requests.

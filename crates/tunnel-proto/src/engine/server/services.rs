@@ -51,6 +51,7 @@ impl Engine<Server> {
         let asked = ServiceRequest {
             id,
             user,
+            connection: stream.connection,
             path,
             remote,
             exporter,

@@ -96,6 +96,8 @@ pub struct ServiceRequest<'a> {
     pub id: RequestId,
     /// Whose it is.
     pub user: UserId,
+    /// The connection that it came on.
+    pub connection: ConnectionKey,
     /// `:path`, as it came.
     pub path: &'a str,
     /// Where the client's packets come from.

@@ -145,6 +145,8 @@ impl Side for Client {
             | ClientAction::Redirected { .. }
             | ClientAction::Lost { .. }
             | ClientAction::Refused { .. }
+            | ClientAction::ContextOpen { .. }
+            | ClientAction::ContextClosed { .. }
             | ClientAction::GoingAway
             | ClientAction::Assigned { .. }
             | ClientAction::IpRefused { .. }

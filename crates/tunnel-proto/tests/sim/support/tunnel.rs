@@ -30,6 +30,8 @@ pub(super) enum Inner {
 pub(super) struct Recorder {
     pub(super) ceiling: u16,
     taken: Vec<(RequestId, Vec<u8>)>,
+    /// Payloads from other peers, by their addresses.
+    relayed: Vec<(SocketAddr, Vec<u8>)>,
     /// Packets for the TUN.
     packets: Vec<(Vec<u8>, ChecksumState)>,
     /// Segments for other shards, with their sources.
@@ -45,6 +47,10 @@ impl Deliver for Recorder {
 
     fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
         self.ceiling
+    }
+
+    fn deliver_relayed(&mut self, _: RequestId, from: SocketAddr, payload: &[u8]) {
+        self.relayed.push((from, payload.to_vec()));
     }
 
     fn deliver_packet(&mut self, packet: &[u8], checksum: ChecksumState) {
@@ -116,6 +122,8 @@ pub(crate) struct Tunnel<R: Side> {
     past: BTreeMap<u32, TcpEnd>,
     /// What the TUN got, and what its checksums are.
     pub(crate) packets: Vec<(Vec<u8>, ChecksumState)>,
+    /// What came from other peers, by their addresses.
+    pub(crate) relayed: Vec<(SocketAddr, Vec<u8>)>,
 }
 
 /// An end of either role.
@@ -162,11 +170,13 @@ impl<R: Side> Tunnel<R> {
             recorder: Recorder {
                 ceiling,
                 taken: Vec::new(),
+                relayed: Vec::new(),
                 packets: Vec::new(),
                 foreign: Vec::new(),
                 given_away: Vec::new(),
             },
             packets: Vec::new(),
+            relayed: Vec::new(),
             ends: BTreeMap::new(),
             log: Vec::new(),
             past: BTreeMap::new(),
@@ -226,6 +236,10 @@ impl<R: Side> Tunnel<R> {
         for packet in std::mem::take(&mut self.recorder.packets) {
             self.engine.egress().sent += 1;
             self.packets.push(packet);
+        }
+        for relayed in std::mem::take(&mut self.recorder.relayed) {
+            self.engine.egress().sent += 1;
+            self.relayed.push(relayed);
         }
         for (id, payload) in std::mem::take(&mut self.recorder.taken) {
             let account = self.engine.egress();

@@ -107,6 +107,8 @@ impl Role for Client {
             ClientAction::Assigned { assignment } => shard.assigned(now, assignment),
             ClientAction::IpRefused { status, error } => shard.ip_refused(now, status, error),
             ClientAction::IpLost => shard.ip_lost(now),
+            // Peers have bound sockets, a tunnel has none.
+            ClientAction::ContextOpen { .. } | ClientAction::ContextClosed { .. } => {}
         }
     }
 

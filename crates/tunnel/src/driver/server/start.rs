@@ -41,6 +41,7 @@ fn serve_rendezvous(group: &mut Group<Server>) {
         shard
             .engine
             .serve(rendezvous::PROTOCOL, rendezvous.provider(index));
+        shard.engine.serve_relay(rendezvous.relay(index));
     }
 }
 

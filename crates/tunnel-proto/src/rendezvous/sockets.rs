@@ -1,0 +1,255 @@
+//! Bound sockets of registered peers (RDV-10 to RDV-13), and what shards hand over to each other between them.
+//!
+//! No socket of the kernel is behind one: both ends of a relayed pair are at this server, so a payload goes from the request
+//! of one to the request of the other, on the same shard or by a bounded queue to another one. A socket's address names it
+//! within this server alone, and is never given twice.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use quic::ConnectionKey;
+
+use super::table::{Place, Rendezvous};
+use crate::access::UserId;
+use crate::engine::{NoService, RequestId};
+use crate::limits;
+
+/// The prefix of relayed addresses: packets to it are discarded everywhere (RFC 6666).
+const DISCARD_PREFIX: u128 = 0x100 << 112;
+
+/// The port of relayed addresses, which says nothing.
+const PORT: u16 = 1;
+
+/// The address of the socket with this number (RDV-10).
+pub(super) fn relayed_address(number: u64) -> SocketAddr {
+    let ip = Ipv6Addr::from_bits(DISCARD_PREFIX | u128::from(number));
+    SocketAddr::new(ip.into(), PORT)
+}
+
+/// A bound socket, as shards name it to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketEnd {
+    pub(crate) address: SocketAddr,
+    pub(super) place: Place,
+}
+
+impl SocketEnd {
+    pub(crate) fn shard(&self) -> usize {
+        self.place.shard
+    }
+
+    /// May be another one's by now: the address tells.
+    pub(crate) fn request(&self) -> RequestId {
+        self.place.request
+    }
+}
+
+/// What a shard is given by another one.
+#[derive(Debug)]
+pub(crate) enum Handover {
+    /// From one peer to another.
+    Payload {
+        from: SocketEnd,
+        to: SocketEnd,
+        payload: Bytes,
+    },
+    /// There is no socket any more at an address that `to` has sent something to.
+    Gone { to: SocketEnd, address: SocketAddr },
+    /// The registration of a socket has ended.
+    Over { socket: SocketEnd },
+}
+
+impl Handover {
+    fn bytes(&self) -> usize {
+        let payload = match self {
+            Self::Payload { payload, .. } => payload.len(),
+            Self::Gone { .. } | Self::Over { .. } => 0,
+        };
+        payload + limits::HELD_ENTRY_BYTES
+    }
+}
+
+/// What waits for one shard.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    waiting: Mutex<Waiting>,
+    has_some: AtomicBool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    handed: Vec<Handover>,
+    bytes: usize,
+}
+
+impl Mailbox {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many payloads found no room, and whether the shard is to be woken.
+    fn push(&self, handed: Vec<Handover>) -> (u64, bool) {
+        let mut refused = 0;
+        let mut waiting = self.waiting();
+        for handover in handed {
+            let bytes = waiting.bytes + handover.bytes();
+            // There are never more ends than registrations.
+            let is_end = matches!(handover, Handover::Over { .. });
+            if bytes <= limits::RELAY_WAITING_BYTES_MAX || is_end {
+                waiting.bytes = bytes;
+                waiting.handed.push(handover);
+            } else if matches!(handover, Handover::Payload { .. }) {
+                refused += 1;
+            }
+        }
+        (refused, !self.has_some.swap(true, Ordering::SeqCst))
+    }
+
+    fn take(&self) -> Vec<Handover> {
+        if !self.has_some.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let mut waiting = self.waiting();
+        self.has_some.store(false, Ordering::SeqCst);
+        waiting.bytes = 0;
+        std::mem::take(&mut waiting.handed)
+    }
+}
+
+/// The relay of one shard, for [`crate::Engine::serve_relay`].
+#[derive(Debug)]
+pub struct Relay {
+    rendezvous: Rendezvous,
+    shard: usize,
+}
+
+impl Relay {
+    pub(super) fn new(rendezvous: Rendezvous, shard: usize) -> Self {
+        Self { rendezvous, shard }
+    }
+
+    pub(crate) fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// A socket for the peer that is registered on a connection.
+    pub(crate) fn bind(
+        &self,
+        user: UserId,
+        connection: ConnectionKey,
+        request: RequestId,
+    ) -> Result<BoundSocket, NoService> {
+        let place = Place {
+            shard: self.shard,
+            request,
+        };
+        let address = self.rendezvous.bind(user, connection, place)?;
+        Ok(BoundSocket {
+            rendezvous: self.rendezvous.clone(),
+            end: SocketEnd { address, place },
+            contexts: 0,
+        })
+    }
+
+    /// Gives another shard something. How many payloads found no room.
+    pub(crate) fn hand_over(&self, shard: usize, handed: Vec<Handover>) -> u64 {
+        self.rendezvous.hand_over(shard, handed)
+    }
+
+    /// What other shards have given.
+    pub(crate) fn take_handed_over(&self) -> Vec<Handover> {
+        self.rendezvous.mailbox(self.shard).take()
+    }
+}
+
+impl Rendezvous {
+    pub(super) fn hand_over(&self, shard: usize, handed: Vec<Handover>) -> u64 {
+        let (refused, wakes) = self.mailbox(shard).push(handed);
+        if wakes {
+            self.wake(shard);
+        }
+        refused
+    }
+}
+
+/// A socket of a peer, as long as its request.
+#[derive(Debug)]
+pub(crate) struct BoundSocket {
+    rendezvous: Rendezvous,
+    end: SocketEnd,
+    /// Those that count among all of the server.
+    contexts: usize,
+}
+
+impl BoundSocket {
+    pub(crate) fn end(&self) -> SocketEnd {
+        self.end
+    }
+
+    /// Takes a place for a context to the socket with this address, where there is one, and room (RDV-12).
+    pub(crate) fn open_context(&mut self, address: SocketAddr) -> Option<SocketEnd> {
+        if address == self.end.address {
+            return None;
+        }
+        let place = self.rendezvous.take_context(address)?;
+        self.contexts += 1;
+        Some(SocketEnd { address, place })
+    }
+
+    pub(crate) fn close_context(&mut self) {
+        self.contexts -= 1;
+        self.rendezvous.give_contexts_back(1);
+    }
+}
+
+impl Drop for BoundSocket {
+    fn drop(&mut self) {
+        self.rendezvous.give_contexts_back(self.contexts);
+        self.rendezvous.unbind(self.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(bytes: usize) -> Handover {
+        let end = SocketEnd {
+            address: relayed_address(1),
+            place: Place {
+                shard: 0,
+                request: RequestId::from_index(0),
+            },
+        };
+        Handover::Payload {
+            from: end,
+            to: end,
+            payload: vec![0; bytes].into(),
+        }
+    }
+
+    /// RDV-10.
+    #[test]
+    fn relayed_addresses_are_of_the_prefix_that_is_discarded() {
+        assert_eq!(relayed_address(7).to_string(), "[100::7]:1");
+        assert_eq!(
+            relayed_address(u64::MAX).to_string(),
+            "[100::ffff:ffff:ffff:ffff]:1"
+        );
+    }
+
+    /// RDV-13.
+    #[test]
+    fn what_waits_for_a_shard_is_bounded_and_its_room_comes_back() {
+        let mailbox = Mailbox::default();
+        assert!(mailbox.take().is_empty());
+        let fits = limits::RELAY_WAITING_BYTES_MAX / (60_000 + limits::HELD_ENTRY_BYTES);
+        let many = (0..fits + 3).map(|_| payload(60_000)).collect();
+        assert_eq!(mailbox.push(many), (3, true));
+        assert_eq!(mailbox.push(vec![payload(60_000)]), (1, false));
+        assert_eq!(mailbox.take().len(), fits);
+        assert_eq!(mailbox.push(vec![payload(60_000)]), (0, true));
+    }
+}
