@@ -3,7 +3,7 @@
 //! Hysteria takes every status but 200 for a no. Here 401, 403 and 404 are a no as well; any other status is no answer,
 //! because a panel that is broken for a while should not end its users' clients.
 
-use serde::Deserialize;
+use serde_json::{Map, Value};
 use tunnel_proto::link::is_direction_mark;
 
 use crate::limits::HOOK_NAME_CHARACTERS_MAX;
@@ -16,13 +16,6 @@ pub(crate) enum Verdict {
     Refused,
 }
 
-#[derive(Deserialize)]
-struct Said {
-    ok: bool,
-    #[serde(default)]
-    id: String,
-}
-
 /// Reads an answer with this HTTP status, and takes its body where that counts.
 ///
 /// # Errors
@@ -33,12 +26,15 @@ pub(crate) fn read(status: u16, body: impl FnOnce() -> Result<Vec<u8>, String>) 
         401 | 403 | 404 => return Ok(Verdict::Refused),
         other => return Err(format!("it answers with HTTP status {other}")),
     }
-    let said: Said = serde_json::from_slice(&body()?)
-        .map_err(|_| "its answer is not {\"ok\": true, \"id\": NAME}".to_owned())?;
-    match said {
-        Said { ok: false, .. } => Ok(Verdict::Refused),
-        Said { id, .. } if is_name(&id) => Ok(Verdict::Granted(id)),
-        Said { .. } => Err("its answer has no \"id\" that is a name".to_owned()),
+    // JSON throughout (RFC 8259), also where nobody looks.
+    let said: Option<Map<String, Value>> = serde_json::from_slice(&body()?).ok();
+    let is_yes = said.as_ref().and_then(|said| said.get("ok")?.as_bool());
+    let id = said.as_ref().and_then(|said| said.get("id")?.as_str());
+    match (is_yes, id) {
+        (None, _) => Err("its answer is not {\"ok\": true, \"id\": NAME}".to_owned()),
+        (Some(false), _) => Ok(Verdict::Refused),
+        (Some(true), Some(id)) if is_name(id) => Ok(Verdict::Granted(id.to_owned())),
+        (Some(true), _) => Err("its answer has no \"id\" that is a name".to_owned()),
     }
 }
 
@@ -65,13 +61,17 @@ mod tests {
         for body in [
             "",
             "[]",
+            r#"[true, "alice"]"#,
             "{}",
             r#"{"ok": 1}"#,
             r#"{"ok": true}"#,
             r#"{"ok": true, "id": 7}"#,
+            r#"{"ok": true, "id": "alice", "more": "\ud800"}"#,
         ] {
             assert!(of_body(body).is_err(), "{body}");
         }
+        let not_text = b"{\"ok\": true, \"id\": \"alice\", \"\xa5\": 1}";
+        assert!(read(200, || Ok(not_text.to_vec())).is_err());
         let without_body = |status| read(status, || panic!("nobody reads it"));
         for status in [401, 403, 404] {
             assert_eq!(without_body(status), Ok(Verdict::Refused), "{status}");
