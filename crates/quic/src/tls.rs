@@ -2,6 +2,7 @@
 //! ordinary certificate; peers know each other by raw public keys ([`raw_key`]).
 
 mod raw_key;
+mod suites;
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,9 +10,7 @@ use quinn_proto::crypto;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use reality::authenticator::ChannelKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider, ring as ring_provider,
-};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs as provider};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::quic::{Suite, Version};
 use rustls::{CertificateError, CipherSuite, DigitallySignedStruct, SignatureScheme};
@@ -24,6 +23,7 @@ use crate::error::CloseReason;
 use crate::front_door::TrustedRoots;
 
 pub use raw_key::KeyIdentity;
+pub(crate) use suites::suites;
 
 /// Application protocol of HTTP/3 (RFC 9114 section 3.1).
 pub(crate) const ALPN: &[u8] = b"h3";
@@ -48,16 +48,8 @@ pub fn sealing_probe(aead: Aead) -> impl FnMut() {
     }
 }
 
-pub(crate) fn suites(aead: Aead) -> &'static [SupportedCipherSuite] {
-    match aead {
-        Aead::AwsLc => provider::ALL_CIPHER_SUITES,
-        Aead::Ring => ring_provider::ALL_CIPHER_SUITES,
-    }
-}
-
 fn aes_128_gcm(aead: Aead) -> &'static Tls13CipherSuite {
-    let is_it = |suite: &&SupportedCipherSuite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256;
-    let suite = suites(aead).iter().find(is_it).and_then(|suite| suite.tls13());
+    let suite = suites(aead).find(|suite| suite.common.suite == CipherSuite::TLS13_AES_128_GCM_SHA256);
     suite.expect("TLS 1.3 obliges every provider to have AES-128-GCM")
 }
 
@@ -71,8 +63,7 @@ pub(crate) fn initial_suite(aead: Aead) -> Suite {
 /// AES-128-GCM first, and no suite of TLS 1.2.
 pub(crate) fn crypto_provider(aead: Aead) -> CryptoProvider {
     let mut provider = provider::default_provider();
-    provider.cipher_suites = suites(aead).to_vec();
-    provider.cipher_suites.retain(|suite| suite.tls13().is_some());
+    provider.cipher_suites = suites(aead).map(SupportedCipherSuite::Tls13).collect();
     // Measured on machines with AES instructions: sealing 1,150 bytes takes 167 ns against 180 ns with AES-256-GCM
     // and 700 ns with ChaCha20-Poly1305.
     provider

@@ -116,11 +116,9 @@ impl std::fmt::Debug for FrontDoorIdentity {
 }
 
 fn suite(aead: Aead, number: u16) -> Result<SupportedCipherSuite, ConfigurationError> {
-    let suites = tls::suites(aead).iter();
-    let mut suites = suites.filter(|suite| suite.tls13().is_some());
-    suites
-        .find(|suite| u16::from(suite.suite()) == number)
-        .copied()
+    tls::suites(aead)
+        .find(|suite| u16::from(suite.common.suite) == number)
+        .map(SupportedCipherSuite::Tls13)
         .ok_or_else(|| ConfigurationError::Cover(format!("it chooses cipher suite {number:#06x}")))
 }
 

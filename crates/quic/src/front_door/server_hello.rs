@@ -31,8 +31,7 @@ pub(super) fn turning(aead: Aead, suite: SupportedCipherSuite) -> SupportedCiphe
 }
 
 fn all_turning(aead: Aead) -> Vec<Tls13CipherSuite> {
-    let suites = tls::suites(aead).iter().filter_map(|suite| suite.tls13());
-    let turning = suites.map(|suite| Tls13CipherSuite {
+    let turning = tls::suites(aead).map(|suite| Tls13CipherSuite {
         common: CipherSuiteCommon {
             suite: suite.common.suite,
             // Once for each suite of the process.
