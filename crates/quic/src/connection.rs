@@ -28,6 +28,8 @@ use crate::{limits, translate};
 /// Streams of one direction that an authenticated peer may have open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamGrant {
+    /// Before it has opened one.
+    unused: u32,
     at_first: u32,
     at_most: u32,
 }
@@ -49,6 +51,7 @@ impl StreamGrants {
     /// Of peers, whoever began the connection.
     pub(crate) const PEER: Self = {
         let grant = Some(StreamGrant {
+            unused: limits::PEER_STREAMS_UNUSED,
             at_first: limits::PEER_STREAMS_AT_FIRST,
             at_most: limits::PEER_STREAMS,
         });
@@ -61,6 +64,7 @@ impl StreamGrants {
     /// Of a client that may have so many requests.
     pub(crate) fn of_client(requests: u32) -> Self {
         let requests = StreamGrant {
+            unused: limits::AUTHENTICATED_STREAMS_AT_FIRST,
             at_first: limits::AUTHENTICATED_STREAMS_AT_FIRST,
             at_most: requests,
         };
@@ -206,7 +210,7 @@ impl Connection {
         self.place.is_some()
     }
 
-    /// Lets an authenticated peer open more streams once it uses half of what it may.
+    /// Lets an authenticated peer open more streams once it uses any, and once it uses half of what it may.
     pub(crate) fn grant_streams(&mut self, direction: Dir) {
         let Some(grant) = self.streams.of(direction).filter(|_| !self.is_stranger()) else {
             return;
@@ -214,7 +218,8 @@ impl Connection {
         let granted = self.proto.max_concurrent_streams(direction);
         let open = self.proto.streams().remote_open_streams(direction);
         let more = if open * 2 > granted { granted * 2 } else { granted };
-        let more = more.max(u64::from(grant.at_first)).min(u64::from(grant.at_most));
+        let least = if open > 0 { grant.at_first } else { grant.unused };
+        let more = more.max(u64::from(least)).min(u64::from(grant.at_most));
         if more != granted {
             let count = VarInt::from_u64(more).expect("it is at most 16,384");
             self.proto.set_max_concurrent_streams(direction, count);

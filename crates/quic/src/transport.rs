@@ -29,8 +29,8 @@ impl Rights {
 
     /// A peer that we chose.
     pub(crate) const PEER: Self = Self {
-        bidirectional_streams: limits::PEER_STREAMS_AT_FIRST,
-        unidirectional_streams: limits::PEER_STREAMS_AT_FIRST,
+        bidirectional_streams: limits::PEER_STREAMS_UNUSED,
+        unidirectional_streams: limits::PEER_STREAMS_UNUSED,
         ..Self::SERVER
     };
 

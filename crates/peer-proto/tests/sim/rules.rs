@@ -347,18 +347,22 @@ fn what_came_behind_a_gap_is_read_when_the_connection_has_ended() {
 fn memory_that_announced_messages_reserve_counts() {
     let mut attack = Attack::new();
     let connection = attack.raw.connection;
-    let streams: Vec<_> = (0..30)
-        .map(|_| {
+    let mut streams = Vec::new();
+    // The first one brings room for the others.
+    for count in [1, 29] {
+        for _ in 0..count {
             let opened = attack.raw.quic.open_stream(connection, Direction::Unidirectional);
-            opened.unwrap()
-        })
-        .collect();
-    for piece in [&stream(None, 1 << 20, &[1; 100])[..], &[1; 100]] {
-        for stream in &streams {
-            assert_eq!(attack.raw.quic.write(connection, *stream, piece), Ok(piece.len()));
+            let head = stream(None, 1 << 20, &[1; 100]);
+            let written = attack.raw.quic.write(connection, opened.unwrap(), &head);
+            assert_eq!(written, Ok(head.len()));
+            streams.extend(opened);
         }
         attack.drive();
     }
+    for stream in &streams {
+        assert_eq!(attack.raw.quic.write(connection, *stream, &[1; 100]), Ok(100));
+    }
+    attack.drive();
     assert!(attack.ours.unread_bytes() > 30 * limits::RESERVE_BYTES_MAX / 2);
     let now = attack.clock.now();
     attack.raw.quic.close(now, connection, 0, b"");

@@ -65,6 +65,22 @@ fn streams_of_both_kinds_carry_bytes_in_both_directions() {
 }
 
 #[test]
+fn the_first_stream_brings_room_for_many() {
+    let mut world = World::connected(link(), 1);
+    world.drive(Duration::from_millis(100));
+    for direction in [Direction::Unidirectional, Direction::Bidirectional] {
+        let peer = world.ends[0].peer();
+        let open = |world: &mut World| world.ends[0].peers.open_stream(peer, direction, 0);
+        let at_first: Vec<_> = std::iter::from_fn(|| open(&mut world)).collect();
+        assert!((4..=8).contains(&at_first.len()), "{} at first", at_first.len());
+        write(&mut world, peer, at_first[0], b"hello");
+        world.drive(Duration::from_millis(100));
+        let more = std::iter::from_fn(|| open(&mut world)).count();
+        assert!(at_first.len() + more >= 32, "{more} more");
+    }
+}
+
+#[test]
 fn a_stream_is_reset_and_stopped_with_a_code() {
     let mut world = World::connected(link(), 1);
     let peer = world.ends[0].peer();
