@@ -41,7 +41,7 @@ pub(crate) struct State {
     /// Who waits for the registration.
     pub(crate) registration: Wakers,
     /// The face of a connection that has ended stays until its handle is dropped.
-    pub(crate) faces: BTreeMap<PeerKey, Face>,
+    pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
     /// Messages that are being handed over; empty otherwise.
     submissions: Vec<Submission>,
     lane: LaneBounds,
@@ -57,8 +57,11 @@ pub(crate) struct State {
 
 impl State {
     /// A face for a new connection.
-    pub(crate) fn new_face(&self) -> Face {
-        Face::new(Lane::new(self.lane.bytes_max, self.lane.body_bytes_max))
+    pub(crate) fn new_face(&self) -> Box<Face> {
+        Box::new(Face::new(Lane::new(
+            self.lane.bytes_max,
+            self.lane.body_bytes_max,
+        )))
     }
 
     /// Hands over what the program sent without the lock.
@@ -312,7 +315,7 @@ impl State {
         woken: &mut Vec<Waker>,
         wakers: impl FnOnce(&mut Face) -> Option<&mut Wakers>,
     ) {
-        if let Some(wakers) = self.faces.get_mut(&peer).and_then(wakers) {
+        if let Some(wakers) = self.faces.get_mut(&peer).and_then(|face| wakers(face)) {
             woken.append(&mut wakers.0);
         }
     }
