@@ -26,17 +26,12 @@ impl Server {
     /// The settings ask for what it has not.
     pub(crate) fn of(link: Link, settings: &Settings) -> Result<Self, Problem> {
         let carriers = tcp_shape::of_client(settings.carrier, link.tcp_port)?;
-        let proof = match link.proof {
-            Proof::Pin(pin) => ServerProof::Pin(pin),
-            Proof::WebPki => ServerProof::WebPki {
-                authorities: authorities::read(settings.tls_roots.as_deref())?,
-            },
-            Proof::Cover { key, name } => ServerProof::Cover {
-                key,
-                name,
-                authorities: authorities::read(settings.cover_roots.as_deref())?,
-            },
+        let authorities = match link.proof {
+            Proof::Pin(_) => Vec::new(),
+            Proof::WebPki => authorities::read(settings.tls_roots.as_deref())?,
+            Proof::Cover { .. } => authorities::read(settings.cover_roots.as_deref())?,
         };
+        let proof = ServerProof::new(link.proof, authorities);
         let endpoints = link.endpoints.into_iter();
         Ok(Self {
             addresses: endpoints.map(|endpoint| (endpoint.host, endpoint.port)).collect(),

@@ -27,9 +27,9 @@ pub use access::{
 pub use budget::Budget;
 pub use client::{
     Acceptance, AddressMove, Arrival, AttemptId, Carried, CarrierAdvice, CarrierChoice, CarrierWatch,
-    ConnectAction, Http, LocalNetworks, Negotiation, NotOpened, PathActivity, PathWatch, Progress,
-    Reconnection, Resting, Socks, SocksAddress, SocksDatagram, SocksOrHttp, StripeNews, Stripes, TunPlan,
-    Welcome,
+    ConnectAction, Http, KnownServer, LocalNetworks, Negotiation, NotOpened, PathActivity, PathWatch,
+    Progress, Reconnection, Resting, ServerProof, Socks, SocksAddress, SocksDatagram, SocksOrHttp,
+    StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};
 pub use drops::{Account, DropReason, Ledger};

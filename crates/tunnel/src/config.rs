@@ -9,11 +9,11 @@ use host::HostChanges;
 pub use packet_io::TunFloodLimit;
 pub use quic::Profile;
 pub use reality::credentials::{SID_BYTES, UserKey};
-pub use tunnel_proto::CarrierChoice;
 use tunnel_proto::{
     AllowedTarget, ClientId, Credentials, EngineConfig, Grant, Negotiation, Prefix, Protocol, Target, Token,
     TunRoutes,
 };
+pub use tunnel_proto::{CarrierChoice, ServerProof};
 
 pub use crate::carrier::OfferedSocket;
 use crate::certificates::Certificates;
@@ -283,27 +283,6 @@ pub struct Proxy {
     pub listen: SocketAddr,
     /// What is spoken with each connection.
     pub negotiator: Negotiator,
-}
-
-/// What a client knows its server by; it holds secrets, so it has no `Debug`.
-#[derive(Clone)]
-pub enum ServerProof {
-    /// SHA-256 of its SubjectPublicKeyInfo.
-    Pin([u8; 32]),
-    /// A certificate for the name in its address.
-    WebPki {
-        /// Certificates, DER, of those who vouch for it besides the authorities of the web.
-        authorities: Vec<Vec<u8>>,
-    },
-    /// It has a cover (specs/qr1.md).
-    Cover {
-        /// The public half of its X25519 key.
-        key: [u8; 32],
-        /// The name to ask for.
-        name: String,
-        /// Certificates, DER, of those who vouch for the cover besides the authorities of the web.
-        authorities: Vec<Vec<u8>>,
-    },
 }
 
 /// Everything a client needs; it holds secrets, so it has no `Debug`.

@@ -12,6 +12,7 @@ use quic::ConnectError;
 use tunnel_proto::{AttemptId, ConnectAction};
 
 use super::Client;
+use super::front_door::unix_seconds;
 use super::uplink::UplinkBinding;
 use crate::carrier::{Carrier, Refusal};
 use crate::driver::Shard;
@@ -147,7 +148,7 @@ impl Shard<Client> {
             (ceiling, known)
         };
         let knows = &self.role.knows;
-        let (name, parameters) = (knows.name(&waiting.server_name), knows.parameters());
+        let (name, parameters) = (knows.name(&waiting.server_name), knows.parameters(unix_seconds()));
         self.engine
             .connect(now, attempt, known, name, &parameters, ceiling)?;
         Ok(())

@@ -32,14 +32,13 @@ use std::time::Instant;
 use bytes::BytesMut;
 use host::{Monitor, OUTER_MARK};
 use packet_io::UdpSocket;
-use tunnel_proto::{AddressMove, CarrierWatch, PathWatch, Reconnection, Resting, ServerShard};
+use tunnel_proto::{AddressMove, CarrierWatch, KnownServer, PathWatch, Reconnection, Resting, ServerShard};
 
 use super::neighbours::Cost;
 use super::sources::{Source, SourceId, Sources};
 use crate::carrier::Carriers;
 use associations::{AssociatedAddress, Association, Control, DatagramRelay};
 use attempts::WaitingAttempt;
-use front_door::Knows;
 use listeners::{TcpListener, UdpListener};
 use negotiating::{Farewell, Negotiating};
 use opening::{LocalConnection, Opening};
@@ -53,7 +52,7 @@ use uplink::UplinkBinding;
 /// What a client's shard keeps besides.
 pub(in crate::driver) struct Client {
     reconnection: Reconnection,
-    knows: Knows,
+    knows: KnownServer,
     /// Connections to the genuine site of a cover.
     resting: Resting,
     bind: Option<IpAddr>,
@@ -107,7 +106,7 @@ pub(in crate::driver) struct Client {
 impl Client {
     pub(super) fn new(
         reconnection: Reconnection,
-        knows: Knows,
+        knows: KnownServer,
         bind: Option<IpAddr>,
         index: usize,
         stripes: SharedStripes,

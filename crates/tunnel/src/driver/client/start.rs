@@ -5,9 +5,8 @@ use std::time::Instant;
 
 use host::Monitor;
 use packet_io::Interest;
-use tunnel_proto::{Engine, Reconnection};
+use tunnel_proto::{Engine, KnownServer, Reconnection};
 
-use super::front_door::Knows;
 use super::listeners::Listeners;
 use super::remote_ports::{AskingStripe, RemotePorts};
 use super::stripes::SharedStripes;
@@ -31,7 +30,8 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         return Err(Failure::Configuration("no server is named".to_owned()));
     }
     let count = config.common.shards();
-    let knows = Knows::new(&config.proof, &config.token)?;
+    let knows = KnownServer::new(&config.proof, &config.token)
+        .map_err(|error| Failure::Configuration(error.to_string()))?;
     let stripes = SharedStripes::new(count);
     let listeners = Listeners::open(
         &config.forwards,
@@ -55,9 +55,7 @@ pub fn start_client(config: ClientConfig, carriers: &Arc<dyn Carriers>) -> Resul
         random(&mut reset_key)?;
         // Every stripe has a socket of its own: nothing is to be told apart at this end.
         let mut parameters = endpoint_parameters(&config.common, reset_key, quic::Shard::SOLE)?;
-        if knows.is_cover() {
-            (parameters.id_length, parameters.is_covered) = (quic::IdLength::NONE, true);
-        }
+        knows.prepare(&mut parameters);
         let mut endpoint = quic::Endpoint::new(&parameters, None)
             .map_err(|error| Failure::Configuration(error.to_string()))?;
         if let Some(qlog) = &config.qlog {
