@@ -1,7 +1,7 @@
 //! The secret by which others know a program, and its file.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -34,7 +34,7 @@ impl SecretKey {
     }
 
     /// The key in `path`; where there is no such file, a new one is made and written there, for this user only (mode
-    /// 0600).
+    /// 0600). Processes that do so at once get the same key.
     ///
     /// # Errors
     /// [`KeyFileError`]; a file that other users can read is refused.
@@ -56,17 +56,38 @@ impl SecretKey {
             Ok(file) => Self::read(file, path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = Self::generate()?;
-                let mut options = OpenOptions::new();
-                let created = options.write(true).create_new(true).mode(0o600).open(path);
-                let mut file = created.map_err(failed)?;
-                let digits: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
-                writeln!(file, "{digits}")
-                    .and_then(|()| file.sync_all())
-                    .map_err(failed)?;
-                Ok(key)
+                if key.write_new(path).map_err(failed)? {
+                    return Ok(key);
+                }
+                // Another process has just made one.
+                Self::read(File::open(path).map_err(failed)?, path)
             }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Writes the key to a file beside the path, which then gets its name unless another one has it. Whether this one
+    /// has. After a crash the file is there as a whole or not at all.
+    fn write_new(&self, path: &Path) -> io::Result<bool> {
+        let mut number = [0; 8];
+        aws_lc_rs::rand::fill(&mut number).map_err(|_| io::Error::other("no random bytes"))?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:016x}", u64::from_le_bytes(number)));
+        let beside = path.with_file_name(name);
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let written = writeln!(file, "{digits}").and_then(|()| file.sync_all());
+        let named = written.and_then(|()| match fs::hard_link(&beside, path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        });
+        let removed = fs::remove_file(&beside);
+        let is_own = named.and_then(|is_own| removed.map(|()| is_own))?;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(is_own)
     }
 
     fn read(file: File, path: &Path) -> Result<Self, KeyFileError> {
@@ -118,5 +139,44 @@ fn parse(digits: &str) -> Option<[u8; 32]> {
 impl fmt::Debug for SecretKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("SecretKey").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn all_who_make_a_key_at_once_get_the_same_and_nothing_else_is_left() {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("key");
+            let makers: Vec<_> = (0..8)
+                .map(|_| {
+                    let path = path.clone();
+                    thread::spawn(move || SecretKey::load_or_create(path).unwrap().id())
+                })
+                .collect();
+            let kept = SecretKey::load_or_create(&path).unwrap().id();
+            for maker in makers {
+                assert_eq!(maker.join().unwrap(), kept);
+            }
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn what_a_crash_left_half_written_is_no_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        fs::write(directory.path().join("key.0123456789abcdef"), "01").unwrap();
+        let id = SecretKey::load_or_create(&path).unwrap().id();
+        assert_eq!(SecretKey::load_or_create(&path).unwrap().id(), id);
+        fs::write(&path, "01\n").unwrap();
+        let refused = SecretKey::load_or_create(&path);
+        assert!(matches!(refused, Err(KeyFileError::Malformed { .. })));
     }
 }
