@@ -99,8 +99,8 @@ impl Builder {
         let shared = Shared::new(parameters.clone(), &socket, waker).map_err(failed)?;
         let shared = Arc::new(shared);
         if let Some(rendezvous) = self.rendezvous {
-            let meetings = Meetings::new(Instant::now(), rendezvous, &self.key, shared.local);
-            shared.lock().meetings = Some(meetings.ok_or(BindError::NoRandomness)?);
+            let meetings = Meetings::new(Instant::now(), &rendezvous, &self.key, shared.local)?;
+            shared.lock().meetings = Some(meetings);
         }
         let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
         thread::Builder::new()

@@ -20,6 +20,9 @@ pub enum BindError {
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
+    /// A certificate of those that are to be trusted for the rendezvous is none.
+    #[error("the rendezvous cannot be used: {0}")]
+    Rendezvous(String),
 }
 
 /// Why no connection came about.

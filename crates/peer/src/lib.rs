@@ -78,6 +78,7 @@ pub use peer_proto::{
     CloseReason, Delivery, DropReason, Failure, Order, Outcome, ParseIdError, PathStats, PeerId, Received,
     Reliability, SendError, StreamError, code,
 };
-pub use rendezvous::{LinkError, Rendezvous};
+pub use rendezvous::Rendezvous;
 pub use streams::{ReceiveStream, SendStream};
 pub use ticket::Ticket;
+pub use tunnel_proto::link::LinkError;

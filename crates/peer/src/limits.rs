@@ -34,12 +34,6 @@ pub const KEY_FILE_BYTES_MAX: u64 = 256;
 /// so fast goes better in trains.
 pub const CALLER_PAUSE: Duration = Duration::from_micros(25);
 
-/// Longest link, in bytes: as the program's.
-pub const LINK_BYTES_MAX: usize = 4_096;
-
-/// Servers of one link.
-pub const LINK_SERVERS_MAX: usize = 16;
-
 /// Addresses of one name that are tried.
 pub const NAME_ADDRESSES_MAX: usize = 8;
 

@@ -1,6 +1,8 @@
 //! Covers: web sites with HTTP/3 by stacks that we did not write, and the authority that their certificates come from.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -111,7 +113,7 @@ impl Authority {
         &self.root
     }
 
-    /// The PEM files of a certificate for this name and of its key.
+    /// The PEM files of a certificate for this name and of its key, for this user only.
     ///
     /// # Panics
     /// When they cannot be written.
@@ -126,6 +128,7 @@ impl Authority {
         texts.map(|(ending, text)| {
             let path = self.directory.join(format!("{name}.{ending}"));
             std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
             path
         })
     }

@@ -5,6 +5,7 @@ mod changes;
 mod constants;
 mod flood;
 mod metrics;
+mod peers;
 mod redirection;
 mod watched;
 

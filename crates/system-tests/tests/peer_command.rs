@@ -1,5 +1,6 @@
 //! `gramway peer` on two machines with one cable: a path is measured, data goes both ways, and what is wrong is told.
 
+use system_tests::cover::Authority;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
 use system_tests::require_root;
@@ -15,7 +16,7 @@ use crate::scene::LISTEN;
 const PORT: u16 = 4_000;
 
 /// Starts the command with a state directory of this machine's own.
-fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
+pub(crate) fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
     let mut command = machine.command(gramway_binary());
     command
         .args(["peer", "--state"])
@@ -25,13 +26,18 @@ fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&s
 }
 
 /// Runs it to its end: the exit code, standard output, standard error.
-fn run(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn run(
+    machine: &Namespace,
+    directory: &Directory,
+    name: &str,
+    arguments: &[&str],
+) -> (i32, String, String) {
     let mut process = start(machine, directory, name, arguments);
     let code = process.wait(PROGRAM_LIMIT).unwrap().code().unwrap();
     (code, process.stdout(), process.stderr())
 }
 
-fn id(machine: &Namespace, directory: &Directory, name: &str) -> String {
+pub(crate) fn id(machine: &Namespace, directory: &Directory, name: &str) -> String {
     run(machine, directory, name, &["id"]).1.trim().to_owned()
 }
 
@@ -116,6 +122,37 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
     assert!(errors.contains("nobody answered within 1 s"), "{errors}");
 }
 
+/// Two machines meet at the server of this link, of which `roots` are to be trusted.
+pub(crate) fn assert_meets(pair: &Pair, directory: &Directory, link: &str, roots: &[&str]) {
+    let link = directory.write("rendezvous", link).unwrap();
+    let rendezvous = [&["--rendezvous-file", link.to_str().unwrap()], roots].concat();
+    let caller = id(&pair.client, directory, "caller");
+    let listening = id(&pair.server, directory, "listener");
+    let listen = [&["listen", "--allow", &caller], &rendezvous[..]].concat();
+    let mut listener = start(&pair.server, directory, "listener", &listen);
+    listener
+        .wait_for_line(
+            "registered at the rendezvous, which sees this machine at",
+            PROGRAM_LIMIT,
+        )
+        .unwrap();
+    let ping = [
+        "ping",
+        &listening,
+        "-c",
+        "2",
+        "--interval",
+        "10",
+        "--timeout",
+        "60",
+    ];
+    let ping = [&ping, &rendezvous[..]].concat();
+    let (code, text, errors) = run(&pair.client, directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    assert!(text.contains("(of the rendezvous), directly"), "{text}");
+    assert!(text.contains("2 sent, 2 answered, 0 % lost"), "{text}");
+}
+
 #[test]
 fn two_machines_that_know_no_address_of_each_other_meet_at_a_server() {
     require_root!();
@@ -123,38 +160,35 @@ fn two_machines_that_know_no_address_of_each_other_meet_at_a_server() {
     let directory = Directory::create_for_test().unwrap();
     let server = Server::start(&pair.server.place(), "server", LISTEN, &[], directory.path());
     let link = directory.write("link", &server.link()).unwrap();
-    let rendezvous = ["--rendezvous-file", link.to_str().unwrap()];
-    let caller = id(&pair.client, &directory, "caller");
     let listening = id(&pair.server, &directory, "listener");
-    let ping = [
-        &[
-            "ping",
-            &listening,
-            "-c",
-            "2",
-            "--interval",
-            "10",
-            "--timeout",
-            "60",
-        ],
-        &rendezvous[..],
-    ]
-    .concat();
     // Nobody is there to be met.
-    let alone = [&["ping", &listening, "--timeout", "1"], &rendezvous[..]].concat();
+    let alone = [
+        "ping",
+        &listening,
+        "--timeout",
+        "1",
+        "--rendezvous-file",
+        link.to_str().unwrap(),
+    ];
     let (code, _, errors) = run(&pair.client, &directory, "caller", &alone);
     assert_eq!(code, UNAVAILABLE, "{errors}");
+    assert_meets(&pair, &directory, &server.link(), &[]);
+}
 
-    let listen = [&["listen", "--allow", &caller], &rendezvous[..]].concat();
-    let mut listener = start(&pair.server, &directory, "listener", &listen);
-    listener
-        .wait_for_line(
-            "registered at the rendezvous, which sees this machine at",
-            PROGRAM_LIMIT,
-        )
-        .unwrap();
-    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
-    assert_eq!(code, 0, "{errors}");
-    assert!(text.contains("(of the rendezvous), directly"), "{text}");
-    assert!(text.contains("2 sent, 2 answered, 0 % lost"), "{text}");
+#[test]
+fn two_machines_meet_at_a_server_with_an_ordinary_certificate() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let authority = Authority::create(directory.path());
+    let [chain, key] = authority.issue(PAIR_SERVER_V4);
+    let own = [
+        "--tls-cert",
+        chain.to_str().unwrap(),
+        "--tls-key",
+        key.to_str().unwrap(),
+    ];
+    let server = Server::start(&pair.server.place(), "server", LISTEN, &own, directory.path());
+    let root = authority.root().to_str().unwrap();
+    assert_meets(&pair, &directory, &server.link(), &["--rendezvous-roots", root]);
 }

@@ -36,6 +36,9 @@ pub(super) struct RendezvousArguments {
     /// Meet the peer at the Gramway server of the link in this file, which opens the routers between both
     #[arg(long, value_name = "FILE")]
     pub(super) rendezvous_file: Option<PathBuf>,
+    /// Trust the authorities in this PEM file, too, where that server has an ordinary certificate or a cover
+    #[arg(long, value_name = "FILE", requires = "rendezvous_file")]
+    pub(super) rendezvous_roots: Option<PathBuf>,
 }
 
 /// `gramway peer listen`.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use peer::{Endpoint, Rendezvous, blocking};
 
 use super::arguments::RendezvousArguments;
-use crate::connect;
 use crate::exit::Problem;
+use crate::{authorities, connect};
 
 /// The server that the command line names, if it does.
 ///
 /// # Errors
-/// The file cannot be read, or holds no link that peers can use.
+/// A file cannot be read, or holds no link, or no certificates.
 pub(super) fn of(arguments: &RendezvousArguments) -> Result<Option<Rendezvous>, Problem> {
     let Some(path) = &arguments.rendezvous_file else {
         return Ok(None);
@@ -20,7 +20,8 @@ pub(super) fn of(arguments: &RendezvousArguments) -> Result<Option<Rendezvous>, 
     let text = connect::read_link_file(path)?;
     let rendezvous = Rendezvous::from_link(&text)
         .map_err(|error| Problem::configuration(format!("{}: {error}", path.display())))?;
-    Ok(Some(rendezvous))
+    let authorities = authorities::read(arguments.rendezvous_roots.as_deref())?;
+    Ok(Some(rendezvous.with_authorities(authorities)))
 }
 
 /// Waits until the endpoint is registered there: the address that the server sees it at.

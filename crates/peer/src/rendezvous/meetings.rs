@@ -11,6 +11,7 @@ use tunnel_proto::rendezvous::Message;
 use super::addresses_of;
 use super::link::Rendezvous;
 use super::registration::{Registration, Resolution};
+use crate::error::BindError;
 use crate::key::SecretKey;
 use crate::limits::{CALLS_MAX, MEETING_TIME_MAX};
 
@@ -35,16 +36,17 @@ pub(crate) struct Meetings {
 }
 
 impl Meetings {
-    /// `None` where the system gives no random bytes or the key cannot be used.
+    /// # Errors
+    /// [`BindError::NoRandomness`], [`BindError::Rendezvous`].
     pub(crate) fn new(
         now: Instant,
-        rendezvous: Rendezvous,
+        rendezvous: &Rendezvous,
         key: &SecretKey,
         local: SocketAddr,
-    ) -> Option<Self> {
+    ) -> Result<Self, BindError> {
         let mut seed = [0; 32];
-        aws_lc_rs::rand::fill(&mut seed).ok()?;
-        Some(Self {
+        aws_lc_rs::rand::fill(&mut seed).map_err(|_| BindError::NoRandomness)?;
+        Ok(Self {
             registration: Registration::new(now, rendezvous, key, seed)?,
             local,
             observed: None,

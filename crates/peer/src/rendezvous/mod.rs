@@ -8,7 +8,7 @@ mod local;
 mod meetings;
 mod registration;
 
-pub use link::{LinkError, Rendezvous};
+pub use link::Rendezvous;
 pub(crate) use local::addresses_of;
 pub(crate) use meetings::Meetings;
 pub(crate) use registration::Resolution;

@@ -2,21 +2,22 @@
 //! whenever they are lost; connections between peers live on meanwhile.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use bytes::BytesMut;
 use packet::checksum::ChecksumState;
 use packet::{Ecn, Path};
 use peer_proto::PeerId;
-use quic::{ClientParameters, CloseReason, EndpointParameters, Outbox};
+use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
 use tunnel_proto::{
-    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, EngineConfig, Reconnection,
-    RequestId,
+    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, EngineConfig, KnownServer,
+    Reconnection, RequestId, Resting,
 };
 
 use super::link::Rendezvous;
+use crate::error::BindError;
 use crate::key::SecretKey;
 use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
 
@@ -43,7 +44,10 @@ pub(crate) struct Resolution {
 pub(super) struct Registration {
     engine: Engine<Client>,
     reconnection: Reconnection,
-    parameters: ClientParameters,
+    knows: KnownServer,
+    /// Connections to the genuine site of the server's cover.
+    resting: Resting,
+    random: u64,
     keys: Ed25519KeyPair,
     own: PeerId,
     /// Addresses that connections were begun to.
@@ -63,18 +67,31 @@ pub(super) struct Registration {
 
 impl Registration {
     /// Begins with the next [`Self::settle`]. `seed` is secret and random.
-    pub(super) fn new(now: Instant, rendezvous: Rendezvous, key: &SecretKey, seed: [u8; 32]) -> Option<Self> {
+    ///
+    /// # Errors
+    /// An authority of the rendezvous is no certificate.
+    pub(super) fn new(
+        now: Instant,
+        rendezvous: &Rendezvous,
+        key: &SecretKey,
+        seed: [u8; 32],
+    ) -> Result<Self, BindError> {
+        let unusable = |error: quic::ConfigurationError| BindError::Rendezvous(error.to_string());
+        let knows = KnownServer::new(&rendezvous.proof(), rendezvous.token()).map_err(unusable)?;
         let mut parameters = EndpointParameters::of_client(seed);
         parameters.udp_payload_max = Some(RENDEZVOUS_PAYLOAD_MAX);
-        let endpoint = quic::Endpoint::new(&parameters, None).ok()?;
-        let engine = Engine::client(endpoint, &rendezvous.token, EngineConfig::default());
-        let (pauses, _) = seed.split_first_chunk()?;
-        let pauses = u64::from_le_bytes(*pauses);
-        Some(Self {
+        knows.prepare(&mut parameters);
+        let endpoint = quic::Endpoint::new(&parameters, None).map_err(unusable)?;
+        let engine = Engine::client(endpoint, rendezvous.token(), EngineConfig::default());
+        let [a, b, c, d, e, f, g, h, ..] = seed;
+        let random = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        Ok(Self {
             engine,
-            reconnection: Reconnection::new(rendezvous.servers, CarrierChoice::UDP, pauses, now),
-            parameters: ClientParameters::Pin(rendezvous.pin),
-            keys: key.key_pair()?,
+            reconnection: Reconnection::new(rendezvous.servers(), CarrierChoice::UDP, random, now),
+            knows,
+            resting: Resting::default(),
+            random,
+            keys: key.key_pair().ok_or(BindError::NoRandomness)?,
             own: key.id(),
             servers: Vec::new(),
             server: None,
@@ -125,15 +142,23 @@ impl Registration {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let again = self.again.filter(|_| !self.has_ended);
         let reconnection = self.reconnection.poll_timeout().filter(|_| !self.has_ended);
-        [self.engine.poll_timeout(), reconnection, again]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.engine.poll_timeout(),
+            reconnection,
+            again,
+            self.resting.poll_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.engine.poll_timeout().is_some_and(|due| due <= now) {
             self.engine.handle_timeout(now);
+        }
+        while let Some(attempt) = self.resting.poll_rested(now) {
+            self.engine.abandon(now, attempt);
         }
         if !self.has_ended {
             self.reconnection.handle_timeout(now);
@@ -190,12 +215,15 @@ impl Registration {
                 if !self.servers.contains(&address) {
                     self.servers.push(address);
                 }
+                while let Some(attempt) = self.resting.take_at(address) {
+                    self.engine.abandon(now, attempt);
+                }
                 let begun = self.engine.connect(
                     now,
                     attempt,
                     address,
-                    &server_name,
-                    &self.parameters,
+                    self.knows.name(&server_name),
+                    &self.knows.parameters(unix_seconds()),
                     RENDEZVOUS_PAYLOAD_MAX,
                 );
                 if let Err(error) = begun {
@@ -219,6 +247,12 @@ impl Registration {
             Action::Role(ClientAction::Connected { attempt }) => {
                 self.reconnection.handle_connected(now, attempt);
             }
+            Action::Role(ClientAction::Redirected { attempt }) => {
+                if let Some(address) = self.reconnection.address_of(attempt) {
+                    self.resting.add(now, attempt, address, self.random);
+                }
+                self.reconnection.handle_redirected(now, attempt);
+            }
             Action::Role(ClientAction::Up { .. }) => {
                 self.reconnection.handle_up();
                 self.register(now);
@@ -228,8 +262,11 @@ impl Registration {
                 if let Some(reason) = &told {
                     self.problem = Some(reason.clone());
                 }
+                self.resting.forget(attempt);
                 self.reconnection.handle_lost(now, attempt, told);
             }
+            // Without connection IDs nothing can be tried at its address beside it: it is lost first.
+            Action::Role(ClientAction::GoingAway) if self.knows.is_cover() => {}
             Action::Role(ClientAction::GoingAway) => self.reconnection.handle_going_away(now),
             Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),
             Action::Role(ClientAction::TokenRefused { status }) => {
@@ -305,4 +342,10 @@ impl Registration {
         self.has_ended = true;
         self.engine.close_all(now);
     }
+}
+
+/// The clock, in seconds of Unix time; zero before 1970.
+fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
