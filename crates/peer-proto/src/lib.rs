@@ -32,5 +32,6 @@ pub use id::PeerId;
 pub use paths::is_relayed;
 pub use peers::{Parameters, PathStats, PeerKey, Peers, code};
 pub use quic::{CloseReason, Direction, KeyIdentity, Outbox, Read, StreamError, StreamId};
+pub use race::AddressSource;
 pub use receiver::ReceiveCounters;
 pub use sender::SendCounters;

@@ -1,9 +1,9 @@
 //! The addresses of a peer that is being connected: which are tried, in which order, and when (RFC 8305).
 //!
-//! An address is begun [`CANDIDATE_INTERVAL`] after the one before, or as soon as that one fails; attempts go on
-//! beside each other, and the first that completes its handshake is the connection. Addresses may come later, from a
-//! rendezvous or from the peer's checks; until `more_until` a race without any is not lost. Addresses that the
-//! rendezvous relays for are begun after [`RELAY_DELAY`], or when no other one is left.
+//! An address is begun [`CANDIDATE_INTERVAL`] after the one before, or as soon as that one fails; attempts go on beside
+//! each other, and the first that completes its handshake is the connection. Addresses may come later, from a source
+//! that is expected to name some or from the peer's checks; while one is expected, a race without any is not lost.
+//! Addresses that the rendezvous relays for are begun after [`RELAY_DELAY`], or when no other one is left.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,6 +15,15 @@ use crate::check::Meeting;
 use crate::error::Failure;
 use crate::limits::{CANDIDATE_INTERVAL, CANDIDATES_MAX, RELAY_DELAY};
 use crate::paths::is_relayed;
+
+/// Who names addresses of a peer besides the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressSource {
+    /// A rendezvous (`specs/rendezvous.md`).
+    Rendezvous,
+    /// The peer itself, on the local network (`specs/lan.md`).
+    Lan,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Race {
@@ -29,8 +38,8 @@ pub(crate) struct Race {
     failures: Vec<Failure>,
     /// When the next waiting address may be begun.
     next: Option<Instant>,
-    /// More addresses may come until then.
-    more_until: Option<Instant>,
+    /// Who may name more addresses, and until when; each source once.
+    expected: Vec<(AddressSource, Instant)>,
     /// Whose checks name addresses.
     meeting: Option<Meeting>,
     /// Addresses that were begun because a check came from there.
@@ -38,13 +47,6 @@ pub(crate) struct Race {
 }
 
 impl Race {
-    pub(crate) fn new(more_until: Option<Instant>) -> Self {
-        Self {
-            more_until,
-            ..Self::default()
-        }
-    }
-
     /// Takes addresses that are new, up to [`CANDIDATES_MAX`] in all, IPv6 and IPv4 by turns (RFC 8305 section 4).
     pub(crate) fn add(&mut self, now: Instant, addresses: &[SocketAddr]) {
         let (mut six, mut four): (VecDeque<_>, VecDeque<_>) =
@@ -67,6 +69,17 @@ impl Race {
     /// Every address that was taken.
     pub(crate) fn known(&self) -> impl Iterator<Item = SocketAddr> {
         self.known.iter().copied()
+    }
+
+    /// This source may name addresses until then.
+    pub(crate) fn expect(&mut self, source: AddressSource, until: Instant) {
+        self.expect_no_more(source);
+        self.expected.push((source, until));
+    }
+
+    /// It names no more.
+    pub(crate) fn expect_no_more(&mut self, source: AddressSource) {
+        self.expected.retain(|(expected, _)| *expected != source);
     }
 
     pub(crate) fn meet(&mut self, meeting: Meeting) {
@@ -111,7 +124,8 @@ impl Race {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let next = self.next.filter(|_| !self.waiting.is_empty());
         let relayed = self.relayed_from.filter(|_| !self.relayed.is_empty());
-        next.into_iter().chain(relayed).chain(self.more_until).min()
+        let until = self.expected.iter().map(|(_, until)| *until);
+        next.into_iter().chain(relayed).chain(until).min()
     }
 
     /// The address that was to be begun could not be used: the next one need not wait.
@@ -138,18 +152,13 @@ impl Race {
 
     /// Whether no address is left, nor to come.
     pub(crate) fn is_lost(&self, now: Instant) -> bool {
-        let more = self.more_until.is_some_and(|until| now < until);
+        let more = self.expected.iter().any(|(_, until)| now < *until);
         self.attempts.is_empty() && self.waiting.is_empty() && self.relayed.is_empty() && !more
     }
 
-    /// No more addresses come.
-    pub(crate) fn expect_no_more(&mut self) {
-        self.more_until = None;
-    }
-
-    /// The time in which more addresses could come is over.
+    /// Forgets sources whose time is over.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.more_until = self.more_until.filter(|until| now < *until);
+        self.expected.retain(|(_, until)| now < *until);
     }
 
     pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
@@ -164,7 +173,7 @@ impl Race {
     pub(crate) fn give_up(&mut self) {
         self.waiting.clear();
         self.relayed.clear();
-        self.expect_no_more();
+        self.expected.clear();
         self.meeting = None;
     }
 }
@@ -186,7 +195,7 @@ mod tests {
 
     #[test]
     fn families_take_turns_and_each_address_is_begun_once() {
-        let mut race = Race::new(None);
+        let mut race = Race::default();
         let four = addresses(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.3:1"]);
         let six = addresses(&["[2001:db8::1]:1"]);
         race.add(now(), &[&four[..], &six[..]].concat());
@@ -203,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_race_takes_a_bounded_number_of_addresses() {
-        let mut race = Race::new(None);
+        let mut race = Race::default();
         let many: Vec<_> = (1..=1_000)
             .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
             .collect();
@@ -218,8 +227,13 @@ mod tests {
     fn a_race_without_addresses_is_lost_when_no_more_come() {
         let now = now();
         let until = now + Duration::from_secs(3);
-        let mut race = Race::new(Some(until));
+        let mut race = Race::default();
+        race.expect(AddressSource::Rendezvous, until);
+        race.expect(AddressSource::Lan, until + Duration::from_secs(1));
+        race.expect(AddressSource::Lan, until);
         assert!(!race.is_lost(now));
+        race.expect_no_more(AddressSource::Rendezvous);
+        assert!(!race.is_lost(now), "the other source may still name some");
         assert_eq!(race.poll_timeout(), Some(until));
         race.handle_timeout(until);
         assert!(race.is_lost(until));

@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::paths::is_relayed;
 use crate::peer::Stage;
-use crate::race::Race;
+use crate::race::{AddressSource, Race};
 
 /// Checks that go to one peer.
 #[derive(Debug)]
@@ -54,10 +54,11 @@ impl Peers {
         if addresses.is_empty() && id != self.own {
             return Err(ConnectError::NoAddress);
         }
-        self.begin_race(now, id, addresses, Race::new(None))
+        self.begin_race(now, id, addresses, Race::default())
     }
 
-    /// The same where more addresses may come by [`Self::add_addresses`] or by checks of `meeting` until `more_until`.
+    /// The same where a rendezvous may name more addresses by [`Self::add_addresses`], or checks of `meeting` come,
+    /// until `more_until`.
     ///
     /// # Errors
     /// As of [`Self::connect`]; there need not be an address yet.
@@ -69,13 +70,30 @@ impl Peers {
         meeting: Meeting,
         more_until: Instant,
     ) -> Result<PeerKey, ConnectError> {
-        let mut race = Race::new(Some(more_until));
+        let mut race = Race::default();
+        race.expect(AddressSource::Rendezvous, more_until);
         race.meet(meeting);
         let key = self.begin_race(now, id, addresses, race)?;
         if self.meeting_peers.len() < MEETINGS_MAX {
             self.meeting_peers.push(key.index());
         }
         Ok(key)
+    }
+
+    /// The same where the local network may name more addresses until `more_until`, and no rendezvous is asked.
+    ///
+    /// # Errors
+    /// As of [`Self::connect`]; there need not be an address yet.
+    pub fn connect_and_search(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        addresses: &[SocketAddr],
+        more_until: Instant,
+    ) -> Result<PeerKey, ConnectError> {
+        let mut race = Race::default();
+        race.expect(AddressSource::Lan, more_until);
+        self.begin_race(now, id, addresses, race)
     }
 
     fn begin_race(
@@ -120,12 +138,22 @@ impl Peers {
         }
     }
 
-    /// No more addresses of this peer come: it is unreachable where none is left.
-    pub fn expect_no_more_addresses(&mut self, now: Instant, peer: PeerKey) {
+    /// This source, too, may name addresses of a peer that is being connected until then.
+    pub fn expect_addresses(&mut self, now: Instant, peer: PeerKey, source: AddressSource, until: Instant) {
         if let Some(entry) = self.peer(peer)
             && let Stage::Connecting(race) = &mut entry.stage
         {
-            race.expect_no_more();
+            race.expect(source, until);
+            self.advance_race(now, peer.index());
+        }
+    }
+
+    /// This source names no more addresses of the peer: it is unreachable where none is left, nor expected.
+    pub fn expect_no_more_addresses(&mut self, now: Instant, peer: PeerKey, source: AddressSource) {
+        if let Some(entry) = self.peer(peer)
+            && let Stage::Connecting(race) = &mut entry.stage
+        {
+            race.expect_no_more(source);
             self.advance_race(now, peer.index());
             self.end_lost_race(now, peer.index());
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use packet::{Ecn, Path};
-use peer_proto::{Delivery, Meeting, limits};
+use peer_proto::{AddressSource, Delivery, Meeting, limits};
 use sim::Clock;
 
 use crate::world::{End, id, parameters};
@@ -229,7 +229,7 @@ impl Site {
         let now = self.clock.now();
         let caller = &mut self.ends[0].peers;
         caller.add_addresses(now, key, &of_second);
-        caller.expect_no_more_addresses(now, key);
+        caller.expect_no_more_addresses(now, key, AddressSource::Rendezvous);
     }
 
     fn is_connected(&self) -> bool {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use packet::{Ecn, Path};
 use peer_proto::{
-    CloseReason, Delivery, Event, Failure, KeyIdentity, Meeting, Outbox, Outcome, Parameters, PeerId,
-    PeerKey, Peers, Received, SendError, StreamId, Ticket, is_relayed,
+    AddressSource, CloseReason, Delivery, Event, Failure, KeyIdentity, Meeting, Outbox, Outcome, Parameters,
+    PeerId, PeerKey, Peers, Received, SendError, StreamId, Ticket, is_relayed,
 };
 use sim::{Clock, LinkConfig, Network, Packet};
 
@@ -184,7 +184,8 @@ impl World {
             .connect_and_meet(now, id(2), &[], MEETING, until)
             .unwrap();
         one.peers.add_addresses(now, key, &[two.address, two.relayed]);
-        one.peers.expect_no_more_addresses(now, key);
+        one.peers
+            .expect_no_more_addresses(now, key, AddressSource::Rendezvous);
         world
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use packet::{Ecn, Path};
-use peer_proto::{ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers};
+use peer_proto::{AddressSource, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers};
 use tunnel_proto::rendezvous::Message;
 
 use super::addresses_of;
@@ -229,7 +229,7 @@ impl Meetings {
             }
             Message::Unreachable { transaction, .. } => {
                 if let Some(call) = self.call(transaction) {
-                    peers.expect_no_more_addresses(now, call.peer);
+                    peers.expect_no_more_addresses(now, call.peer, AddressSource::Rendezvous);
                 }
             }
             // A rendezvous says nothing else.
