@@ -15,7 +15,10 @@ use packet::Path;
 use packet_io::{DatagramSocket, Interest, Poller, Ready, ReceiveBatch, UdpSocket};
 use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 
-use crate::limits::{CLOSE_TIME_MAX, FLUSHES_PER_TURN, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN};
+use crate::limits::{
+    CLOSE_TIME_MAX, FLUSHES_PER_TURN, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
+    TAKE_BACK_TIME_MAX,
+};
 use crate::rendezvous::{Meetings, Resolution};
 use crate::shared::Shared;
 use crate::transmit::transmit;
@@ -85,6 +88,7 @@ impl Driver {
                 Some(_) => break,
             }
         }
+        self.shared.companions.wait_for_end(TAKE_BACK_TIME_MAX);
     }
 
     fn is_closing(&self, now: Instant) -> bool {

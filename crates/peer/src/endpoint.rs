@@ -17,6 +17,7 @@ use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError};
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
+use crate::lan;
 use crate::limits::UDP_PAYLOAD_MAX;
 use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::Shared;
@@ -31,6 +32,8 @@ pub struct Builder {
     send_bytes_max: Option<usize>,
     udp_payload_max: Option<u16>,
     rendezvous: Option<Rendezvous>,
+    finds_on_lan: bool,
+    announces_on_lan: bool,
 }
 
 impl Builder {
@@ -74,6 +77,23 @@ impl Builder {
         self
     }
 
+    /// Lets [`Endpoint::connect`] ask the local network by multicast DNS where the peer is. The question names no peer,
+    /// and its answer proves nothing: the peer proves its key in the handshake. Off unless called.
+    #[must_use]
+    pub fn find_on_lan(mut self) -> Self {
+        self.finds_on_lan = true;
+        self
+    }
+
+    /// Announces the endpoint on the local network while it is open, so that peers there find it by its ID alone. All
+    /// machines on that network can see the ID, the port and the addresses of this machine there, and recognize the ID
+    /// wherever it is announced. Off unless called.
+    #[must_use]
+    pub fn announce_on_lan(mut self) -> Self {
+        self.announces_on_lan = true;
+        self
+    }
+
     /// Binds a socket and starts the endpoint's thread. Port 0 lets the system choose; `[::]:0` takes IPv4 as well.
     ///
     /// # Errors
@@ -101,6 +121,10 @@ impl Builder {
         if let Some(rendezvous) = self.rendezvous {
             let meetings = Meetings::new(Instant::now(), &rendezvous, &self.key, shared.local)?;
             shared.lock().meetings = Some(meetings);
+        }
+        shared.lock().lan.finds = self.finds_on_lan;
+        if self.announces_on_lan {
+            lan::announce(&shared).map_err(failed)?;
         }
         let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
         thread::Builder::new()
@@ -137,6 +161,8 @@ impl Endpoint {
             send_bytes_max: None,
             udp_payload_max: None,
             rendezvous: None,
+            finds_on_lan: false,
+            announces_on_lan: false,
         }
     }
 
@@ -164,30 +190,33 @@ impl Endpoint {
         self.shared().local
     }
 
-    /// Connects to the peer with this ID at whichever of at most 8 addresses answers first; with a rendezvous also at
-    /// those that it knows, and then none need be given. Whoever answers with another key is no peer.
+    /// Connects to the peer with this ID at whichever of at most 8 addresses answers first; with a rendezvous, and with
+    /// [`Builder::find_on_lan`], also at those that are found there, and then none need be given. Whoever answers with
+    /// another key is no peer.
     ///
     /// # Errors
-    /// [`ConnectError`]; after 30 seconds where nobody answers, 10 seconds where no address is known.
+    /// [`ConnectError`]; after 30 seconds where nobody answers, 10 seconds where no address is known (3 seconds without
+    /// a rendezvous).
     pub async fn connect(&self, id: PeerId, addresses: &[SocketAddr]) -> Result<Peer, ConnectError> {
-        let handle = self.shared().change(|state, now| {
+        let (handle, asks) = self.shared().change(|state, now| {
             if state.is_closed {
                 return Err(ConnectError::EndpointClosed);
             }
-            let key = match &mut state.meetings {
-                Some(meetings) => meetings.connect(now, &mut state.peers, id, addresses)?,
-                None => state.peers.connect(now, id, addresses)?,
-            };
+            let (key, asks) = state.connect(now, id, addresses)?;
             let face = state.new_face();
             let lane = Arc::clone(&face.lane);
             state.faces.insert(key, face);
-            Ok(Handle {
+            let handle = Handle {
                 lane,
                 owner: Arc::clone(&self.0),
                 key,
                 id,
-            })
+            };
+            Ok((handle, asks))
         })?;
+        if asks {
+            lan::begin_search(self.shared());
+        }
         // From here on, dropping the future gives the attempt up.
         poll_fn(|context| {
             let mut state = handle.shared().lock();
@@ -233,6 +262,27 @@ impl Endpoint {
         let state = self.shared().lock();
         let problem = state.meetings.as_ref().and_then(Meetings::problem);
         problem.map(str::to_owned)
+    }
+
+    /// Waits until the endpoint is announced on the local network; whether it is. It is not without
+    /// [`Builder::announce_on_lan`], nor once it is closed.
+    pub async fn announced(&self) -> bool {
+        poll_fn(|context| self.shared().lock().lan.announcement.poll(context))
+            .await
+            .is_some()
+    }
+
+    /// Why the endpoint is not announced on the local network at present, as far as something went wrong.
+    #[must_use]
+    pub fn lan_problem(&self) -> Option<String> {
+        let state = self.shared().lock();
+        state.lan.announcement.problem().map(str::to_owned)
+    }
+
+    /// Where the local network last said that a peer is, to [`Self::connect`].
+    #[must_use]
+    pub fn found_on_lan(&self, id: PeerId) -> Vec<SocketAddr> {
+        self.shared().lock().lan.searches.answer(id).to_vec()
     }
 
     /// The next peer that connected to us; `None` once the endpoint is closed.

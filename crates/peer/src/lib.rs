@@ -43,23 +43,33 @@
 //!
 //! # Limits
 //!
-//! Connections are direct. Without a rendezvous at least one end must be reachable at an address that the program
-//! gives. Linux only. One endpoint uses one processor core.
+//! Connections are direct. Without a rendezvous, and outside the local network, at least one end must be reachable at
+//! an address that the program gives. Linux only. One endpoint uses one processor core.
 //!
 //! # Behind routers
 //!
 //! A Gramway server that both ends reach is a rendezvous ([`Builder::rendezvous`], [`Rendezvous::from_link`]): peers
 //! connect by ID alone, and the routers between them are opened ([`Endpoint::connect`]). The server learns who meets
 //! whom and where they are, and nothing of what they say. `specs/rendezvous.md` of the repository says how.
+//!
+//! # On the local network
+//!
+//! Peers on one network find each other without a server: who is to be found is announced by multicast DNS
+//! ([`Builder::announce_on_lan`]), and who connects asks ([`Builder::find_on_lan`]). An announcement says peer ID, port
+//! and addresses to everybody on that network. `specs/lan.md` of the repository says how.
 
 pub mod blocking;
+mod companion;
+mod connecting;
 mod driver;
 mod endpoint;
 mod error;
 mod face;
 mod handle;
 mod intake;
+mod interfaces;
 mod key;
+mod lan;
 pub mod limits;
 mod path;
 mod rendezvous;

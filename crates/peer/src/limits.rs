@@ -48,3 +48,43 @@ pub const MEETING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Before a registration that ended, or was refused, is asked for again.
 pub const REGISTRATION_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long threads that keep something up outside of an endpoint that closes are given to take it back.
+pub const TAKE_BACK_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Addresses of this machine that are looked at: networks of containers come by the dozen.
+pub const INTERFACE_ADDRESSES_MAX: usize = 64;
+
+/// How long the local network is asked for a peer: multicast DNS asks at once and after one second, and is answered
+/// within 120 ms (RFC 6762 section 6).
+pub const LAN_SEARCH_TIME: Duration = Duration::from_secs(3);
+
+/// Peers that the local network is asked for at a time; those beyond it are connected without it.
+pub const LAN_SEARCHES_MAX: usize = 256;
+
+/// Addresses that the local network names for a peer that is being connected (LAN-3): a third of those that are tried.
+pub const LAN_ADDRESSES_MAX: usize = 8;
+
+/// Peers of the local network whose addresses are remembered: 90 KiB.
+pub const LAN_PEERS_MAX: usize = 256;
+
+/// Answers that one thread reads before it gives up (LAN-4).
+pub const LAN_ANSWERS_MAX: usize = 10_000;
+
+/// Records of multicast DNS that are kept, about 300 bytes each; who is sent more leaves the network alone (LAN-4).
+pub const LAN_RECORDS_MAX: i64 = 4_096;
+
+/// How often an announcement looks how many there are.
+pub const LAN_TURN: Duration = Duration::from_secs(1);
+
+/// The same of a search.
+pub const LAN_SEARCH_TURN: Duration = Duration::from_millis(100);
+
+/// How long the count is waited for; later, the network is flooded.
+pub const LAN_METRICS_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long an announcement may take before it is called a problem, and its taking back at most.
+pub const LAN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Before an announcement that failed, or that a flood ended, is begun again.
+pub const LAN_FLOOD_PAUSE: Duration = Duration::from_secs(60);

@@ -20,8 +20,10 @@ use peer_proto::{
     CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers, SendError,
 };
 
+use crate::companion::Companions;
 use crate::face::{Face, Wakers, side};
 use crate::intake::{Intake, Lane, Submission, cost};
+use crate::lan::Lan;
 use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
 use crate::rendezvous::Meetings;
 use crate::transmit::{Caller, socket_options, transmit};
@@ -40,6 +42,8 @@ pub(crate) struct State {
     pub(crate) meetings: Option<Meetings>,
     /// Who waits for the registration.
     pub(crate) registration: Wakers,
+    /// How they are met on the local network.
+    pub(crate) lan: Lan,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
     /// Messages that are being handed over; empty otherwise.
@@ -188,6 +192,12 @@ impl State {
         if let Some(meetings) = &mut self.meetings {
             meetings.close(now);
         }
+        self.end_companions();
+    }
+
+    /// The threads beside the endpoint's take back what they keep up.
+    fn end_companions(&mut self) {
+        self.lan.announcement.end();
     }
 
     fn take_event(&mut self, now: Instant, event: Event, woken: &mut Vec<Waker>) {
@@ -334,6 +344,8 @@ impl State {
         self.has_ended = true;
         woken.append(&mut self.acceptors.0);
         woken.append(&mut self.registration.0);
+        self.end_companions();
+        woken.append(&mut self.lan.announcement.take_waiting());
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);
@@ -357,6 +369,8 @@ pub(crate) struct Shared {
     pub(crate) id: PeerId,
     pub(crate) local: SocketAddr,
     waker: packet_io::Waker,
+    /// Threads that end with the endpoint.
+    pub(crate) companions: Companions,
     /// The thread waits for its socket, or is about to.
     sleeps: AtomicBool,
     /// The program changed something since the thread last was about to wait.
@@ -387,6 +401,7 @@ impl Shared {
             peers,
             meetings: None,
             registration: Wakers::default(),
+            lan: Lan::default(),
             faces: BTreeMap::new(),
             submissions: Vec::new(),
             lane,
@@ -403,6 +418,7 @@ impl Shared {
             id,
             local,
             waker,
+            companions: Companions::default(),
             sleeps: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),

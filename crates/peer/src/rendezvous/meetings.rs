@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use packet::{Ecn, Path};
 use peer_proto::{AddressSource, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers};
+use tunnel_proto::limits::RENDEZVOUS_ADDRESSES_MAX;
 use tunnel_proto::rendezvous::Message;
 
 use super::addresses_of;
@@ -169,7 +170,7 @@ impl Meetings {
         self.has_told &= is_registered;
         if is_registered && !self.has_told {
             let server = self.registration.server();
-            let addresses = server.map(|server| addresses_of(self.local, server));
+            let addresses = server.map(|server| addresses_of(self.local, server, RENDEZVOUS_ADDRESSES_MAX));
             let message = Message::Addresses(addresses.unwrap_or_default());
             self.has_told = self.registration.say(now, message);
         }

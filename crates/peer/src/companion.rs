@@ -1,0 +1,179 @@
+//! Threads beside the endpoint's that keep something up outside of it: an announcement, a port mapping. Each ends with
+//! the endpoint, and takes back what it keeps.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::face::Wakers;
+use crate::shared::{Shared, State};
+
+/// What is known of such a thread, in the endpoint's state.
+pub(crate) struct Companion<T> {
+    /// The thread runs until this is dropped.
+    leash: Option<Sender<Infallible>>,
+    kept: Option<T>,
+    problem: Option<String>,
+    waiting: Wakers,
+}
+
+impl<T> Default for Companion<T> {
+    fn default() -> Self {
+        Self {
+            leash: None,
+            kept: None,
+            problem: None,
+            waiting: Wakers::default(),
+        }
+    }
+}
+
+impl<T: Clone> Companion<T> {
+    /// Why nothing is, as far as something went wrong.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Ready once something is kept up, or nothing will be.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        if self.kept.is_some() || self.leash.is_none() {
+            return Poll::Ready(self.kept.clone());
+        }
+        self.waiting.wait(context.waker());
+        Poll::Pending
+    }
+
+    /// The thread tells what it keeps up, or why it does not; whoever waits is to be woken.
+    pub(crate) fn tell(&mut self, kept: Result<T, String>) -> Vec<Waker> {
+        match kept {
+            Ok(kept) => {
+                (self.kept, self.problem) = (Some(kept), None);
+                self.take_waiting()
+            }
+            Err(problem) => {
+                (self.kept, self.problem) = (None, Some(problem));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The endpoint closes.
+    pub(crate) fn end(&mut self) {
+        (self.leash, self.kept) = (None, None);
+    }
+
+    /// Who waits, and learns of the end.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.waiting.0)
+    }
+}
+
+/// The thread's end of it.
+pub(crate) struct Leash {
+    ended: Receiver<Infallible>,
+    _alive: Sender<Infallible>,
+}
+
+impl Leash {
+    /// Waits so long; whether the endpoint has closed by then.
+    pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
+        self.ended.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
+/// The threads that run.
+pub(crate) struct Companions {
+    alive: Mutex<Option<Sender<Infallible>>>,
+    none_is_left: Mutex<Receiver<Infallible>>,
+}
+
+impl Default for Companions {
+    fn default() -> Self {
+        let (alive, none_is_left) = mpsc::channel();
+        Self {
+            alive: Mutex::new(Some(alive)),
+            none_is_left: Mutex::new(none_is_left),
+        }
+    }
+}
+
+impl Companions {
+    /// Waits at most so long until all have taken back what they kept up; no more begin.
+    pub(crate) fn wait_for_end(&self, limit: Duration) {
+        drop(self.alive.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let none_is_left = self.none_is_left.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = none_is_left.recv_timeout(limit);
+    }
+}
+
+/// Begins a thread, before the endpoint's own one; `of` finds what is known of it.
+pub(crate) fn spawn<T: Clone>(
+    shared: &Arc<Shared>,
+    name: &str,
+    of: fn(&mut State) -> &mut Companion<T>,
+    work: impl FnOnce(&Shared, &Leash) + Send + 'static,
+) -> io::Result<()> {
+    let alive = shared.companions.alive.lock();
+    let Some(alive) = alive.unwrap_or_else(PoisonError::into_inner).clone() else {
+        return Ok(());
+    };
+    let (leash, ended) = mpsc::channel();
+    of(&mut shared.lock()).leash = Some(leash);
+    let of_thread = Arc::clone(shared);
+    let end = Leash { ended, _alive: alive };
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || work(&of_thread, &end))?;
+    Ok(())
+}
+
+/// What a thread tells of itself.
+pub(crate) fn tell<T: Clone>(
+    shared: &Shared,
+    of: fn(&mut State) -> &mut Companion<T>,
+    kept: Result<T, String>,
+) {
+    let woken = shared.change(|state, _| of(state).tell(kept));
+    woken.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll<T: Clone>(companion: &mut Companion<T>) -> Poll<Option<T>> {
+        companion.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn who_waits_learns_of_what_is_kept_up_and_of_the_end() {
+        let mut companion = Companion::<u8>::default();
+        assert_eq!(poll(&mut companion), Poll::Ready(None), "there is none");
+        companion.leash = Some(mpsc::channel().0);
+        assert_eq!(poll(&mut companion), Poll::Pending);
+        assert!(companion.tell(Err("no router".to_owned())).is_empty());
+        assert_eq!(companion.problem(), Some("no router"));
+        assert_eq!(companion.tell(Ok(7)).len(), 1);
+        assert_eq!((companion.kept, companion.problem()), (Some(7), None));
+        assert_eq!(poll(&mut companion), Poll::Ready(Some(7)));
+        companion.end();
+        assert_eq!(poll(&mut companion), Poll::Ready(None));
+    }
+
+    #[test]
+    fn a_thread_learns_of_the_end_and_is_waited_for() {
+        let companions = Companions::default();
+        let alive = companions.alive.lock().unwrap().clone().unwrap();
+        let (leash, ended) = mpsc::channel();
+        let end = Leash { ended, _alive: alive };
+        assert!(!end.has_ended_within(Duration::ZERO));
+        drop(leash);
+        let thread = thread::spawn(move || end.has_ended_within(Duration::from_secs(60)));
+        companions.wait_for_end(Duration::from_secs(60));
+        assert!(thread.join().unwrap());
+    }
+}
