@@ -258,5 +258,8 @@ pub(crate) const PEER_CHUNK_BYTES: usize = 64 << 10;
 /// Chunks of standard input, and ends of connections, that wait for the pipe that has them.
 pub(crate) const PEER_INPUT_CHUNKS: usize = 4;
 
+/// How long an announcement on the local network may take before its user is told why it does.
+pub(crate) const PEER_ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long an end that leaves waits for its last packets, and for the other's.
 pub(crate) const PEER_GOODBYE_MAX: Duration = Duration::from_secs(1);

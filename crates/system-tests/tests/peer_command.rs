@@ -108,7 +108,8 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
     assert_eq!(code, PERMISSION, "{errors}");
     assert!(errors.contains(&format!("--allow {stranger}")), "{errors}");
     let other = format!("{stranger}@{PAIR_SERVER_V4}:{PORT}");
-    let (code, _, errors) = run(&pair.client, &directory, "caller", &["ping", &other]);
+    let elsewhere = ["ping", &other, "--no-lan"];
+    let (code, _, errors) = run(&pair.client, &directory, "caller", &elsewhere);
     assert_eq!(code, PERMISSION, "{errors}");
     assert!(errors.contains("another peer is at this address"), "{errors}");
     let nowhere = format!("{listening}@{silent}");
@@ -191,4 +192,45 @@ fn two_machines_meet_at_a_server_with_an_ordinary_certificate() {
     let server = Server::start(&pair.server.place(), "server", LISTEN, &own, directory.path());
     let root = authority.root().to_str().unwrap();
     assert_meets(&pair, &directory, &server.link(), &["--rendezvous-roots", root]);
+}
+
+/// LAN-1, LAN-2.
+#[test]
+fn two_machines_on_one_network_meet_by_the_peer_id_alone_unless_told_not_to() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let caller = id(&pair.client, &directory, "caller");
+    let listening = id(&pair.server, &directory, "listener");
+    let mut listener = start(
+        &pair.server,
+        &directory,
+        "listener",
+        &["listen", "--allow", &caller],
+    );
+    let announced = "announced on the local network";
+    listener.wait_for_line(announced, PROGRAM_LIMIT).unwrap();
+    let quiet = ["listen", "--allow", &caller, "--no-lan"];
+    let mut hidden = start(&pair.server, &directory, "hidden", &quiet);
+    hidden.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
+
+    let ping = [
+        "ping",
+        &listening,
+        "-c",
+        "2",
+        "--interval",
+        "10",
+        "--timeout",
+        "60",
+    ];
+    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    assert!(text.contains("(on the local network), directly"), "{text}");
+    assert!(text.contains("2 sent, 2 answered, 0 % lost"), "{text}");
+
+    let unannounced = id(&pair.server, &directory, "hidden");
+    let (code, _, errors) = run(&pair.client, &directory, "caller", &["ping", &unannounced]);
+    assert_eq!(code, UNAVAILABLE, "{errors}");
+    assert!(errors.contains("nobody was met"), "{errors}");
 }

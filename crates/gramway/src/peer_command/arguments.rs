@@ -60,6 +60,9 @@ pub(super) struct ListenArguments {
     /// End after the first pipe
     #[arg(long)]
     pub(super) once: bool,
+    /// Do not announce this machine on the local network, where everybody sees its peer ID
+    #[arg(long)]
+    pub(super) no_lan: bool,
     #[command(flatten)]
     pub(super) rendezvous: RendezvousArguments,
 }
@@ -73,6 +76,9 @@ pub(super) struct PeerPlace {
     /// Where it listens, too; again for other places, all of which are tried
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) at: Vec<String>,
+    /// Do not look for the peer on the local network
+    #[arg(long)]
+    pub(super) no_lan: bool,
     #[command(flatten)]
     pub(super) rendezvous: RendezvousArguments,
     /// Give up when nobody has answered after so many seconds

@@ -34,21 +34,21 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The addresses of these places, HOST:PORT each, in their order. Where the peer is met at a rendezvous, there need be
+/// The addresses of these places, HOST:PORT each, in their order. Where others name addresses, there need be
 /// none.
 ///
 /// # Errors
 /// A place is none, there are none or too many, or no name has an address.
 pub(super) fn of_places<'a>(
     places: impl Iterator<Item = &'a str>,
-    is_met: bool,
+    others_name_some: bool,
 ) -> Result<Vec<Candidate>, Problem> {
     let places: Vec<Endpoint> = places
         .map(|text| Endpoint::parse(text).map_err(|error| Problem::usage(error.to_string())))
         .collect::<Result<_, _>>()?;
-    if places.is_empty() && !is_met {
+    if places.is_empty() && !others_name_some {
         return Err(Problem::usage(
-            "where does the peer listen? Give PEER@HOST:PORT, --at HOST:PORT, or --rendezvous-file FILE",
+            "where does the peer listen? Give PEER@HOST:PORT, --at HOST:PORT, or --rendezvous-file FILE, or leave out --no-lan",
         ));
     }
     if places.len() > PEER_ADDRESSES_MAX {
@@ -64,7 +64,7 @@ pub(super) fn of_places<'a>(
             Err(problem) => problems.push(problem),
         }
     }
-    if candidates.is_empty() && !is_met {
+    if candidates.is_empty() && !others_name_some {
         Problem::all(problems)?;
     }
     Ok(without_repeats(candidates))
@@ -101,14 +101,14 @@ fn without_repeats(candidates: Vec<Candidate>) -> Vec<Candidate> {
     kept
 }
 
-/// How people call the address: with where it is known from, which is the rendezvous for all others if there is one.
-pub(super) fn shown(candidates: &[Candidate], address: SocketAddr, is_met: bool) -> String {
+/// How people call the address: with where it is known from; of the others, `otherwise` says that.
+pub(super) fn shown(candidates: &[Candidate], address: SocketAddr, otherwise: Option<&str>) -> String {
     let address = SocketAddr::new(address.ip().to_canonical(), address.port());
     let known = candidates.iter().find(|candidate| candidate.address == address);
-    match known {
-        Some(candidate) => candidate.to_string(),
-        None if is_met => format!("{address} (of the rendezvous)"),
-        None => address.to_string(),
+    match (known, otherwise) {
+        (Some(candidate), _) => candidate.to_string(),
+        (None, Some(source)) => format!("{address} ({source})"),
+        (None, None) => address.to_string(),
     }
 }
 
@@ -126,10 +126,10 @@ mod tests {
         let text: Vec<String> = found.iter().map(Candidate::to_string).collect();
         assert_eq!(text, ["[2001:db8::1]:9 (given)", "192.0.2.1:9 (given)"]);
         let mapped = "[::ffff:192.0.2.1]:9".parse().unwrap();
-        assert_eq!(shown(&found, mapped, true), "192.0.2.1:9 (given)");
+        assert_eq!(shown(&found, mapped, Some("found")), "192.0.2.1:9 (given)");
         let other = "192.0.2.7:9".parse().unwrap();
-        assert_eq!(shown(&found, other, false), "192.0.2.7:9");
-        assert_eq!(shown(&found, other, true), "192.0.2.7:9 (of the rendezvous)");
+        assert_eq!(shown(&found, other, None), "192.0.2.7:9");
+        assert_eq!(shown(&found, other, Some("found")), "192.0.2.7:9 (found)");
     }
 
     #[test]

@@ -41,8 +41,8 @@ impl Connection {
         let rendezvous = rendezvous::of(&place.rendezvous)?;
         let is_met = rendezvous.is_some();
         let places = at.into_iter().chain(place.at.iter().map(String::as_str));
-        let candidates = candidates::of_places(places, is_met)?;
-        let endpoint = bind(key, rendezvous)?;
+        let candidates = candidates::of_places(places, is_met || !place.no_lan)?;
+        let endpoint = bind(key, rendezvous, !place.no_lan)?;
         let addresses: Vec<SocketAddr> = candidates.iter().map(|candidate| candidate.address).collect();
         let began = Instant::now();
         let limit = Duration::from_secs(place.timeout.into());
@@ -51,8 +51,8 @@ impl Connection {
         }
         let peer = match blocking::wait_for(limit, endpoint.connect(id, &addresses)) {
             Some(Ok(peer)) => peer,
-            Some(Err(error)) => return Err(not_reached(&candidates, error)),
-            None => return Err(silence(&candidates, place.timeout)),
+            Some(Err(error)) => return Err(not_reached(&candidates, error, place)),
+            None => return Err(silence(&candidates, place)),
         };
         Ok(Self {
             began,
@@ -66,10 +66,17 @@ impl Connection {
 
     /// Where the peer is at present, for people.
     pub(super) fn address(&self, path: PeerPath) -> String {
-        match path {
-            PeerPath::Direct(address) => candidates::shown(&self.candidates, address, self.is_met),
-            PeerPath::Relayed(_) => "the relay of the rendezvous".to_owned(),
-        }
+        let address = match path {
+            PeerPath::Direct(address) => address,
+            PeerPath::Relayed(_) => return "the relay of the rendezvous".to_owned(),
+        };
+        let place = (address.ip().to_canonical(), address.port());
+        let is_there = |found: &SocketAddr| (found.ip(), found.port()) == place;
+        let otherwise = match self.endpoint.found_on_lan(self.peer.id()).iter().any(is_there) {
+            true => Some("on the local network"),
+            false => self.is_met.then_some("of the rendezvous"),
+        };
+        candidates::shown(&self.candidates, address, otherwise)
     }
 
     /// What ended the connection, for people.
@@ -91,7 +98,7 @@ pub(super) fn peer_id(text: &str) -> Result<PeerId, Problem> {
 }
 
 /// An endpoint that connects: for both families where the machine has both.
-fn bind(key: SecretKey, rendezvous: Option<Rendezvous>) -> Result<Endpoint, Problem> {
+fn bind(key: SecretKey, rendezvous: Option<Rendezvous>, finds_on_lan: bool) -> Result<Endpoint, Problem> {
     let [v6, v4] = [
         SocketAddr::from(([0_u16; 8], 0)),
         SocketAddr::from(([0_u8; 4], 0)),
@@ -100,17 +107,19 @@ fn bind(key: SecretKey, rendezvous: Option<Rendezvous>) -> Result<Endpoint, Prob
     if let Some(rendezvous) = rendezvous {
         builder = builder.rendezvous(rendezvous);
     }
+    if finds_on_lan {
+        builder = builder.find_on_lan();
+    }
     let bound = builder.clone().bind(v6);
     bound
         .or_else(|_| builder.bind(v4))
         .map_err(|error| Problem::unavailable(error.to_string()))
 }
 
-fn silence(candidates: &[Candidate], seconds: u32) -> Problem {
+fn silence(candidates: &[Candidate], place: &PeerPlace) -> Problem {
+    let seconds = place.timeout;
     if candidates.is_empty() {
-        return Problem::unavailable(format!(
-            "nobody was met within {seconds} s; does `gramway peer listen` run there, with a link of the same server?"
-        ));
+        return nobody(place, &format!(" within {seconds} s"));
     }
     let tried: Vec<String> = candidates.iter().map(Candidate::to_string).collect();
     Problem::unavailable(format!(
@@ -119,8 +128,22 @@ fn silence(candidates: &[Candidate], seconds: u32) -> Problem {
     ))
 }
 
-fn not_reached(candidates: &[Candidate], error: ConnectError) -> Problem {
+/// No address of the peer became known.
+fn nobody(place: &PeerPlace, when: &str) -> Problem {
+    let met = place.rendezvous.rendezvous_file.is_some();
+    let how = match (met, place.no_lan) {
+        (true, true) => "with a link of the same server",
+        (true, false) => "with a link of the same server or on this network",
+        (false, _) => "on this network; elsewhere, give PEER@HOST:PORT or --rendezvous-file FILE",
+    };
+    Problem::unavailable(format!(
+        "nobody was met{when}; does `gramway peer listen` run there, {how}?"
+    ))
+}
+
+fn not_reached(candidates: &[Candidate], error: ConnectError, place: &PeerPlace) -> Problem {
     let failures = match error {
+        ConnectError::Unreachable(failures) if failures.is_empty() => return nobody(place, ""),
         ConnectError::Unreachable(failures) => failures,
         ConnectError::Addresses(error) => return Problem::usage(error.to_string()),
         other => return Problem::unavailable(other.to_string()),
@@ -136,7 +159,7 @@ fn not_reached(candidates: &[Candidate], error: ConnectError) -> Problem {
         false => Code::Unavailable,
     };
     let each = failures.iter().map(|failure| {
-        let address = candidates::shown(candidates, failure.address, false);
+        let address = candidates::shown(candidates, failure.address, None);
         format!("{address}: {}", failure.reason)
     });
     let each: Vec<String> = each.collect();
@@ -166,6 +189,7 @@ mod tests {
     use peer::Failure;
 
     use super::*;
+    use crate::peer_command::arguments::RendezvousArguments;
 
     fn failure(reason: CloseReason) -> Failure {
         Failure {
@@ -177,7 +201,22 @@ mod tests {
     #[test]
     fn each_address_is_told_with_its_end_and_a_wrong_key_is_no_silence() {
         let candidates = candidates::of_places(["192.0.2.1:9"].into_iter(), false).unwrap();
-        let told = |reason| not_reached(&candidates, ConnectError::Unreachable(vec![failure(reason)]));
+        let place = PeerPlace {
+            peer: String::new(),
+            at: Vec::new(),
+            no_lan: false,
+            rendezvous: RendezvousArguments {
+                rendezvous_file: None,
+            },
+            timeout: 1,
+        };
+        let told = |reason| {
+            not_reached(
+                &candidates,
+                ConnectError::Unreachable(vec![failure(reason)]),
+                &place,
+            )
+        };
         let problem = told(CloseReason::WrongPeer);
         assert_eq!(problem.code() as u8, 77);
         assert!(
@@ -185,6 +224,8 @@ mod tests {
             "{problem}"
         );
         assert_eq!(told(CloseReason::TimedOut).code() as u8, 69);
+        let unknown = not_reached(&[], ConnectError::Unreachable(vec![]), &place);
+        assert!(unknown.to_string().contains("on this network"), "{unknown}");
     }
 
     #[test]

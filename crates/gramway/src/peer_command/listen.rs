@@ -16,7 +16,8 @@ use super::pipe::spawn;
 use super::{ANSWER, BUSY, PING, PIPE, rendezvous};
 use crate::exit::{Problem, sentence};
 use crate::limits::{
-    PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX, PEER_REGISTRATION_PATIENCE,
+    PEER_ANNOUNCEMENT_PATIENCE, PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX,
+    PEER_REGISTRATION_PATIENCE,
 };
 use crate::{output, startup};
 
@@ -50,6 +51,10 @@ pub(super) fn run(key: SecretKey, arguments: &ListenArguments) -> Result<(), Pro
         let endpoint = listener.endpoint.clone();
         spawn("rendezvous", move || tell_registration(&endpoint))?;
     }
+    if announces(arguments) {
+        let endpoint = listener.endpoint.clone();
+        spawn("announced", move || tell_announcement(&endpoint))?;
+    }
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
         number += 1;
@@ -67,6 +72,9 @@ fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem
     }
     if let Some(rendezvous) = rendezvous::of(&arguments.rendezvous)? {
         builder = builder.rendezvous(rendezvous);
+    }
+    if announces(arguments) {
+        builder = builder.announce_on_lan();
     }
     let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
     if let Some(address) = arguments.listen {
@@ -94,6 +102,28 @@ fn tell_registration(endpoint: &Endpoint) {
                 ));
             }
         }
+    }
+}
+
+/// Whether this machine is to be found on the local network.
+fn announces(arguments: &ListenArguments) -> bool {
+    let is_loopback = |address: SocketAddr| address.ip().is_loopback();
+    !arguments.no_lan && !arguments.listen.is_some_and(is_loopback)
+}
+
+/// Tells that peers find this machine on the local network, or why they do not yet.
+fn tell_announcement(endpoint: &Endpoint) {
+    let announced = || blocking::wait_for(PEER_ANNOUNCEMENT_PATIENCE, endpoint.announced());
+    let is_announced = announced().unwrap_or_else(|| {
+        let why = endpoint
+            .lan_problem()
+            .unwrap_or_else(|| "it takes long".to_owned());
+        let note = format!("note: not announced on the local network: {why}");
+        output::note(&note);
+        blocking::wait(endpoint.announced())
+    });
+    if is_announced {
+        output::note("announced on the local network, where this peer ID is enough to connect");
     }
 }
 

@@ -60,7 +60,7 @@ fn a_listener_needs_to_know_whom_it_lets_in_and_others_where_to_go() {
         (&["listen"][..], "--allow"),
         (&["listen", "--any", "--allow", NOBODY], "--any"),
         (&["listen", "--allow", "somebody"], "52 characters"),
-        (&["ping", NOBODY], "where does the peer listen?"),
+        (&["ping", NOBODY, "--no-lan"], "where does the peer listen?"),
         (&["ping", "somebody@127.0.0.1:1"], "52 characters"),
         (&["ping", NOBODY, "--at", "127.0.0.1"], "has no port"),
         (&["pipe", &format!("{own}@127.0.0.1:1")], "our own peer ID"),
@@ -91,6 +91,7 @@ fn pings_tell_the_path_and_a_wrong_key_a_refusal_and_silence_are_told_apart() {
             "10",
             "--timeout",
             "60",
+            "--no-lan",
             at,
         ])
     };
