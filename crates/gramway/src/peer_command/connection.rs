@@ -207,6 +207,7 @@ mod tests {
             no_lan: false,
             rendezvous: RendezvousArguments {
                 rendezvous_file: None,
+                rendezvous_roots: None,
             },
             timeout: 1,
         };

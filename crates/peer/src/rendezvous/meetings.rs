@@ -138,8 +138,8 @@ impl Meetings {
         Ok(peer)
     }
 
-    /// Meets peers again on whose paths nothing comes, or all whose addresses may have changed: what the rendezvous then
-    /// says of each other's addresses may be paths of their connections (RDV-8).
+    /// Meets peers again on whose paths nothing comes, or all whose addresses may have changed: what the rendezvous
+    /// then says of each other's addresses may be paths of their connections (RDV-8).
     fn meet_again(&mut self, now: Instant, peers: &mut Peers) {
         while let Some((peer, callee)) = peers.poll_wish() {
             self.calls
