@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use quic::{CloseReason, Direction, StreamId};
+use quic::{CloseReason, Congestion, Direction, StreamId};
 
 use crate::delivery::{Outcome, Ticket};
 use crate::error::Failure;
@@ -102,6 +102,20 @@ pub enum Event {
         peer: PeerKey,
         /// The stream.
         stream: StreamId,
+    },
+    /// The path carries longer or shorter packets than was known.
+    PathMtuChanged {
+        /// Of which connection.
+        peer: PeerKey,
+        /// Bytes of UDP payload.
+        path_mtu: u16,
+    },
+    /// The path begins or ceases to limit the rate, or carries twice or half of what was told.
+    Congestion {
+        /// Of which connection.
+        peer: PeerKey,
+        /// What limits the rate, and what the path carries.
+        congestion: Congestion,
     },
     /// More streams may be opened.
     StreamsAvailable {

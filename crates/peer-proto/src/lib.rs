@@ -31,7 +31,9 @@ pub use event::Event;
 pub use id::PeerId;
 pub use paths::is_relayed;
 pub use peers::{Parameters, PathStats, PeerKey, Peers, code};
-pub use quic::{CloseReason, Direction, KeyIdentity, Outbox, Read, StreamError, StreamId};
+pub use quic::{
+    CloseReason, Congestion, Counters, Direction, KeyIdentity, LimitedBy, Outbox, Read, StreamError, StreamId,
+};
 pub use race::AddressSource;
 pub use receiver::ReceiveCounters;
 pub use sender::SendCounters;

@@ -15,6 +15,7 @@ use peer_proto::{Parameters, PeerId};
 
 use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError};
+use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
 use crate::lan;
@@ -145,6 +146,12 @@ impl Drop for Owner {
     }
 }
 
+impl fmt::Debug for Owner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Owner").field(&self.0.id).finish()
+    }
+}
+
 /// A UDP socket, and the peers that are reached through it. A clone is the same endpoint; it ends with its last clone
 /// and its last [`Peer`].
 #[derive(Clone)]
@@ -254,6 +261,12 @@ impl Endpoint {
             Poll::Pending
         })
         .await
+    }
+
+    /// What changes about the endpoint from its beginning on; each call gives a reader of its own.
+    #[must_use]
+    pub fn events(&self) -> EndpointEvents {
+        EndpointEvents::new(&self.0)
     }
 
     /// Why the endpoint is not registered at its rendezvous at present, as far as something went wrong.

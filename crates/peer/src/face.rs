@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use peer_proto::{CloseReason, Direction, DropReason, Failure, Outcome, PeerId, StreamId, Ticket};
 
+use crate::events::{News, PeerEvent};
 use crate::intake::{Lane, Submission};
 use crate::ticket::TicketState;
 
@@ -44,6 +45,8 @@ pub(crate) struct Face {
     /// Streams that the peer has completely.
     pub(crate) finished: HashSet<StreamId>,
     pub(crate) tickets: HashMap<Ticket, Arc<TicketState>>,
+    /// What changed about the path.
+    pub(crate) news: News<PeerEvent>,
 }
 
 pub(crate) fn side(direction: Direction) -> usize {
@@ -69,6 +72,7 @@ impl Face {
             stopped: HashMap::new(),
             finished: HashSet::new(),
             tickets: HashMap::new(),
+            news: News::default(),
         }
     }
 
@@ -91,7 +95,12 @@ impl Face {
     }
 
     pub(crate) fn wake_all(&mut self, woken: &mut Vec<Waker>) {
-        let lists = [&mut self.state, &mut self.inbox, &mut self.room];
+        let lists = [
+            &mut self.state,
+            &mut self.inbox,
+            &mut self.room,
+            &mut self.news.readers,
+        ];
         let lists = lists
             .into_iter()
             .chain(&mut self.acceptors)

@@ -13,6 +13,7 @@ use peer_proto::{
 
 use crate::endpoint::Owner;
 use crate::error::Closed;
+use crate::events::PeerEvents;
 use crate::face::{Face, side};
 use crate::intake::{Lane, Submission, cost};
 use crate::path::PeerPath;
@@ -46,6 +47,7 @@ impl Drop for Handle {
         self.shared().change(|state, now| {
             if let Some(mut face) = state.faces.remove(&self.key) {
                 face.end_tickets(&mut woken);
+                face.wake_all(&mut woken);
             }
             state.peers.close(now, self.key, 0, b"");
         });
@@ -276,6 +278,12 @@ impl Peer {
         shared.change(|state, _| state.peers.path_stats(self.0.key))
     }
 
+    /// What changes about the connection and its path from its beginning on; each call gives a reader of its own.
+    #[must_use]
+    pub fn events(&self) -> PeerEvents {
+        PeerEvents::new(&self.0)
+    }
+
     /// Closes the connection with a code below 0xff00 and a reason for the peer's log. Every open ticket ends as
     /// dropped.
     pub fn close(&self, code: u32, reason: &str) {
@@ -292,6 +300,12 @@ impl Peer {
         })
         .await;
         ended.map_or_else(|closed| closed.0, |()| CloseReason::LocallyClosed)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Handle").field(&self.id).finish()
     }
 }
 

@@ -35,6 +35,23 @@
 //! | audio, video | any of these, [`Delivery::unreliable`] or [`Delivery::with_deadline`] |
 //! | files, long answers | a stream |
 //!
+//! # What the path does
+//!
+//! [`Peer::path_stats`] is the present state: round trips, rates, losses, what waits. [`Peer::events`] tells what
+//! changes, so that a program can send less instead of waiting longer:
+//!
+//! ```
+//! # use peer::{Peer, PeerEvent};
+//! # async fn adapt(peer: Peer, mut set_bitrate: impl FnMut(u64)) {
+//! let mut events = peer.events();
+//! while let Some(event) = events.next_event().await {
+//!     if let PeerEvent::Congestion(congestion) = event {
+//!         set_bitrate(congestion.bytes_per_second * 8 * 9 / 10);
+//!     }
+//! }
+//! # }
+//! ```
+//!
 //! # Runtimes
 //!
 //! The endpoint's thread does all network work, so that acknowledgements never wait for the program. Futures run on
@@ -64,6 +81,7 @@ mod connecting;
 mod driver;
 mod endpoint;
 mod error;
+mod events;
 mod face;
 mod handle;
 mod intake;
@@ -81,12 +99,13 @@ mod transmit;
 pub use bytes::Bytes;
 pub use endpoint::{Builder, Endpoint};
 pub use error::{BindError, Closed, ConnectError, KeyFileError};
+pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};
 pub use handle::Peer;
 pub use key::SecretKey;
 pub use path::PeerPath;
 pub use peer_proto::{
-    CloseReason, Delivery, DropReason, Failure, Order, Outcome, ParseIdError, PathStats, PeerId, Received,
-    Reliability, SendError, StreamError, code,
+    CloseReason, Congestion, Counters, Delivery, DropReason, Failure, LimitedBy, Order, Outcome,
+    ParseIdError, PathStats, PeerId, Received, Reliability, SendError, StreamError, code,
 };
 pub use rendezvous::Rendezvous;
 pub use streams::{ReceiveStream, SendStream};

@@ -21,6 +21,7 @@ use peer_proto::{
 };
 
 use crate::companion::Companions;
+use crate::events::{EndpointEvent, News, PeerEvent};
 use crate::face::{Face, Wakers, side};
 use crate::intake::{Intake, Lane, Submission, cost};
 use crate::lan::Lan;
@@ -44,6 +45,10 @@ pub(crate) struct State {
     pub(crate) registration: Wakers,
     /// How they are met on the local network.
     pub(crate) lan: Lan,
+    /// The address of the registration that was told last.
+    observed: Option<SocketAddr>,
+    /// What changed about the endpoint.
+    pub(crate) news: News<EndpointEvent>,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
     /// Messages that are being handed over; empty otherwise.
@@ -122,10 +127,14 @@ impl State {
     /// Sorts what the peers report; who is to be woken once the lock is given back.
     pub(crate) fn take_events(&mut self, now: Instant, woken: &mut Vec<Waker>) {
         if let Some(meetings) = &mut self.meetings {
-            let before = meetings.observed();
             meetings.settle(now, &mut self.peers);
-            if meetings.observed() != before {
+            let observed = meetings.observed();
+            if observed != self.observed {
+                self.observed = observed;
                 woken.append(&mut self.registration.0);
+                let registered = observed.map(|observed| EndpointEvent::Registered { observed });
+                self.news
+                    .tell(registered.unwrap_or(EndpointEvent::Unregistered), woken);
             }
         }
         while let Some(event) = self.peers.poll_event(now) {
@@ -250,7 +259,11 @@ impl State {
                 }
             }
             // What it is at present can be asked for at any time.
-            Event::PathChanged { .. } => {}
+            Event::PathChanged {
+                peer,
+                remote,
+                is_relayed,
+            } => self.tell(peer, PeerEvent::PathChanged { remote, is_relayed }, woken),
             Event::Received { peer } => self.wake(peer, woken, |face| Some(&mut face.inbox)),
             Event::Room { peer } => {
                 let delayed = self
@@ -313,9 +326,21 @@ impl State {
                 }
                 self.wake(peer, woken, |face| face.writers.get_mut(&stream));
             }
+            Event::PathMtuChanged { peer, path_mtu } => {
+                self.tell(peer, PeerEvent::PathMtuChanged(path_mtu), woken);
+            }
+            Event::Congestion { peer, congestion } => {
+                self.tell(peer, PeerEvent::Congestion(congestion), woken);
+            }
             Event::StreamsAvailable { peer, direction } => {
                 self.wake(peer, woken, |face| Some(&mut face.openers[side(direction)]));
             }
+        }
+    }
+
+    fn tell(&mut self, peer: PeerKey, event: PeerEvent, woken: &mut Vec<Waker>) {
+        if let Some(face) = self.faces.get_mut(&peer) {
+            face.news.tell(event, woken);
         }
     }
 
@@ -346,6 +371,7 @@ impl State {
         woken.append(&mut self.registration.0);
         self.end_companions();
         woken.append(&mut self.lan.announcement.take_waiting());
+        woken.append(&mut self.news.readers.0);
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);
@@ -402,6 +428,8 @@ impl Shared {
             meetings: None,
             registration: Wakers::default(),
             lan: Lan::default(),
+            observed: None,
+            news: News::default(),
             faces: BTreeMap::new(),
             submissions: Vec::new(),
             lane,

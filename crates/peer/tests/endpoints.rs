@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use peer::blocking::{wait, wait_for};
 use peer::{
-    Bytes, CloseReason, ConnectError, Delivery, DropReason, Endpoint, KeyFileError, Outcome, Peer, SecretKey,
-    SendError, StreamError,
+    Bytes, CloseReason, ConnectError, Delivery, DropReason, Endpoint, KeyFileError, Outcome, Peer, PeerEvent,
+    SecretKey, SendError, StreamError,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -388,4 +388,48 @@ async fn messages_with_and_without_the_lock_share_a_small_room_and_all_arrive() 
         assert_eq!(refused, SendError::NotConnected);
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_longer_path_mtu_is_told_and_no_reader_outlives_the_connection() {
+    in_time(async {
+        let bind = || {
+            let builder = Endpoint::builder(SecretKey::generate().unwrap()).udp_payload_max(1_452);
+            builder.bind("127.0.0.1:0".parse().unwrap()).unwrap()
+        };
+        let (one, two) = (bind(), bind());
+        let to_two = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
+        let to_one = two.accept().await.unwrap();
+        let (mut events, mut others) = (to_two.events(), to_two.events());
+        let mtu_of = |event| match event {
+            Some(PeerEvent::PathMtuChanged(bytes)) => bytes,
+            other => panic!("{other:?}"),
+        };
+        let mut mtu = 0;
+        // Probes find it by and by.
+        while mtu < 1_452 {
+            drop(to_two.send("goes on", Delivery::unordered()).await.unwrap());
+            mtu = mtu_of(events.next_event().await);
+        }
+        assert_eq!(to_two.path_stats().unwrap().path_mtu, 1_452);
+        // The other reader was slow: it learns the latest only.
+        assert_eq!(mtu_of(others.next_event().await), 1_452);
+        let waits = tokio::spawn(async move { others.next_event().await });
+        drop(to_one);
+        to_two.closed().await;
+        assert_eq!((events.next_event().await, waits.await.unwrap()), (None, None));
+        drop(to_two);
+        assert_eq!(events.next_event().await, None);
+    })
+    .await;
+}
+
+#[test]
+fn events_of_an_endpoint_end_with_it_and_can_be_waited_for_without_an_executor() {
+    let endpoint = endpoint();
+    let mut events = endpoint.events();
+    assert_eq!(wait_for(Duration::from_millis(1), events.next_event()), None);
+    let waits = std::thread::spawn(move || wait_for(LIMIT, events.next_event()));
+    endpoint.close(0, "");
+    assert_eq!(waits.join().unwrap(), Some(None));
 }

@@ -5,7 +5,8 @@
 //!
 //! Beside the model's phases, `delivery` samples the delivery rate, `round_trip` knows the base and the queue, `loss` which
 //! loss is random, `sharing` who else uses the path, `bandwidth` and `tuning` the bounds; `sustained` leaves out rates that
-//! last no longer than late acknowledgements, and `local_queue` knows the queues of local paths.
+//! last no longer than late acknowledgements, and `local_queue` knows the queues of local paths. `variation` is for
+//! reports only.
 
 mod bandwidth;
 mod delivery;
@@ -20,6 +21,7 @@ mod round_trip;
 mod sharing;
 mod sustained;
 mod tuning;
+mod variation;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,6 +37,7 @@ pub(crate) use tuning::Tuning;
 
 use fixed::FixedWindow;
 use model::Model;
+use variation::Variation;
 
 /// Which controller a connection has.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +65,11 @@ impl ControllerFactory for Factory {
                 Algorithm::Fixed(FixedWindow::new(bits_per_second, gate.clone(), current_mtu))
             }
         };
-        Box::new(Gated { algorithm, gate })
+        Box::new(Gated {
+            algorithm,
+            gate,
+            variation: Variation::default(),
+        })
     }
 }
 
@@ -77,6 +84,7 @@ enum Algorithm {
 struct Gated {
     algorithm: Algorithm,
     gate: Gate,
+    variation: Variation,
 }
 
 impl Controller for Gated {
@@ -88,6 +96,7 @@ impl Controller for Gated {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, rtt: &RttEstimator) {
+        self.variation.on_ack(sent);
         match &mut self.algorithm {
             Algorithm::Model(model) => model.on_ack(now, sent, bytes),
             Algorithm::Fixed(fixed) => fixed.on_ack(rtt.get()),
@@ -96,6 +105,9 @@ impl Controller for Gated {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, _app_limited: bool, _largest: Option<u64>) {
         self.gate.count_acknowledgement();
+        if let Some(round_trips) = self.variation.end_acks(now) {
+            self.gate.publish_round_trips(&round_trips);
+        }
         match &mut self.algorithm {
             Algorithm::Model(model) => model.on_end_acks(now, in_flight),
             Algorithm::Fixed(fixed) => fixed.on_end_acks(in_flight),
@@ -103,6 +115,9 @@ impl Controller for Gated {
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        if lost_bytes == 0 && !is_persistent {
+            self.gate.count_mark();
+        }
         match &mut self.algorithm {
             Algorithm::Model(model) => model.on_congestion(now, sent, is_persistent, lost_bytes),
             Algorithm::Fixed(fixed) => fixed.on_lost(lost_bytes),

@@ -2,6 +2,7 @@
 
 mod peer;
 mod sending;
+mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use quinn_proto::{ConnectionError, Datagram, Dir, VarInt};
 use sending::Turn;
 
 pub(crate) use peer::Peer;
+use watch::Watch;
 
 use crate::admission::Place;
 use crate::cap::Cap;
@@ -133,6 +135,8 @@ pub(crate) struct Connection {
     held_back: u64,
     idle: u64,
     turn: Turn,
+    /// Changes of the path are told: among peers, once the handshake is complete.
+    watch: Option<Box<Watch>>,
 }
 
 impl Connection {
@@ -181,6 +185,7 @@ impl Connection {
             held_back: 0,
             idle: 0,
             turn: Turn::FIRST,
+            watch: None,
         }
     }
 
@@ -284,11 +289,16 @@ impl Connection {
 
     pub(crate) fn report(&mut self) -> ConnectionReport {
         let allowance = self.gate.allowance();
+        let round_trips = self.gate.round_trips();
+        let stats = self.proto.stats();
         ConnectionReport {
             remote: self.proto.remote_address(),
             begun: self.begun,
             authenticated: !self.is_stranger(),
             rtt: self.proto.rtt(),
+            rtt_latest: round_trips.latest,
+            rtt_min: self.proto.min_rtt(),
+            rtt_variation: round_trips.variation,
             congestion_window: allowance.window,
             in_flight: allowance.in_flight,
             acknowledgements: self.gate.acknowledgements(),
@@ -300,6 +310,8 @@ impl Connection {
             path: self.gate.estimate(),
             path_mtu: self.proto.current_mtu(),
             datagram_max: self.proto.datagrams().max_size(),
+            bytes_lost: stats.path.lost_bytes,
+            congestion_marks: self.gate.marks(),
             counters: self.counters(),
         }
     }

@@ -125,6 +125,12 @@ pub struct ConnectionReport {
     pub authenticated: bool,
     /// Smoothed round-trip time.
     pub rtt: Duration,
+    /// Latest sample of the round-trip time, delays of acknowledgements included; zero before the first.
+    pub rtt_latest: Duration,
+    /// Shortest round-trip time of the path; as `rtt` before the first sample.
+    pub rtt_min: Duration,
+    /// Mean deviation of the samples (RFC 9002 section 5.3); zero before the first.
+    pub rtt_variation: Duration,
     /// Congestion window in bytes.
     pub congestion_window: u64,
     /// Bytes in flight.
@@ -145,6 +151,10 @@ pub struct ConnectionReport {
     pub path_mtu: u16,
     /// Largest payload of one DATAGRAM frame at present, in bytes; `None` before the peer's parameters are known.
     pub datagram_max: Option<usize>,
+    /// Bytes of the packets declared lost.
+    pub bytes_lost: u64,
+    /// Acknowledgements that reported marks of congestion (RFC 3168), each for one or more packets.
+    pub congestion_marks: u64,
     /// Its counters.
     pub counters: Counters,
 }

@@ -301,6 +301,7 @@ impl Endpoint {
             };
             let before = outbox.bytes();
             connection.ready = connection.flush(now, source, outbox);
+            self.events.extend(connection.watch_congestion(now));
             self.ready.charge(turn, outbox.bytes().wrapping_sub(before));
             if connection.ready
                 && let Some(owner) = connection.owner

@@ -1,6 +1,7 @@
 //! Events that a shard's QUIC reports to its caller.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -39,6 +40,29 @@ pub struct Incoming {
     pub token: Bytes,
     /// Destination connection ID of the peer's very first packet, before a Retry: 8 to 20 bytes of its choice.
     pub original_destination_id: Bytes,
+}
+
+/// What limits the rate of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitedBy {
+    /// Who sends: all that it gave and the peer takes has left.
+    Program,
+    /// The path: more waits than congestion control lets go.
+    Path,
+}
+
+/// What limits the rate of a connection, and what the path carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Congestion {
+    /// What limits the rate.
+    pub limited_by: LimitedBy,
+    /// What the path was seen to deliver, in bytes of QUIC packets per second; 0 before the first measurement. Where the
+    /// program limits the rate, the path may carry more.
+    pub bytes_per_second: u64,
+    /// Bytes that may be under way.
+    pub window: u64,
+    /// Smoothed round-trip time.
+    pub round_trip: Duration,
 }
 
 /// Something happened on a connection.
@@ -134,6 +158,20 @@ pub enum Event {
         connection: ConnectionKey,
         /// The stream.
         stream: StreamId,
+    },
+    /// The path carries longer or shorter packets than was known. Among peers only.
+    PathMtuChanged {
+        /// Which.
+        connection: ConnectionKey,
+        /// Bytes of UDP payload.
+        path_mtu: u16,
+    },
+    /// The path begins or ceases to limit the rate, or carries twice or half of what was told. Among peers only.
+    Congestion {
+        /// Which.
+        connection: ConnectionKey,
+        /// What limits the rate, and what the path carries.
+        congestion: Congestion,
     },
     /// More streams may be opened.
     StreamsAvailable {

@@ -47,7 +47,7 @@ pub use connection_id::{Generation, IdLength, STEER_MARK, STEER_ROUNDS, Shard, S
 pub use counters::{ConnectionReport, Counters, IncomingCounters};
 pub use endpoint::{Endpoint, Owner, Receiver, Timer};
 pub use error::{AcceptError, CloseReason, ConfigurationError, ConnectError, StreamError};
-pub use event::{ConnectionKey, Event, Incoming, IncomingKey};
+pub use event::{Congestion, ConnectionKey, Event, Incoming, IncomingKey, LimitedBy};
 pub use front_door::{CoverTls, FrontDoorClient, FrontDoorIdentity, TrustedRoots};
 pub use no_datagrams::NoDatagrams;
 pub use packet::{Path, customer_prefix};

@@ -47,6 +47,13 @@ pub const KEPT_FRAME_BYTES: usize = 128;
 /// are copied once more.
 pub const TRUSTED_IDS_MAX: usize = 8_192;
 
+/// What limits the rate of a peer is judged over at least so much time, and over two round trips: what a program can act
+/// on, and not what the turns of single trains are.
+pub const CONGESTION_SPAN_MIN: Duration = Duration::from_millis(100);
+
+/// The path begins to limit the rate where this many attempts to send were held back for each one that found nothing.
+pub const CONGESTION_HELD_BACK_SHARE: u64 = 4;
+
 /// Unidirectional streams of a peer: HTTP/3's control and two QPACK streams, and room for unknown types that are
 /// refused (RFC 9114 section 6.2 asks for at least three).
 pub const UNIDIRECTIONAL_STREAMS: u32 = 8;

@@ -9,13 +9,34 @@ use super::{PeerKey, Peers};
 use crate::receiver::ReceiveCounters;
 use crate::sender::SendCounters;
 
-/// State of a connection.
+/// State of a connection and of its path.
+///
+/// Rates are those of QUIC packets, headers included. A packet that is lost is not sent again as it was: streams send
+/// the bytes once more, and messages are counted in [`SendCounters::repeated`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct PathStats {
     /// The peer's address on the path in use.
     pub remote: SocketAddr,
+    /// Whether a rendezvous relays what is sent; the path is direct otherwise.
+    pub is_relayed: bool,
     /// Smoothed round-trip time.
     pub round_trip: Duration,
+    /// Latest sample of the round-trip time, the peer's delay of its acknowledgement included; zero before the first.
+    pub round_trip_latest: Duration,
+    /// Shortest round-trip time of this path.
+    pub round_trip_min: Duration,
+    /// Mean deviation of the samples (RFC 9002 section 5.3): how much the round trip varies.
+    pub round_trip_variation: Duration,
+    /// How much longer the last round trip was than one without a queue, at its shortest: the queue on the way.
+    pub queueing_delay: Duration,
+    /// What the path was seen to deliver, in bytes a second; `None` before the first measurement. Where the program
+    /// sends less, the path may carry more.
+    pub delivery_bytes_per_second: Option<u64>,
+    /// How fast packets leave at most, in bytes a second; `None` where they are not paced.
+    pub pacing_bytes_per_second: Option<u64>,
+    /// Packets in a million that the path loses however little is sent.
+    pub random_loss_per_million: u32,
     /// Bytes that may be under way.
     pub congestion_window: u64,
     /// Bytes under way.
@@ -24,6 +45,14 @@ pub struct PathStats {
     pub path_mtu: u16,
     /// Longest body of an unordered message that fits one packet at present, in bytes.
     pub packet_body_max: usize,
+    /// Bytes of messages that wait to be sent or to be acknowledged, with what each costs besides.
+    pub waiting_bytes: usize,
+    /// Bytes of messages that came and are not read, that wait for others, or that are incomplete.
+    pub unread_bytes: usize,
+    /// Bytes of packets that were declared lost.
+    pub bytes_lost: u64,
+    /// Acknowledgements by which the peer reported marks of congestion (ECN, RFC 3168), each for one or more packets.
+    pub congestion_marks: u64,
     /// Packets sent, received and lost, and their bytes.
     pub counters: quic::Counters,
     /// What became of messages that were sent.
@@ -37,16 +66,28 @@ impl Peers {
     pub fn path_stats(&mut self, peer: PeerKey) -> Option<PathStats> {
         let connection = self.peer(peer)?.connection()?;
         let report: ConnectionReport = self.quic.report(connection)?;
-        let (remote, _) = self.path(peer)?;
+        let (remote, is_relayed) = self.path(peer)?;
         let entry = self.peer(peer)?;
         let head = crate::frame::Head::Unordered.frame_bytes(1 << 20);
         Some(PathStats {
             remote,
+            is_relayed,
             round_trip: report.rtt,
+            round_trip_latest: report.rtt_latest,
+            round_trip_min: report.rtt_min,
+            round_trip_variation: report.rtt_variation,
+            queueing_delay: report.path.queueing_delay,
+            delivery_bytes_per_second: Some(report.path.bandwidth_bytes_per_second).filter(|rate| *rate > 0),
+            pacing_bytes_per_second: report.pacing_bits_per_second.map(|bits| bits / 8),
+            random_loss_per_million: report.path.random_loss_per_million,
             congestion_window: report.congestion_window,
             in_flight: report.in_flight,
             path_mtu: report.path_mtu,
             packet_body_max: report.datagram_max.unwrap_or(0).saturating_sub(head),
+            waiting_bytes: entry.sender.bytes(),
+            unread_bytes: entry.receiver.bytes() + entry.incoming.bytes(),
+            bytes_lost: report.bytes_lost,
+            congestion_marks: report.congestion_marks,
             counters: report.counters,
             sent: entry.sender.counters,
             received: entry.receiver.counters,

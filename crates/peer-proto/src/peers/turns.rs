@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use quic::AcceptParameters;
+use quic::{AcceptParameters, ConnectionKey};
 
-use super::Peers;
+use super::{PeerKey, Peers};
 use crate::event::Event;
 use crate::peer::Stage;
 use crate::receiver::Violation;
@@ -94,6 +94,13 @@ impl Peers {
                 connection, reason, ..
             } => self.closed(now, connection, reason),
             Quic::IncomingExpired { .. } | Quic::Redirected { .. } | Quic::DatagramsDropped { .. } => {}
+            Quic::PathMtuChanged { connection, path_mtu } => {
+                self.tell(connection, |peer| Event::PathMtuChanged { peer, path_mtu });
+            }
+            Quic::Congestion {
+                connection,
+                congestion,
+            } => self.tell(connection, |peer| Event::Congestion { peer, congestion }),
             Quic::StreamOpened { connection, stream } => self.stream_opened(now, connection, stream),
             Quic::StreamReadable { connection, stream } => self.stream_readable(now, connection, stream),
             Quic::StreamWritable { connection, stream } => self.stream_writable(connection, stream),
@@ -113,6 +120,20 @@ impl Peers {
                     self.events.push_back(Event::StreamsAvailable { peer, direction });
                 }
             }
+        }
+    }
+
+    /// Reports what is new of a complete connection.
+    fn tell(&mut self, connection: ConnectionKey, event: impl FnOnce(PeerKey) -> Event) {
+        let index = self.index_of(connection);
+        let is_connected = |index: &usize| {
+            self.peers[*index]
+                .as_deref()
+                .is_some_and(|peer| peer.connection() == Some(connection))
+        };
+        if let Some(index) = index.filter(is_connected) {
+            let peer = self.key(index);
+            self.events.push_back(event(peer));
         }
     }
 }

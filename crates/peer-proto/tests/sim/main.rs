@@ -5,6 +5,7 @@ mod bounds;
 mod identity;
 mod laws;
 mod messages;
+mod news;
 mod paths;
 mod routers;
 mod rules;

@@ -38,6 +38,8 @@ pub(crate) struct End {
     pub(crate) opened: Vec<StreamId>,
     pub(crate) stopped: Vec<(StreamId, u64)>,
     pub(crate) finished: Vec<StreamId>,
+    /// What was told of the path.
+    pub(crate) news: Vec<Event>,
     /// Packets sent.
     pub(crate) packets: u64,
 }
@@ -73,6 +75,7 @@ impl End {
             opened: Vec::new(),
             stopped: Vec::new(),
             finished: Vec::new(),
+            news: Vec::new(),
             packets: 0,
         }
     }
@@ -113,6 +116,9 @@ impl End {
                 Event::StreamOpened { stream, .. } => self.opened.push(stream),
                 Event::StreamStopped { stream, code, .. } => self.stopped.push((stream, code)),
                 Event::StreamFinished { stream, .. } => self.finished.push(stream),
+                Event::PathMtuChanged { .. } | Event::Congestion { .. } => {
+                    self.news.push(event);
+                }
                 Event::Received { .. }
                 | Event::Ended { .. }
                 | Event::StreamReadable { .. }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::estimate::{PathEstimate, Phase};
+use super::variation::RoundTrips;
 
 /// The state that both share. One thread uses it; it is atomic because controllers have to be `Sync`.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,9 @@ struct State {
     bytes_per_second: AtomicU64,
     acknowledgements: AtomicU64,
     cuts: AtomicU64,
+    marks: AtomicU64,
+    latest_nanoseconds: AtomicU64,
+    variation_nanoseconds: AtomicU64,
     bandwidth: AtomicU64,
     base_nanoseconds: AtomicU64,
     queue_nanoseconds: AtomicU64,
@@ -111,7 +115,6 @@ impl Gate {
 
     /// Publishes the controller's estimates of the path.
     pub(crate) fn publish_estimate(&self, estimate: &PathEstimate) {
-        let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.0
             .bandwidth
             .store(estimate.bandwidth_bytes_per_second, Ordering::Relaxed);
@@ -138,6 +141,34 @@ impl Gate {
         }
     }
 
+    /// Publishes samples of the round trip.
+    pub(crate) fn publish_round_trips(&self, round_trips: &RoundTrips) {
+        self.0
+            .latest_nanoseconds
+            .store(nanoseconds(round_trips.latest), Ordering::Relaxed);
+        self.0
+            .variation_nanoseconds
+            .store(nanoseconds(round_trips.variation), Ordering::Relaxed);
+    }
+
+    /// The latest sample of the round trip, and how much samples vary.
+    pub(crate) fn round_trips(&self) -> RoundTrips {
+        RoundTrips {
+            latest: Duration::from_nanos(self.0.latest_nanoseconds.load(Ordering::Relaxed)),
+            variation: Duration::from_nanos(self.0.variation_nanoseconds.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// A router marked packets as congested.
+    pub(crate) fn count_mark(&self) {
+        self.0.marks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Acknowledgements that reported marks.
+    pub(crate) fn marks(&self) -> u64 {
+        self.0.marks.load(Ordering::Relaxed)
+    }
+
     /// Something that was in flight is acknowledged.
     pub(crate) fn count_acknowledgement(&self) {
         self.0.acknowledgements.fetch_add(1, Ordering::Relaxed);
@@ -157,6 +188,10 @@ impl Gate {
     pub(crate) fn cuts(&self) -> u64 {
         self.0.cuts.load(Ordering::Relaxed)
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

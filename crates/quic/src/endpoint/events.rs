@@ -41,6 +41,9 @@ impl Endpoint {
                 quinn_proto::Event::Connected => {
                     connection.deadline = connection.token_deadline;
                     connection.is_established = true;
+                    if self.peers.is_some() {
+                        connection.begin_watch();
+                    }
                     let is_redirected = connection.peer.is_genuine_site();
                     self.events.push_back(match is_redirected {
                         true => Event::Redirected { connection: key },
@@ -71,6 +74,7 @@ impl Endpoint {
                     remote,
                 });
             }
+            self.events.extend(connection.watch_path_mtu());
         }
         if connection.proto.is_drained() {
             self.remove(index);

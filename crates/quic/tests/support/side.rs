@@ -281,6 +281,8 @@ impl Side {
                 Event::RemoteChanged { .. }
                 | Event::StreamWritable { .. }
                 | Event::StreamStopped { .. }
+                | Event::PathMtuChanged { .. }
+                | Event::Congestion { .. }
                 | Event::StreamsAvailable { .. } => {}
             }
         }

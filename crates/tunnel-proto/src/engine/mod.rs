@@ -262,7 +262,11 @@ impl<R: Role> Engine<R> {
                 Some(parameters) => drop(self.endpoint.accept(now, new.key, &parameters)),
                 None => self.endpoint.ignore(now, new.key),
             },
-            Event::IncomingExpired { .. } | Event::RemoteChanged { .. } => {}
+            // The last two come among peers only.
+            Event::IncomingExpired { .. }
+            | Event::RemoteChanged { .. }
+            | Event::PathMtuChanged { .. }
+            | Event::Congestion { .. } => {}
             Event::Connected { connection } => self.connected(now, connection),
             Event::Redirected { connection } => R::redirected(&mut self.state, connection),
             Event::Closed {

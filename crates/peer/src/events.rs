@@ -1,0 +1,190 @@
+//! What a program is told of a connection and of its endpoint, as it changes.
+//!
+//! Nothing queues: of each kind only the latest event waits, so that a reader that is slow has less to read and misses
+//! only what is no longer true. Readers are independent of each other.
+
+use std::future::poll_fn;
+use std::mem::discriminant;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::task::{Poll, Waker};
+
+use peer_proto::Congestion;
+
+use crate::endpoint::Owner;
+use crate::face::Wakers;
+use crate::handle::Handle;
+
+/// Something changed about a connection; [`crate::Peer::path_stats`] has the whole state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerEvent {
+    /// Packets for the peer go to another address from here on: a better path was found, a path was lost, the peer
+    /// moved to another network, or a router on the way gave it another address. Nothing is lost by that.
+    PathChanged {
+        /// The peer's address.
+        remote: SocketAddr,
+        /// Whether a rendezvous relays for it; it is direct otherwise.
+        is_relayed: bool,
+    },
+    /// The path carries packets of this many bytes of UDP payload. Messages that fit one packet are the cheapest
+    /// ([`crate::PathStats::packet_body_max`]).
+    PathMtuChanged(u16),
+    /// The path begins or ceases to limit what the program sends, or carries twice or half of what was told. A program
+    /// that can choose how much it sends, video for instance, stays below
+    /// [`bytes_per_second`](Congestion::bytes_per_second) while the path limits it.
+    Congestion(Congestion),
+}
+
+/// Something changed about an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndpointEvent {
+    /// The endpoint is registered at its rendezvous, which sees it at this address; told again when that changes.
+    Registered {
+        /// Our address as others see it.
+        observed: SocketAddr,
+    },
+    /// The registration is lost: peers cannot find us until it is there again. Connections live on.
+    /// [`crate::Endpoint::rendezvous_problem`] says why, as far as it is known.
+    Unregistered,
+}
+
+/// The latest event of each kind, and who waits for more.
+#[derive(Debug)]
+pub(crate) struct News<E> {
+    /// In the order in which they happened, each with its number.
+    latest: Vec<(u64, E)>,
+    /// How many happened.
+    count: u64,
+    pub(crate) readers: Wakers,
+}
+
+impl<E> Default for News<E> {
+    fn default() -> Self {
+        Self {
+            latest: Vec::new(),
+            count: 0,
+            readers: Wakers::default(),
+        }
+    }
+}
+
+impl<E: Copy> News<E> {
+    /// Takes an event in the place of the one of its kind.
+    pub(crate) fn tell(&mut self, event: E, woken: &mut Vec<Waker>) {
+        self.latest
+            .retain(|(_, other)| discriminant(other) != discriminant(&event));
+        self.count += 1;
+        self.latest.push((self.count, event));
+        woken.append(&mut self.readers.0);
+    }
+
+    /// The first event after the one that a reader has seen.
+    fn after(&self, seen: &mut u64) -> Option<E> {
+        let (number, event) = self.latest.iter().find(|(number, _)| number > seen)?;
+        *seen = *number;
+        Some(*event)
+    }
+}
+
+/// Events of a connection, from [`crate::Peer::events`]. It does not keep the connection open.
+#[derive(Debug)]
+pub struct PeerEvents {
+    peer: Weak<Handle>,
+    seen: u64,
+}
+
+impl PeerEvents {
+    pub(crate) fn new(peer: &Arc<Handle>) -> Self {
+        Self {
+            peer: Arc::downgrade(peer),
+            seen: 0,
+        }
+    }
+
+    /// The next event, at first the latest ones of what has changed since the connection began; `None` once the
+    /// connection has ended.
+    pub async fn next_event(&mut self) -> Option<PeerEvent> {
+        poll_fn(|context| {
+            let Some(handle) = self.peer.upgrade() else {
+                return Poll::Ready(None);
+            };
+            let mut state = handle.shared().lock();
+            let Some(face) = state.faces.get_mut(&handle.key) else {
+                return Poll::Ready(None);
+            };
+            if let Some(event) = face.news.after(&mut self.seen) {
+                return Poll::Ready(Some(event));
+            }
+            if face.closed.is_some() {
+                return Poll::Ready(None);
+            }
+            face.news.readers.wait(context.waker());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Events of an endpoint, from [`crate::Endpoint::events`]. It does not keep the endpoint open.
+#[derive(Debug)]
+pub struct EndpointEvents {
+    owner: Weak<Owner>,
+    seen: u64,
+}
+
+impl EndpointEvents {
+    pub(crate) fn new(owner: &Arc<Owner>) -> Self {
+        Self {
+            owner: Arc::downgrade(owner),
+            seen: 0,
+        }
+    }
+
+    /// The next event, at first the latest ones of what has changed since the endpoint was bound; `None` once it is
+    /// closed.
+    pub async fn next_event(&mut self) -> Option<EndpointEvent> {
+        poll_fn(|context| {
+            let Some(owner) = self.owner.upgrade() else {
+                return Poll::Ready(None);
+            };
+            let mut state = owner.0.lock();
+            if state.is_closed {
+                return Poll::Ready(None);
+            }
+            if let Some(event) = state.news.after(&mut self.seen) {
+                return Poll::Ready(Some(event));
+            }
+            state.news.readers.wait(context.waker());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_reader_has_one_event_of_each_kind_and_readers_do_not_take_from_each_other() {
+        let mut news = News::default();
+        let mut woken = Vec::new();
+        for mtu in 1_200..1_400 {
+            news.tell(PeerEvent::PathMtuChanged(mtu), &mut woken);
+        }
+        let moved = PeerEvent::PathChanged {
+            remote: "192.0.2.1:9".parse().unwrap(),
+            is_relayed: false,
+        };
+        news.tell(moved, &mut woken);
+        let read = |seen: &mut u64| std::iter::from_fn(|| news.after(seen)).collect::<Vec<_>>();
+        let (mut one, mut other) = (0, 0);
+        let both = [PeerEvent::PathMtuChanged(1_399), moved];
+        assert_eq!((read(&mut one), read(&mut one)), (both.to_vec(), Vec::new()));
+        assert_eq!(read(&mut other), both);
+        news.tell(PeerEvent::PathMtuChanged(1_452), &mut woken);
+        assert_eq!(news.after(&mut one), Some(PeerEvent::PathMtuChanged(1_452)));
+    }
+}
