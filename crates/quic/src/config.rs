@@ -149,6 +149,8 @@ impl ConnectionLimits {
 pub enum ClientParameters {
     /// By SHA-256 of the server's SubjectPublicKeyInfo.
     Pin([u8; 32]),
+    /// Not at all: it proves any key, and may be anybody. Nothing secret may be told it.
+    AnyKey,
     /// By a certificate for the name that it is asked for.
     WebPki {
         /// Who vouches for it.

@@ -1,5 +1,6 @@
 //! Every bound of the tunnel's pure part, with its unit and its reason.
 
+use std::ops::Range;
 use std::time::Duration;
 
 /// A UDP session without traffic is closed after this; RFC 9298 section 3.1 says at least two minutes.
@@ -195,6 +196,33 @@ pub const RELAY_WAITING_BYTES_MAX: usize = 8 << 20;
 /// Pieces of answers about contexts that QUIC has not taken, after which a request is broken off: its client asks and does
 /// not listen.
 pub const RELAY_ANSWERS_MAX: usize = 4 * RELAY_CONTEXTS_PER_SOCKET_MAX;
+
+/// Numbers of invitations: at most five digits, for people to type, and none with so few that it looks unfinished.
+pub const INVITATION_NUMBERS: Range<u32> = 1_000..100_000;
+
+/// How long a number waits for its guest: long enough to tell it and to install a program.
+pub const INVITATION_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// How long a guest may stay once it was registered.
+pub const GUEST_TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// Invitations and guests of one user.
+pub const GUESTS_PER_USER_MAX: usize = 8;
+
+/// Those of a server: with all of them one number of 387 is somebody's.
+pub const GUESTS_MAX: usize = 256;
+
+/// QUIC connections of one guest: one, and one that takes its place.
+pub const GUEST_CONNECTIONS_MAX: u64 = 2;
+
+/// Its registration and its bound socket, twice while a connection takes another one's place.
+pub const GUEST_SESSIONS_MAX: u64 = 4;
+
+/// Bytes of one guest in both directions: what peers relay is the exception.
+pub const GUEST_BYTES_MAX: u64 = 1 << 30;
+
+/// How fast a guest may be in each direction, in bits per second.
+pub const GUEST_BITS_PER_SECOND: u64 = 20_000_000;
 
 /// Copies that all sessions of one peer keep for repair, in bytes: a hundred busy flows of full packets in both directions.
 /// Beyond it, payloads go without.

@@ -234,7 +234,11 @@ impl Meetings {
                 }
             }
             // A rendezvous says nothing else.
-            Message::Addresses(_) | Message::Call { .. } | Message::Answer { .. } => {}
+            Message::Addresses(_)
+            | Message::Call { .. }
+            | Message::Answer { .. }
+            | Message::Invite
+            | Message::Invited { .. } => {}
         }
     }
 

@@ -44,6 +44,7 @@ impl Endpoint {
         };
         let (client, start, peer) = match parameters {
             ClientParameters::Pin(pin) => openly(Known::Pin(*pin)),
+            ClientParameters::AnyKey => openly(Known::Nothing),
             ClientParameters::WebPki { roots, unix_seconds } => {
                 let now = UnixTime::since_unix_epoch(Duration::from_secs(*unix_seconds));
                 openly(Known::WebPki(roots.clone(), now))

@@ -61,6 +61,7 @@ pub use masque::{ServerShard, Target};
 pub use request::RequestId;
 pub use role::Role;
 pub use server::Server;
+pub(crate) use server::WrongTokens;
 pub use server::ip::Elsewhere;
 pub use server::ip_service::IpService;
 pub use server::lease::{

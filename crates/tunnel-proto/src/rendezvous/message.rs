@@ -71,6 +71,13 @@ pub enum Message {
         /// Why.
         reason: Reason,
     },
+    /// Client: a guest is to be let in.
+    Invite,
+    /// Server: the number of the guest; `None` where there is to be none.
+    Invited {
+        /// For the guest to show, within [`crate::limits::INVITATION_TIME_MAX`].
+        number: Option<u32>,
+    },
 }
 
 /// A peer broke a rule of the messages.
@@ -134,6 +141,11 @@ impl Message {
                 });
                 7
             }
+            Self::Invite => 8,
+            Self::Invited { number } => {
+                value.extend(number.unwrap_or(0).to_be_bytes());
+                9
+            }
         };
         let mut bytes = Vec::with_capacity(2 * varint::LEN_MAX + value.len());
         varint::write(kind, &mut bytes);
@@ -188,6 +200,10 @@ impl Message {
                     [0] => Reason::Absent,
                     _ => Reason::Busy,
                 },
+            },
+            8 => Self::Invite,
+            9 => Self::Invited {
+                number: Some(u32::from_be_bytes(take(value)?)).filter(|number| *number != 0),
             },
             _ => return Ok(None),
         };
@@ -370,6 +386,9 @@ mod tests {
                 transaction,
                 reason: Reason::Absent,
             },
+            Message::Invite,
+            Message::Invited { number: None },
+            Message::Invited { number: Some(99_999) },
         ]
     }
 
@@ -415,6 +434,8 @@ mod tests {
             of(3, &[0; 59]),
             of(5, &[0; 45]),
             of(7, &[0; 12]),
+            of(8, &[0]),
+            of(9, &[0; 3]),
             // A client says that it has a socket here, and a server says it twice (RDV-11).
             of(2, &[36, 192, 0, 2, 1, 0, 80]),
             of(1, &[36, 192, 0, 2, 1, 0, 80]),

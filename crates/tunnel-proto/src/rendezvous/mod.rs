@@ -2,8 +2,9 @@
 //!
 //! `message` has what both ends say, `path` how a client proves who it is, `table` who is there and who calls whom,
 //! for all shards of a server. `service` is the server's end of a request, [`Membership`] the client's. `sockets` has the
-//! bound sockets by which the server relays between peers; their requests are in `engine/bound`.
+//! bound sockets by which the server relays between peers; their requests are in `engine/bound`. `guests` lets in who has no link.
 
+mod guests;
 mod membership;
 mod message;
 mod path;
@@ -11,6 +12,8 @@ mod service;
 pub(crate) mod sockets;
 mod table;
 
+pub use guests::Guests;
+pub(crate) use guests::guest_token;
 pub use membership::Membership;
 pub use message::{Message, Reason};
 pub use path::{PROTOCOL, RegistrationPath, statement};

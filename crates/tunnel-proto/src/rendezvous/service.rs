@@ -22,7 +22,7 @@ impl Provider {
 }
 
 impl ServiceProvider for Provider {
-    fn open(&mut self, _: Instant, asked: &ServiceRequest<'_>) -> Result<Box<dyn Service>, NoService> {
+    fn open(&mut self, now: Instant, asked: &ServiceRequest<'_>) -> Result<Box<dyn Service>, NoService> {
         let path: RegistrationPath = asked.path.parse().map_err(|_| NoService::NotFound)?;
         let is_proved = asked.exporter.is_some_and(|exporter| path.is_proved(&exporter));
         if !is_proved {
@@ -32,6 +32,10 @@ impl ServiceProvider for Provider {
             shard: self.shard,
             request: asked.id,
         };
+        let guests = self.rendezvous.guests();
+        if guests.is_some_and(|guests| !guests.may_register(now, asked.user, path.peer)) {
+            return Err(NoService::Forbidden);
+        }
         let ticket =
             self.rendezvous
                 .register(path.peer, asked.user, place, asked.connection, asked.remote)?;

@@ -7,6 +7,7 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use quic::ConnectionKey;
@@ -151,6 +152,13 @@ impl Relay {
             end: SocketEnd { address, place },
             contexts: 0,
         })
+    }
+
+    /// Every second: ends the time of guests.
+    pub(crate) fn sweep(&self, now: Instant) {
+        if let Some(guests) = self.rendezvous.guests() {
+            guests.sweep(now);
+        }
     }
 
     /// Gives another shard something. How many payloads found no room.

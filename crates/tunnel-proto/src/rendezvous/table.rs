@@ -10,6 +10,7 @@ use std::time::Instant;
 use quic::ConnectionKey;
 
 use super::PeerKeyBytes;
+use super::guests::Guests;
 use super::message::{Message, Reason};
 use super::service::Provider;
 use super::sockets::{Handover, Mailbox, Relay, SocketEnd, relayed_address};
@@ -30,6 +31,8 @@ struct Shared {
     has_news: Vec<AtomicBool>,
     /// What is handed over to each shard for its bound sockets.
     mailboxes: Vec<Mailbox>,
+    /// Who may come without a link; `None`: nobody.
+    guests: Option<Guests>,
     wake: WakeShard,
 }
 
@@ -91,6 +94,12 @@ impl Rendezvous {
     /// Of a server with this many shards.
     #[must_use]
     pub fn new(shards: usize, wake: WakeShard) -> Self {
+        Self::with_guests(shards, wake, None)
+    }
+
+    /// The same, whose users may invite guests, whom the server's authorizer asks [`Guests::authorize`] about.
+    #[must_use]
+    pub fn with_guests(shards: usize, wake: WakeShard, guests: Option<Guests>) -> Self {
         let table = Table {
             news: vec![VecDeque::new(); shards],
             ..Table::default()
@@ -99,6 +108,7 @@ impl Rendezvous {
             table: Mutex::new(table),
             has_news: (0..shards).map(|_| AtomicBool::new(false)).collect(),
             mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
+            guests,
             wake,
         }))
     }
@@ -144,6 +154,10 @@ impl Rendezvous {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn guests(&self) -> Option<&Guests> {
+        self.0.guests.as_ref()
     }
 
     pub(super) fn mailbox(&self, shard: usize) -> &Mailbox {
@@ -316,11 +330,20 @@ impl Rendezvous {
                 // The caller may have gone; whom nobody called tells its addresses to whoever it likes.
                 let _ = self.tell(&mut table, &caller, answered);
             }
+            Message::Invite => {
+                let is_allowed = own.calls.take(now);
+                let inviter = own.user;
+                let guests = self.0.guests.as_ref().filter(|_| is_allowed);
+                let number = guests.and_then(|guests| guests.invite(now, inviter));
+                // Where it takes nothing, it asks too much.
+                let _ = self.tell(&mut table, &ticket.peer, Message::Invited { number });
+            }
             // It answers more than anybody is called: the caller waits in vain.
             Message::Answer { .. } => {}
             Message::Observed(_)
             | Message::Called { .. }
             | Message::Answered { .. }
+            | Message::Invited { .. }
             | Message::Unreachable { .. } => return false,
         }
         true

@@ -7,6 +7,7 @@ mod drain;
 mod early;
 mod faults;
 mod front_door;
+mod guests;
 mod hostile;
 mod ip;
 mod ip_checksums;

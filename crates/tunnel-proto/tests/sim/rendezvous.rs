@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use tunnel_proto::rendezvous::{
-    Membership, Message, PROTOCOL, PeerKeyBytes, Reason, RegistrationPath, Rendezvous, statement,
+    Guests, Membership, Message, PROTOCOL, PeerKeyBytes, Reason, RegistrationPath, Rendezvous, statement,
 };
-use tunnel_proto::{ClientAction, Ending, RequestId, limits};
+use tunnel_proto::{
+    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Ending, RequestId, SoleOwner, limits,
+};
 
 use crate::support::{End, MILLISECOND, SECOND, Setup, World, user};
 
@@ -42,6 +45,27 @@ pub(crate) fn path(number: usize, exporter: &[u8; 32]) -> RegistrationPath {
     }
 }
 
+/// Lets in the owner and its guests.
+struct OwnerAndGuests {
+    owner: SoleOwner,
+    guests: Guests,
+}
+
+impl Authorizer for OwnerAndGuests {
+    fn authorize(
+        &mut self,
+        now: Instant,
+        id: AuthorizationId,
+        credentials: &Credentials<'_>,
+        remote: SocketAddr,
+    ) -> Answer {
+        match self.guests.authorize(now, credentials, remote) {
+            Some(decision) => Answer::Now(decision),
+            None => self.owner.authorize(now, id, credentials, remote),
+        }
+    }
+}
+
 impl Site {
     pub(crate) fn new(shards: u8, clients: usize) -> Self {
         let mut world = World::with_server(Setup::default());
@@ -68,6 +92,35 @@ impl Site {
             clients,
             requests: Vec::new(),
         }
+    }
+
+    /// A server of one shard, whose clients may invite guests.
+    pub(crate) fn with_guests(clients: usize) -> Self {
+        let mut site = Self::new(1, 0);
+        let guests = Guests::new([3; 32]);
+        let authorizer = OwnerAndGuests {
+            owner: SoleOwner::new(vec![user()]),
+            guests: guests.clone(),
+        };
+        site.world.start_server_for(Box::new(authorizer), 1);
+        site.rendezvous = Rendezvous::with_guests(1, Box::new(|_| {}), Some(guests));
+        let server = &mut site.world.server().engine;
+        server.serve(PROTOCOL, site.rendezvous.provider(0));
+        server.serve_relay(site.rendezvous.relay(0));
+        for client in 0..clients {
+            let address = site.world.add_client(&user());
+            site.add(address, client);
+        }
+        site
+    }
+
+    /// A client or guest that connects, and is registered.
+    pub(crate) fn add(&mut self, address: SocketAddr, number: usize) {
+        self.world.wait_until_up(address);
+        self.clients.push(address);
+        let request = self.register(self.clients.len() - 1, number);
+        self.requests.push(request);
+        self.run();
     }
 
     pub(crate) fn registered(shards: u8, clients: usize) -> Self {

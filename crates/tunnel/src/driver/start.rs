@@ -48,6 +48,13 @@ pub(super) fn seed() -> Result<u64, Failure> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
+/// For numbers that nobody may foresee.
+pub(super) fn secret_seed() -> Result<[u8; 32], Failure> {
+    let mut bytes = [0; 32];
+    random(&mut bytes)?;
+    Ok(bytes)
+}
+
 pub(super) fn quic_shard(index: usize, count: usize) -> quic::Shard {
     const _: () = assert!(limits::SHARDS_MAX <= u8::MAX as usize);
     quic::Shard {

@@ -20,6 +20,7 @@ use super::{Engine, RequestId};
 use crate::client::Acceptance;
 use crate::config::{EngineConfig, TunRoutes};
 use crate::limits;
+use crate::rendezvous::guest_token;
 use crate::secret::Token;
 use attempts::Attempt;
 
@@ -63,8 +64,18 @@ impl Engine<Client> {
     /// A client's engine that shows `token`.
     #[must_use]
     pub fn client(endpoint: quic::Endpoint, token: &Token, config: EngineConfig) -> Self {
+        Self::showing(endpoint, token.reveal(), config)
+    }
+
+    /// The engine of a guest who was invited by this number (`specs/rendezvous.md`, RDV-15).
+    #[must_use]
+    pub fn guest(endpoint: quic::Endpoint, number: u32, config: EngineConfig) -> Self {
+        Self::showing(endpoint, guest_token(number), config)
+    }
+
+    fn showing(endpoint: quic::Endpoint, bearer: String, config: EngineConfig) -> Self {
         let client = Client {
-            bearer: token.reveal(),
+            bearer,
             attempts: Vec::new(),
             current: None,
             is_going_away: false,

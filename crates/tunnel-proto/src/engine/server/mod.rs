@@ -27,7 +27,7 @@ use authorization::Access;
 use front_door::FrontDoor;
 use ip_service::IpService;
 use lease::ClientIdentity;
-use wrong_tokens::WrongTokens;
+pub(crate) use wrong_tokens::WrongTokens;
 
 /// What a server's engine keeps besides.
 pub struct Server {

@@ -168,6 +168,9 @@ impl Side for Server {
     /// Closes connections that have shown too many wrong tokens, and ends TCP connections that are idle.
     fn sweep(engine: &mut Engine<Self>, now: Instant) {
         engine.end_idle_tcp(now);
+        if let Some(relay) = &engine.state.role.relay {
+            relay.sweep(now);
+        }
         for peer in engine.state.peers.iter().flatten() {
             if peer.wrong_tokens >= limits::WRONG_TOKENS_PER_CONNECTION {
                 engine

@@ -25,6 +25,14 @@ impl WrongTokens {
         }
     }
 
+    /// Whether a prefix has used up its tries.
+    pub(crate) fn is_used_up(&self, now: Instant, remote: IpAddr) -> bool {
+        let counted = self.prefixes.get(&quic::customer_prefix(remote));
+        counted.is_some_and(|(since, count)| {
+            *count > self.per_prefix && now.duration_since(*since) < limits::WRONG_TOKENS_WINDOW
+        })
+    }
+
     /// Counts one; whether the prefix has used up its tries.
     pub(crate) fn count(&mut self, now: Instant, remote: IpAddr) -> bool {
         let prefix = quic::customer_prefix(remote);

@@ -196,6 +196,12 @@ impl Tunnel<Client> {
         Self::with(engine, ceiling, data)
     }
 
+    /// Before it connects.
+    pub(super) fn become_guest(&mut self, engine: Engine<Client>) {
+        self.engine = engine;
+        self.data.parameters = ClientParameters::AnyKey;
+    }
+
     fn carry_out_connect_actions(&mut self, now: Instant) {
         while let Some(action) = self.data.reconnection.poll_action() {
             match action {

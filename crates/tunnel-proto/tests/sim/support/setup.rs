@@ -169,6 +169,15 @@ impl World {
         self.add_stripes(token, &[("server.test", server)], 1)[0]
     }
 
+    /// A guest who was invited by this number, and knows no key of the server.
+    pub(crate) fn add_guest(&mut self, number: u32) -> SocketAddr {
+        let address = self.add_client(&user());
+        let endpoint = self.client_endpoint(self.setup.seed + 50 + u64::from(self.addresses));
+        let engine = Engine::guest(endpoint, number, self.setup.client.clone());
+        self.client_at(address).become_guest(engine);
+        address
+    }
+
     /// A client with this many stripes that begin to connect to the first of the servers that answers.
     pub(crate) fn add_stripes(
         &mut self,

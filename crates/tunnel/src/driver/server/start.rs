@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use packet_io::{SocketOptions, UdpSocket};
 use quic::{ByShard, Classifier, Generation, IdLength, Kin, OnlyOurs, ServerParameters};
-use tunnel_proto::rendezvous::{self, Rendezvous};
+use tunnel_proto::rendezvous::{self, Guests, Rendezvous};
 use tunnel_proto::{Engine, Line, TargetRules};
 
 use super::Server;
@@ -22,13 +22,13 @@ use crate::config::{ServerConfig, Takeover};
 use crate::driver::outer;
 use crate::driver::resolver::NameSources;
 use crate::driver::start::{
-    Group, assemble, cannot_listen, endpoint_parameters, quic_shard, seed, unavailable,
+    Group, assemble, cannot_listen, endpoint_parameters, quic_shard, secret_seed, seed, unavailable,
 };
 use crate::handle::{Failure, Handle, Notice};
 use crate::hook::Replies;
 
 /// Lets users' peers find each other (`specs/rendezvous.md`), on whichever shard each is.
-fn serve_rendezvous(group: &mut Group<Server>) {
+fn serve_rendezvous(group: &mut Group<Server>, guests: Option<Guests>) {
     let wakers = group
         .shards
         .iter()
@@ -36,7 +36,7 @@ fn serve_rendezvous(group: &mut Group<Server>) {
     let wakers: Vec<_> = wakers.collect();
     let count = wakers.len();
     let wake = move |shard: usize| wakers[shard].wake();
-    let rendezvous = Rendezvous::new(count, Box::new(wake));
+    let rendezvous = Rendezvous::with_guests(count, Box::new(wake), guests);
     for (index, shard) in group.shards.iter_mut().enumerate() {
         shard
             .engine
@@ -54,7 +54,13 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     let takeover = config.takeover.as_ref();
     let count = takeover.map_or(config.common.shards(), |takeover| takeover.sockets.len());
     let (generation, kin) = kin(takeover);
+    // Behind a cover a hello proves that it is a user's: nobody comes by a number alone.
+    let guests = match config.cover {
+        Some(_) => None,
+        None => Some(Guests::new(secret_seed()?)),
+    };
     let authorizer = OwnerAndUsers::new(config.tokens.clone(), config.users.clone());
+    let authorizer = authorizer.with_guests(guests.clone());
     let buffers = UpstreamBuffers::of_shards(count, config.common.receive_buffer_bytes);
     let held_ports = HeldPorts::default();
     let id_length = id_length(&config)?;
@@ -152,7 +158,7 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         replies.wake_by(shard.neighbours.own_waker().clone());
         shard.role.answers = Some(receiver);
     }
-    serve_rendezvous(&mut group);
+    serve_rendezvous(&mut group, guests);
     let tcp = config.tcp.map(|tcp| tcp.address(local));
     group.notify(Notice::Listening { local, tcp });
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {

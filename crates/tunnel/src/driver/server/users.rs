@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use reality::credentials::{SID_BYTES, UserKey, Users};
+use tunnel_proto::rendezvous::Guests;
 use tunnel_proto::{Answer, AuthorizationId, Authorizer, Credentials, Decision, SoleOwner, Token};
 
 use crate::config::KnownUsers;
@@ -15,6 +16,7 @@ use crate::hook::{AuthenticationHook, Replies};
 pub(super) struct OwnerAndUsers {
     owner: SoleOwner,
     users: Option<Arc<dyn KnownUsers>>,
+    guests: Option<Guests>,
     /// Who decides on everybody else, and the way of its answers to this shard.
     hook: Option<(Arc<dyn AuthenticationHook>, Replies)>,
 }
@@ -24,8 +26,14 @@ impl OwnerAndUsers {
         Self {
             owner: SoleOwner::new(tokens),
             users,
+            guests: None,
             hook: None,
         }
+    }
+
+    /// Lets in guests of users, too.
+    pub(super) fn with_guests(self, guests: Option<Guests>) -> Self {
+        Self { guests, ..self }
     }
 
     /// One shard's, which asks a hook besides.
@@ -51,6 +59,10 @@ impl Authorizer for OwnerAndUsers {
         }
         if let Some(grant) = self.users.as_ref().and_then(|users| users.grant(credentials)) {
             return Answer::Now(Decision::Granted(grant));
+        }
+        let guests = self.guests.as_ref();
+        if let Some(decision) = guests.and_then(|guests| guests.authorize(now, credentials, remote)) {
+            return Answer::Now(decision);
         }
         // Of what is derived from a token nobody elsewhere has heard.
         match (&self.hook, credentials) {

@@ -1,0 +1,291 @@
+//! Guests (RDV-14 to RDV-16): machines without a link, each let in by a number that a user's peer has asked for, for a
+//! bounded time, with one registration and a small budget. All shards share the table.
+//!
+//! A number is short, because people type it: it keeps nobody out who guesses long enough, so guesses are bounded, and a
+//! guest can do nothing but meet a peer, which then has to prove more than the number.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use aws_lc_rs::hmac;
+
+use super::PeerKeyBytes;
+use crate::access::{
+    Credentials, Decision, Exclusion, Grant, ListenRights, Reach, Rights, User, UserId, UserLimits,
+};
+use crate::engine::WrongTokens;
+use crate::limits;
+
+/// What comes before the number in a guest's token (RDV-15).
+const PREFIX: &str = "guest-";
+
+/// A guest's token.
+#[must_use]
+pub(crate) fn guest_token(number: u32) -> String {
+    format!("{PREFIX}{number}")
+}
+
+/// The guests of a server, and those who are invited; a clone is the same table.
+#[derive(Clone)]
+pub struct Guests(Arc<Mutex<Table>>);
+
+struct Table {
+    /// By number.
+    invitations: BTreeMap<u32, Invitation>,
+    /// Who has shown wrong numbers.
+    guesses: WrongTokens,
+    seed: hmac::Key,
+    /// Numbers that were drawn.
+    drawn: u64,
+}
+
+struct Invitation {
+    inviter: UserId,
+    /// Up to when the number may be used; once it was, up to when the guest may stay.
+    until: Instant,
+    user: User,
+    /// The guest's peer, once it was registered.
+    peer: Option<PeerKeyBytes>,
+}
+
+impl Guests {
+    /// Of a server that nobody was invited to. `seed` is secret and random: numbers are drawn from it.
+    #[must_use]
+    pub fn new(seed: [u8; 32]) -> Self {
+        Self(Arc::new(Mutex::new(Table {
+            invitations: BTreeMap::new(),
+            guesses: WrongTokens::new(1),
+            seed: hmac::Key::new(hmac::HMAC_SHA256, &seed),
+            drawn: 0,
+        })))
+    }
+
+    /// Whose a credential from `remote` is; `None` where it is not a guest's.
+    #[must_use]
+    pub fn authorize(
+        &self,
+        now: Instant,
+        credentials: &Credentials<'_>,
+        remote: SocketAddr,
+    ) -> Option<Decision> {
+        let Credentials::Token(text) = credentials else {
+            return None;
+        };
+        let number = text.strip_prefix(PREFIX)?;
+        let mut table = self.table();
+        table.sweep(now);
+        // Who has guessed too often is refused also where the number is right (RDV-16).
+        if table.guesses.is_used_up(now, remote.ip()) {
+            return Some(Decision::Refused);
+        }
+        let invitation = number
+            .parse()
+            .ok()
+            .and_then(|number: u32| table.invitations.get(&number));
+        let Some(invitation) = invitation else {
+            table.guesses.count(now, remote.ip());
+            return Some(Decision::Refused);
+        };
+        Some(Decision::Granted(Grant {
+            user: invitation.user.clone(),
+            rights: Rights {
+                udp: false,
+                tcp: false,
+                ip: false,
+                services: true,
+            },
+            reach: Reach::only(Vec::new()),
+            listen: ListenRights::default(),
+            limits: UserLimits {
+                connections: limits::GUEST_CONNECTIONS_MAX,
+                sessions: limits::GUEST_SESSIONS_MAX,
+                leases: 0,
+                bytes: limits::GUEST_BYTES_MAX,
+            },
+        }))
+    }
+
+    /// A user's peer asks for a number; `None` where there are too many, and for guests.
+    pub(super) fn invite(&self, now: Instant, inviter: UserId) -> Option<u32> {
+        let mut table = self.table();
+        table.sweep(now);
+        let of_inviter = table.invitations.values();
+        let of_inviter = of_inviter.filter(|invitation| invitation.inviter == inviter);
+        if of_inviter.count() >= limits::GUESTS_PER_USER_MAX
+            || table.invitations.len() >= limits::GUESTS_MAX
+            || table.of(inviter).is_some()
+        {
+            return None;
+        }
+        let (number, id) = loop {
+            let (number, id) = table.draw();
+            if !table.invitations.contains_key(&number) {
+                break (number, id);
+            }
+        };
+        let user = User::new(id);
+        user.set_rate(Some(limits::GUEST_BITS_PER_SECOND));
+        let invitation = Invitation {
+            inviter,
+            until: now + limits::INVITATION_TIME_MAX,
+            user,
+            peer: None,
+        };
+        table.invitations.insert(number, invitation);
+        Some(number)
+    }
+
+    /// Whether a user may register a peer. A guest may register one, and uses its number up by that (RDV-15).
+    pub(super) fn may_register(&self, now: Instant, user: UserId, peer: PeerKeyBytes) -> bool {
+        let mut table = self.table();
+        let Some(invitation) = table.of(user) else {
+            return true;
+        };
+        let is_first = invitation.peer.is_none();
+        if is_first {
+            invitation.peer = Some(peer);
+            invitation.until = now + limits::GUEST_TIME_MAX;
+        }
+        invitation.peer == Some(peer)
+    }
+
+    /// Ends what is over.
+    pub(super) fn sweep(&self, now: Instant) {
+        self.table().sweep(now);
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn of(&mut self, guest: UserId) -> Option<&mut Invitation> {
+        let mut invitations = self.invitations.values_mut();
+        invitations.find(|invitation| invitation.user.id() == guest)
+    }
+
+    /// A number, and a name for its guest, which nobody can foresee.
+    fn draw(&mut self) -> (u32, UserId) {
+        self.drawn += 1;
+        let tag = hmac::sign(&self.seed, &self.drawn.to_be_bytes());
+        let (number, rest) = tag.as_ref().split_at(8);
+        let number = number
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let numbers = limits::INVITATION_NUMBERS;
+        let number = u64::from(numbers.start) + number % u64::from(numbers.end - numbers.start);
+        let id = rest.first_chunk().expect("32 bytes less 8 are more than 16");
+        (number as u32, UserId(*id))
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        self.invitations.retain(|_, invitation| {
+            let stays = now < invitation.until;
+            if !stays {
+                invitation.user.exclude(Some(Exclusion::Expired));
+            }
+            stays
+        });
+    }
+}
+
+impl fmt::Debug for Guests {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Guests").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INVITER: UserId = UserId([1; 16]);
+
+    fn remote(host: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, host, 1], 4_000))
+    }
+
+    fn shown(guests: &Guests, now: Instant, text: &str, host: u8) -> Option<UserId> {
+        match guests.authorize(now, &Credentials::Token(text), remote(host)) {
+            Some(Decision::Granted(grant)) => {
+                let rights = grant.rights;
+                assert!(rights.services && !(rights.udp || rights.tcp || rights.ip));
+                Some(grant.user.id())
+            }
+            Some(Decision::Refused) => None,
+            None => panic!("{text} is a guest's"),
+        }
+    }
+
+    fn invited(now: Instant) -> (Guests, u32) {
+        let guests = Guests::new([7; 32]);
+        let number = guests.invite(now, INVITER).expect("there is room");
+        (guests, number)
+    }
+
+    /// RDV-14, RDV-15.
+    #[test]
+    fn a_number_lets_one_peer_in_for_a_bounded_time() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let (guests, number) = invited(now);
+        assert!(limits::INVITATION_NUMBERS.contains(&number));
+        let guest = shown(&guests, now, &guest_token(number), 1).expect("it is invited");
+        assert_eq!(guests.invite(now, guest), None);
+        assert!(guests.may_register(now, INVITER, [1; 32]));
+        assert!(guests.may_register(now, guest, [2; 32]));
+        assert!(!guests.may_register(now, guest, [3; 32]));
+        assert!(guests.may_register(now, guest, [2; 32]));
+        // It stays longer than the number was valid, and no longer than guests may.
+        let later = now + limits::INVITATION_TIME_MAX;
+        assert_eq!(shown(&guests, later, &guest_token(number), 1), Some(guest));
+        let end = now + limits::GUEST_TIME_MAX;
+        assert_eq!(shown(&guests, end, &guest_token(number), 1), None);
+        // Unused ones are over sooner.
+        let other = guests.invite(end, INVITER).expect("there is room");
+        let later = end + limits::INVITATION_TIME_MAX;
+        assert_eq!(shown(&guests, later, &guest_token(other), 1), None);
+    }
+
+    /// RDV-16.
+    #[test]
+    fn who_guesses_too_often_is_refused_with_the_right_number_too() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let (guests, number) = invited(now);
+        for guess in ["", "0", "-1", "99999999999", "x"] {
+            assert_eq!(shown(&guests, now, &format!("guest-{guess}"), 1), None);
+        }
+        for _ in 0..limits::WRONG_TOKENS_PER_PREFIX {
+            assert_eq!(shown(&guests, now, "guest-1", 1), None);
+        }
+        assert_eq!(shown(&guests, now, &guest_token(number), 1), None);
+        assert!(shown(&guests, now, &guest_token(number), 2).is_some());
+        let later = now + limits::WRONG_TOKENS_WINDOW;
+        assert!(shown(&guests, later, &guest_token(number), 1).is_some());
+        let other = Credentials::Token("AAAA");
+        assert!(guests.authorize(now, &other, remote(1)).is_none());
+    }
+
+    /// RDV-14.
+    #[test]
+    fn invitations_are_bounded_for_each_user_and_for_all() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let guests = Guests::new([7; 32]);
+        let mut given = 0;
+        for user in 0..=255 {
+            for _ in 0..=limits::GUESTS_PER_USER_MAX {
+                given += usize::from(guests.invite(now, UserId([user; 16])).is_some());
+            }
+            assert!(given <= (usize::from(user) + 1) * limits::GUESTS_PER_USER_MAX);
+        }
+        assert_eq!(given, limits::GUESTS_MAX);
+        let later = now + limits::INVITATION_TIME_MAX;
+        assert!(guests.invite(later, INVITER).is_some());
+    }
+}

@@ -1,0 +1,116 @@
+//! Guests of a server: let in by a number, to meet a peer and for nothing else.
+
+use quic::CloseReason;
+use tunnel_proto::rendezvous::Message;
+use tunnel_proto::{ClientAction, Ending, Protocol, Target, limits};
+
+use crate::rendezvous::{Site, call, id};
+use crate::support::SECOND;
+
+/// The number that a client is given.
+fn invite(site: &mut Site, client: usize) -> Option<u32> {
+    site.heard(client);
+    site.say(client, &[Message::Invite]);
+    site.run();
+    match site.heard(client)[..] {
+        [Message::Invited { number }] => number,
+        ref heard => panic!("{heard:?}"),
+    }
+}
+
+/// RDV-14, RDV-15: and it is relayed.
+#[test]
+fn a_guest_meets_a_peer_and_may_do_nothing_else() {
+    let mut site = Site::with_guests(1);
+    let number = invite(&mut site, 0).expect("there is room");
+    let guest = site.world.add_guest(number);
+    site.add(guest, 7);
+    assert_eq!(site.rendezvous.registered(), 2);
+    assert!(matches!(site.heard(1)[..], [Message::Observed(_)]));
+    site.say(1, &[call(0)]);
+    site.run();
+    let heard = site.heard(0);
+    assert!(
+        matches!(heard[..], [Message::Called { caller, .. }] if caller == id(7)),
+        "{heard:?}"
+    );
+    let now = site.world.now();
+    let sockets = [0, 1].map(|client| site.client(client).open_relay(now));
+    site.run();
+    let addresses = [0, 1].map(|client| site.client(client).relayed_address(sockets[client]));
+    let [Some(own), Some(of_guest)] = addresses else {
+        panic!("{addresses:?}");
+    };
+    assert_eq!(site.client(0).open_context(sockets[0], of_guest), Ok(()));
+    assert_eq!(site.client(1).open_context(sockets[1], own), Ok(()));
+    site.run();
+    let now = site.world.now();
+    site.client(1)
+        .send_relayed(now, sockets[1], own, [&[9_u8; 100][..]].into_iter());
+    site.run();
+    let address = site.clients[0];
+    assert_eq!(site.world.client_at(address).relayed, [(of_guest, vec![9; 100])]);
+    // Nothing else: neither forwards nor further guests.
+    let now = site.world.now();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let target = Target::new("echo-1", 7).expect("a well-formed target");
+        site.client(1).open(now, protocol, target);
+    }
+    site.run();
+    let refused = Ending::Refused {
+        status: 403,
+        error: None,
+    };
+    assert_eq!(site.endings(1), [refused]);
+    let is_refused = |action: &ClientAction| matches!(action, ClientAction::Refused { status: 403, .. });
+    assert_eq!(site.world.client_at(guest).count(is_refused), 1);
+    assert_eq!(invite(&mut site, 1), None);
+}
+
+/// RDV-15.
+#[test]
+fn a_number_is_used_up_by_one_peer_which_may_come_again_until_its_time_is_over() {
+    let mut site = Site::with_guests(1);
+    let number = invite(&mut site, 0).expect("there is room");
+    let guest = site.world.add_guest(number);
+    site.add(guest, 7);
+    // Another peer with the same number.
+    let other = site.world.add_guest(number);
+    site.add(other, 8);
+    let forbidden = Ending::Refused {
+        status: 403,
+        error: None,
+    };
+    assert_eq!(site.endings(2), [forbidden]);
+    assert_eq!(site.rendezvous.registered(), 2);
+    // The first one again.
+    site.register(2, 7);
+    site.run();
+    assert_eq!(site.rendezvous.registered(), 2);
+    let later = limits::GUEST_TIME_MAX + 2 * SECOND;
+    site.world.run(later);
+    assert_eq!(site.rendezvous.registered(), 1);
+    let is_over = |action: &ClientAction| {
+        matches!(
+            action,
+            ClientAction::Lost {
+                reason: CloseReason::ApplicationClosed { .. },
+                ..
+            }
+        )
+    };
+    assert!(site.world.client_at(other).count(is_over) >= 1);
+}
+
+/// RDV-16: a stranger with a wrong number is answered like any other stranger.
+#[test]
+fn a_wrong_number_is_a_wrong_token() {
+    let mut site = Site::with_guests(1);
+    let number = invite(&mut site, 0).expect("there is room");
+    let wrong = if number == 1_000 { 1_001 } else { 1_000 };
+    let guest = site.world.add_guest(wrong);
+    site.world.run(SECOND);
+    let is_refused = |action: &ClientAction| matches!(action, ClientAction::TokenRefused { status: 401 });
+    assert_eq!(site.world.client_at(guest).count(is_refused), 1);
+    assert_eq!(site.world.server().engine.refused_requests().get("401"), Some(&1));
+}
