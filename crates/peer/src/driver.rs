@@ -16,7 +16,7 @@ use packet_io::{DatagramSocket, Interest, Poller, Ready, ReceiveBatch, UdpSocket
 use peer_proto::{CloseReason, Outbox, Parameters, Peers};
 
 use crate::limits::{
-    CLOSE_TIME_MAX, FLUSHES_PER_TURN, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
+    CLOSE_TIME_MAX, FLUSHES_PER_TURN, LOCKED_BYTES, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
     TAKE_BACK_TIME_MAX,
 };
 use crate::rendezvous::{Meetings, Resolution};
@@ -151,21 +151,9 @@ impl Driver {
             let Ok(count @ 1..) = self.socket.receive(&mut self.batch) else {
                 return false;
             };
-            let copies = self.batch.has_lent_much();
-            for index in 0..count {
-                let (meta, data) = self.batch.take(index);
-                if meta.truncated {
-                    continue;
-                }
-                let path = Path {
-                    remote: meta.source,
-                    local: meta.local,
-                };
-                let mut state = self.shared.lock();
-                let (size, outbox) = (meta.segment_size, &mut self.outbox);
-                state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
-                state.take_events(now, &mut self.woken);
-                drop(state);
+            let mut next = 0;
+            while next < count {
+                next = self.take_received(now, next, count);
                 self.wake();
             }
             if count < RECEIVE_SLOTS {
@@ -173,6 +161,30 @@ impl Driver {
             }
         }
         true
+    }
+
+    /// Hands over messages of the batch from `first` on, as many as one lock is worth; the first that is left. Whoever
+    /// they are for is to be woken.
+    fn take_received(&mut self, now: Instant, first: usize, count: usize) -> usize {
+        let copies = self.batch.has_lent_much();
+        let mut state = self.shared.lock();
+        let (mut next, mut bytes) = (first, 0);
+        while next < count && bytes < LOCKED_BYTES {
+            let (meta, data) = self.batch.take(next);
+            next += 1;
+            if meta.truncated {
+                continue;
+            }
+            bytes += data.len();
+            let path = Path {
+                remote: meta.source,
+                local: meta.local,
+            };
+            let (size, outbox) = (meta.segment_size, &mut self.outbox);
+            state.handle_received(now, (path, meta.ecn), data, size, copies, outbox);
+        }
+        state.take_events(now, &mut self.woken);
+        next
     }
 
     /// Sends what the peers have; whether there is more.

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Slots of the socket's receive batch: one system call brings at most so many coalesced messages of 64 KiB.
 pub const RECEIVE_SLOTS: usize = 16;
 
+/// Bytes of received messages after which the lock is given back, and those are woken whom they are for: one message
+/// that is coalesced in full, or all of a batch of short ones, one of each peer.
+pub const LOCKED_BYTES: usize = 32 << 10;
+
 /// Batches that are received before the endpoint sends what it has: acknowledgements do not wait for a full socket.
 pub const RECEIVES_PER_TURN: usize = 4;
 
