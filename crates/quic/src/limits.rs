@@ -75,6 +75,11 @@ pub const PEER_STREAMS_AT_FIRST: u32 = 32;
 /// Streams of each direction that an end among peers may have open: a message that fits no packet takes one.
 pub const PEER_STREAMS: u32 = 1_024;
 
+/// Bytes in flight between peers on a local path, where the round trip tells little of queues: a millisecond of what a
+/// processor carries, so that a small message does not wait behind more. A tunnel's flows have senders of their own that
+/// answer delay.
+pub const PEER_LOCAL_WINDOW_BYTES: u64 = 3 << 19;
+
 /// Receive window of one stream, in bytes: what arrives at 100 Mbit/s while a packet that was lost twice on a path of
 /// 250 ms is repeated; a lost packet is noticed half a round trip late, and everything after it waits here.
 pub const STREAM_WINDOW_BYTES: u32 = 16 << 20;

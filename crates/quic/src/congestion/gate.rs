@@ -22,6 +22,8 @@ struct State {
     was_asked: AtomicBool,
     is_idle: AtomicBool,
     carries_datagrams: AtomicBool,
+    /// 0: no bound.
+    local_window_max: AtomicU64,
     in_flight: AtomicU64,
     window: AtomicU64,
     bytes_per_second: AtomicU64,
@@ -49,6 +51,19 @@ pub(crate) struct Allowance {
 }
 
 impl Gate {
+    /// A gate through which no more than so many bytes are in flight on a local path, unless the path needs more.
+    pub(crate) fn bounded(local_window_max: u64) -> Self {
+        let gate = Self::default();
+        gate.0.local_window_max.store(local_window_max, Ordering::Relaxed);
+        gate
+    }
+
+    /// The bound of [`Gate::bounded`].
+    pub(crate) fn local_window_max(&self) -> Option<u64> {
+        let most = self.0.local_window_max.load(Ordering::Relaxed);
+        (most > 0).then_some(most)
+    }
+
     /// Lets packets that count as congestion go, or not, until the next call.
     pub(crate) fn set_open(&self, is_open: bool) {
         self.0.is_open.store(is_open, Ordering::Relaxed);

@@ -104,6 +104,9 @@ const LOCAL: Duration = Duration::from_millis(2);
 /// Round trips up to this are no queue on a local path, unless they stay ([`super::local_queue`]).
 const LOCAL_FREE: Duration = Duration::from_millis(30);
 
+/// Packets that may be in flight on a local path whose window is bounded: half more than the peer acknowledges at a time.
+pub(super) const LOCAL_WINDOW_PACKETS_MIN: u64 = 96;
+
 /// What may be in flight beside a standing queue on a local path, as time beyond the base.
 pub(super) const BESIDE_LOCAL_QUEUE: Duration = Duration::from_millis(2);
 

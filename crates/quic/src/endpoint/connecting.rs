@@ -98,6 +98,14 @@ impl Endpoint {
         Ok(begun)
     }
 
+    /// The gate of a new connection.
+    pub(super) fn gate(&self) -> Gate {
+        match self.peers {
+            Some(_) => Gate::bounded(limits::PEER_LOCAL_WINDOW_BYTES),
+            None => Gate::default(),
+        }
+    }
+
     /// The Ed25519 key that the other end has proved to hold; `None` before the handshake is complete, and where ends are
     /// known by certificates.
     pub fn peer_key(&mut self, connection: ConnectionKey) -> Option<[u8; 32]> {
@@ -120,7 +128,7 @@ impl Endpoint {
         rights: Rights,
     ) -> Result<ConnectionKey, ConnectError> {
         let ceiling = ceiling.min(self.udp_payload_max);
-        let gate = Gate::default();
+        let gate = self.gate();
         let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
         let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, true));
         client.transport_config(transport::settings(

@@ -18,7 +18,6 @@ use quinn_proto::{Transmit, VarInt};
 use super::{Endpoint, Receiver};
 use crate::admission::{Place, Stranger, Verdict};
 use crate::config::AcceptParameters;
-use crate::congestion::Gate;
 use crate::connection::{Connection, Peer, StreamGrants};
 use crate::counters::IncomingCounters;
 use crate::error::AcceptError;
@@ -151,7 +150,7 @@ impl Endpoint {
         let (place, ceiling, bytes) = (entry.place, entry.udp_payload_ceiling, entry.bytes);
         let profile = parameters.profile.unwrap_or(self.profile);
         let may = parameters.limits.bounded();
-        let gate = Gate::default();
+        let gate = self.gate();
         let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
         let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, false));
         let mut server = server.clone();

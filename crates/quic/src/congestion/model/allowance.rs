@@ -62,7 +62,19 @@ impl Model {
         }
     }
 
+    /// Bytes that may be in flight.
     pub(super) fn window(&self) -> u64 {
+        let (window, base) = (self.window_of_phase(), self.base());
+        match self.gate.local_window_max() {
+            Some(most) if self.tuning.is_local(base) => {
+                let needed = 2 * bytes_in(self.bandwidth.get(), base);
+                window.min(most.max(needed).max(tuning::LOCAL_WINDOW_PACKETS_MIN * self.mtu))
+            }
+            _ => window,
+        }
+    }
+
+    fn window_of_phase(&self) -> u64 {
         let base = self.base();
         let bandwidth = self.bandwidth.get();
         let pipe = self.pipe();

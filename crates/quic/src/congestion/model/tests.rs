@@ -35,9 +35,12 @@ impl Filled {
     }
 
     fn path(round_trip: Duration, delivered: u64, offered: u64) -> Self {
+        Self::path_through(Gate::default(), round_trip, delivered, offered)
+    }
+
+    fn path_through(gate: Gate, round_trip: Duration, delivered: u64, offered: u64) -> Self {
         // tidy-allow(pure): first instant of virtual time
         let now = Instant::now();
-        let gate = Gate::default();
         let mut filled = Self {
             model: Model::new(Tuning::Throughput, gate.clone(), now, MTU as u16),
             gate,
@@ -100,6 +103,19 @@ fn on_a_local_path_a_flood_leaves_no_long_queue_in_front_of_others() {
             filled.queued()
         );
     }
+}
+
+#[test]
+fn on_a_local_path_a_bounded_window_is_as_long_as_its_bound_or_as_the_path_needs() {
+    let most = crate::limits::PEER_LOCAL_WINDOW_BYTES;
+    let window = |gate, delivered| {
+        let filled = Filled::path_through(gate, Duration::from_millis(1), delivered, u64::MAX);
+        filled.gate.allowance().window
+    };
+    assert_eq!(window(Gate::bounded(most), 300), most);
+    assert!(window(Gate::default(), 300) > most);
+    let needed = 2 * 2_000 * MTU;
+    assert!(window(Gate::bounded(most), 2_000) >= needed * 9 / 10);
 }
 
 #[test]
