@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 mod bounds;
+mod fairness;
 mod identity;
 mod laws;
+mod matrix;
 mod messages;
 mod news;
 mod paths;
