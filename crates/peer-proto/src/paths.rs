@@ -87,6 +87,8 @@ pub(crate) struct Paths {
     outgoing: VecDeque<(SocketAddr, Vec<u8>)>,
     /// The first packet that left on the path in use since something came there.
     sent_at: Option<Instant>,
+    /// It was checked since, because nothing else has to be answered.
+    is_asked: bool,
     doubt: Option<Doubt>,
     search: Option<Search>,
     wish: Option<Wish>,
@@ -114,6 +116,7 @@ impl Paths {
             seen: Seen::default(),
             outgoing: VecDeque::new(),
             sent_at: None,
+            is_asked: false,
             doubt: None,
             search: None,
             wish: None,
@@ -133,6 +136,11 @@ impl Paths {
 
     pub(crate) fn nominal(&self) -> SocketAddr {
         self.nominal
+    }
+
+    /// Whether it may lead to the peer.
+    pub(crate) fn knows(&self, address: SocketAddr) -> bool {
+        self.known.iter().any(|known| known.address == address)
     }
 
     /// The path in use.
@@ -231,6 +239,7 @@ impl Paths {
         }
         if from == self.present {
             self.sent_at = None;
+            self.is_asked = false;
             self.wish = None;
             return self.doubt.take().is_some();
         }
@@ -252,9 +261,12 @@ impl Paths {
     pub(crate) fn handle_timeout(&mut self, now: Instant, round_trip: Duration, is_waiting: bool) {
         self.round_trip = round_trip;
         if self.sent_at.is_some_and(|at| at + self.silence() <= now) && self.doubt.is_none() {
-            match is_waiting {
-                true => self.begin_doubt(now, 2),
-                false => self.sent_at = None,
+            if is_waiting || std::mem::replace(&mut self.is_asked, true) {
+                self.begin_doubt(now, 2);
+            } else {
+                // What left needs no answer, e.g. an acknowledgement: this does.
+                self.sent_at = Some(now);
+                self.ask(now, self.present);
             }
         }
         // Before further checks leave: an answer to the last ones may have come long ago.
@@ -432,6 +444,7 @@ impl Paths {
         self.present = address;
         self.moved_at = now;
         self.sent_at = None;
+        self.is_asked = false;
         self.doubt = None;
         self.wish = None;
         for known in &mut self.known {

@@ -70,8 +70,8 @@ impl Builder {
 
     /// Registers the endpoint at a Gramway server, so that peers of other users of it reach this one by its ID alone,
     /// also where both are behind routers; and lets [`Endpoint::connect`] find peers there. Both routers are opened at
-    /// the same time, and the connection is direct: routers that give every destination another port cannot be opened
-    /// for each other.
+    /// the same time; for those that cannot be opened for each other, because they give every destination another port,
+    /// the server relays ([`crate::Peer::path`]).
     #[must_use]
     pub fn rendezvous(mut self, rendezvous: Rendezvous) -> Self {
         self.rendezvous = Some(rendezvous);

@@ -60,14 +60,16 @@
 //!
 //! # Limits
 //!
-//! Connections are direct. Without a rendezvous, and outside the local network, at least one end must be reachable at
+//! Without a rendezvous, and outside the local network, at least one end must be reachable at
 //! an address that the program gives. Linux only. One endpoint uses one processor core.
 //!
 //! # Behind routers
 //!
 //! A Gramway server that both ends reach is a rendezvous ([`Builder::rendezvous`], [`Rendezvous::from_link`]): peers
-//! connect by ID alone, and the routers between them are opened ([`Endpoint::connect`]). The server learns who meets
-//! whom and where they are, and nothing of what they say. `specs/rendezvous.md` of the repository says how.
+//! connect by ID alone, and the routers between them are opened ([`Endpoint::connect`]). Where these cannot be opened
+//! the server relays, and the connection moves to a direct path as soon as there is one, and back where that falls
+//! silent ([`Peer::path`]); no message is lost by that. The server learns who meets whom, where they are and how much
+//! they say, and nothing of what they say. `specs/rendezvous.md` of the repository says how.
 //!
 //! # On the local network
 //!

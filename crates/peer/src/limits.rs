@@ -44,6 +44,9 @@ pub const NAME_ADDRESSES_MAX: usize = 8;
 /// Largest UDP payload to and from a rendezvous, in bytes: what IPv6 over Ethernet carries.
 pub const RENDEZVOUS_PAYLOAD_MAX: u16 = 1_452;
 
+/// Relayed packets of one batch: as many as one whose messages are full carries.
+pub const RELAYED_WAITING_MAX: usize = 1_024;
+
 /// Calls that the rendezvous has not answered; peers beyond it are connected at the addresses that are given.
 pub const CALLS_MAX: usize = 256;
 

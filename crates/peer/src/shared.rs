@@ -172,6 +172,7 @@ impl State {
             Some(meetings) if meetings.is_server(path.remote) => {
                 meetings.set_copies_received(copies);
                 meetings.handle_received(now, path, ecn, data, segment_size, outbox);
+                self.take_relayed(now, outbox);
             }
             _ => {
                 self.peers.set_copies_received(copies);
@@ -186,12 +187,35 @@ impl State {
         self.peers.may_send() || self.meetings.is_some()
     }
 
+    /// Gives peers what the rendezvous has relayed.
+    fn take_relayed(&mut self, now: Instant, outbox: &mut Outbox) {
+        let Some(meetings) = &mut self.meetings else {
+            return;
+        };
+        for (remote, packet) in meetings.take_relayed() {
+            let path = Path { remote, local: None };
+            self.peers
+                .handle_received(now, path, Ecn::NotEct, packet, 0, outbox);
+        }
+        meetings.relay(now, outbox);
+    }
+
     /// Fills `outbox`; whether there is more.
     pub(crate) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
-        let meetings = self.meetings.as_mut();
+        self.take_relayed(now, outbox);
         // It says little, and others wait for it.
-        let more = meetings.is_some_and(|meetings| meetings.flush(now, outbox));
-        self.peers.flush(now, outbox) || more
+        let says_more = |meetings: &mut Meetings, outbox: &mut Outbox| meetings.flush(now, outbox);
+        let mut more = self
+            .meetings
+            .as_mut()
+            .is_some_and(|meetings| says_more(meetings, outbox));
+        more |= self.peers.flush(now, outbox);
+        if let Some(meetings) = &mut self.meetings
+            && meetings.relay(now, outbox)
+        {
+            more |= says_more(meetings, outbox);
+        }
+        more
     }
 
     /// The endpoint closes: all peers and the rendezvous are told.

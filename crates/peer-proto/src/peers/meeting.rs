@@ -308,6 +308,13 @@ impl Peers {
         }
     }
 
+    /// Whether a peer that is about to connect may be there.
+    pub(super) fn is_met_at(&self, address: SocketAddr) -> bool {
+        self.checks
+            .iter()
+            .any(|checks| checks.addresses.contains(&address))
+    }
+
     /// The peer has connected: where it may be.
     pub(super) fn end_checks(&mut self, id: PeerId) -> Vec<SocketAddr> {
         let ended = self.checks.extract_if(.., |checks| checks.to == id);

@@ -12,6 +12,7 @@ use crate::check::{Meeting, transaction_of};
 use crate::event::Event;
 use crate::id::PeerId;
 use crate::paths::{Paths, is_relayed};
+use crate::peer::{Peer, Stage};
 
 /// Label of what both ends know by the handshake (PEER-18).
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-gramway-peer-paths";
@@ -277,6 +278,20 @@ impl Peers {
             self.wishes.retain(|other| other.index() != index);
             self.wishes.push(wish);
         }
+    }
+
+    /// Whether an address is one of a peer that is being met or is connected.
+    #[must_use]
+    pub fn knows(&self, address: SocketAddr) -> bool {
+        let knows = |peer: &Peer| {
+            let paths = peer.paths.as_deref();
+            let races = match &peer.stage {
+                Stage::Connecting(race) => race.known().any(|known| known == address),
+                Stage::Accepting(_) | Stage::Connected(_) | Stage::Ended => false,
+            };
+            races || paths.is_some_and(|paths| paths.knows(address))
+        };
+        self.peers.iter().flatten().any(|peer| knows(peer)) || self.is_met_at(address)
     }
 
     /// The path in use: the peer's address, and whether the rendezvous relays for it.

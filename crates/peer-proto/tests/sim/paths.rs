@@ -164,10 +164,10 @@ fn a_relayed_connection_is_searched_for_a_bounded_time_at_growing_pauses() {
     world.drive(limits::SEARCH_TIME_MAX + 60 * SECOND);
     let before = world.ends.each_ref().map(|end| end.packets);
     // Beside keep-alives and their acknowledgements, every ten seconds.
-    assert!(before.iter().all(|packets| *packets < 400), "{before:?}");
+    assert!(before.iter().all(|packets| *packets < 500), "{before:?}");
     world.drive(600 * SECOND);
     let after = world.ends.each_ref().map(|end| end.packets);
-    assert!(after[0] - before[0] <= 130, "{before:?} {after:?}");
+    assert!(after[0] - before[0] <= 200, "{before:?} {after:?}");
     assert_eq!(world.is_relayed(), Some(true));
     // A new address begins another search.
     world.set_link(open());

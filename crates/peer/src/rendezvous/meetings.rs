@@ -1,11 +1,13 @@
 //! What becomes of calls: ours at the rendezvous, and those of others that it hands on.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::BytesMut;
 use packet::{Ecn, Path};
-use peer_proto::{AddressSource, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers};
+use peer_proto::{AddressSource, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers, is_relayed};
+use tunnel_proto::NoContext;
 use tunnel_proto::limits::RENDEZVOUS_ADDRESSES_MAX;
 use tunnel_proto::rendezvous::Message;
 
@@ -32,6 +34,10 @@ pub(crate) struct Meetings {
     local: SocketAddr,
     observed: Option<SocketAddr>,
     calls: Vec<Call>,
+    /// Where the rendezvous relayed for us last.
+    relayed: Option<SocketAddr>,
+    /// Relayed addresses that it lets through.
+    contexts: BTreeSet<SocketAddr>,
     /// Since the last registration our addresses have been told.
     has_told: bool,
 }
@@ -52,6 +58,8 @@ impl Meetings {
             local,
             observed: None,
             calls: Vec::new(),
+            relayed: None,
+            contexts: BTreeSet::new(),
             has_told: false,
         })
     }
@@ -162,7 +170,10 @@ impl Meetings {
     /// Processes what came from the rendezvous, and says what there is to say.
     pub(crate) fn settle(&mut self, now: Instant, peers: &mut Peers) {
         self.registration.settle(now);
-        while let Some(message) = self.registration.hear(now) {
+        // A call that came before we have a socket at the server could not be answered by all paths.
+        while self.registration.is_ready()
+            && let Some(message) = self.registration.hear(now)
+        {
             self.take(now, peers, message);
         }
         self.meet_again(now, peers);
@@ -174,7 +185,8 @@ impl Meetings {
             let message = Message::Addresses(addresses.unwrap_or_default());
             self.has_told = self.registration.say(now, message);
         }
-        if self.has_told {
+        self.meet_where_relayed_anew(peers);
+        if self.has_told && self.registration.is_ready() {
             self.calls.retain(|call| now < call.until);
             for call in self.calls.iter_mut().filter(|call| !call.is_said) {
                 call.is_said = self.registration.say(
@@ -205,12 +217,15 @@ impl Meetings {
                 transaction,
                 key,
                 addresses,
-                relayed: _,
+                relayed,
             } => {
                 let from = PeerId::from(caller);
                 let meeting = Meeting { transaction, key };
-                let usable = self.usable(&addresses);
-                if peers.admits(from) && peers.send_checks(now, from, meeting, &usable) {
+                if !peers.admits(from) {
+                    return;
+                }
+                let usable = self.ways(peers, &addresses, relayed);
+                if peers.send_checks(now, from, meeting, &usable) {
                     self.registration
                         .say(now, Message::Answer { caller, transaction });
                 }
@@ -219,12 +234,12 @@ impl Meetings {
                 transaction,
                 callee,
                 addresses,
-                relayed: _,
+                relayed,
             } => {
-                let usable = self.usable(&addresses);
                 if let Some(call) = self.call(transaction)
                     && *call.callee.as_bytes() == callee
                 {
+                    let usable = self.ways(peers, &addresses, relayed);
                     peers.add_addresses(now, call.peer, &usable);
                 }
             }
@@ -249,12 +264,77 @@ impl Meetings {
         Some(self.calls.swap_remove(place))
     }
 
+    /// Whoever we were relayed to knows another address of ours.
+    fn meet_where_relayed_anew(&mut self, peers: &mut Peers) {
+        if let Some(relayed) = self.registration.relayed_address()
+            && self.relayed.replace(relayed) != Some(relayed)
+        {
+            self.contexts.clear();
+            peers.wish_all();
+        }
+    }
+
+    /// Where a peer can be tried: at addresses that the socket can send to, and where the rendezvous relays for it.
+    fn ways(
+        &mut self,
+        peers: &Peers,
+        addresses: &[SocketAddr],
+        relayed: Option<SocketAddr>,
+    ) -> Vec<SocketAddr> {
+        let mut ways = self.usable(addresses);
+        if let Some(relayed) = relayed.filter(|relayed| is_relayed(*relayed)) {
+            let mut opened = self.registration.open_context(relayed);
+            if opened == Err(NoContext::TooMany) {
+                self.contexts.retain(|context| {
+                    let is_used = peers.knows(*context);
+                    if !is_used {
+                        self.registration.close_context(*context);
+                    }
+                    is_used
+                });
+                opened = self.registration.open_context(relayed);
+            }
+            if opened.is_ok() {
+                self.contexts.insert(relayed);
+                ways.push(relayed);
+            }
+        }
+        ways
+    }
+
+    /// Takes out of `outbox` what the rendezvous is to relay, and hands it over. Whether there was something.
+    pub(crate) fn relay(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        let mut relays = false;
+        for train in outbox
+            .trains()
+            .iter()
+            .filter(|train| is_relayed(train.destination))
+        {
+            let packets = packet::segments(&train.bytes, train.segment_size);
+            self.registration.send_relayed(now, train.destination, packets);
+            relays = true;
+        }
+        if relays {
+            outbox.discard(|train| is_relayed(train.destination));
+        }
+        relays
+    }
+
+    /// What was relayed for us, and for whom.
+    pub(crate) fn take_relayed(&mut self) -> Vec<(SocketAddr, BytesMut)> {
+        self.registration.take_relayed()
+    }
+
     /// Addresses that the socket can send to.
     fn usable(&self, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
         let is_usable = |address: &&SocketAddr| {
             let ip = address.ip();
             let family = self.local.is_ipv6() || ip.is_ipv4();
-            family && address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
+            family
+                && !is_relayed(**address)
+                && address.port() != 0
+                && !ip.is_unspecified()
+                && !ip.is_multicast()
         };
         addresses.iter().filter(is_usable).copied().collect()
     }

@@ -13,19 +13,27 @@ use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
 use tunnel_proto::{
     Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, EngineConfig, KnownServer,
-    Reconnection, RequestId, Resting,
+    NoContext, Reconnection, RequestId, Resting,
 };
 
 use super::link::Rendezvous;
 use crate::error::BindError;
 use crate::key::SecretKey;
-use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
+use crate::limits::{REGISTRATION_PAUSE, RELAYED_WAITING_MAX, RENDEZVOUS_PAYLOAD_MAX};
 
-/// Nothing but a service is asked for, so that nothing is delivered.
-struct Nowhere;
+/// What is relayed for us; nothing else is asked for that would be delivered.
+#[derive(Default)]
+struct Inbox(Vec<(SocketAddr, BytesMut)>);
 
-impl Deliver for Nowhere {
+impl Deliver for Inbox {
     fn deliver(&mut self, _: RequestId, _: &[u8]) {}
+
+    fn deliver_relayed(&mut self, _: RequestId, from: SocketAddr, payload: &[u8]) {
+        // What one batch of packets carried.
+        if self.0.len() < RELAYED_WAITING_MAX {
+            self.0.push((from, BytesMut::from(payload)));
+        }
+    }
 
     fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
         RENDEZVOUS_PAYLOAD_MAX
@@ -39,6 +47,24 @@ pub(crate) struct Resolution {
     pub(crate) number: u64,
     pub(crate) host: String,
     pub(crate) port: u16,
+}
+
+/// The socket that the server has for us, beside the registration. It is asked for as soon as there is one, since a
+/// call and its answer name it: it costs the server an entry in a table, and no descriptor.
+enum Relay {
+    /// It is not asked for, or the server has none for us.
+    None,
+    Asked(RequestId),
+    Open(RequestId),
+}
+
+impl Relay {
+    fn request(&self) -> Option<RequestId> {
+        match self {
+            Self::None => None,
+            Self::Asked(request) | Self::Open(request) => Some(*request),
+        }
+    }
 }
 
 pub(super) struct Registration {
@@ -55,6 +81,8 @@ pub(super) struct Registration {
     /// The address of the present connection.
     server: Option<SocketAddr>,
     request: Option<RequestId>,
+    relay: Relay,
+    inbox: Inbox,
     /// When a registration that was refused is asked for again.
     again: Option<Instant>,
     is_registered: bool,
@@ -96,6 +124,8 @@ impl Registration {
             servers: Vec::new(),
             server: None,
             request: None,
+            relay: Relay::None,
+            inbox: Inbox::default(),
             again: None,
             is_registered: false,
             has_ended: false,
@@ -118,6 +148,50 @@ impl Registration {
         self.is_registered
     }
 
+    /// Whether calls may be made: they name our relayed address where there is one.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_registered && !matches!(self.relay, Relay::Asked(_))
+    }
+
+    /// Where the server relays for us.
+    pub(super) fn relayed_address(&self) -> Option<SocketAddr> {
+        match self.relay {
+            Relay::Open(request) => self.engine.relayed_address(request),
+            Relay::None | Relay::Asked(_) => None,
+        }
+    }
+
+    /// Has the server let payloads through between us and a relayed address. Whether it was asked.
+    pub(super) fn open_context(&mut self, to: SocketAddr) -> Result<(), NoContext> {
+        match self.relay {
+            Relay::Open(request) => self.engine.open_context(request, to),
+            Relay::None | Relay::Asked(_) => Err(NoContext::NotOpen),
+        }
+    }
+
+    pub(super) fn close_context(&mut self, to: SocketAddr) {
+        if let Relay::Open(request) = self.relay {
+            self.engine.close_context(request, to);
+        }
+    }
+
+    /// Sends packets to a relayed address; without a way there they are lost.
+    pub(super) fn send_relayed<'a>(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        packets: impl Iterator<Item = &'a [u8]>,
+    ) {
+        if let Relay::Open(request) = self.relay {
+            self.engine.send_relayed(now, request, to, packets);
+        }
+    }
+
+    /// What was relayed for us, and for whom.
+    pub(super) fn take_relayed(&mut self) -> Vec<(SocketAddr, BytesMut)> {
+        std::mem::take(&mut self.inbox.0)
+    }
+
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -132,7 +206,7 @@ impl Registration {
         outbox: &mut Outbox,
     ) {
         self.engine
-            .handle_outer(now, path, ecn, data, segment_size, &mut Nowhere, outbox);
+            .handle_outer(now, path, ecn, data, segment_size, &mut self.inbox, outbox);
     }
 
     pub(super) fn set_copies_received(&mut self, copies: bool) {
@@ -187,7 +261,7 @@ impl Registration {
             while let Some(action) = self.reconnection.poll_action() {
                 self.carry_out_connect(now, action);
             }
-            self.engine.settle(now, &mut Nowhere);
+            self.engine.settle(now, &mut self.inbox);
             let Some(action) = self.engine.poll_action() else {
                 return;
             };
@@ -278,6 +352,14 @@ impl Registration {
             Action::Role(ClientAction::Established { request }) if self.request == Some(request) => {
                 self.is_registered = true;
                 self.problem = None;
+                self.relay = Relay::Asked(self.engine.open_relay(now));
+            }
+            Action::Role(ClientAction::Established { request }) if self.relay.request() == Some(request) => {
+                self.relay = Relay::Open(request);
+            }
+            // Without it, connections are direct.
+            Action::Ended { request, .. } if self.relay.request() == Some(request) => {
+                self.relay = Relay::None
             }
             Action::Ended { request, ending } if self.request == Some(request) => {
                 self.request = None;
@@ -300,6 +382,9 @@ impl Registration {
         };
         if let Some(former) = self.request.take() {
             self.engine.end(former, tunnel_proto::End::Done);
+        }
+        if let Some(relay) = std::mem::replace(&mut self.relay, Relay::None).request() {
+            self.engine.end(relay, tunnel_proto::End::Done);
         }
         let signature = self.keys.sign(&statement(&exporter));
         let Ok(signature) = signature.as_ref().try_into() else {
@@ -324,7 +409,7 @@ impl Registration {
         };
         let membership = self.engine.service::<Membership>(request);
         let is_said = membership.is_some_and(|membership| membership.say(message));
-        self.engine.wake_service(now, request, &mut Nowhere);
+        self.engine.wake_service(now, request, &mut self.inbox);
         is_said
     }
 
@@ -333,7 +418,7 @@ impl Registration {
         let request = self.request?;
         let message = self.engine.service::<Membership>(request)?.hear()?;
         // What waited for room goes on.
-        self.engine.wake_service(now, request, &mut Nowhere);
+        self.engine.wake_service(now, request, &mut self.inbox);
         Some(message)
     }
 

@@ -1,0 +1,222 @@
+//! A rendezvous, two networks behind routers of any kind, and peers in them.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use peer::blocking::{wait, wait_for};
+use peer::{Delivery, Endpoint, Peer, Rendezvous, SecretKey};
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::tunnel::Server;
+use testbed::directory::Directory;
+use testbed::namespace::{End, Namespace, join};
+
+/// Port of the first pair's endpoints, which the routers' rules name. Each further pair has the next one: the kernel
+/// goes on translating flows that it knows.
+pub(super) const FIRST_PORT: u16 = 4_000;
+
+/// Where the rendezvous is.
+const SERVER: &str = "203.0.113.2:4433";
+
+/// What a router does with UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// There is none.
+    Open,
+    /// One port outside for one inside; lets everybody in.
+    FullCone,
+    /// The same; lets in addresses to which something went out.
+    AddressRestricted,
+    /// The same; lets in addresses and ports to which something went out: Linux.
+    PortRestricted,
+    /// Another port for each destination.
+    Symmetric,
+}
+
+pub(super) use Kind::{AddressRestricted, FullCone, Open, PortRestricted, Symmetric};
+
+impl Kind {
+    /// The router's rules; the peer is at this address, and the world behind `outside`.
+    fn script(self, peer: &str, port: u16) -> String {
+        // As routers do, it drops what comes to itself: otherwise an early packet of the other end would take the port
+        // that the peer's packets leave from.
+        let closed =
+            "chain input { type filter hook input priority 0; iifname outside meta l4proto udp drop; }";
+        let masquerade = |how: &str| {
+            format!(
+                "chain out {{ type nat hook postrouting priority 100; oifname outside meta l4proto udp masquerade {how}; }}"
+            )
+        };
+        let lets_in = |who: &str| {
+            format!(
+                "chain in {{ type nat hook prerouting priority -100; iifname outside {who} udp dport {port} dnat to \
+                 {peer}:{port}; }}"
+            )
+        };
+        let rules = match self {
+            Open => return String::new(),
+            FullCone => vec![masquerade(""), lets_in("")],
+            AddressRestricted => {
+                let seen = "set seen { type ipv4_addr; flags dynamic; size 64; }";
+                let note = "chain note { type filter hook forward priority 0; oifname outside add @seen { ip daddr }; }";
+                let (seen, note) = (seen.to_owned(), note.to_owned());
+                vec![seen, note, masquerade(""), lets_in("ip saddr @seen")]
+            }
+            PortRestricted => vec![masquerade("")],
+            Symmetric => vec![masquerade("fully-random")],
+        };
+        let hidden = format!(
+            "chain hidden {{ type filter hook forward priority 1; iifname outside ct original ip daddr {peer} drop; }}"
+        );
+        let lines = [closed.to_owned(), hidden].into_iter().chain(rules);
+        format!(
+            "table ip router {{\n{}\n}}\n",
+            lines.collect::<Vec<_>>().join("\n")
+        )
+    }
+}
+
+/// A rendezvous and two networks, each behind a router of its own.
+pub(super) struct World {
+    /// The networks between, and the machine of the rendezvous.
+    pub(super) between: [Namespace; 2],
+    pub(super) routers: [Namespace; 2],
+    pub(super) machines: [Namespace; 2],
+    link: String,
+    pub(super) server: Server,
+    _directory: Directory,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let core = Namespace::create().unwrap();
+        let server = Namespace::create().unwrap();
+        cable(
+            (&core, "server", "203.0.113.1/24"),
+            (&server, "eth0", "203.0.113.2/24"),
+        );
+        route(&server, "203.0.113.1");
+        let [one, two] = [1, 2].map(|number| {
+            let (router, machine) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+            let outside = |host: u8| format!("198.51.{number}.{host}/24");
+            let inside = |host: u8| format!("10.{number}.0.{host}/24");
+            let interface = format!("net{number}");
+            cable(
+                (&core, &interface, &outside(1)),
+                (&router, "outside", &outside(2)),
+            );
+            cable((&router, "inside", &inside(1)), (&machine, "eth0", &inside(2)));
+            route(&router, &format!("198.51.{number}.1"));
+            route(&machine, &format!("10.{number}.0.1"));
+            // For machines without a translating router.
+            let back = [
+                &format!("10.{number}.0.0/24"),
+                "via",
+                &format!("198.51.{number}.2"),
+            ];
+            core.run("ip", ["route", "add"].into_iter().chain(back)).unwrap();
+            router.set_parameter("net.ipv4.ip_forward", "1").unwrap();
+            (router, machine)
+        });
+        core.set_parameter("net.ipv4.ip_forward", "1").unwrap();
+        let directory = Directory::create_for_test().unwrap();
+        let running = Server::start(&server.place(), "server", SERVER, &[], directory.path());
+        // The link names the addresses that the server found; peers know it by this one.
+        let link = running.link();
+        let (before, rest) = link.split_once('@').unwrap();
+        let (_, query) = rest.split_once('?').unwrap();
+        Self {
+            between: [core, server],
+            routers: [one.0, two.0],
+            machines: [one.1, two.1],
+            link: format!("{before}@{SERVER}?{query}"),
+            server: running,
+            _directory: directory,
+        }
+    }
+
+    /// Gives both routers their rules.
+    pub(super) fn set_kinds(&self, kinds: [Kind; 2], port: u16) {
+        for (index, kind) in kinds.into_iter().enumerate() {
+            let router = &self.routers[index];
+            router.nft("flush ruleset").unwrap();
+            let script = kind.script(&format!("10.{}.0.2", index + 1), port);
+            if !script.is_empty() {
+                router.nft(&script).unwrap();
+            }
+        }
+    }
+
+    /// Both routers forget what they translated: masquerading does when its interface goes down.
+    pub(super) fn restart_routers(&self) {
+        for (index, router) in self.routers.iter().enumerate() {
+            router.set_link("outside", false).unwrap();
+            router.set_link("outside", true).unwrap();
+            route(router, &format!("198.51.{}.1", index + 1));
+        }
+    }
+
+    /// Another machine behind the first router, in a network of its own there.
+    pub(super) fn neighbour(&self) -> Namespace {
+        let machine = Namespace::create().unwrap();
+        cable(
+            (&self.routers[0], "inside3", "10.3.0.1/24"),
+            (&machine, "eth0", "10.3.0.2/24"),
+        );
+        route(&machine, "10.3.0.1");
+        machine
+    }
+
+    /// A new peer on a machine, which is registered.
+    pub(super) fn peer(&self, machine: usize, port: u16) -> Endpoint {
+        self.peer_on(&self.machines[machine], port)
+    }
+
+    pub(super) fn peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
+        let rendezvous = Rendezvous::from_link(&self.link).unwrap();
+        let endpoint = machine.inside(|| {
+            let builder = Endpoint::builder(SecretKey::generate().unwrap()).rendezvous(rendezvous);
+            builder.bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap()
+        });
+        let registered = wait_for(PROGRAM_LIMIT, endpoint.registered());
+        let problem = endpoint.rendezvous_problem();
+        registered
+            .flatten()
+            .unwrap_or_else(|| panic!("not registered: {problem:?}"));
+        endpoint
+    }
+}
+
+pub(super) fn cable(left: (&Namespace, &str, &str), right: (&Namespace, &str, &str)) {
+    let end = |(namespace, interface, address): (_, _, _)| (namespace, interface, [address]);
+    let (left, right) = (end(left), end(right));
+    let ends = [&left, &right].map(|(namespace, interface, addresses)| End {
+        namespace,
+        interface,
+        addresses,
+    });
+    let [left, right] = ends;
+    join(left, right, 1_500).unwrap();
+}
+
+pub(super) fn route(machine: &Namespace, gateway: &str) {
+    machine
+        .run("ip", ["route", "add", "default", "via", gateway])
+        .unwrap();
+}
+
+/// The first message of a caller: how long it took from the call to the callee's program, and the connection at both
+/// ends.
+pub(super) fn first_message(
+    caller: &Endpoint,
+    callee: &Endpoint,
+    limit: Duration,
+) -> Option<(Duration, [Peer; 2])> {
+    let begin = Instant::now();
+    let peer = wait_for(limit, caller.connect(callee.id(), &[]))?.ok()?;
+    drop(wait(peer.send("first", Delivery::ordered(1))).unwrap());
+    let incoming = wait_for(PROGRAM_LIMIT, callee.accept()).flatten().unwrap();
+    assert_eq!(incoming.id(), caller.id());
+    let message = wait_for(PROGRAM_LIMIT, incoming.receive()).unwrap().unwrap();
+    assert_eq!(message.body, "first");
+    Some((begin.elapsed(), [peer, incoming]))
+}
