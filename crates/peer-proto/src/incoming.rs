@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use quic::{ConnectionKey, Endpoint, Read, StreamError, StreamId};
 
 use crate::frame::{Head, PROGRAM_STREAM, StreamHead, Unread};
-use crate::limits::{RESERVE_BYTES_MAX, STREAM_HEAD_BYTES_MAX};
+use crate::limits::{RESERVE_BYTES_MAX, REST_BYTES_MAX, STREAM_HEAD_BYTES_MAX};
 use crate::peers::code;
 use crate::receiver::{Kept, Receiver, Violation};
 use turns::{Turns, Wait};
@@ -127,6 +127,19 @@ impl Incoming {
             }
         }
         Ok(of_program)
+    }
+
+    /// The connection has ended: reads what waited in QUIC for room, because the other end may know that it has come.
+    /// It takes the memory that QUIC had for it, which its windows bound.
+    pub(crate) fn take_rest(
+        &mut self,
+        quic: &mut Endpoint,
+        connection: ConnectionKey,
+        receiver: &mut Receiver,
+    ) {
+        receiver.set_bound(REST_BYTES_MAX, true);
+        // Streams of the program end with the connection, and who breaks rules at its end breaks them for nobody.
+        let _ = self.resume(quic, connection, receiver);
     }
 
     /// Reads what has come on a stream; whether it is the program's.

@@ -127,6 +127,8 @@ impl Peers {
             Stage::Accepting(_) | Stage::Ended => self.remove(index),
             Stage::Connected(_) => {
                 peer.sender.end_all();
+                peer.incoming
+                    .take_rest(&mut self.quic, connection, &mut peer.receiver);
                 peer.receiver.end();
                 peer.incoming = Incoming::new(self.message_bytes_max);
                 peer.stage = Stage::Ended;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use peer_proto::limits::RECEIVE_BYTES_RESERVED;
-use peer_proto::{Delivery, Parameters, PeerKey};
+use peer_proto::{Delivery, Outcome, Parameters, PeerKey};
 use sim::LinkConfig;
 
 use crate::world::{World, parameters};
@@ -83,5 +83,39 @@ fn peers_whose_messages_nobody_reads_share_the_room_of_the_endpoint() {
     let reserves = PEERS * RESERVE_BYTES;
     assert!(kept > 1 << 19 && kept <= (1 << 20) + reserves, "{kept} bytes");
     read_all(&mut world, count);
+    assert_eq!(world.ends[1].peers.unread_bytes(), 0);
+}
+
+#[test]
+fn what_is_acknowledged_and_waits_for_room_is_read_after_the_end_of_the_connection() {
+    let small = Parameters {
+        receive_bytes_max: 1 << 20,
+        ..parameters(2)
+    };
+    let mut world = World::connected_as(link(), 1, [parameters(1), small]);
+    world.ends[1].reads = false;
+    let messages = 40;
+    for number in 0..messages {
+        world
+            .send(0, vec![number; 100_000], Delivery::ordered(1))
+            .unwrap();
+    }
+    world.drive_until(|world| world.ends[0].ended.len() == messages as usize);
+    assert!(
+        world.ends[0]
+            .ended
+            .values()
+            .all(|outcome| *outcome == Outcome::Acked)
+    );
+    let kept = world.ends[1].peers.unread_bytes();
+    assert!(kept < 2 << 20, "the rest waits in QUIC: {kept} bytes");
+    let (now, peer) = (world.now(), world.ends[0].peer());
+    world.ends[0].peers.close(now, peer, 0, b"all is said");
+    world.drive_until(|world| !world.ends[1].closed.is_empty());
+    let (now, peer) = (world.now(), world.ends[1].peer());
+    world.ends[1].read_messages(now, peer);
+    let received = world.ends[1].received.iter();
+    let numbers: Vec<u8> = received.map(|received| received.body[0]).collect();
+    assert_eq!(numbers, (0..messages).collect::<Vec<u8>>());
     assert_eq!(world.ends[1].peers.unread_bytes(), 0);
 }

@@ -122,7 +122,8 @@ impl Endpoint {
         }
     }
 
-    /// Reads up to `length_max` bytes from a stream.
+    /// Reads up to `length_max` bytes from a stream: also of a connection that has ended, while its [`crate::Event::Closed`] is
+    /// handled, unless silence or a stateless reset ended it.
     ///
     /// # Errors
     /// [`StreamError`] where the peer reset it or it is gone.
@@ -132,7 +133,8 @@ impl Endpoint {
         stream: StreamId,
         length_max: usize,
     ) -> Result<Read, StreamError> {
-        let entry = self.live(connection).ok_or(StreamError::Closed)?;
+        let entry = self.connections.get_mut(connection.0).and_then(Option::as_mut);
+        let entry = entry.ok_or(StreamError::Closed)?;
         let mut receive = entry.proto.recv_stream(core_stream(stream));
         let mut chunks = receive.read(true).map_err(|_| StreamError::Closed)?;
         let result = match chunks.next(length_max) {
@@ -141,7 +143,7 @@ impl Endpoint {
             Err(quinn_proto::ReadError::Blocked) => Ok(Read::Blocked),
             Err(quinn_proto::ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
         };
-        if chunks.finalize().should_transmit() {
+        if chunks.finalize().should_transmit() && !entry.closed {
             self.mark_ready(connection);
         }
         result
