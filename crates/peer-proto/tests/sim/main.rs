@@ -9,6 +9,7 @@ mod matrix;
 mod messages;
 mod news;
 mod paths;
+mod replay;
 mod routers;
 mod rules;
 mod streams;

@@ -151,6 +151,8 @@ pub(crate) const MEETING: Meeting = Meeting {
 pub(crate) struct World {
     pub(crate) network: Network<Ecn>,
     pub(crate) ends: [End; 2],
+    /// What somebody on the path has recorded of the first end, where one does.
+    pub(crate) record: Option<Vec<Vec<u8>>>,
 }
 
 impl World {
@@ -160,7 +162,11 @@ impl World {
         let ends = [End::new(one, "192.0.2.1:4000"), End::new(two, "192.0.2.2:4000")];
         let mut network = Network::new(Clock::default(), seed);
         network.join(ends[0].address, ends[1].address, link);
-        Self { network, ends }
+        Self {
+            network,
+            ends,
+            record: None,
+        }
     }
 
     /// The first has connected to the second, whatever the path loses.
@@ -247,7 +253,7 @@ impl World {
     /// Sends what both have to send, and sets their timers.
     fn flush(&mut self) {
         let now = self.now();
-        for end in &mut self.ends {
+        for (index, end) in self.ends.iter_mut().enumerate() {
             loop {
                 let more = end.peers.flush(now, &mut end.outbox);
                 let count = end.outbox.trains().len();
@@ -260,6 +266,9 @@ impl World {
                         self.network
                             .send(source, train.destination, segment.to_vec(), train.ecn);
                         end.packets += 1;
+                        if let Some(record) = self.record.as_mut().filter(|_| index == 0) {
+                            record.push(segment.to_vec());
+                        }
                     }
                 }
                 end.outbox.release(count);
