@@ -14,7 +14,7 @@ use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
 
 use crate::driver::{Driver, WAKER, watch};
-use crate::error::{BindError, ConnectError};
+use crate::error::{BindError, ConnectError, InviteError};
 use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
@@ -261,6 +261,20 @@ impl Endpoint {
             Poll::Pending
         })
         .await
+    }
+
+    /// Asks the rendezvous for the number by which somebody without a link may register one endpoint there, within ten
+    /// minutes ([`crate::Rendezvous::as_guest`]). A guest has a small budget, and is nobody until it proves a key.
+    ///
+    /// # Errors
+    /// [`InviteError`].
+    pub async fn invite(&self) -> Result<u32, InviteError> {
+        let asked = self.shared().change(|state, now| {
+            let meetings = state.meetings.as_mut();
+            let meetings = meetings.ok_or(InviteError::NotRegistered)?;
+            meetings.invite(now)
+        })?;
+        poll_fn(|context| asked.poll(context)).await
     }
 
     /// What changes about the endpoint from its beginning on; each call gives a reader of its own.

@@ -47,6 +47,17 @@ fn list(failures: &[Failure]) -> String {
     format!(" at any address: {}", each.join("; "))
 }
 
+/// Why there is no number for a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InviteError {
+    /// The endpoint is not registered at a rendezvous, or no longer.
+    #[error("the endpoint is not registered at a rendezvous; wait until it is")]
+    NotRegistered,
+    /// The rendezvous lets no guests in, or not so many.
+    #[error("the rendezvous gives no number: it takes no guests, or has enough of them; try again later")]
+    Refused,
+}
+
 /// The connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection has ended: {0}")]

@@ -100,7 +100,7 @@ mod transmit;
 
 pub use bytes::Bytes;
 pub use endpoint::{Builder, Endpoint};
-pub use error::{BindError, Closed, ConnectError, KeyFileError};
+pub use error::{BindError, Closed, ConnectError, InviteError, KeyFileError};
 pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};
 pub use handle::Peer;
 pub use key::SecretKey;

@@ -95,3 +95,6 @@ pub const LAN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Before an announcement that failed, or that a flood ended, is begun again.
 pub const LAN_FLOOD_PAUSE: Duration = Duration::from_secs(60);
+
+/// Numbers for guests that the rendezvous was asked for and has not given: as many as it gives.
+pub const INVITES_MAX: usize = 8;

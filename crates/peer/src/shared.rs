@@ -128,6 +128,7 @@ impl State {
     pub(crate) fn take_events(&mut self, now: Instant, woken: &mut Vec<Waker>) {
         if let Some(meetings) = &mut self.meetings {
             meetings.settle(now, &mut self.peers);
+            meetings.take_woken(woken);
             let observed = meetings.observed();
             if observed != self.observed {
                 self.observed = observed;

@@ -26,6 +26,7 @@ mod messages;
 mod paths;
 mod peer_command;
 mod peers;
+mod peers_guests;
 mod peers_lan;
 mod proxies;
 mod refusals;

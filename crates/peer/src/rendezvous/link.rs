@@ -1,17 +1,48 @@
-//! Which server: the link that its owner shares.
+//! Which server: the link that its owner shares, or the number of a guest.
 
-use tunnel_proto::link::{Link, LinkError};
-use tunnel_proto::{ServerProof, Token};
+use quic::ConfigurationError;
+use tunnel_proto::link::{Endpoint, EndpointError, Link, LinkError};
+use tunnel_proto::{Client, Engine, EngineConfig, KnownServer, ServerProof};
 
 /// A Gramway server at which an endpoint is registered, so that peers reach it behind a router.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
-    link: Link,
+    entrance: Entrance,
     /// Certificates, DER, of authorities besides those of the web.
     authorities: Vec<Vec<u8>>,
 }
 
+/// By what the server lets us in.
+#[derive(Clone, Debug)]
+enum Entrance {
+    Link(Link),
+    Guest { server: Endpoint, number: u32 },
+}
+
 impl Rendezvous {
+    /// The server at `HOST:PORT` for a guest, by the number that [`crate::Endpoint::invite`] gave to a peer there. A
+    /// guest registers one endpoint, within ten minutes, and may stay for an hour.
+    ///
+    /// The number is short, and neither side knows whom it talks to: connect to a peer ID that you were told, or have
+    /// both ends prove more than the number before anything secret is said.
+    ///
+    /// # Errors
+    /// [`EndpointError`].
+    ///
+    /// ```
+    /// use peer::Rendezvous;
+    ///
+    /// assert!(Rendezvous::as_guest("gramway.example:443", 4711).is_ok());
+    /// assert!(Rendezvous::as_guest("gramway.example", 4711).is_err());
+    /// ```
+    pub fn as_guest(server: &str, number: u32) -> Result<Self, EndpointError> {
+        let server = Endpoint::parse(server)?;
+        Ok(Self {
+            entrance: Entrance::Guest { server, number },
+            authorities: Vec::new(),
+        })
+    }
+
     /// The server of a link, as `gramway up` and `gramway link` print it: one that is known by its key, one with an
     /// ordinary certificate, or one with a cover.
     ///
@@ -28,7 +59,7 @@ impl Rendezvous {
     /// ```
     pub fn from_link(link: &str) -> Result<Self, LinkError> {
         Ok(Self {
-            link: Link::parse(link)?,
+            entrance: Entrance::Link(Link::parse(link)?),
             authorities: Vec::new(),
         })
     }
@@ -41,21 +72,39 @@ impl Rendezvous {
         self
     }
 
-    pub(super) fn token(&self) -> &Token {
-        &self.link.token
-    }
-
     /// Hosts and ports, in order of preference.
     pub(super) fn servers(&self) -> Vec<(String, u16)> {
-        let endpoints = self.link.endpoints.iter();
+        let endpoints = match &self.entrance {
+            Entrance::Link(link) => &link.endpoints[..],
+            Entrance::Guest { server, .. } => std::slice::from_ref(server),
+        };
         endpoints
+            .iter()
             .map(|endpoint| (endpoint.host.clone(), endpoint.port))
             .collect()
     }
 
     /// What the server is known by.
-    pub(super) fn proof(&self) -> ServerProof {
-        ServerProof::new(self.link.proof.clone(), self.authorities.clone())
+    ///
+    /// # Errors
+    /// An authority is no certificate.
+    pub(super) fn knows(&self) -> Result<KnownServer, ConfigurationError> {
+        match &self.entrance {
+            Entrance::Link(link) => {
+                let proof = ServerProof::new(link.proof.clone(), self.authorities.clone());
+                KnownServer::new(&proof, &link.token)
+            }
+            Entrance::Guest { .. } => Ok(KnownServer::by_nothing()),
+        }
+    }
+
+    /// The engine that shows what lets us in.
+    pub(super) fn engine(&self, endpoint: quic::Endpoint) -> Engine<Client> {
+        let config = EngineConfig::default();
+        match &self.entrance {
+            Entrance::Link(link) => Engine::client(endpoint, &link.token, config),
+            Entrance::Guest { number, .. } => Engine::guest(endpoint, *number, config),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::task::Waker;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -12,11 +13,12 @@ use tunnel_proto::limits::RENDEZVOUS_ADDRESSES_MAX;
 use tunnel_proto::rendezvous::Message;
 
 use super::addresses_of;
+use super::invitations::{Asked, Invitations};
 use super::link::Rendezvous;
 use super::registration::{Registration, Resolution};
-use crate::error::BindError;
+use crate::error::{BindError, InviteError};
 use crate::key::SecretKey;
-use crate::limits::{CALLS_MAX, MEETING_TIME_MAX};
+use crate::limits::{CALLS_MAX, INVITES_MAX, MEETING_TIME_MAX};
 
 /// Somebody whom we want to connect to.
 struct Call {
@@ -40,6 +42,7 @@ pub(crate) struct Meetings {
     contexts: BTreeSet<SocketAddr>,
     /// Since the last registration our addresses have been told.
     has_told: bool,
+    invitations: Invitations,
 }
 
 impl Meetings {
@@ -61,6 +64,7 @@ impl Meetings {
             relayed: None,
             contexts: BTreeSet::new(),
             has_told: false,
+            invitations: Invitations::default(),
         })
     }
 
@@ -115,7 +119,24 @@ impl Meetings {
         self.registration.flush(now, outbox)
     }
 
+    /// Asks for a number for a guest.
+    pub(crate) fn invite(&mut self, now: Instant) -> Result<Asked, InviteError> {
+        if self.invitations.len() >= INVITES_MAX {
+            return Err(InviteError::Refused);
+        }
+        let is_said = self.registration.say(now, Message::Invite);
+        is_said
+            .then(|| self.invitations.add())
+            .ok_or(InviteError::NotRegistered)
+    }
+
+    /// Who has been given a number, or will not be.
+    pub(crate) fn take_woken(&mut self, woken: &mut Vec<Waker>) {
+        self.invitations.take_woken(woken);
+    }
+
     pub(crate) fn close(&mut self, now: Instant) {
+        self.invitations.fail();
         self.registration.close(now);
     }
 
@@ -179,6 +200,9 @@ impl Meetings {
         self.meet_again(now, peers);
         let is_registered = self.registration.is_registered();
         self.has_told &= is_registered;
+        if !is_registered {
+            self.invitations.fail();
+        }
         if is_registered && !self.has_told {
             let server = self.registration.server();
             let addresses = server.map(|server| addresses_of(self.local, server, RENDEZVOUS_ADDRESSES_MAX));
@@ -248,12 +272,9 @@ impl Meetings {
                     peers.expect_no_more_addresses(now, call.peer, AddressSource::Rendezvous);
                 }
             }
+            Message::Invited { number } => self.invitations.answered(number),
             // A rendezvous says nothing else.
-            Message::Addresses(_)
-            | Message::Call { .. }
-            | Message::Answer { .. }
-            | Message::Invite
-            | Message::Invited { .. } => {}
+            Message::Addresses(_) | Message::Call { .. } | Message::Answer { .. } | Message::Invite => {}
         }
     }
 

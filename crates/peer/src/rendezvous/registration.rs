@@ -12,8 +12,8 @@ use peer_proto::PeerId;
 use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
 use tunnel_proto::{
-    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, EngineConfig, KnownServer,
-    NoContext, Reconnection, RequestId, Resting,
+    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, KnownServer, NoContext,
+    Reconnection, RequestId, Resting,
 };
 
 use super::link::Rendezvous;
@@ -105,12 +105,12 @@ impl Registration {
         seed: [u8; 32],
     ) -> Result<Self, BindError> {
         let unusable = |error: quic::ConfigurationError| BindError::Rendezvous(error.to_string());
-        let knows = KnownServer::new(&rendezvous.proof(), rendezvous.token()).map_err(unusable)?;
+        let knows = rendezvous.knows().map_err(unusable)?;
         let mut parameters = EndpointParameters::of_client(seed);
         parameters.udp_payload_max = Some(RENDEZVOUS_PAYLOAD_MAX);
         knows.prepare(&mut parameters);
         let endpoint = quic::Endpoint::new(&parameters, None).map_err(unusable)?;
-        let engine = Engine::client(endpoint, rendezvous.token(), EngineConfig::default());
+        let engine = rendezvous.engine(endpoint);
         let [a, b, c, d, e, f, g, h, ..] = seed;
         let random = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         Ok(Self {
@@ -345,7 +345,7 @@ impl Registration {
             Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),
             Action::Role(ClientAction::TokenRefused { status }) => {
                 self.problem = Some(format!(
-                    "the rendezvous does not take the link's token ({status})"
+                    "the rendezvous takes neither the link's token nor the guest's number ({status})"
                 ));
                 self.has_ended = true;
             }

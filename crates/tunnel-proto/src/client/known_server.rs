@@ -51,6 +51,7 @@ pub struct KnownServer(Known);
 
 #[derive(Clone)]
 enum Known {
+    Nothing,
     Pin([u8; 32]),
     WebPki(TrustedRoots),
     Cover {
@@ -85,6 +86,12 @@ impl KnownServer {
         }))
     }
 
+    /// For a guest, who knows nothing of the server and tells it nothing secret (`specs/rendezvous.md`, RDV-15).
+    #[must_use]
+    pub fn by_nothing() -> Self {
+        Self(Known::Nothing)
+    }
+
     /// Whether it has a cover.
     #[must_use]
     pub fn is_cover(&self) -> bool {
@@ -102,7 +109,7 @@ impl KnownServer {
     #[must_use]
     pub fn name<'a>(&'a self, server: &'a str) -> &'a str {
         match &self.0 {
-            Known::Pin(_) | Known::WebPki(_) => server,
+            Known::Nothing | Known::Pin(_) | Known::WebPki(_) => server,
             Known::Cover { name, .. } => name,
         }
     }
@@ -111,6 +118,7 @@ impl KnownServer {
     #[must_use]
     pub fn parameters(&self, unix_seconds: u64) -> ClientParameters {
         match &self.0 {
+            Known::Nothing => ClientParameters::AnyKey,
             Known::Pin(pin) => ClientParameters::Pin(*pin),
             Known::WebPki(roots) => ClientParameters::WebPki {
                 roots: roots.clone(),
