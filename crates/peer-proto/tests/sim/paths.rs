@@ -274,3 +274,25 @@ fn an_address_at_which_another_connection_came_about_is_no_path() {
         world.drive_until(|world| !path(world));
     }
 }
+
+/// PEER-20: also where the other end has nothing to send.
+#[test]
+fn an_end_that_only_acknowledges_finds_its_way_from_another_address() {
+    for mover in 0..2 {
+        for sender in 0..2 {
+            let mut world = World::met(open(), relay(), 1);
+            talk(&mut world, 1);
+            let (node, outside) = (world.ends[mover].address, "198.51.100.7:1000".parse().unwrap());
+            world.network.rebind(node, outside);
+            let begin = world.now();
+            let other = world.ends[1 - mover].peer();
+            while world.ends[1 - mover].peers.path(other) != Some((outside, false)) {
+                world.send(sender, vec![4; 400], Delivery::ordered(1)).unwrap();
+                world.drive(Duration::from_millis(10));
+                let took = world.now() - begin;
+                assert!(took < 3 * SECOND, "end {mover} moves, {sender} sends");
+            }
+            has_all(&mut world);
+        }
+    }
+}
