@@ -138,6 +138,11 @@ impl Paths {
         self.nominal
     }
 
+    /// Where the peer may be.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.known.iter().map(|known| known.address).collect()
+    }
+
     /// Whether it may lead to the peer.
     pub(crate) fn knows(&self, address: SocketAddr) -> bool {
         self.known.iter().any(|known| known.address == address)

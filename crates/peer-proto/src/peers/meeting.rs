@@ -315,10 +315,16 @@ impl Peers {
             .any(|checks| checks.addresses.contains(&address))
     }
 
-    /// The peer has connected: where it may be.
-    pub(super) fn end_checks(&mut self, id: PeerId) -> Vec<SocketAddr> {
-        let ended = self.checks.extract_if(.., |checks| checks.to == id);
-        ended.flat_map(|checks| checks.addresses).collect()
+    /// The peer has connected: where it may be. Other attempts of it may complete as well.
+    pub(super) fn end_checks(&mut self, now: Instant, id: PeerId) -> Vec<SocketAddr> {
+        let mut addresses = Vec::new();
+        for checks in self.checks.iter_mut().filter(|checks| checks.to == id) {
+            checks.rounds = CHECK_DELAYS.len();
+            if now < checks.since + MET_TIME {
+                addresses.extend_from_slice(&checks.addresses);
+            }
+        }
+        addresses
     }
 
     /// Looks for checks among datagrams that came while peers are being met.

@@ -67,7 +67,24 @@ impl Peers {
         }
     }
 
-    /// Its connection has ended.
+    /// The connection of a peer has ended. Where it has another one, e.g. by another attempt to connect, that has its
+    /// paths from here on.
+    pub(super) fn hand_paths_on(&mut self, now: Instant, index: usize) {
+        let Some(addresses) = self.paths(index).map(|paths| paths.addresses()) else {
+            return;
+        };
+        self.drop_paths(index);
+        let id = self.peers[index].as_deref().and_then(|peer| peer.id);
+        let is_other = |(place, peer): &(usize, &Option<Box<Peer>>)| {
+            let peer = peer.as_deref().filter(|_| *place != index);
+            peer.is_some_and(|peer| peer.id == id && peer.connection().is_some() && peer.paths.is_none())
+        };
+        if let Some((other, _)) = self.peers.iter().enumerate().find(is_other) {
+            self.add_paths(now, other, &addresses);
+        }
+    }
+
+    /// It has one path from here on.
     pub(super) fn drop_paths(&mut self, index: usize) {
         let Some(peer) = self.peers.get_mut(index).and_then(Option::as_deref_mut) else {
             return;

@@ -35,7 +35,7 @@ impl Peers {
         let former = std::mem::replace(&mut peer.stage, Stage::Connected(connection));
         self.quic.authenticate_narrow(now, connection);
         self.occupy(now, connection);
-        let mut addresses = self.end_checks(id);
+        let mut addresses = self.end_checks(now, id);
         if let Stage::Connecting(race) = former {
             if race.meeting().is_some() {
                 addresses.extend(race.known());
@@ -112,7 +112,7 @@ impl Peers {
             return;
         };
         self.by_connection[connection.index()] = None;
-        self.drop_paths(index);
+        self.hand_paths_on(now, index);
         let key = self.key(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;

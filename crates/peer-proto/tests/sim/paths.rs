@@ -296,3 +296,24 @@ fn an_end_that_only_acknowledges_finds_its_way_from_another_address() {
         }
     }
 }
+
+/// PEER-19: two attempts may complete at the callee, of which the caller closes one.
+#[test]
+fn the_connection_that_is_left_has_the_paths_of_one_that_has_ended() {
+    for closes in 0..2 {
+        let mut world = World::met(open(), relay(), 1);
+        world.connect();
+        world.drive_until(|world| world.ends.iter().all(|end| end.connected.len() == 2));
+        let (now, key) = (world.now(), world.ends[0].connected[closes].0);
+        world.ends[0].peers.close(now, key, 0, b"another path was faster");
+        world.drive(SECOND);
+        let left = |world: &World, end: usize| world.ends[end].connected[1 - closes].0;
+        world.set_link(closed());
+        let (now, key) = (world.now(), left(&world, 1));
+        let sent = world.ends[1]
+            .peers
+            .send(now, key, "over the relay".into(), Delivery::ordered(1));
+        assert!(sent.is_ok());
+        world.drive_until(|world| (0..2).all(|end| world.ends[end].peers.path(left(world, end)).unwrap().1));
+    }
+}
