@@ -81,7 +81,7 @@ impl Talk {
     }
 
     /// All that was said has come.
-    fn is_complete(mut self) {
+    fn finish(mut self) {
         let end = Instant::now() + PROGRAM_LIMIT;
         self.hear(|| end.saturating_duration_since(Instant::now()));
         assert_eq!(self.received, self.sent);
@@ -121,7 +121,7 @@ fn a_relayed_pair_moves_to_a_direct_path_that_opens_and_back_when_it_closes_and_
         talk.until("relayed again", are_relayed);
         unblock(&world);
     }
-    talk.is_complete();
+    talk.finish();
 }
 
 /// Nothing passes between the two networks.
@@ -153,7 +153,7 @@ fn peers_that_reach_nothing_but_the_server_are_relayed() {
     unblock(&world);
     let mut talk = Talk::new(ends);
     talk.until("direct", are_direct);
-    talk.is_complete();
+    talk.finish();
 }
 
 /// RDV-8, PEER-19: both routers forget all mappings, and give others from then on.
@@ -176,7 +176,7 @@ fn a_router_that_starts_again_ends_no_connection() {
         world.restart_routers();
         talk.until("direct again", are_direct);
     }
-    talk.is_complete();
+    talk.finish();
 }
 
 /// PEER-19: the callee's machine has another address, which QUIC alone does not follow.
@@ -206,5 +206,5 @@ fn each_end_moves_to_another_address_of_its_machine() {
         let moved = PeerPath::Direct(SocketAddr::from(([10, network as u8, 0, 9], FIRST_PORT)));
         talk.until("at the other address", |ends| ends[other].path() == Some(moved));
     }
-    talk.is_complete();
+    talk.finish();
 }
