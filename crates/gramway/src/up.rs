@@ -133,6 +133,7 @@ fn serve(arguments: &UpArguments, takeover: Option<&Takeover>) -> Result<(), Pro
         allowed_targets: settings.allow_target.clone(),
         public: public.iter().map(|(host, _)| host.clone()).collect(),
         cover: front.as_ref().map(|front| front.config(&settings.cover, &state)),
+        has_rendezvous: !settings.has_no_rendezvous,
         tun,
         takeover: takeover.map(Takeover::sockets),
         qlog: qlog.as_ref().map(Qlog::tracing),

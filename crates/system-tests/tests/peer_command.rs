@@ -176,6 +176,30 @@ fn two_machines_that_know_no_address_of_each_other_meet_at_a_server() {
     assert_meets(&pair, &directory, &server.link(), &[]);
 }
 
+/// RDV-5.
+#[test]
+fn a_server_whose_rendezvous_is_switched_off_says_so_and_others_count() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let place = pair.server.place();
+    let off = Server::start(&place, "off", LISTEN, &["--no-rendezvous"], directory.path());
+    let link = directory.write("link", &off.link()).unwrap();
+    let listening = id(&pair.server, &directory, "listener");
+    let file = link.to_str().unwrap();
+    let ping = ["ping", &listening, "--timeout", "3", "--rendezvous-file", file];
+    let (code, _, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, UNAVAILABLE, "{errors}");
+    assert!(errors.contains("lets no peers find each other"), "{errors}");
+    assert!(off.status()["rendezvous"].is_null());
+    drop(off);
+    let on = Server::start(&place, "on", LISTEN, &[], directory.path());
+    assert_meets(&pair, &directory, &on.link(), &[]);
+    let counted = |counter: &str| on.status()["rendezvous"][counter].as_u64().unwrap();
+    assert_eq!(counted("registrations"), 2);
+    assert!(counted("calls") >= 1 && counted("answers") >= 1);
+}
+
 #[test]
 fn two_machines_meet_at_a_server_with_an_ordinary_certificate() {
     require_root!();

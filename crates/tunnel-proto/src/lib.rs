@@ -42,6 +42,8 @@ pub use engine::{
 pub use idleness::Idleness;
 pub use own_addresses::OwnAddresses;
 pub use secret::{NotAToken, Token};
-pub use snapshot::{AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot, TimeSamples};
+pub use snapshot::{
+    AuthorizationCounters, Direction, PathSnapshot, PeerSnapshot, RendezvousCounters, TimeSamples,
+};
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};
 pub use translated::nat64_prefix;

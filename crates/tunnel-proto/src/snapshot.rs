@@ -58,6 +58,31 @@ pub struct AuthorizationCounters {
     pub waiting: u64,
 }
 
+/// What a server's rendezvous has at present, and has done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RendezvousCounters {
+    /// Peers that are registered at present.
+    pub registered: u64,
+    /// Registrations since the start.
+    pub registrations: u64,
+    /// Registrations that were refused because there was no room.
+    pub over_limit: u64,
+    /// Registrations that were refused because the key was not proved, or the path is another one.
+    pub unproved: u64,
+    /// Calls of peers.
+    pub calls: u64,
+    /// Calls of peers that are not registered.
+    pub absent: u64,
+    /// Calls that were too many, or found no room.
+    pub busy: u64,
+    /// Answers of peers who were called.
+    pub answers: u64,
+    /// Sockets of peers between which it relays, at present.
+    pub sockets: u64,
+    /// Contexts of these sockets, at present.
+    pub contexts: u64,
+}
+
 /// One living QUIC connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PeerSnapshot {

@@ -123,6 +123,8 @@ pub struct ServerConfig {
     pub public: Vec<String>,
     /// What the server looks like to strangers; `None`: what it is.
     pub cover: Option<Cover>,
+    /// Peers of its users find each other here (specs/rendezvous.md), and are relayed.
+    pub has_rendezvous: bool,
     /// The TUN device for clients' IP packets; `None`: none.
     pub tun: Option<ServerTun>,
     /// The process whose sockets it takes over; `None`: it opens its own.

@@ -10,7 +10,9 @@ use std::ops::AddAssign;
 
 use packet_io::{BATCH_BUCKETS, BufferGrants, DatagramSocket, IoStats, UdpSocket};
 use serde::Serialize;
-use tunnel_proto::{AuthorizationCounters, Direction, PeerSnapshot, TimeSamples, UserId, UserSnapshot};
+use tunnel_proto::{
+    AuthorizationCounters, Direction, PeerSnapshot, RendezvousCounters, TimeSamples, UserId, UserSnapshot,
+};
 
 pub use packet::Histogram;
 pub use quic::{Classified, Counters as QuicCounters, IncomingCounters};
@@ -70,6 +72,8 @@ pub struct Snapshot {
     pub reconnects: u64,
     /// The TUN device, where there is one.
     pub tun: Option<TunSnapshot>,
+    /// Server: where peers of its users find each other, unless it is switched off.
+    pub rendezvous: Option<RendezvousCounters>,
     /// Server: its cover, where it has one.
     pub cover: Option<CoverSnapshot>,
     /// The living connections.
@@ -295,6 +299,8 @@ impl Snapshot {
                 (Some(one), Some(other)) => Some(one.with(other)),
                 (one, other) => one.or(other),
             };
+            // All shards have the same.
+            sum.rendezvous = part.rendezvous.or(sum.rendezvous);
             sum.cover = match (sum.cover, part.cover) {
                 (Some(one), Some(other)) => Some(one.with(other)),
                 (one, other) => one.or(other),

@@ -68,6 +68,7 @@ pub(crate) struct Settings {
     pub(crate) allow_target: Vec<AllowedTarget>,
     pub(crate) auth_hook: Option<HookUrl>,
     pub(crate) auth_hook_roots: Option<PathBuf>,
+    pub(crate) has_no_rendezvous: bool,
     pub(crate) cover: CoverSettings,
     pub(crate) forward: Vec<Forward>,
     pub(crate) remote_forward: Vec<RemoteForward>,

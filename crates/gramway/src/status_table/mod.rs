@@ -58,6 +58,9 @@ fn render_process(process: &Value) -> String {
     for listener in process["listeners"].as_array().into_iter().flatten() {
         row("listener", render_listener(listener, process));
     }
+    if block.number("/rendezvous/registrations") > 0 || block.number("/rendezvous/over_limit") > 0 {
+        row("rendezvous", block.rendezvous());
+    }
     row("outer socket", block.socket("/outer_io"));
     row("inner sockets", block.socket("/inner_io"));
     if process["cover"].is_object() {

@@ -18,6 +18,22 @@ impl Block<'_> {
         )
     }
 
+    /// Peers that find each other at a server.
+    pub(super) fn rendezvous(&self) -> String {
+        format!(
+            "{} peers registered, {} registrations, {} calls, {} answered{}{}{}{}{}",
+            self.count("/rendezvous/registered"),
+            self.count("/rendezvous/registrations"),
+            self.count("/rendezvous/calls"),
+            self.count("/rendezvous/answers"),
+            self.unless_zero("{} of peers that are not there", "/rendezvous/absent"),
+            self.unless_zero("{} too many", "/rendezvous/busy"),
+            self.unless_zero("{} registrations over the limit", "/rendezvous/over_limit"),
+            self.unless_zero("{} registrations without proof", "/rendezvous/unproved"),
+            self.unless_zero("{} relayed", "/rendezvous/sockets"),
+        )
+    }
+
     pub(super) fn authorizations(&self) -> String {
         format!(
             "{} asked, {} granted, {} refused{}{}{}{}",

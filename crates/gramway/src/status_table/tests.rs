@@ -4,7 +4,10 @@ use tunnel::snapshot::{
     CoverLooks, CoverProfile, CoverSnapshot, CoverTcpCounters, DoorCounters, Gauge, ListenerSnapshot,
     ShardSnapshot, Snapshot, SourceCounters, StripeSnapshot, TunSnapshot,
 };
-use tunnel_proto::{AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot};
+use tunnel_proto::{
+    AuthorizationCounters, LeaseSnapshot, PathSnapshot, PeerSnapshot, RendezvousCounters, UserId,
+    UserSnapshot,
+};
 
 use super::parties::render_user;
 use super::*;
@@ -159,6 +162,14 @@ fn every_counter_that_people_ask_for_is_shown() {
         too_late: 1,
         waiting: 0,
     };
+    snapshot.rendezvous = Some(RendezvousCounters {
+        registered: 2,
+        registrations: 5,
+        calls: 7,
+        answers: 6,
+        absent: 1,
+        ..RendezvousCounters::default()
+    });
     let listener = SourceCounters {
         open: 1,
         total: 1,
@@ -247,6 +258,7 @@ fn every_counter_that_people_ask_for_is_shown() {
         "  user          owner: 2 connections open, 0 in all; 0 sessions open, 0 in all; 1 leases; 0 B\n",
         "  authorizer    1,000 asked, 990 granted, 7 refused, 3 not answered in time, 1 answered too late, \
          2 not asked (over the limit)\n",
+        "  rendezvous    2 peers registered, 5 registrations, 7 calls, 6 answered, 1 of peers that are not there\n",
         "  sources       tcp listener 1 open, 1 in all, 2,000 events, 3 deadlines passed\n",
         "1,234 accepted, 0 sent on, 0 waiting; dropped: queue_full 5",
         "90 accepted, 4 repaired, 0 sent on, 12 of parity, 0 waiting",

@@ -12,8 +12,8 @@ use peer_proto::PeerId;
 use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
 use tunnel_proto::{
-    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Engine, KnownServer, NoContext,
-    Reconnection, RequestId, Resting,
+    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Ending, Engine, KnownServer,
+    NoContext, Reconnection, RequestId, Resting,
 };
 
 use super::link::Rendezvous;
@@ -364,7 +364,7 @@ impl Registration {
             Action::Ended { request, ending } if self.request == Some(request) => {
                 self.request = None;
                 self.is_registered = false;
-                self.problem = Some(format!("the registration has ended: {ending:?}"));
+                self.problem = Some(why_ended(&ending));
                 // Also where another endpoint has this key: neither may take the place in turns without a pause.
                 self.again = Some(now + REGISTRATION_PAUSE);
             }
@@ -426,6 +426,21 @@ impl Registration {
     pub(super) fn close(&mut self, now: Instant) {
         self.has_ended = true;
         self.engine.close_all(now);
+    }
+}
+
+/// Why a registration has ended, or was refused (RDV-5), for people.
+fn why_ended(ending: &Ending) -> String {
+    match ending {
+        Ending::Refused { status: 404, .. } => {
+            "the server lets no peers find each other: it is switched off there (rendezvous), or the server is older".to_owned()
+        }
+        Ending::Refused { status: 503, .. } => "the server has no room for more peers; it is tried again".to_owned(),
+        Ending::Refused { status, .. } => format!("the server refuses the registration (HTTP status {status})"),
+        Ending::Finished | Ending::Reset => "the registration was taken over, or ended by the server: does another program use the \
+                                             same key?"
+            .to_owned(),
+        Ending::Idle | Ending::ConnectionLost => "the connection to the server is lost".to_owned(),
     }
 }
 

@@ -23,9 +23,13 @@ impl Provider {
 
 impl ServiceProvider for Provider {
     fn open(&mut self, now: Instant, asked: &ServiceRequest<'_>) -> Result<Box<dyn Service>, NoService> {
-        let path: RegistrationPath = asked.path.parse().map_err(|_| NoService::NotFound)?;
+        let path: RegistrationPath = asked.path.parse().map_err(|_| {
+            self.rendezvous.count_unproved();
+            NoService::NotFound
+        })?;
         let is_proved = asked.exporter.is_some_and(|exporter| path.is_proved(&exporter));
         if !is_proved {
+            self.rendezvous.count_unproved();
             return Err(NoService::Forbidden);
         }
         let place = Place {

@@ -17,6 +17,7 @@ use super::sockets::{Handover, Mailbox, Relay, SocketEnd, relayed_address};
 use crate::access::UserId;
 use crate::engine::{Bucket, NoService, RequestId, ServiceProvider};
 use crate::limits;
+use crate::snapshot::RendezvousCounters;
 
 /// Wakes a shard of this process, whose engine then settles.
 pub type WakeShard = Box<dyn Fn(usize) + Send + Sync>;
@@ -52,6 +53,8 @@ struct Table {
     socket_numbers: u64,
     /// Contexts of all of them.
     contexts: usize,
+    /// What it has done; what is there at present is counted where it is asked for.
+    counters: RendezvousCounters,
 }
 
 struct Registration {
@@ -146,6 +149,23 @@ impl Rendezvous {
         (table.sockets.len(), table.contexts)
     }
 
+    /// What is there, and what was done.
+    #[must_use]
+    pub fn counters(&self) -> RendezvousCounters {
+        let table = self.table();
+        RendezvousCounters {
+            registered: table.registrations.len() as u64,
+            sockets: table.sockets.len() as u64,
+            contexts: table.contexts as u64,
+            ..table.counters
+        }
+    }
+
+    /// A registration was refused before it could find room.
+    pub(super) fn count_unproved(&self) {
+        self.table().counters.unproved += 1;
+    }
+
     /// Peers that are registered.
     #[must_use]
     pub fn registered(&self) -> usize {
@@ -186,10 +206,12 @@ impl Rendezvous {
         let is_full = table.registrations.len() >= limits::RENDEZVOUS_PEERS_MAX
             || of_user >= limits::RENDEZVOUS_PEERS_PER_USER_MAX;
         if is_full && !replaces {
+            table.counters.over_limit += 1;
             return Err(NoService::Unavailable);
         }
         let former = self.remove(&mut table, &peer);
         table.numbers += 1;
+        table.counters.registrations += 1;
         let number = table.numbers;
         let ticket = Ticket { peer, number };
         table.by_connection.insert((place.shard, connection), ticket);
@@ -314,6 +336,12 @@ impl Rendezvous {
                     true => self.tell(&mut table, &callee, called).err(),
                     false => Some(Reason::Busy),
                 };
+                table.counters.calls += 1;
+                match refusal {
+                    Some(Reason::Absent) => table.counters.absent += 1,
+                    Some(_) => table.counters.busy += 1,
+                    None => {}
+                }
                 if let Some(reason) = refusal {
                     let unreachable = Message::Unreachable { transaction, reason };
                     // Where it takes nothing, it asks too much.
@@ -327,6 +355,7 @@ impl Rendezvous {
                     addresses: own.candidates(),
                     relayed: own.relayed,
                 };
+                table.counters.answers += 1;
                 // The caller may have gone; whom nobody called tells its addresses to whoever it likes.
                 let _ = self.tell(&mut table, &caller, answered);
             }

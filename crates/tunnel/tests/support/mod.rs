@@ -36,6 +36,7 @@ pub(crate) fn server_config() -> (ServerConfig, [u8; 32]) {
         allowed_targets: vec!["127.0.0.0/8".parse().unwrap()],
         public: Vec::new(),
         cover: None,
+        has_rendezvous: true,
         tun: None,
         takeover: None,
         qlog: None,

@@ -89,6 +89,15 @@ pub(super) static SETTINGS: &[Setting] = &[
     .flag(Flag::Value("CIDR[:PORT]"))
     .reload(Reload::New)
     .about("Allow targets that are refused by default, such as loopback and the server's own addresses"),
+    setting("rendezvous", Kind::Boolean, Reader::Server, default("true"), |settings, value| {
+        settings.has_no_rendezvous = !value.boolean()?;
+        Ok(())
+    })
+    .flag(Flag::Off("Let no peers (`gramway peer`) find each other at this server, and relay nothing between them"))
+    .about(
+        "Let peers of the server's users (`gramway peer`) find each other here by their IDs, and relay between those whose routers \
+         keep them apart",
+    ),
     setting("drain_timeout_s", Kind::Integer, Reader::Server, default("30"), |settings, value| {
         settings.drain_time = DrainTime(values::seconds_in(&value, DRAIN_SECONDS)?);
         Ok(())

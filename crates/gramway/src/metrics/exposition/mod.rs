@@ -89,6 +89,7 @@ impl Collector for Scrape {
             users,
             reconnects,
             tun,
+            rendezvous,
             cover,
             peers,
             shards,
@@ -138,6 +139,9 @@ impl Collector for Scrape {
         parties::shards(out, shards)?;
         if let Some(tun) = tun {
             tun::device(out, tun)?;
+        }
+        if let Some(rendezvous) = rendezvous {
+            parties::rendezvous(out, *rendezvous)?;
         }
         if let Some(cover) = cover {
             cover::site(out, cover)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tunnel::snapshot::{Gauge, HandoverCounters, IncomingCounters, ListenerSnapshot, ShardSnapshot};
-use tunnel_proto::{AuthorizationCounters, PeerSnapshot, UserId, UserSnapshot};
+use tunnel_proto::{AuthorizationCounters, PeerSnapshot, RendezvousCounters, UserId, UserSnapshot};
 
 use super::Exposition;
 use super::traffic::{by, sent_and_received};
@@ -172,6 +172,49 @@ pub(super) fn newcomers(
         "Answers to requests that were gone",
         too_late,
     )
+}
+
+/// Where peers of a server's users find each other.
+pub(super) fn rendezvous(out: &mut Exposition<'_>, counters: RendezvousCounters) -> fmt::Result {
+    let RendezvousCounters {
+        registered,
+        registrations,
+        over_limit,
+        unproved,
+        calls,
+        absent,
+        busy,
+        answers,
+        sockets,
+        contexts,
+    } = counters;
+    out.gauge(
+        "rendezvous_peers",
+        "Peers registered at the rendezvous",
+        registered,
+    )?;
+    out.counters(
+        "rendezvous_registrations",
+        "What became of requests to be registered at the rendezvous",
+        results([
+            ("registered", registrations),
+            ("over_limit", over_limit),
+            ("unproved", unproved),
+        ]),
+    )?;
+    out.counter("rendezvous_calls", "Calls of peers at the rendezvous", calls)?;
+    out.counters(
+        "rendezvous_unreachable",
+        "Calls that were not handed on",
+        results([("absent", absent), ("busy", busy)]),
+    )?;
+    out.counter("rendezvous_answers", "Answers of peers who were called", answers)?;
+    out.gauge(
+        "rendezvous_sockets",
+        "Sockets of peers between which the server relays",
+        sockets,
+    )?;
+    out.gauge("rendezvous_contexts", "Contexts of these sockets", contexts)
 }
 
 /// Samples of what became of something.

@@ -6,7 +6,9 @@ use tunnel::snapshot::{
     CarrierSnapshot, CoverSnapshot, CoverTcpCounters, NameServerCounters, NamesSnapshot, ShardSnapshot,
     SourceCounters, StripeSnapshot, TunSnapshot,
 };
-use tunnel_proto::{DropReason, LeaseSnapshot, PathSnapshot, PeerSnapshot, UserId, UserSnapshot};
+use tunnel_proto::{
+    DropReason, LeaseSnapshot, PathSnapshot, PeerSnapshot, RendezvousCounters, UserId, UserSnapshot,
+};
 
 use super::*;
 
@@ -74,6 +76,11 @@ fn everything(role: &str) -> Snapshot {
         name_server: Some(NameServerCounters::default()),
         ..TunSnapshot::default()
     });
+    snapshot.rendezvous = Some(RendezvousCounters {
+        registered: 11,
+        absent: 12,
+        ..RendezvousCounters::default()
+    });
     snapshot.cover = Some(CoverSnapshot {
         host: "cover.example.org".to_owned(),
         name: "shown.example.org".to_owned(),
@@ -119,6 +126,9 @@ fn counters_have_their_names_units_and_labels() {
         "gramway_round_trip_seconds_sum 0.0",
         "gramway_round_trip_seconds_bucket{le=\"0.000128\"} 0",
         "gramway_round_trip_seconds_bucket{le=\"+Inf\"} 0",
+        "gramway_rendezvous_peers 11",
+        "gramway_rendezvous_registrations_total{result=\"over_limit\"} 0",
+        "gramway_rendezvous_unreachable_total{result=\"absent\"} 12",
         "gramway_cover_reachable 0",
         "gramway_cover_silent_seconds 9.5",
         "gramway_cover_datagrams_total{fate=\"relayed\"} 0",

@@ -30,6 +30,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use packet_io::VNET_HEADER_BYTES;
 use quic::{Generation, Kin};
+use tunnel_proto::rendezvous::Rendezvous;
 use tunnel_proto::{AuthorizationId, Decision, RequestId, TargetRules};
 
 use super::neighbours::Cost;
@@ -63,6 +64,8 @@ pub(super) struct Server {
     ip: Option<ServerHost>,
     /// What it looks like to strangers; `None`: what it is.
     cover: Option<ShardCover>,
+    /// Where peers find each other: one for all shards.
+    rendezvous: Option<Rendezvous>,
     /// Of the authentication hook; `None`: there is none.
     answers: Option<mpsc::Receiver<(AuthorizationId, Decision)>>,
     next_ip_turn: Instant,
@@ -91,6 +94,7 @@ impl Server {
             ports: Ports::new(),
             ip: None,
             cover: None,
+            rendezvous: None,
             answers: None,
             next_ip_turn: now,
             generation: Generation::default(),

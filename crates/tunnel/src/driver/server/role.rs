@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use packet_io::{UdpSocket, VNET_HEADER_BYTES};
 use quic::CloseReason;
+use tunnel_proto::rendezvous::Rendezvous;
 use tunnel_proto::{AllowedTarget, AttemptId, Ending, Protocol, RequestId, ServerAction};
 
 use super::cover::ShardCover;
@@ -244,6 +245,7 @@ impl Role for Server {
             host.count_leases(&mut snapshot.users);
         }
         snapshot.listeners = shard.listener_snapshots();
+        snapshot.rendezvous = shard.role.rendezvous.as_ref().map(Rendezvous::counters);
         snapshot.cover = shard.role.cover.as_ref().map(ShardCover::snapshot);
         if let (Some(tun), Some(host)) = (&mut snapshot.tun, &shard.role.ip) {
             (tun.name, tun.mtu) = host.device();

@@ -42,6 +42,7 @@ fn serve_rendezvous(group: &mut Group<Server>, guests: Option<Guests>) {
             .engine
             .serve(rendezvous::PROTOCOL, rendezvous.provider(index));
         shard.engine.serve_relay(rendezvous.relay(index));
+        shard.role.rendezvous = Some(rendezvous.clone());
     }
 }
 
@@ -158,7 +159,9 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
         replies.wake_by(shard.neighbours.own_waker().clone());
         shard.role.answers = Some(receiver);
     }
-    serve_rendezvous(&mut group, guests);
+    if config.has_rendezvous {
+        serve_rendezvous(&mut group, guests);
+    }
     let tcp = config.tcp.map(|tcp| tcp.address(local));
     group.notify(Notice::Listening { local, tcp });
     if let (Some((host, ends, notices)), Some(settings)) = (tun, &config.tun) {
