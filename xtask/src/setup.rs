@@ -18,11 +18,12 @@ pub(crate) enum Extent {
 }
 
 /// System packages that the tests need.
-const PACKAGES: [Package; 14] = [
+const PACKAGES: [Package; 15] = [
     ("chromium", Sign::Program("chromium")),
     ("curl", Sign::Program("curl")),
     ("iproute2", Sign::Program("ip")),
     ("iputils-ping", Sign::Program("ping")),
+    ("miniupnpd-nftables", Sign::Program("miniupnpd")),
     ("nftables", Sign::Program("nft")),
     ("iperf3", Sign::Program("iperf3")),
     ("netcat-openbsd", Sign::Program("nc")),

@@ -20,6 +20,7 @@ use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
 use crate::lan;
 use crate::limits::UDP_PAYLOAD_MAX;
+use crate::mapping;
 use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::Shared;
 use crate::transmit::{socket_options, udp_payload_to};
@@ -35,6 +36,7 @@ pub struct Builder {
     rendezvous: Option<Rendezvous>,
     finds_on_lan: bool,
     announces_on_lan: bool,
+    maps_port: bool,
 }
 
 impl Builder {
@@ -95,6 +97,15 @@ impl Builder {
         self
     }
 
+    /// Asks the router of IPv4 for a port that leads to the endpoint's (PCP, NAT-PMP or UPnP IGD) while the endpoint is
+    /// open, so that others reach it there, whatever the router lets in otherwise. A rendezvous is told. Off unless
+    /// called.
+    #[must_use]
+    pub fn map_port(mut self) -> Self {
+        self.maps_port = true;
+        self
+    }
+
     /// Binds a socket and starts the endpoint's thread. Port 0 lets the system choose; `[::]:0` takes IPv4 as well.
     ///
     /// # Errors
@@ -126,6 +137,9 @@ impl Builder {
         shared.lock().lan.finds = self.finds_on_lan;
         if self.announces_on_lan {
             lan::announce(&shared).map_err(failed)?;
+        }
+        if self.maps_port {
+            mapping::begin(&shared).map_err(failed)?;
         }
         let driver = Driver::new(Arc::clone(&shared), socket, poller, parameters);
         thread::Builder::new()
@@ -170,6 +184,7 @@ impl Endpoint {
             rendezvous: None,
             finds_on_lan: false,
             announces_on_lan: false,
+            maps_port: false,
         }
     }
 
@@ -304,6 +319,19 @@ impl Endpoint {
     pub fn lan_problem(&self) -> Option<String> {
         let state = self.shared().lock();
         state.lan.announcement.problem().map(str::to_owned)
+    }
+
+    /// Waits until the router has mapped a port to the endpoint's: the address at which others reach it. `None` without
+    /// [`Builder::map_port`], or once the endpoint is closed. Routers that map no ports are common:
+    /// [`Self::mapping_problem`].
+    pub async fn mapped(&self) -> Option<SocketAddr> {
+        poll_fn(|context| self.shared().lock().mapping.poll(context)).await
+    }
+
+    /// Why the router maps no port at present, as far as it was asked.
+    #[must_use]
+    pub fn mapping_problem(&self) -> Option<String> {
+        self.shared().lock().mapping.problem().map(str::to_owned)
     }
 
     /// Where the local network last said that a peer is, to [`Self::connect`].

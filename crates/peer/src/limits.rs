@@ -98,3 +98,33 @@ pub const LAN_FLOOD_PAUSE: Duration = Duration::from_secs(60);
 
 /// Numbers for guests that the rendezvous was asked for and has not given: as many as it gives.
 pub const INVITES_MAX: usize = 8;
+
+/// How long a router is asked to keep a mapping: one that nobody takes back is gone soon.
+pub const MAPPING_LIFETIME: Duration = Duration::from_secs(20 * 60);
+
+/// Least time from a mapping to its renewal, whatever the router grants.
+pub const MAPPING_RENEWAL_MIN: Duration = Duration::from_secs(30);
+
+/// Most time to it, after which a mapping is back that a router forgot when it was started again.
+pub const MAPPING_RENEWAL_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// Pause after the first failure to map a port; it doubles with each.
+pub const MAPPING_RETRY_FIRST: Duration = Duration::from_secs(30);
+
+/// Longest pause after failures: most routers that refuse once always do.
+pub const MAPPING_RETRY_MAX: Duration = Duration::from_secs(30 * 60);
+
+/// How often it is looked whether the machine is behind another router.
+pub const ROUTER_LOOK: Duration = Duration::from_secs(30);
+
+/// How long a router's first answer is waited for, by PCP and NAT-PMP: the first timeout of RFC 6886 section 3.1.
+pub const ROUTER_ANSWER_FIRST: Duration = Duration::from_millis(250);
+
+/// The same of later ones.
+pub const ROUTER_ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// How often a question is repeated.
+pub const ROUTER_ATTEMPTS: usize = 2;
+
+/// How long a router is looked for by UPnP.
+pub const ROUTER_SEARCH_TIME: Duration = Duration::from_secs(3);

@@ -20,7 +20,7 @@ use peer_proto::{
     CloseReason, Direction, DropReason, Event, Outbox, Outcome, Parameters, PeerId, PeerKey, Peers, SendError,
 };
 
-use crate::companion::Companions;
+use crate::companion::{Companion, Companions};
 use crate::events::{EndpointEvent, News, PeerEvent};
 use crate::face::{Face, Wakers, side};
 use crate::intake::{Intake, Lane, Submission, cost};
@@ -49,6 +49,8 @@ pub(crate) struct State {
     observed: Option<SocketAddr>,
     /// What changed about the endpoint.
     pub(crate) news: News<EndpointEvent>,
+    /// The router's port that leads to ours.
+    pub(crate) mapping: Companion<SocketAddr>,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
     /// Messages that are being handed over; empty otherwise.
@@ -232,6 +234,7 @@ impl State {
     /// The threads beside the endpoint's take back what they keep up.
     fn end_companions(&mut self) {
         self.lan.announcement.end();
+        self.mapping.end();
     }
 
     fn take_event(&mut self, now: Instant, event: Event, woken: &mut Vec<Waker>) {
@@ -397,6 +400,7 @@ impl State {
         self.end_companions();
         woken.append(&mut self.lan.announcement.take_waiting());
         woken.append(&mut self.news.readers.0);
+        woken.append(&mut self.mapping.take_waiting());
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);
@@ -455,6 +459,7 @@ impl Shared {
             lan: Lan::default(),
             observed: None,
             news: News::default(),
+            mapping: Companion::default(),
             faces: BTreeMap::new(),
             submissions: Vec::new(),
             lane,

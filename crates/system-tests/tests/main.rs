@@ -28,6 +28,7 @@ mod peer_command;
 mod peers;
 mod peers_guests;
 mod peers_lan;
+mod peers_mapped;
 mod proxies;
 mod refusals;
 mod relay;

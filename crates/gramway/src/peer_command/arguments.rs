@@ -63,6 +63,9 @@ pub(super) struct ListenArguments {
     /// Do not announce this machine on the local network, where everybody sees its peer ID
     #[arg(long)]
     pub(super) no_lan: bool,
+    /// Do not ask the router for a port that leads to this machine
+    #[arg(long)]
+    pub(super) no_port_mapping: bool,
     #[command(flatten)]
     pub(super) rendezvous: RendezvousArguments,
 }

@@ -55,6 +55,15 @@ pub(super) fn run(key: SecretKey, arguments: &ListenArguments) -> Result<(), Pro
         let endpoint = listener.endpoint.clone();
         spawn("announced", move || tell_announcement(&endpoint))?;
     }
+    if maps_port(arguments) {
+        let endpoint = listener.endpoint.clone();
+        spawn("mapped", move || {
+            // Most routers map none; what is no problem of the user's is not told.
+            if let Some(external) = blocking::wait(endpoint.mapped()) {
+                output::note(&format!("the router leads {external} to this machine"));
+            }
+        })?;
+    }
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
         number += 1;
@@ -75,6 +84,9 @@ fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem
     }
     if announces(arguments) {
         builder = builder.announce_on_lan();
+    }
+    if maps_port(arguments) {
+        builder = builder.map_port();
     }
     let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
     if let Some(address) = arguments.listen {
@@ -107,8 +119,17 @@ fn tell_registration(endpoint: &Endpoint) {
 
 /// Whether this machine is to be found on the local network.
 fn announces(arguments: &ListenArguments) -> bool {
-    let is_loopback = |address: SocketAddr| address.ip().is_loopback();
-    !arguments.no_lan && !arguments.listen.is_some_and(is_loopback)
+    !arguments.no_lan && !is_for_this_machine(arguments)
+}
+
+/// Whether the router is asked for a port.
+fn maps_port(arguments: &ListenArguments) -> bool {
+    !arguments.no_port_mapping && !is_for_this_machine(arguments)
+}
+
+/// Whether no other machine is to connect.
+fn is_for_this_machine(arguments: &ListenArguments) -> bool {
+    arguments.listen.is_some_and(|address| address.ip().is_loopback())
 }
 
 /// Tells that peers find this machine on the local network, or why they do not yet.

@@ -41,7 +41,7 @@ fn chosen(
 }
 
 /// The address that the system would send from; `None` without a route.
-fn source_towards(destination: SocketAddr) -> Option<IpAddr> {
+pub(crate) fn source_towards(destination: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match destination {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -35,6 +35,8 @@ pub(crate) struct Meetings {
     registration: Registration,
     local: SocketAddr,
     observed: Option<SocketAddr>,
+    /// Where a router's mapping leads to us from.
+    mapped: Option<SocketAddr>,
     calls: Vec<Call>,
     /// Where the rendezvous relayed for us last.
     relayed: Option<SocketAddr>,
@@ -60,6 +62,7 @@ impl Meetings {
             registration: Registration::new(now, rendezvous, key, seed)?,
             local,
             observed: None,
+            mapped: None,
             calls: Vec::new(),
             relayed: None,
             contexts: BTreeSet::new(),
@@ -71,6 +74,12 @@ impl Meetings {
     /// Where the rendezvous sees us, while we are registered there.
     pub(crate) fn observed(&self) -> Option<SocketAddr> {
         self.observed.filter(|_| self.registration.is_registered())
+    }
+
+    /// The router maps a port to ours, or does not any more: the rendezvous is told our addresses again.
+    pub(crate) fn set_mapped(&mut self, mapped: Option<SocketAddr>) {
+        self.has_told &= self.mapped == mapped;
+        self.mapped = mapped;
     }
 
     /// What went wrong last on the way to the rendezvous, for people.
@@ -206,7 +215,8 @@ impl Meetings {
         if is_registered && !self.has_told {
             let server = self.registration.server();
             let addresses = server.map(|server| addresses_of(self.local, server, RENDEZVOUS_ADDRESSES_MAX));
-            let message = Message::Addresses(addresses.unwrap_or_default());
+            let addresses = self.mapped.into_iter().chain(addresses.into_iter().flatten());
+            let message = Message::Addresses(addresses.take(RENDEZVOUS_ADDRESSES_MAX).collect());
             self.has_told = self.registration.say(now, message);
         }
         self.meet_where_relayed_anew(peers);

@@ -10,6 +10,6 @@ mod meetings;
 mod registration;
 
 pub use link::Rendezvous;
-pub(crate) use local::addresses_of;
+pub(crate) use local::{addresses_of, source_towards};
 pub(crate) use meetings::Meetings;
 pub(crate) use registration::Resolution;

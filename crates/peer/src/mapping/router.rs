@@ -1,0 +1,141 @@
+//! Which router translates for this machine, and which of the addresses that it names others reach.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::rendezvous::source_towards;
+
+/// The routes of IPv4, as the namespace of the asking thread has them.
+const ROUTES: &str = "/proc/thread-self/net/route";
+
+/// Marks routes by a gateway (RTF_GATEWAY).
+const BY_GATEWAY: u32 = 0x2;
+
+/// A router, and the address of this machine that it sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Router {
+    pub(super) gateway: Ipv4Addr,
+    pub(super) own: Ipv4Addr,
+}
+
+impl Router {
+    /// The one that a socket bound to `local` is behind, or why there is none.
+    pub(super) fn find(local: SocketAddr) -> Result<Self, String> {
+        let routes = std::fs::read_to_string(ROUTES).unwrap_or_default();
+        let gateway = default_gateway(&routes).ok_or("no route of IPv4 leads to a router")?;
+        let own = match local.ip() {
+            IpAddr::V4(ip) if !ip.is_unspecified() => ip,
+            ip if ip.is_unspecified() => match source_towards(SocketAddr::new(gateway.into(), 9)) {
+                Some(IpAddr::V4(own)) => own,
+                _ => return Err(format!("no packets leave to the router {gateway}")),
+            },
+            ip => {
+                return Err(format!(
+                    "{ip}, where the endpoint is bound, is no address of IPv4"
+                ));
+            }
+        };
+        if own.is_loopback() {
+            return Err(format!("{own} is an address that no router leads to"));
+        }
+        if is_reachable(own.into()) {
+            return Err(format!("{own} needs no mapping: it is a public address"));
+        }
+        Ok(Self { gateway, own })
+    }
+}
+
+/// The gateway of the default route that the kernel prefers.
+fn default_gateway(routes: &str) -> Option<Ipv4Addr> {
+    let default = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, destination, gateway, flags, _, _, metric, mask, ..] = fields[..] else {
+            return None;
+        };
+        let hexadecimal = |text| u32::from_str_radix(text, 16).ok();
+        let is_default = hexadecimal(destination)? == 0 && hexadecimal(mask)? == 0;
+        // The kernel writes the bytes in the order of the network as a number of this machine.
+        let gateway = Ipv4Addr::from(hexadecimal(gateway)?.to_ne_bytes());
+        let is_usable = is_default && hexadecimal(flags)? & BY_GATEWAY != 0 && !gateway.is_unspecified();
+        is_usable.then_some((metric.parse::<u32>().ok()?, gateway))
+    };
+    let found = routes.lines().filter_map(default);
+    found
+        .min_by_key(|(metric, _)| *metric)
+        .map(|(_, gateway)| gateway)
+}
+
+/// Whether the world leads to an address: it is not private (RFC 1918), shared by a provider's customers (RFC 6598),
+/// for one link (RFC 3927), nor for another purpose (RFC 6890). Only IPv4 is mapped.
+pub(super) fn is_reachable(ip: IpAddr) -> bool {
+    let IpAddr::V4(ip) = ip else { return false };
+    let [first, second, ..] = ip.octets();
+    let is_shared = first == 100 && second & 0xc0 == 64;
+    let is_special = first == 0 || first >= 224;
+    !(is_shared
+        || is_special
+        || ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.is_documentation())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_is_taken() {
+        let one = |ip: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(ip));
+        let (near, far) = (one([192, 0, 2, 1]), one([192, 0, 2, 2]));
+        let routes = format!(
+            "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+             wlan0\t00000000\t{far}\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+             eth0\t00000000\t{near}\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+             tun0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n\
+             eth0\t000200C0\t{far}\t0003\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+        );
+        assert_eq!(default_gateway(&routes), Some(Ipv4Addr::new(192, 0, 2, 1)));
+        for text in ["", "Iface\n", "eth0 x x x x x x x\n", "eth0 00000000"] {
+            assert_eq!(default_gateway(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_behind_another_router_are_not_reachable() {
+        for text in [
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "100.64.0.1",
+            "100.127.255.255",
+            "169.254.0.1",
+            "0.0.0.0",
+        ] {
+            assert!(!is_reachable(text.parse().unwrap()), "{text}");
+        }
+        for text in [
+            "127.0.0.1",
+            "192.0.2.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "2001:db8::1",
+        ] {
+            assert!(!is_reachable(text.parse().unwrap()), "{text}");
+        }
+        for text in [
+            "100.63.255.255",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "8.8.8.8",
+        ] {
+            assert!(is_reachable(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_of_the_machine_itself_has_no_router() {
+        assert!(Router::find("127.0.0.1:9".parse().unwrap()).is_err());
+        assert!(Router::find("[::1]:9".parse().unwrap()).is_err());
+    }
+}
