@@ -80,12 +80,12 @@ impl Talk {
         }
     }
 
-    /// All that was said has come.
+    /// All that was said, and one more, has come.
     fn finish(mut self) {
+        self.say();
         let end = Instant::now() + PROGRAM_LIMIT;
         self.hear(|| end.saturating_duration_since(Instant::now()));
         assert_eq!(self.received, self.sent);
-        assert!(self.sent > 0);
     }
 
     fn paths(&self) -> [Option<PeerPath>; 2] {
