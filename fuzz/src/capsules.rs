@@ -61,37 +61,35 @@ fn udp(chunks: &[&[u8]]) -> (Vec<masque::capsule::Capsule>, bool) {
 /// The capsules, whether none was refused, and whether the stream may end here.
 fn bind_capsules(chunks: &[&[u8]]) -> (Vec<BindCapsule>, bool, bool) {
     let mut reader = BindCapsuleReader::default();
-    let mut capsules = Vec::new();
-    for chunk in chunks {
-        let mut input = Bytes::copy_from_slice(chunk);
-        loop {
-            match reader.next(&mut input) {
-                Ok(Some(capsule)) => capsules.push(capsule),
-                Ok(None) => break,
-                Err(_) => return (capsules, false, false),
-            }
-        }
-        assert!(input.is_empty());
-    }
-    (capsules, true, reader.finish().is_ok())
+    let (capsules, is_taken) = read_all(chunks, |input| reader.next(input));
+    (capsules, is_taken, is_taken && reader.finish().is_ok())
 }
 
 /// The same of CONNECT-IP.
 fn ip_capsules(chunks: &[&[u8]]) -> (Vec<IpCapsule>, bool, bool) {
     let mut reader = IpCapsuleReader::new();
+    let (capsules, is_taken) = read_all(chunks, |input| reader.next(input));
+    (capsules, is_taken, is_taken && reader.finish().is_ok())
+}
+
+/// The capsules up to the first that is refused, and whether none is.
+fn read_all<C, E>(
+    chunks: &[&[u8]],
+    mut next: impl FnMut(&mut Bytes) -> Result<Option<C>, E>,
+) -> (Vec<C>, bool) {
     let mut capsules = Vec::new();
     for chunk in chunks {
         let mut input = Bytes::copy_from_slice(chunk);
         loop {
-            match reader.next(&mut input) {
+            match next(&mut input) {
                 Ok(Some(capsule)) => capsules.push(capsule),
                 Ok(None) => break,
-                Err(_) => return (capsules, false, false),
+                Err(_) => return (capsules, false),
             }
         }
         assert!(input.is_empty());
     }
-    (capsules, true, reader.finish().is_ok())
+    (capsules, true)
 }
 
 /// One of each capsule, and a row of them.

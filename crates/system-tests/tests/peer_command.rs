@@ -41,6 +41,11 @@ pub(crate) fn id(machine: &Namespace, directory: &Directory, name: &str) -> Stri
     run(machine, directory, name, &["id"]).1.trim().to_owned()
 }
 
+/// Two questions to a peer, wherever it is found.
+fn two_pings(peer: &str) -> [&str; 8] {
+    ["ping", peer, "-c", "2", "--interval", "10", "--timeout", "60"]
+}
+
 #[test]
 fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
     require_root!();
@@ -137,17 +142,7 @@ pub(crate) fn assert_meets(pair: &Pair, directory: &Directory, link: &str, roots
             PROGRAM_LIMIT,
         )
         .unwrap();
-    let ping = [
-        "ping",
-        &listening,
-        "-c",
-        "2",
-        "--interval",
-        "10",
-        "--timeout",
-        "60",
-    ];
-    let ping = [&ping, &rendezvous[..]].concat();
+    let ping = [&two_pings(&listening), &rendezvous[..]].concat();
     let (code, text, errors) = run(&pair.client, directory, "caller", &ping);
     assert_eq!(code, 0, "{errors}");
     assert!(text.contains("(of the rendezvous), directly"), "{text}");
@@ -238,16 +233,7 @@ fn two_machines_on_one_network_meet_by_the_peer_id_alone_unless_told_not_to() {
     let mut hidden = start(&pair.server, &directory, "hidden", &quiet);
     hidden.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
 
-    let ping = [
-        "ping",
-        &listening,
-        "-c",
-        "2",
-        "--interval",
-        "10",
-        "--timeout",
-        "60",
-    ];
+    let ping = two_pings(&listening);
     let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
     assert_eq!(code, 0, "{errors}");
     assert!(text.contains("(on the local network), directly"), "{text}");
