@@ -192,10 +192,16 @@ impl Paths {
     /// QUIC itself follows its client to a new address.
     pub(crate) fn nominal_changed(&mut self, now: Instant, nominal: SocketAddr) {
         self.nominal = nominal;
-        if !self.known.iter().any(|known| known.address == nominal) {
+        self.take(now, nominal);
+        if self.learn(now, nominal).is_none() {
+            // All others have answered: the one that was not heard of for longest goes.
+            let places = self.known.iter().enumerate();
+            let oldest = places.min_by_key(|(_, known)| known.heard_at);
+            if let Some((place, _)) = oldest {
+                self.forgotten.push(self.known.swap_remove(place).address);
+            }
             self.known.push(Known::new(now, nominal));
         }
-        self.take(now, nominal);
         if let Some(last) = self.moves.back_mut() {
             last.by_quic = true;
         }
@@ -211,7 +217,9 @@ impl Paths {
             let Some(known) = self.known.iter_mut().find(|known| known.address == from) else {
                 return false;
             };
-            known.take_answer(now, check.number);
+            if !known.take_answer(now, check.number) {
+                return false;
+            }
         } else {
             if !self.seen.take(check.number) {
                 return false;

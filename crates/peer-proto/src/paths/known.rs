@@ -48,15 +48,17 @@ impl Known {
         self.open.push_back((number, now));
     }
 
-    pub(super) fn take_answer(&mut self, now: Instant, number: u64) {
+    /// Whether it answers a request that is open: not another time.
+    pub(super) fn take_answer(&mut self, now: Instant, number: u64) -> bool {
         let Some(place) = self.open.iter().position(|(asked, _)| *asked == number) else {
-            return;
+            return false;
         };
         let (_, at) = self.open[place];
         self.open.drain(..=place);
         self.answered = self.answered.max(Some(at));
         self.round_trip = now.saturating_duration_since(at);
         self.in_a_row += 1;
+        true
     }
 
     /// Whether a request from there should be answered by one: nothing was asked and nothing answered lately.

@@ -1,5 +1,6 @@
 //! Paths of a connection below QUIC: relayed at first, direct where routers open, relayed again where they close.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -159,6 +160,26 @@ fn the_caller_moves_to_another_address_on_the_way() {
 
 /// PEER-19.
 #[test]
+fn a_caller_that_goes_on_moving_has_a_bounded_number_of_paths() {
+    let mut world = World::met(open(), relay(), 1);
+    talk(&mut world, 1);
+    let node = world.ends[0].address;
+    let outside = |port| SocketAddr::from(([198, 51, 100, 7], port));
+    let places: Vec<_> = (1_000..1_000 + 2 * limits::PATHS_MAX as u16)
+        .map(outside)
+        .collect();
+    for place in &places {
+        world.network.rebind(node, *place);
+        talk(&mut world, 2);
+    }
+    let peers = &world.ends[1].peers;
+    let known = places.iter().filter(|place| peers.knows(**place)).count();
+    assert!((2..=limits::PATHS_MAX).contains(&known), "{known}");
+    has_all(&mut world);
+}
+
+/// PEER-19.
+#[test]
 fn a_relayed_connection_is_searched_for_a_bounded_time_at_growing_pauses() {
     let mut world = World::met(closed(), relay(), 1);
     world.drive(limits::SEARCH_TIME_MAX + 60 * SECOND);
@@ -181,47 +202,45 @@ fn a_relayed_connection_is_searched_for_a_bounded_time_at_growing_pauses() {
     world.drive_until(|world| world.is_relayed() == Some(false));
 }
 
+/// Gives both ends a datagram from this address.
+fn hand_to_both(world: &mut World, remote: SocketAddr, datagram: &[u8]) {
+    let (now, path) = (world.now(), Path { remote, local: None });
+    for end in &mut world.ends {
+        let data = BytesMut::from(datagram);
+        end.peers
+            .handle_received(now, path, Ecn::NotEct, data, 0, &mut end.outbox);
+    }
+}
+
 /// PEER-18, PEER-19.
 #[test]
 fn whoever_repeats_or_reflects_a_check_makes_no_path() {
     let mut world = World::met(closed(), relay(), 1);
     world.drive(SECOND);
-    // All that left, once more, from an address of somebody's own, to both ends.
     let now = world.now();
-    let address = world.ends[1].address;
     let mut checks = Vec::new();
     for end in 0..2 {
+        let (own, other) = (world.ends[end].address, world.ends[1 - end].address);
         let peer = world.ends[end].peer();
         let end = &mut world.ends[end];
-        end.peers.add_addresses(now, peer, &[address]);
+        end.peers.add_addresses(now, peer, &[other]);
         end.peers.handle_timeout(now);
         end.peers.flush(now, &mut end.outbox);
-        checks.extend(end.outbox.trains().iter().map(|train| train.bytes.clone()));
+        let trains = end.outbox.trains().iter();
+        checks.extend(trains.map(|train| (own, train.bytes.clone())));
     }
-    checks.retain(|check| check.len() == limits::PATH_CHECK_BYTES);
+    checks.retain(|(_, check)| check.len() == limits::PATH_CHECK_BYTES);
     assert!(!checks.is_empty());
-    world.drive(SECOND);
+    // All of them come, and once more from an address of somebody's own.
     let stranger = "203.0.113.66:6".parse().unwrap();
-    for check in &checks {
-        for end in 0..2 {
-            let path = Path {
-                remote: stranger,
-                local: None,
-            };
-            let now = world.now();
-            let end = &mut world.ends[end];
-            end.peers.handle_received(
-                now,
-                path,
-                Ecn::NotEct,
-                BytesMut::from(&check[..]),
-                0,
-                &mut end.outbox,
-            );
-        }
+    for (own, check) in &checks {
+        hand_to_both(&mut world, *own, check);
+    }
+    for (_, check) in &checks {
+        hand_to_both(&mut world, stranger, check);
     }
     world.drive(5 * SECOND);
-    assert!(world.ends.iter().all(|end| end.taken.is_empty()));
+    assert!(world.ends.iter().all(|end| !end.peers.knows(stranger)));
     talk(&mut world, 1);
     has_all(&mut world);
 }
