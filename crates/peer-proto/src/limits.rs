@@ -56,7 +56,7 @@ pub const ENDPOINT_RECEIVE_BYTES_MAX: usize = 256 << 20;
 
 /// What a peer may take beyond both when its connection ends, in bytes: complete messages that waited in QUIC for room.
 /// It is all that QUIC's windows hold, and was in memory before.
-pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX + 96 * (1 << 20);
+pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX + quic::limits::CONNECTION_WINDOW_BYTES_MAX as usize;
 
 /// What each peer may take beyond it, in bytes: messages of the first credit. A peer that the program has not accepted
 /// yet takes no more than this in any case.

@@ -306,6 +306,7 @@ impl Peers {
                 }
             }
         }
+        self.checks.retain(|checks| now < checks.since + MET_TIME);
     }
 
     /// Whether a peer that is about to connect may be there.

@@ -211,7 +211,7 @@ impl Peers {
         if self.routes.is_empty() {
             return;
         }
-        let mut senders = Vec::new();
+        let mut last = None;
         for train in outbox.trains_mut().iter_mut().skip(first) {
             if let Some((present, index)) = self.routes.outward(train.destination, &train.bytes) {
                 if present != train.destination {
@@ -219,14 +219,10 @@ impl Peers {
                     // Where the nominal path leaves from says nothing of this one.
                     train.source = None;
                 }
-                if senders.last() != Some(&index) {
-                    senders.push(index);
+                let is_another = last.replace(index) != Some(index);
+                if is_another && self.paths(index).is_some_and(|paths| paths.sent(now)) {
+                    self.settle_paths(now, index);
                 }
-            }
-        }
-        for index in senders {
-            if self.paths(index).is_some_and(|paths| paths.sent(now)) {
-                self.settle_paths(now, index);
             }
         }
     }
