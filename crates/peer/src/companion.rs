@@ -49,6 +49,10 @@ impl<T: Clone> Companion<T> {
 
     /// The thread tells what it keeps up, or why it does not; whoever waits is to be woken.
     pub(crate) fn tell(&mut self, kept: Result<T, String>) -> Vec<Waker> {
+        if self.leash.is_none() {
+            // The endpoint closed meanwhile.
+            return Vec::new();
+        }
         match kept {
             Ok(kept) => {
                 (self.kept, self.problem) = (Some(kept), None);

@@ -41,12 +41,16 @@
 //! changes, so that a program can send less instead of waiting longer:
 //!
 //! ```
-//! # use peer::{Peer, PeerEvent};
+//! # use peer::{LimitedBy, Peer, PeerEvent};
 //! # async fn adapt(peer: Peer, mut set_bitrate: impl FnMut(u64)) {
 //! let mut events = peer.events();
 //! while let Some(event) = events.next_event().await {
 //!     if let PeerEvent::Congestion(congestion) = event {
-//!         set_bitrate(congestion.bytes_per_second * 8 * 9 / 10);
+//!         match congestion.limited_by {
+//!             LimitedBy::Path => set_bitrate(congestion.bytes_per_second * 8 * 9 / 10),
+//!             // There is room: more can be tried, step by step.
+//!             LimitedBy::Program => {}
+//!         }
 //!     }
 //! }
 //! # }

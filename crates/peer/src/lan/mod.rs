@@ -36,6 +36,7 @@ impl Lan {
     pub(crate) fn search(&mut self, now: Instant, peers: &mut Peers, peer: PeerKey, id: PeerId) -> bool {
         let until = now + LAN_SEARCH_TIME;
         let Some(known) = self.searches.begin(now, peer, id, until) else {
+            peers.expect_no_more_addresses(now, peer, AddressSource::Lan);
             return false;
         };
         peers.expect_addresses(now, peer, AddressSource::Lan, until);

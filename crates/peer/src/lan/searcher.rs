@@ -27,15 +27,21 @@ pub(crate) fn begin(shared: &Arc<Shared>) {
 fn ask(shared: &Shared) {
     if let Ok(daemon) = daemon() {
         if let Ok(events) = daemon.browse(SERVICE) {
-            take(shared, &daemon, &events);
+            let is_over = take(shared, &daemon, &events);
+            let _ = daemon.shutdown();
+            if is_over {
+                return;
+            }
+        } else {
+            let _ = daemon.shutdown();
         }
-        let _ = daemon.shutdown();
     }
     end(shared);
 }
 
-/// Hands answers on while somebody waits for one and the network keeps within its bounds (LAN-4).
-fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>) {
+/// Hands answers on while somebody waits for one and the network keeps within its bounds (LAN-4). Whether it ended
+/// because nobody does: the next search, which another thread may have begun by now, is not this one's to end.
+fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>) -> bool {
     let (networks, has_ipv6) = (networks(), shared.local.is_ipv6());
     let mut looked_at = Instant::now();
     for _ in 0..LAN_ANSWERS_MAX {
@@ -49,18 +55,22 @@ fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>
                 }
             }
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return false,
         }
         if looked_at.elapsed() >= LAN_SEARCH_TURN {
             looked_at = Instant::now();
             let mut state = shared.lock();
             let goes_on = !state.is_closed && state.lan.searches.goes_on(looked_at);
             drop(state);
-            if !goes_on || is_flooded(daemon) {
-                return;
+            if !goes_on {
+                return true;
+            }
+            if is_flooded(daemon) {
+                return false;
             }
         }
     }
+    false
 }
 
 /// Nobody is found here any more.

@@ -166,7 +166,14 @@ async fn map_by_upnp(
         }
         Err(error) => return Err(told(error)),
     };
-    let ip = gateway.get_external_ip().await.map_err(told)?;
+    let ip = match gateway.get_external_ip().await {
+        Ok(ip) => ip,
+        Err(error) => {
+            // It may be one for ever.
+            let _ = gateway.remove_port(protocol, outside).await;
+            return Err(told(error));
+        }
+    };
     Ok(Mapping::Upnp {
         gateway,
         external: SocketAddr::new(ip, outside),

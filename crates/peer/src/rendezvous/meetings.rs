@@ -179,7 +179,11 @@ impl Meetings {
     /// Meets peers again on whose paths nothing comes, or all whose addresses may have changed: what the rendezvous
     /// then says of each other's addresses may be paths of their connections (RDV-8).
     fn meet_again(&mut self, now: Instant, peers: &mut Peers) {
-        while let Some((peer, callee)) = peers.poll_wish() {
+        self.calls.retain(|call| now < call.until);
+        // What there is no room for is wished on.
+        while self.calls.len() < CALLS_MAX
+            && let Some((peer, callee)) = peers.poll_wish()
+        {
             self.calls
                 .retain(|call| now < call.until && (call.peer != peer || !call.is_said));
             if self.calls.len() < CALLS_MAX
