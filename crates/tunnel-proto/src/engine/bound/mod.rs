@@ -182,7 +182,6 @@ impl<R: Role> Engine<R> {
         if let Some(peer) = self.state.peer(stream.connection) {
             peer.datagram_max = datagram_max;
         }
-        self.state.filled = Some(stream.connection);
         self.state.enqueue_in_context(now, id, context, payload);
         self.endpoint.mark_ready(stream.connection);
     }
