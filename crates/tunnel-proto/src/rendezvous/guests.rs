@@ -22,6 +22,14 @@ use crate::limits;
 /// What comes before the number in a guest's token (RDV-15).
 const PREFIX: &str = "guest-";
 
+/// What the IDs of guests begin with, so that one whose invitation is over is still known as a guest.
+const GUEST_ID: [u8; 8] = *b"guest\0\0\0";
+
+/// Whether a user is a guest, or was one.
+fn is_guest(user: UserId) -> bool {
+    user.0.starts_with(&GUEST_ID)
+}
+
 /// A guest's token.
 #[must_use]
 pub(crate) fn guest_token(number: u32) -> String {
@@ -110,13 +118,14 @@ impl Guests {
 
     /// A user's peer asks for a number; `None` where there are too many, and for guests.
     pub(super) fn invite(&self, now: Instant, inviter: UserId) -> Option<u32> {
+        if is_guest(inviter) {
+            return None;
+        }
         let mut table = self.table();
         table.sweep(now);
         let of_inviter = table.invitations.values();
         let of_inviter = of_inviter.filter(|invitation| invitation.inviter == inviter);
-        if of_inviter.count() >= limits::GUESTS_PER_USER_MAX
-            || table.invitations.len() >= limits::GUESTS_MAX
-            || table.of(inviter).is_some()
+        if of_inviter.count() >= limits::GUESTS_PER_USER_MAX || table.invitations.len() >= limits::GUESTS_MAX
         {
             return None;
         }
@@ -140,9 +149,13 @@ impl Guests {
 
     /// Whether a user may register a peer. A guest may register one, and uses its number up by that (RDV-15).
     pub(super) fn may_register(&self, now: Instant, user: UserId, peer: PeerKeyBytes) -> bool {
-        let mut table = self.table();
-        let Some(invitation) = table.of(user) else {
+        if !is_guest(user) {
             return true;
+        }
+        let mut table = self.table();
+        table.sweep(now);
+        let Some(invitation) = table.of(user) else {
+            return false;
         };
         let is_first = invitation.peer.is_none();
         if is_first {
@@ -178,8 +191,10 @@ impl Table {
             .fold(0, |number, byte| number << 8 | u64::from(*byte));
         let numbers = limits::INVITATION_NUMBERS;
         let number = u64::from(numbers.start) + number % u64::from(numbers.end - numbers.start);
-        let id = rest.first_chunk().expect("32 bytes less 8 are more than 16");
-        (number as u32, UserId(*id))
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&GUEST_ID);
+        id[8..].copy_from_slice(&rest[..8]);
+        (number as u32, UserId(id))
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -245,6 +260,9 @@ mod tests {
         assert_eq!(shown(&guests, later, &guest_token(number), 1), Some(guest));
         let end = now + limits::GUEST_TIME_MAX;
         assert_eq!(shown(&guests, end, &guest_token(number), 1), None);
+        // Nor does it become a user by that.
+        assert!(!guests.may_register(end, guest, [2; 32]));
+        assert_eq!(guests.invite(end, guest), None);
         // Unused ones are over sooner.
         let other = guests.invite(end, INVITER).expect("there is room");
         let later = end + limits::INVITATION_TIME_MAX;
