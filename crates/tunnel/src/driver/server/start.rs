@@ -55,10 +55,12 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     let takeover = config.takeover.as_ref();
     let count = takeover.map_or(config.common.shards(), |takeover| takeover.sockets.len());
     let (generation, kin) = kin(takeover);
-    // Behind a cover a hello proves that it is a user's: nobody comes by a number alone.
-    let guests = match config.cover {
-        Some(_) => None,
-        None => Some(Guests::new(secret_seed()?)),
+    // Guests meet peers and do nothing else. Behind a cover a hello proves that it is a user's: nobody comes by a
+    // number alone.
+    let has_guests = config.has_rendezvous && config.cover.is_none();
+    let guests = match has_guests {
+        true => Some(Guests::new(secret_seed()?)),
+        false => None,
     };
     let authorizer = OwnerAndUsers::new(config.tokens.clone(), config.users.clone());
     let authorizer = authorizer.with_guests(guests.clone());
