@@ -48,7 +48,7 @@ impl Engine<Client> {
     /// # Errors
     /// [`NoContext`].
     pub fn open_context(&mut self, id: RequestId, to: SocketAddr) -> Result<(), NoContext> {
-        let (session, _) = self.state.bound(id).ok_or(NoContext::NotOpen)?;
+        let session = self.state.bound(id).ok_or(NoContext::NotOpen)?;
         if session.address.is_none() {
             return Err(NoContext::NotOpen);
         }
@@ -72,7 +72,7 @@ impl Engine<Client> {
 
     /// Gives a context up; nothing tells of it.
     pub fn close_context(&mut self, id: RequestId, to: SocketAddr) {
-        let session = self.state.bound(id).map(|(session, _)| session);
+        let session = self.state.bound(id);
         let removed = session.and_then(|session| session.remove(|context| context.address == to));
         if let Some(context) = removed {
             self.say_of_context(id, &BindCapsule::Close(context.id));
@@ -87,7 +87,7 @@ impl Engine<Client> {
         to: SocketAddr,
         payloads: impl Iterator<Item = &'a [u8]>,
     ) {
-        let session = self.state.bound(id).map(|(session, _)| session);
+        let session = self.state.bound(id);
         let context = session.and_then(|session| Some(session.by_address(to)?.id));
         for payload in payloads {
             self.state.ledger.ingress.accepted += 1;
@@ -103,7 +103,7 @@ impl Engine<Client> {
     pub fn relayed_payload_max(&mut self, id: RequestId) -> Option<usize> {
         let stream = self.state.requests.get(id.0).and_then(Request::stream)?;
         let datagram_max = self.endpoint.datagram_max(stream.connection)?;
-        let (session, _) = self.state.bound(id)?;
+        let session = self.state.bound(id)?;
         let (_, prefix_bytes) = masque::datagram::prefix(stream.quarter(), session.next_context);
         Some(datagram_max.saturating_sub(prefix_bytes))
     }
@@ -114,7 +114,7 @@ impl Engine<Client> {
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError> {
-        let Some((session, _)) = self.state.bound(id) else {
+        let Some(session) = self.state.bound(id) else {
             return Ok(());
         };
         let news = match capsule {
@@ -155,7 +155,7 @@ impl State<Client> {
     ) {
         let from = self
             .bound(id)
-            .and_then(|(session, _)| Some(session.by_id(context)?.address));
+            .and_then(|session| Some(session.by_id(context)?.address));
         match from {
             Some(from) => deliver.deliver_relayed(id, from, payload),
             None => self.ledger.egress.drop(DropReason::UnknownContext, 1),

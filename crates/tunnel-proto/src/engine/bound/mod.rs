@@ -131,7 +131,7 @@ impl<R: Role> Engine<R> {
         deliver: &mut impl Deliver,
     ) -> Result<(), MessageError> {
         loop {
-            let Some((session, _)) = self.state.bound(id) else {
+            let Some(session) = self.state.bound(id) else {
                 return Ok(());
             };
             let Some(capsule) = session.capsules.next(&mut bytes)? else {
@@ -188,14 +188,14 @@ impl<R: Role> Engine<R> {
 }
 
 impl<R: Role> State<R> {
-    /// An open bound request, and its quarter stream ID and connection.
-    fn bound(&mut self, id: RequestId) -> Option<(&mut BoundSession, super::life::RequestStream)> {
+    /// An open bound request.
+    fn bound(&mut self, id: RequestId) -> Option<&mut BoundSession> {
         match self.requests.get_mut(id.0)? {
             Request {
                 kind: Kind::Bound(session),
-                life: Life::Open(stream),
+                life: Life::Open(_),
                 ..
-            } => Some((session, *stream)),
+            } => Some(session),
             _ => None,
         }
     }

@@ -69,7 +69,7 @@ impl Engine<Server> {
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError> {
-        let Some((session, _)) = self.state.bound(id) else {
+        let Some(session) = self.state.bound(id) else {
             return Ok(());
         };
         let (context_id, address) = match capsule {
@@ -193,13 +193,13 @@ impl Engine<Server> {
 impl State<Server> {
     /// The request of a socket that is here.
     fn socket(&mut self, end: SocketEnd) -> Option<&mut BoundSession> {
-        let (session, _) = self.bound(end.request())?;
+        let session = self.bound(end.request())?;
         (session.address == Some(end.address)).then_some(session)
     }
 
     /// A payload of a client for another one's socket waits for the end of the turn.
     pub(in crate::engine) fn take_for_relay(&mut self, id: RequestId, context: u64, payload: &[u8]) {
-        let ends = self.bound(id).and_then(|(session, _)| {
+        let ends = self.bound(id).and_then(|session| {
             let from = session.socket.as_ref()?.end();
             Some((from, session.by_id(context)?.end?))
         });
