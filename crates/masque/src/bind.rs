@@ -11,6 +11,7 @@ use packet::varint;
 
 use crate::capsule::{DATAGRAM, Raw, RawReader};
 use crate::context_field::SPLIT_FIELD;
+use crate::ip;
 use crate::limits::{BIND_CAPSULE_BYTES_MAX, CAPSULE_BYTES_MAX};
 use crate::request::WELL_KNOWN;
 use crate::{HeaderList, MessageError, response};
@@ -101,7 +102,13 @@ impl BindCapsule {
         let kind = match self {
             Self::Assign { context_id, address } => {
                 varint::write(*context_id, &mut value);
-                write_address(*address, &mut value);
+                match address {
+                    Some(address) => {
+                        ip::write_address(address.ip(), true, &mut value);
+                        value.extend(address.port().to_be_bytes());
+                    }
+                    None => value.push(0),
+                }
                 COMPRESSION_ASSIGN
             }
             Self::Ack(context_id) => {
@@ -120,23 +127,6 @@ impl BindCapsule {
         bytes.extend(value);
         Some(bytes)
     }
-}
-
-fn write_address(address: Option<SocketAddr>, value: &mut Vec<u8>) {
-    let Some(address) = address else {
-        return value.push(0);
-    };
-    match address.ip() {
-        IpAddr::V4(ip) => {
-            value.push(4);
-            value.extend(ip.octets());
-        }
-        IpAddr::V6(ip) => {
-            value.push(6);
-            value.extend(ip.octets());
-        }
-    }
-    value.extend(address.port().to_be_bytes());
 }
 
 /// Reads the capsules of a bound request's stream.

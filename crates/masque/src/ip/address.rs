@@ -68,7 +68,7 @@ impl AddressEntry {
 }
 
 /// Writes an address, with its version in front where it is the first of its entry.
-pub(super) fn write_address(address: IpAddr, with_version: bool, out: &mut Vec<u8>) {
+pub(crate) fn write_address(address: IpAddr, with_version: bool, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(address) => {
             out.extend(with_version.then_some(4));

@@ -15,6 +15,7 @@ mod routes;
 mod scope;
 
 pub use address::AddressEntry;
+pub(crate) use address::write_address;
 pub use capsule::{
     IpCapsule, IpCapsuleReader, address_assign, address_request, dns_assign, route_advertisement,
 };
