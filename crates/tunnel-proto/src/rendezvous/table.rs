@@ -142,13 +142,6 @@ impl Rendezvous {
         Relay::new(self.clone(), shard)
     }
 
-    /// Sockets of peers, and the contexts between them.
-    #[must_use]
-    pub fn relayed(&self) -> (usize, usize) {
-        let table = self.table();
-        (table.sockets.len(), table.contexts)
-    }
-
     /// What is there, and what was done.
     #[must_use]
     pub fn counters(&self) -> RendezvousCounters {
@@ -164,12 +157,6 @@ impl Rendezvous {
     /// A registration was refused before it could find room.
     pub(super) fn count_unproved(&self) {
         self.table().counters.unproved += 1;
-    }
-
-    /// Peers that are registered.
-    #[must_use]
-    pub fn registered(&self) -> usize {
-        self.table().registrations.len()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

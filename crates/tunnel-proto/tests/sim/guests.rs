@@ -25,7 +25,7 @@ fn a_guest_meets_a_peer_and_may_do_nothing_else() {
     let number = invite(&mut site, 0).expect("there is room");
     let guest = site.world.add_guest(number);
     site.add(guest, 7);
-    assert_eq!(site.rendezvous.registered(), 2);
+    assert_eq!(site.rendezvous.counters().registered, 2);
     assert!(matches!(site.heard(1)[..], [Message::Observed(_)]));
     site.say(1, &[call(0)]);
     site.run();
@@ -82,14 +82,14 @@ fn a_number_is_used_up_by_one_peer_which_may_come_again_until_its_time_is_over()
         error: None,
     };
     assert_eq!(site.endings(2), [forbidden]);
-    assert_eq!(site.rendezvous.registered(), 2);
+    assert_eq!(site.rendezvous.counters().registered, 2);
     // The first one again.
     site.register(2, 7);
     site.run();
-    assert_eq!(site.rendezvous.registered(), 2);
+    assert_eq!(site.rendezvous.counters().registered, 2);
     let later = limits::GUEST_TIME_MAX + 2 * SECOND;
     site.world.run(later);
-    assert_eq!(site.rendezvous.registered(), 1);
+    assert_eq!(site.rendezvous.counters().registered, 1);
     let is_over = |action: &ClientAction| {
         matches!(
             action,

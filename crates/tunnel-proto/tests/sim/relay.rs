@@ -97,13 +97,13 @@ fn payloads(sizes: &[usize]) -> Vec<Vec<u8>> {
 #[test]
 fn peers_reach_each_other_by_their_sockets_across_shards() {
     let mut relayed = Relayed::new(3, 4);
-    assert_eq!(relayed.site.rendezvous.relayed(), (4, 0));
+    assert_eq!(relayed.site.relayed(), (4, 0));
     for one in 0..4 {
         for other in one + 1..4 {
             relayed.join(one, other);
         }
     }
-    assert_eq!(relayed.site.rendezvous.relayed(), (4, 12));
+    assert_eq!(relayed.site.relayed(), (4, 12));
     let sent = payloads(&[0, 1, 1_200, 1_452, 9_000, 65_507]);
     for from in 0..4 {
         for to in (0..4).filter(|to| *to != from) {
@@ -184,7 +184,7 @@ fn only_who_is_registered_on_the_connection_has_a_socket_and_only_one() {
     site.client(0).open_relay(now);
     site.run();
     assert_eq!(site.endings(0), [refused(403), refused(503)]);
-    assert_eq!(site.rendezvous.relayed(), (1, 0));
+    assert_eq!(site.relayed(), (1, 0));
     // The place of one that was given back is free, and its address is not given again.
     let former = site.client(0).relayed_address(first);
     site.client(0).end(first, End::Done);
@@ -206,7 +206,7 @@ fn a_socket_ends_with_its_registration_and_its_peers_hear_of_it() {
         // The first peer comes again over another connection.
         relayed.site.register(2, 1);
         relayed.site.run();
-        assert_eq!(relayed.site.rendezvous.relayed().0, 2);
+        assert_eq!(relayed.site.relayed().0, 2);
         let socket = relayed.sockets[1];
         assert_eq!(relayed.site.client(1).relayed_address(socket), None);
         assert!(relayed.site.endings(1).contains(&Ending::Finished));
@@ -224,7 +224,7 @@ fn a_socket_ends_with_its_registration_and_its_peers_hear_of_it() {
         relayed.send(0, other, &payloads(&[100]));
         relayed.site.run();
         assert_eq!(relayed.received(2).len(), 1);
-        assert_eq!(relayed.site.rendezvous.relayed(), (2, 2));
+        assert_eq!(relayed.site.relayed(), (2, 2));
     }
 }
 
@@ -254,7 +254,7 @@ fn what_has_no_context_at_either_end_is_dropped_and_counted() {
     relayed.send(0, other, &payloads(&[100]));
     relayed.site.run();
     assert_eq!(relayed.dropped(DropReason::UnknownContext), 4);
-    assert_eq!(relayed.site.rendezvous.relayed(), (2, 1));
+    assert_eq!(relayed.site.relayed(), (2, 1));
 }
 
 /// RDV-12.
@@ -273,7 +273,7 @@ fn contexts_lead_to_sockets_of_the_rendezvous_alone_and_are_bounded() {
     assert_eq!(relayed.open_context(0, own), Ok(()));
     relayed.site.run();
     assert_eq!(relayed.closed(0, own), 1);
-    assert_eq!(relayed.site.rendezvous.relayed(), (2, 0));
+    assert_eq!(relayed.site.relayed(), (2, 0));
     let many = limits::RELAY_CONTEXTS_PER_SOCKET_MAX as u16;
     for port in 1..=many {
         let address = SocketAddr::from(([192, 0, 2, 1], port));
@@ -368,10 +368,10 @@ fn a_hostile_client_reaches_nothing_else_and_its_broken_capsules_cost_its_socket
     for capsules in broken {
         let mut site = Site::registered(1, 1);
         let (foreign, stream) = hostile(&mut site);
-        assert_eq!(site.rendezvous.relayed(), (1, 0));
+        assert_eq!(site.relayed(), (1, 0));
         say(&mut site, foreign, stream, &capsules);
-        assert_eq!(site.rendezvous.relayed(), (0, 0), "{capsules:?}");
-        assert_eq!(site.rendezvous.registered(), 2);
+        assert_eq!(site.relayed(), (0, 0), "{capsules:?}");
+        assert_eq!(site.rendezvous.counters().registered, 2);
     }
     let mut site = Site::registered(1, 1);
     let now = site.world.now();
@@ -381,9 +381,9 @@ fn a_hostile_client_reaches_nothing_else_and_its_broken_capsules_cost_its_socket
     let (foreign, stream) = hostile(&mut site);
     // Without an address, and to itself: neither is there afterwards. Twice to the same: broken.
     say(&mut site, foreign, stream, &assign(10, None));
-    assert_eq!(site.rendezvous.relayed(), (2, 0));
+    assert_eq!(site.relayed(), (2, 0));
     say(&mut site, foreign, stream, &assign(12, victim));
-    assert_eq!(site.rendezvous.relayed(), (2, 1));
+    assert_eq!(site.relayed(), (2, 1));
     let quarter = (u64::from(stream) / 4) as u8;
     let datagrams = [
         (vec![quarter, 0, 1], DropReason::UnknownContext),
@@ -407,7 +407,7 @@ fn a_hostile_client_reaches_nothing_else_and_its_broken_capsules_cost_its_socket
     // The same in a capsule.
     say(&mut site, foreign, stream, &[0, 2, 12, 1, 0, 1, 14]);
     say(&mut site, foreign, stream, &assign(14, victim));
-    assert_eq!(site.rendezvous.relayed(), (1, 0));
+    assert_eq!(site.relayed(), (1, 0));
 }
 
 /// RDV-12.
@@ -424,7 +424,7 @@ fn endless_assigns_are_bounded() {
         }
         say(&mut site, foreign, stream, &capsules);
     }
-    assert_eq!(site.rendezvous.relayed().1, 0);
+    assert_eq!(site.relayed().1, 0);
     // The server is there for others.
     let now = site.world.now();
     let socket = site.client(0).open_relay(now);

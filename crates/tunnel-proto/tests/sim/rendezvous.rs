@@ -182,6 +182,12 @@ impl Site {
         }
     }
 
+    /// Sockets of peers, and the contexts between them.
+    pub(crate) fn relayed(&self) -> (u64, u64) {
+        let counters = self.rendezvous.counters();
+        (counters.sockets, counters.contexts)
+    }
+
     pub(crate) fn endings(&mut self, client: usize) -> Vec<Ending> {
         let address = self.clients[client];
         self.world
@@ -205,7 +211,7 @@ pub(crate) fn call(callee: usize) -> Message {
 #[test]
 fn each_peer_learns_its_address_and_those_of_whom_it_meets_across_shards() {
     let mut site = Site::registered(3, 4);
-    assert_eq!(site.rendezvous.registered(), 4);
+    assert_eq!(site.rendezvous.counters().registered, 4);
     let local = |client: usize| SocketAddr::from(([10, 0, 0, client as u8], 4_000));
     for client in 0..4 {
         let observed = site.clients[client];
@@ -281,7 +287,7 @@ fn who_does_not_prove_its_key_on_its_own_connection_is_not_registered() {
     site.run();
     let refused = |status| Ending::Refused { status, error: None };
     assert_eq!(site.endings(0), [refused(403), refused(404)]);
-    assert_eq!(site.rendezvous.registered(), 0);
+    assert_eq!(site.rendezvous.counters().registered, 0);
 }
 
 /// RDV-8.
@@ -318,7 +324,7 @@ fn a_client_that_says_what_servers_say_is_broken_off() {
         "{:?}",
         site.endings(0)
     );
-    assert_eq!(site.rendezvous.registered(), 0);
+    assert_eq!(site.rendezvous.counters().registered, 0);
 }
 
 /// RDV-9.
@@ -328,7 +334,7 @@ fn a_registration_ends_with_its_request_or_when_its_peer_comes_again() {
     // The first peer comes again over the other connection.
     let again = site.register(1, 0);
     site.run();
-    assert_eq!(site.rendezvous.registered(), 2);
+    assert_eq!(site.rendezvous.counters().registered, 2);
     let own = site.requests[0];
     assert!(site.client(0).service::<Membership>(own).is_none());
     let address = site.clients[1];
@@ -339,7 +345,7 @@ fn a_registration_ends_with_its_request_or_when_its_peer_comes_again() {
     site.world.client_at(address).leave(now);
     site.world.run(SECOND);
     site.run();
-    assert_eq!(site.rendezvous.registered(), 0);
+    assert_eq!(site.rendezvous.counters().registered, 0);
 }
 
 /// RDV-9.
@@ -352,8 +358,8 @@ fn the_registrations_of_a_user_are_bounded() {
     }
     site.run();
     assert_eq!(
-        site.rendezvous.registered(),
-        limits::RENDEZVOUS_PEERS_PER_USER_MAX
+        site.rendezvous.counters().registered,
+        limits::RENDEZVOUS_PEERS_PER_USER_MAX as u64
     );
     assert_eq!(
         site.endings(0),
@@ -366,7 +372,7 @@ fn the_registrations_of_a_user_are_bounded() {
     site.register(0, 0);
     site.run();
     assert_eq!(
-        site.rendezvous.registered(),
-        limits::RENDEZVOUS_PEERS_PER_USER_MAX
+        site.rendezvous.counters().registered,
+        limits::RENDEZVOUS_PEERS_PER_USER_MAX as u64
     );
 }
