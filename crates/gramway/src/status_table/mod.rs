@@ -58,7 +58,11 @@ fn render_process(process: &Value) -> String {
     for listener in process["listeners"].as_array().into_iter().flatten() {
         row("listener", render_listener(listener, process));
     }
-    if block.number("/rendezvous/registrations") > 0 || block.number("/rendezvous/over_limit") > 0 {
+    let is_asked = |name: &str| block.number(&format!("/rendezvous/{name}")) > 0;
+    if ["registrations", "over_limit", "unproved"]
+        .into_iter()
+        .any(is_asked)
+    {
         row("rendezvous", block.rendezvous());
     }
     row("outer socket", block.socket("/outer_io"));

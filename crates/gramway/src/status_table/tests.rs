@@ -274,6 +274,15 @@ fn every_counter_that_people_ask_for_is_shown() {
 }
 
 #[test]
+fn a_rendezvous_that_only_strangers_ask_is_shown() {
+    let process = serde_json::json!({"rendezvous": {"unproved": 3}});
+    let text = render(&[process]);
+    assert!(text.contains(", 3 registrations without proof\n"), "{text}");
+    let process = serde_json::json!({"rendezvous": {"unproved": 0}});
+    assert!(!render(&[process]).contains("rendezvous"));
+}
+
+#[test]
 fn a_process_of_another_version_is_shown_with_what_it_sends() {
     assert!(render(&[serde_json::json!({"role": "server"})]).starts_with("server 0, ?, for 0 s\n"));
 }
