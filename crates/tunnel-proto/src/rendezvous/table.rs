@@ -45,8 +45,8 @@ struct Table {
     numbers: u64,
     /// Requests with news, by shard.
     news: Vec<VecDeque<RequestId>>,
-    /// The registration that came last on each connection of a shard.
-    by_connection: BTreeMap<(usize, ConnectionKey), Ticket>,
+    /// The registrations of each connection of a shard by number, so that the one that came last is the last one.
+    by_connection: BTreeMap<(usize, ConnectionKey, u64), PeerKeyBytes>,
     /// Bound sockets.
     sockets: HashMap<SocketAddr, (Ticket, Place)>,
     /// Numbers them; none is given twice.
@@ -201,7 +201,8 @@ impl Rendezvous {
         table.counters.registrations += 1;
         let number = table.numbers;
         let ticket = Ticket { peer, number };
-        table.by_connection.insert((place.shard, connection), ticket);
+        let in_order = (place.shard, connection, number);
+        table.by_connection.insert(in_order, peer);
         *table.by_user.entry(user).or_default() += 1;
         let registration = Registration {
             number,
@@ -249,7 +250,7 @@ impl Rendezvous {
         place: Place,
     ) -> Result<SocketAddr, NoService> {
         let mut table = self.table();
-        let ticket = table.by_connection.get(&(place.shard, connection)).copied();
+        let ticket = table.last_of(place.shard, connection);
         let ticket = ticket.ok_or(NoService::Forbidden)?;
         let address = relayed_address(table.socket_numbers + 1);
         let registration = table.of(ticket).filter(|registration| registration.user == user);
@@ -416,16 +417,17 @@ impl Table {
         (registration.number == ticket.number).then_some(registration)
     }
 
+    /// The registration that came last of those that are there on a connection.
+    fn last_of(&self, shard: usize, connection: ConnectionKey) -> Option<Ticket> {
+        let numbers = (shard, connection, 0)..=(shard, connection, u64::MAX);
+        let (&(_, _, number), &peer) = self.by_connection.range(numbers).next_back()?;
+        Some(Ticket { peer, number })
+    }
+
     fn remove(&mut self, peer: &PeerKeyBytes) -> Option<Registration> {
         let removed = self.registrations.remove(peer)?;
-        let connection = (removed.place.shard, removed.connection);
-        if self
-            .by_connection
-            .get(&connection)
-            .is_some_and(|ticket| ticket.number == removed.number)
-        {
-            self.by_connection.remove(&connection);
-        }
+        let in_order = (removed.place.shard, removed.connection, removed.number);
+        self.by_connection.remove(&in_order);
         if let Some(count) = self.by_user.get_mut(&removed.user) {
             *count -= 1;
             if *count == 0 {

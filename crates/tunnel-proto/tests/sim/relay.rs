@@ -196,6 +196,34 @@ fn only_who_is_registered_on_the_connection_has_a_socket_and_only_one() {
     assert!(next.is_some() && next != former, "{former:?}, {next:?}");
 }
 
+/// RDV-10.
+#[test]
+fn a_registration_has_a_socket_also_after_a_later_one_of_its_connection_has_ended() {
+    let mut site = Site::new(1, 1);
+    let first = site.register(0, 0);
+    site.run();
+    let last = site.register(0, 1);
+    site.run();
+    site.client(0).end(last, End::Failed);
+    site.run();
+    assert_eq!(site.rendezvous.counters().registered, 1);
+    let now = site.world.now();
+    let socket = site.client(0).open_relay(now);
+    site.run();
+    assert!(site.client(0).relayed_address(socket).is_some());
+    site.client(0).end(first, End::Failed);
+    site.run();
+    assert_eq!(site.relayed(), (0, 0));
+    let now = site.world.now();
+    site.client(0).open_relay(now);
+    site.run();
+    let refused = Ending::Refused {
+        status: 403,
+        error: None,
+    };
+    assert!(site.endings(0).contains(&refused));
+}
+
 /// RDV-10: the socket ends with its registration, and RDV-12: contexts to it with it.
 #[test]
 fn a_socket_ends_with_its_registration_and_its_peers_hear_of_it() {
