@@ -400,15 +400,6 @@ pub const HTTP_FIELDS_MAX: usize = 100;
 /// A client's TUN that did not change for so long is told: path MTU discovery takes several round trips.
 pub const TUN_SETTLED: Duration = Duration::from_millis(300);
 
-const _: () = assert!(USER_SESSIONS_MAX as usize >= UDP_SESSIONS_MAX + LEASES_MAX);
-const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() + 1_000 <= CONNECT_ATTEMPT.as_millis());
-const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
-const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
-const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);
-
-// A connection to the genuine site is there for its least rest when the next attempt begins.
-const _: () = assert!(REDIRECTED_BACKOFF_MIN.as_secs() >= 2 * REDIRECTED_REST_MIN.as_secs());
-
 /// Bytes of a DNS name in text form (RFC 1035 section 2.3.4: 255 on the wire).
 pub const HOST_BYTES_MAX: usize = 253;
 
@@ -420,3 +411,12 @@ pub const LINK_ENDPOINTS_MAX: usize = 16;
 
 /// Characters of a link's name; it is shown on one line.
 pub const LINK_NAME_CHARACTERS_MAX: usize = 64;
+
+const _: () = assert!(USER_SESSIONS_MAX as usize >= UDP_SESSIONS_MAX + LEASES_MAX);
+const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() + 1_000 <= CONNECT_ATTEMPT.as_millis());
+const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
+const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
+const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);
+
+// A connection to the genuine site is there for its least rest when the next attempt begins.
+const _: () = assert!(REDIRECTED_BACKOFF_MIN.as_secs() >= 2 * REDIRECTED_REST_MIN.as_secs());

@@ -48,7 +48,7 @@ pub(super) fn of_places<'a>(
         .collect::<Result<_, _>>()?;
     if places.is_empty() && !others_name_some {
         return Err(Problem::usage(
-            "where does the peer listen? Give PEER@HOST:PORT, --at HOST:PORT, or --rendezvous-file FILE, or leave out --no-lan",
+            "where does the peer listen? Give PEER@HOST:PORT, --at HOST:PORT, --rendezvous-file FILE, or leave out --no-lan",
         ));
     }
     if places.len() > PEER_ADDRESSES_MAX {

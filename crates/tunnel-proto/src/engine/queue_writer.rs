@@ -19,7 +19,7 @@ use crate::limits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CannotSplit;
 
-/// The one way of payloads, of UDP sessions and of IP sessions, into their peer's queue.
+/// The one way of payloads, of UDP sessions, of IP sessions, of services and of bound sockets, into their peer's queue.
 pub(super) struct QueueWriter<'a> {
     pub(super) arena: &'a mut BytesMut,
     pub(super) peer: &'a mut Peer,

@@ -1,4 +1,5 @@
-//! Who is registered at a server, and what each is to be told. All shards share it; nothing here lies on a packet's way.
+//! Who is registered at a server, and what each is to be told. All shards share it. Only the mailboxes lie on a packet's
+//! way, between bound sockets of different shards.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
