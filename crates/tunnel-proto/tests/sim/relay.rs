@@ -371,11 +371,12 @@ fn hostile(site: &mut Site) -> (SocketAddr, StreamId) {
     (foreign, stream)
 }
 
-/// As many of the bytes as there is credit for.
+/// Sends capsules, for which there has to be credit.
 fn say(site: &mut Site, foreign: SocketAddr, stream: StreamId, capsules: &[u8]) {
     let (header, used) = masque::data_frame_header(capsules.len() as u64);
     let bytes = [&header[..used], capsules].concat();
-    site.world.foreign(foreign).write(stream, &bytes);
+    let written = site.world.foreign(foreign).write(stream, &bytes);
+    assert_eq!(written, bytes.len());
     site.run();
 }
 
@@ -438,24 +439,39 @@ fn a_hostile_client_reaches_nothing_else_and_its_broken_capsules_cost_its_socket
     assert_eq!(site.relayed(), (1, 0));
 }
 
-/// RDV-12.
+/// RDV-12: who asks endlessly and hears the answers has its socket, and who does not hear them loses it.
 #[test]
 fn endless_assigns_are_bounded() {
+    const PER_ROUND: u64 = 2_000;
+    /// Of a refusal with the longest context ID: the frame's header, type, length and ID.
+    const ANSWER_BYTES: u64 = 2 + 1 + 1 + 8;
+    /// What the window of a stream takes, and one for answers that wait at the server.
+    const ROUNDS_MAX: u64 = quic::limits::STREAM_WINDOW_BYTES as u64 / ANSWER_BYTES / PER_ROUND + 2;
     let mut site = Site::registered(1, 1);
-    let (foreign, stream) = hostile(&mut site);
-    let mut context_id = 10;
-    for _ in 0..100 {
-        let mut capsules = Vec::new();
-        for port in 1..=200 {
-            capsules.extend(assign(context_id, Some(SocketAddr::from(([192, 0, 2, 1], port)))));
-            context_id += 2;
-        }
-        say(&mut site, foreign, stream, &capsules);
-    }
-    assert_eq!(site.relayed().1, 0);
-    // The server is there for others.
     let now = site.world.now();
     let socket = site.client(0).open_relay(now);
     site.run();
-    assert!(site.client(0).relayed_address(socket).is_some());
+    let victim = site.client(0).relayed_address(socket);
+    let (foreign, stream) = hostile(&mut site);
+    say(&mut site, foreign, stream, &assign(10, victim));
+    let mut context_ids = (1 << 30..).step_by(2);
+    let mut ask = |site: &mut Site, count: u64| {
+        let ids = context_ids.by_ref().take(count as usize);
+        let capsules: Vec<u8> = ids.flat_map(|id| assign(id, None)).collect();
+        say(site, foreign, stream, &capsules);
+    };
+    for _ in 0..100 {
+        ask(&mut site, 200);
+    }
+    assert_eq!(site.relayed(), (2, 1));
+    site.world.foreign(foreign).is_deaf = true;
+    let mut rounds = 0;
+    while site.relayed() != (1, 0) {
+        assert!(rounds < ROUNDS_MAX, "{:?}", site.relayed());
+        ask(&mut site, PER_ROUND);
+        rounds += 1;
+    }
+    // The server is there for others.
+    assert!(site.endings(0).is_empty());
+    assert_eq!(site.client(0).relayed_address(socket), victim);
 }
