@@ -438,3 +438,32 @@ impl Table {
         Some(removed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RDV-12.
+    #[test]
+    fn contexts_of_all_sockets_are_bounded_and_their_places_come_back() {
+        let rendezvous = Rendezvous::new(1, Box::new(|_| {}));
+        let address = relayed_address(1);
+        assert_eq!(rendezvous.take_context(address), None);
+        let ticket = Ticket {
+            peer: [1; 32],
+            number: 1,
+        };
+        let place = Place {
+            shard: 0,
+            request: RequestId::from_index(0),
+        };
+        rendezvous.table().sockets.insert(address, (ticket, place));
+        for _ in 0..limits::RELAY_CONTEXTS_MAX {
+            assert_eq!(rendezvous.take_context(address), Some(place));
+        }
+        assert_eq!(rendezvous.take_context(address), None);
+        rendezvous.give_contexts_back(1);
+        assert_eq!(rendezvous.take_context(address), Some(place));
+        assert_eq!(rendezvous.take_context(address), None);
+    }
+}

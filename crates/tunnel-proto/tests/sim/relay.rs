@@ -439,6 +439,26 @@ fn a_hostile_client_reaches_nothing_else_and_its_broken_capsules_cost_its_socket
     assert_eq!(site.relayed(), (1, 0));
 }
 
+/// RDV-12: the server itself bounds them, too.
+#[test]
+fn contexts_of_a_hostile_clients_socket_are_bounded() {
+    let mut site = Site::registered(1, 1);
+    let (foreign, stream) = hostile(&mut site);
+    let many = limits::RELAY_CONTEXTS_PER_SOCKET_MAX as u64;
+    for number in 1..=many + 1 {
+        let now = site.world.now();
+        let socket = site.client(0).open_relay(now);
+        site.run();
+        let address = site.client(0).relayed_address(socket);
+        assert!(address.is_some());
+        say(&mut site, foreign, stream, &assign(8 + 2 * number, address));
+        assert_eq!(site.relayed(), (2, number.min(many)));
+        // Contexts to a socket that is gone stay until something is sent there.
+        site.client(0).end(socket, End::Done);
+        site.run();
+    }
+}
+
 /// RDV-12: who asks endlessly and hears the answers has its socket, and who does not hear them loses it.
 #[test]
 fn endless_assigns_are_bounded() {
