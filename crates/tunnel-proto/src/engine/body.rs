@@ -114,7 +114,7 @@ impl<R: Role> Engine<R> {
         self.pump(id);
     }
 
-    /// TCP forwards that the driver has forgotten and the peer has not acknowledged.
+    /// TCP forwards and services that the driver has forgotten and the peer has not acknowledged.
     #[must_use]
     pub fn closing(&self) -> usize {
         self.state.closing

@@ -66,7 +66,7 @@ impl Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both sides of a TCP forward are done. It goes on here until the peer has acknowledged everything that was written.
-    /// A UDP session or a bound socket ends at once.
+    /// So does a service, whose side ends after what it has sent. A UDP session or a bound socket ends at once.
     Done,
     /// The local connection of a TCP forward is gone: the stream is reset (RFC 9114 section 4.4).
     Failed,
@@ -114,13 +114,20 @@ impl<R: Role> Engine<R> {
         if request.life == Life::Ended {
             return;
         }
+        let is_service = matches!(request.kind, Kind::Service(_));
         let cause = match (end, &request.life) {
             (End::Done, _) if request.is_udp() || matches!(request.kind, Kind::Bound(_)) => Cause::Finished,
             (End::Done, Life::Open(stream)) if request.sending != Sending::Acknowledged => {
                 request.life = Life::Closing(*stream);
                 self.state.closing += 1;
+                // The driver of a TCP forward has ended its side itself.
+                if is_service && request.sending == Sending::Open {
+                    request.sending = Sending::Finishing;
+                    self.pump(id);
+                }
                 return;
             }
+            (End::Done, _) if is_service => Cause::Finished,
             (End::Done, _) => Cause::StreamGone,
             (End::Failed, _) => Cause::Reset(Code::ConnectError),
             (End::Refused(error), Life::Opening(_)) => {

@@ -245,7 +245,16 @@ impl<R: Role> Engine<R> {
         };
         request.sending = Sending::Acknowledged;
         if matches!(request.life, Life::Closing(_)) {
-            self.end_for(id, Cause::StreamGone);
+            // What the peer still says to a service is not read.
+            let is_service = matches!(request.kind, Kind::Service(_));
+            self.end_for(
+                id,
+                if is_service {
+                    Cause::Finished
+                } else {
+                    Cause::StreamGone
+                },
+            );
         }
         self.end_finished_service(id);
     }

@@ -101,7 +101,7 @@ pub struct State<R: Role> {
     broken: Vec<(ConnectionKey, masque::ConnectionError)>,
     /// Connections whose number of unread forwards may have changed.
     unread_changed: Vec<ConnectionKey>,
-    /// TCP forwards in [`Life::Closing`].
+    /// TCP forwards and services in [`Life::Closing`].
     closing: usize,
     /// No new requests are taken.
     draining: bool,
@@ -264,10 +264,10 @@ impl<R: Role> Engine<R> {
                 None => self.endpoint.ignore(now, new.key),
             },
             // The last two come among peers only.
-            Event::IncomingExpired { .. }
-            | Event::RemoteChanged { .. }
-            | Event::PathMtuChanged { .. }
-            | Event::Congestion { .. } => {}
+            Event::IncomingExpired { .. } | Event::PathMtuChanged { .. } | Event::Congestion { .. } => {}
+            Event::RemoteChanged { connection, remote } => {
+                self.tell_services_of_remote(now, connection, remote);
+            }
             Event::Connected { connection } => self.connected(now, connection),
             Event::Redirected { connection } => R::redirected(&mut self.state, connection),
             Event::Closed {

@@ -1,5 +1,6 @@
 //! The server's end of a registration: a request of the rendezvous' service.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -102,6 +103,11 @@ impl Service for Registered {
     }
 
     fn handle_wake(&mut self, _: Instant, stream: &mut ServiceStream<'_>) {
+        self.tell(stream);
+    }
+
+    fn handle_remote_changed(&mut self, _: Instant, remote: SocketAddr, stream: &mut ServiceStream<'_>) {
+        self.rendezvous.observe(self.ticket, remote);
         self.tell(stream);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use packet::CarrierKind;
 use quic::ConnectionKey;
 
 use super::PeerKeyBytes;
@@ -72,10 +73,11 @@ struct Registration {
 }
 
 impl Registration {
-    /// Where it is reached: as seen from here first.
+    /// Where it is reached: as seen from here first. In TCP's shape nobody else reaches it where it is seen.
     fn candidates(&self) -> Vec<SocketAddr> {
         let own = self.addresses.iter().filter(|address| **address != self.observed);
-        let all = std::iter::once(&self.observed).chain(own);
+        let is_reached = CarrierKind::of(self.observed) == CarrierKind::Udp;
+        let all = Some(&self.observed).filter(|_| is_reached).into_iter().chain(own);
         all.take(limits::RENDEZVOUS_ADDRESSES_MAX).copied().collect()
     }
 }
@@ -291,6 +293,19 @@ impl Rendezvous {
         if contexts > 0 {
             self.table().contexts -= contexts;
         }
+    }
+
+    /// The packets of a registered peer come from another address.
+    pub(super) fn observe(&self, ticket: Ticket, observed: SocketAddr) {
+        let mut table = self.table();
+        let Some(registration) = table.of(ticket) else {
+            return;
+        };
+        registration.observed = observed;
+        // One that waits is outdated, so that no more than one waits beside the others.
+        let outgoing = &mut registration.outgoing;
+        outgoing.retain(|message| !matches!(message, Message::Observed(_)));
+        outgoing.push_back(Message::Observed(observed));
     }
 
     /// What a registration is to be told next; an error where another one has replaced it.

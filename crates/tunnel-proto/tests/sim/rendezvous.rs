@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use packet::CarrierKind;
 use tunnel_proto::rendezvous::{
     Guests, Membership, Message, PROTOCOL, PeerKeyBytes, Reason, RegistrationPath, Rendezvous, statement,
 };
@@ -346,6 +347,59 @@ fn a_registration_ends_with_its_request_or_when_its_peer_comes_again() {
     site.world.run(SECOND);
     site.run();
     assert_eq!(site.rendezvous.counters().registered, 0);
+}
+
+/// RDV-9.
+#[test]
+fn a_registration_ends_that_its_client_is_done_with() {
+    let mut site = Site::registered(2, 2);
+    let request = site.requests[0];
+    site.client(0).end(request, tunnel_proto::End::Done);
+    site.run();
+    assert_eq!(site.rendezvous.counters().registered, 1);
+    assert_eq!(site.endings(0), []);
+}
+
+/// RDV-7.
+#[test]
+fn who_comes_from_another_address_is_told_so_and_others_are_told_of_it() {
+    let mut site = Site::registered(1, 2);
+    let own = site.clients[0];
+    let heard = site.heard(0);
+    assert!(matches!(heard[..], [Message::Observed(_)]), "{heard:?}");
+    site.heard(1);
+    let moved = SocketAddr::new(own.ip(), own.port() + 1);
+    site.world.network.rebind(own, moved);
+    site.say(0, &[Message::Addresses(Vec::new())]);
+    site.run();
+    assert_eq!(site.heard(0), [Message::Observed(moved)]);
+    site.say(0, &[call(1)]);
+    site.run();
+    let heard = site.heard(1);
+    assert!(
+        matches!(&heard[..], [Message::Called { addresses, .. }] if addresses[..] == [moved]),
+        "{heard:?}"
+    );
+}
+
+/// RDV-7.
+#[test]
+fn others_are_not_told_where_a_client_in_tcps_shape_is_seen() {
+    let mut site = Site::registered(1, 2);
+    site.heard(1);
+    let own = site.clients[0];
+    let local = SocketAddr::from(([10, 0, 0, 1], 4_000));
+    site.world.network.rebind(own, CarrierKind::Tcp.mark(own));
+    site.say(0, &[Message::Addresses(vec![local])]);
+    site.run();
+    assert_eq!(site.heard(0)[1..], [Message::Observed(own)], "as people know it");
+    site.say(0, &[call(1)]);
+    site.run();
+    let heard = site.heard(1);
+    assert!(
+        matches!(&heard[..], [Message::Called { addresses, .. }] if addresses[..] == [local]),
+        "{heard:?}"
+    );
 }
 
 /// RDV-9.

@@ -369,6 +369,53 @@ fn either_side_may_break_a_service_off_and_the_other_hears_of_it() {
     assert_eq!(owner(&mut world).sessions, 0);
 }
 
+/// Sends something once, and leaves its side open.
+#[derive(Debug)]
+struct Saying(Bytes);
+
+impl Service for Saying {
+    fn handle_open(&mut self, _: Instant, stream: &mut ServiceStream<'_>) {
+        assert!(stream.send(&mut self.0));
+    }
+
+    fn handle_content(&mut self, _: Instant, content: &mut Bytes, _: &mut ServiceStream<'_>) {
+        content.clear();
+    }
+}
+
+#[test]
+fn a_service_whose_owner_is_done_ends_at_the_other_end_after_what_was_sent() {
+    let mut world = World::connected(Setup::default());
+    let (echo, asked) = register(&mut world);
+    let now = world.now();
+    let open = |world: &mut World| {
+        let service = Box::new(Saying(vec![7; 10_000].into()));
+        world.client().engine.open_service(now, "echo", "/", service)
+    };
+    let id = open(&mut world);
+    let established = |action: &ClientAction| *action == ClientAction::Established { request: id };
+    world.run_until(SECOND, |world| world.client().count(established) == 1);
+    world.client().engine.end(id, tunnel_proto::End::Done);
+    assert_eq!(world.client().engine.closing(), 1);
+    world.run(SECOND);
+    assert_eq!(
+        seen(&echo, |seen| (seen.received, seen.endings.len())),
+        (10_000, 1)
+    );
+    assert_eq!(world.client().endings().len(), 0, "its owner ended it");
+    // One that the server has not answered yet.
+    let id = open(&mut world);
+    world.run(DELAY / 2);
+    world.client().engine.end(id, tunnel_proto::End::Done);
+    world.run(SECOND);
+    assert_eq!(asked.lock().expect("nobody panicked with it").len(), 2);
+    assert_eq!(seen(&echo, |seen| seen.endings.len()), 2);
+    assert_eq!(
+        (owner(&mut world).sessions, world.client().engine.closing()),
+        (0, 0)
+    );
+}
+
 #[test]
 fn a_provider_says_what_is_there_and_a_refused_request_holds_no_place() {
     let (mut world, _) = world(Setup::default());

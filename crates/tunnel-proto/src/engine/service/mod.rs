@@ -51,6 +51,10 @@ pub trait Service: Any + fmt::Debug + Send {
     /// Its owner has called [`Engine::wake_service`](super::Engine::wake_service).
     fn handle_wake(&mut self, _now: Instant, _stream: &mut ServiceStream<'_>) {}
 
+    /// Server: the client's packets come from `remote` from here on.
+    fn handle_remote_changed(&mut self, _now: Instant, _remote: SocketAddr, _stream: &mut ServiceStream<'_>) {
+    }
+
     /// The request has ended otherwise than by [`Engine::end`](super::Engine::end).
     fn handle_end(&mut self, _ending: &Ending) {}
 }

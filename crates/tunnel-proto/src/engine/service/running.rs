@@ -2,10 +2,12 @@
 //! and ends.
 
 use std::any::Any;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
 use masque::Code;
+use quic::ConnectionKey;
 
 use super::{Service, ServiceStream, StreamEnd};
 use crate::drops::DropReason;
@@ -36,6 +38,25 @@ impl<R: Role> Engine<R> {
 
     pub(in crate::engine) fn open_service_stream(&mut self, now: Instant, id: RequestId) {
         self.call_service(now, id, |service, stream| service.handle_open(now, stream));
+    }
+
+    /// The other end of a connection is at another address: its services may have told somebody the former one.
+    pub(in crate::engine) fn tell_services_of_remote(
+        &mut self,
+        now: Instant,
+        connection: ConnectionKey,
+        remote: SocketAddr,
+    ) {
+        let Some(peer) = self.state.peer(connection) else {
+            return;
+        };
+        let mut requests: Vec<_> = peer.requests.values().copied().collect();
+        requests.sort_unstable();
+        for id in requests {
+            self.call_service(now, id, |service, stream| {
+                service.handle_remote_changed(now, remote, stream);
+            });
+        }
     }
 
     /// Content has come that the service has not seen.
