@@ -12,13 +12,14 @@ use super::{Finding, manifest};
 const RULE: &str = "pure";
 
 /// The crates that are pure.
-pub(crate) const PURE_CRATES: [&str; 9] = [
+pub(crate) const PURE_CRATES: [&str; 10] = [
     "packet",
     "fake-tcp",
     "reality",
     "quic",
     "masque",
     "peer-proto",
+    "files-proto",
     "repair",
     "tunnel-proto",
     "sim",

@@ -1,0 +1,20 @@
+//! Files between peers (`specs/files.md`), sans-IO: what is offered, what is wanted, chunks that verify by themselves,
+//! and codes by which two people meet.
+//!
+//! This crate does no I/O, reads no clock and takes its randomness as a seed. It never opens a file: who reads, hashes
+//! and writes (crate `files`) asks it what to do, and tells it what was done.
+
+pub mod code;
+pub mod content;
+mod entry;
+pub mod limits;
+pub mod message;
+pub mod name;
+mod ranges;
+mod reason;
+pub mod record;
+mod wire;
+
+pub use entry::{Attribute, Entry, EntryId, Kind};
+pub use ranges::Ranges;
+pub use reason::{FailReason, SkipReason};

@@ -1,0 +1,69 @@
+//! Bounds of a transfer: what `specs/files.md` fixes, and what this crate chose.
+
+// Fixed by specs/files.md.
+
+/// Bytes of a chunk; the last one of a file may be shorter (FILE-10). A power of two of BLAKE3's own chunks.
+pub const CHUNK_BYTES: u64 = 1 << 20;
+/// A file of at most so many bytes travels in a pack.
+pub const PACKED_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of a pack, its head included: it fits the buffer of a chunk.
+pub const PACK_BYTES_MAX: usize = CHUNK_BYTES as usize;
+/// Files of a pack.
+pub const PACK_FILES_MAX: usize = 1_024;
+/// Bytes of a record's head (FILE-17).
+pub const RECORD_HEAD_BYTES: usize = 64;
+/// Bytes behind a record's head (FILE-17): a chunk as it is.
+pub const RECORD_BODY_BYTES_MAX: usize = CHUNK_BYTES as usize;
+/// Bytes of a control message's value (FILE-3): an ENTRY with the longest target and all attributes is shorter.
+pub const MESSAGE_BYTES_MAX: usize = 96 << 10;
+/// Bytes of one name, as in every common file system (FILE-20).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Depth of directories (FILE-20): paths of common systems have 4,096 bytes.
+pub const DEPTH_MAX: usize = 256;
+/// Bytes of a symbolic link's target (PATH_MAX).
+pub const TARGET_BYTES_MAX: usize = 4_096;
+/// Bytes of an entry's extended attributes, names and values together (FILE-7): what ext4 keeps in a block, many times.
+pub const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
+/// Extended attributes of an entry (FILE-7).
+pub const ATTRIBUTES_MAX: usize = 128;
+/// Chunks of a file (FILE-10): 4 TiB.
+pub const FILE_CHUNKS_MAX: u64 = 4 << 20;
+/// Bytes of a file (FILE-10).
+pub const FILE_BYTES_MAX: u64 = FILE_CHUNKS_MAX * CHUNK_BYTES;
+/// Entries that are offered and neither stored, skipped nor failed: covers a round trip of 1 s at 65,536 files
+/// a second.
+pub const ENTRIES_OPEN_MAX: usize = 65_536;
+/// Bytes of the ENTRY messages of those.
+pub const ENTRIES_OPEN_BYTES_MAX: usize = 8 << 20;
+/// Names that are remembered of directories that have not ended (FILE-22): 19 MiB of hashes.
+pub const NAMES_OPEN_MAX: usize = 1_835_008;
+/// Addresses in one HASHES message.
+pub const HASHES_MAX: usize = 2_048;
+/// Ranges in one WANT or ACK (FILE-12).
+pub const RANGES_MAX: usize = 1_024;
+/// Bytes of a text for people in a message (FILE-18).
+pub const TEXT_BYTES_MAX: usize = 512;
+/// Extensions in HELLO (FILE-2).
+pub const EXTENSIONS_MAX: usize = 32;
+/// Socket addresses that a TCP offer names.
+pub const ADDRESSES_MAX: usize = 16;
+/// How far ahead of the first missing chunk a sender may send, in chunks.
+pub const REORDER_CHUNKS_MAX: u64 = 16_384;
+/// How often all of a file may be wanted: once, once more after its source changed, and twice for blocks that
+/// were damaged.
+pub const WANTED_TIMES_MAX: u64 = 4;
+
+// Of codes (specs/files.md, FILE-30 and after).
+
+/// The least number of a code: numbers of guests, which have four digits at least.
+pub const CODE_NUMBER_MIN: u32 = 1_000;
+/// The greatest.
+pub const CODE_NUMBER_MAX: u32 = 99_999;
+/// Bytes of a frame of the key exchange.
+pub const EXCHANGE_FRAME_BYTES_MAX: usize = 64;
+
+const _: () = assert!(
+    TARGET_BYTES_MAX + ATTRIBUTES_BYTES_MAX + NAME_BYTES_MAX + ATTRIBUTES_MAX * 16 + 64 < MESSAGE_BYTES_MAX
+);
+const _: () = assert!(HASHES_MAX * 32 + 64 < MESSAGE_BYTES_MAX && RANGES_MAX * 16 + 64 < MESSAGE_BYTES_MAX);
+const _: () = assert!(CHUNK_BYTES.is_power_of_two() && PACKED_FILE_BYTES_MAX + 64 <= CHUNK_BYTES);
