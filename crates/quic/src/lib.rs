@@ -52,6 +52,7 @@ pub use front_door::{CoverTls, FrontDoorClient, FrontDoorIdentity, TrustedRoots}
 pub use no_datagrams::NoDatagrams;
 pub use packet::{Path, customer_prefix};
 pub use stream::{Direction, Read, StreamId};
+pub use tls::records;
 pub use tls::{KeyIdentity, ServerIdentity, sealing_probe};
 pub use trace::{Trace, Tracer};
 pub use transmit::{DatagramSource, Outbox, OutgoingTrain};

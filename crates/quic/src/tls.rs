@@ -2,6 +2,7 @@
 //! ordinary certificate; peers know each other by raw public keys ([`raw_key`]).
 
 mod raw_key;
+pub mod records;
 mod suites;
 
 use std::sync::{Arc, OnceLock};

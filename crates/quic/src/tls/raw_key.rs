@@ -73,8 +73,17 @@ pub(crate) fn public_key_of(spki: &[u8]) -> Option<[u8; 32]> {
 
 /// TLS of the end that accepts. It takes every key; the caller reads it when the handshake is complete.
 pub(super) fn server(aead: Aead, identity: &KeyIdentity, protocol: &[u8]) -> rustls::ServerConfig {
-    let provider = crypto_provider(aead);
-    let verifier = Verifier::new(&provider, None);
+    server_with(crypto_provider(aead), identity, protocol, None)
+}
+
+/// The same with suites of the caller's; with `known`, only the holder of that key gets in.
+pub(super) fn server_with(
+    provider: CryptoProvider,
+    identity: &KeyIdentity,
+    protocol: &[u8],
+    known: Option<[u8; 32]>,
+) -> rustls::ServerConfig {
+    let verifier = Verifier::new(&provider, known);
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3 suites")
@@ -94,7 +103,16 @@ pub(super) fn client(
     protocol: &[u8],
     known: [u8; 32],
 ) -> (rustls::ClientConfig, Refusal) {
-    let provider = crypto_provider(aead);
+    client_with(crypto_provider(aead), identity, protocol, known)
+}
+
+/// The same with suites of the caller's.
+pub(super) fn client_with(
+    provider: CryptoProvider,
+    identity: &KeyIdentity,
+    protocol: &[u8],
+    known: [u8; 32],
+) -> (rustls::ClientConfig, Refusal) {
     let verifier = Verifier::new(&provider, Some(known));
     let refusal = Arc::clone(&verifier.refusal);
     let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(provider))
