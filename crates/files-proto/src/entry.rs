@@ -3,7 +3,7 @@
 use crate::limits::{ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::wire::{Input, Malformed, put, put_bytes, put_signed};
 
-/// Number of an entry in its transfer, from 0, ascending by one.
+/// Number of an entry in its transfer, from 0, ascending by one (FILE-6).
 pub type EntryId = u64;
 
 /// One file, directory, link or pipe as it is offered.

@@ -5,11 +5,18 @@
 //! and writes (crate `files`) asks it what to do, and tells it what was done.
 
 pub mod code;
+pub mod compress;
 pub mod content;
 mod entry;
+pub mod filter;
+pub mod journal;
 pub mod limits;
+pub mod manifest;
 pub mod message;
 pub mod name;
+pub mod offers;
+pub mod pack;
+pub mod plan;
 mod ranges;
 mod reason;
 pub mod record;

@@ -1,0 +1,343 @@
+//! The sender's account of what it has offered: how much more it may offer, and which answers of the receiver make
+//! sense, whatever the receiver does (FILE-8, FILE-13, FILE-14).
+//!
+//! A receiver can make a sender read its files again by asking again, and keep it busy by asking for ever. What it may
+//! want of a file is what the file has, a few times over; then it has had its share.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::content::chunk_count;
+use crate::entry::{Entry, EntryId, Kind};
+use crate::limits::{
+    ASKED_TIMES_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX, FILE_CHUNKS_MAX, WANTED_TIMES_MAX,
+};
+use crate::message::Message;
+use crate::ranges::Ranges;
+
+/// Entries that were offered and not answered to the end.
+#[derive(Debug, Default)]
+pub struct Offers {
+    open: BTreeMap<EntryId, Open>,
+    open_bytes: usize,
+    next: EntryId,
+    bytes: u64,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Open {
+    kept_bytes: usize,
+    /// Chunks of a file; of a pipe, as many as a file may have; of everything else none.
+    chunks: u64,
+    /// How many chunks were wanted, those wanted again included.
+    wanted: u64,
+    asked: u32,
+}
+
+/// A receiver's answer that no receiver of this version gives: the transfer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AnswerError {
+    /// About an entry that was not offered.
+    #[error("the other end answered about entry {0}, which was not offered: end the transfer")]
+    NotOffered(EntryId),
+    /// A chunk that the file does not have.
+    #[error("the other end wants chunk {chunk} of entry {entry}, which does not have it: end the transfer")]
+    NoChunk {
+        /// The file.
+        entry: EntryId,
+        /// The chunk.
+        chunk: u64,
+    },
+    /// The same again and again.
+    #[error("the other end wants entry {0} again and again: end the transfer")]
+    Again(EntryId),
+}
+
+impl Offers {
+    /// Nothing offered yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of the next entry.
+    #[must_use]
+    pub fn next_id(&self) -> EntryId {
+        self.next
+    }
+
+    /// Whether there is room to offer `entry` (FILE-8); otherwise the walk waits for answers.
+    #[must_use]
+    pub fn has_room(&mut self, entry: &Entry) -> bool {
+        self.scratch.clear();
+        entry.write(&mut self.scratch);
+        self.open.len() < ENTRIES_OPEN_MAX && self.open_bytes + self.scratch.len() <= ENTRIES_OPEN_BYTES_MAX
+    }
+
+    /// `entry` is offered.
+    ///
+    /// # Panics
+    /// When there is no room, or its number is not [`Offers::next_id`].
+    pub fn offer(&mut self, entry: &Entry) {
+        assert!(
+            entry.id == self.next && self.has_room(entry),
+            "entries are offered in turn, where there is room"
+        );
+        self.next += 1;
+        self.bytes += entry.size();
+        self.open_bytes += self.scratch.len();
+        let chunks = match entry.kind {
+            Kind::File { size } => chunk_count(size),
+            Kind::Pipe => FILE_CHUNKS_MAX,
+            Kind::Directory | Kind::Symlink { .. } => 0,
+        };
+        self.open.insert(
+            entry.id,
+            Open {
+                kept_bytes: self.scratch.len(),
+                chunks,
+                wanted: 0,
+                asked: 0,
+            },
+        );
+    }
+
+    /// What is told once everything has been offered.
+    #[must_use]
+    pub fn end(&self) -> Message {
+        Message::OfferEnd {
+            entries: self.next,
+            bytes: self.bytes,
+        }
+    }
+
+    /// A WANT came; `false` where the entry is done, and the WANT has crossed with its end.
+    ///
+    /// # Errors
+    /// The transfer ends.
+    pub fn handle_want(&mut self, entry: EntryId, chunks: &Ranges) -> Result<bool, AnswerError> {
+        let Some(open) = self.open_entry(entry)? else {
+            return Ok(false);
+        };
+        if let Some(chunk) = chunks.last().filter(|last| *last >= open.chunks) {
+            return Err(AnswerError::NoChunk { entry, chunk });
+        }
+        open.wanted += chunks.len();
+        if open.wanted > open.chunks * WANTED_TIMES_MAX {
+            return Err(AnswerError::Again(entry));
+        }
+        Ok(true)
+    }
+
+    /// An ASK came; `false` where the entry is done, and the ASK has crossed with its end.
+    ///
+    /// # Errors
+    /// The transfer ends.
+    pub fn handle_ask(&mut self, entry: EntryId) -> Result<bool, AnswerError> {
+        let Some(open) = self.open_entry(entry)? else {
+            return Ok(false);
+        };
+        open.asked += 1;
+        if open.asked > ASKED_TIMES_MAX || open.chunks == 0 {
+            return Err(AnswerError::Again(entry));
+        }
+        Ok(true)
+    }
+
+    /// The source of an entry changed: from here it has this size, and may be wanted anew, at most as often as it may
+    /// be asked for.
+    pub fn change(&mut self, entry: EntryId, size: u64) {
+        if let Some(open) = self.open.get_mut(&entry) {
+            open.chunks = chunk_count(size);
+            open.wanted = 0;
+        }
+    }
+
+    /// A SKIP or FAILED came, or the sender gave the entry up: it is done. `false` where it was done already.
+    ///
+    /// # Errors
+    /// It was not offered: the transfer ends.
+    pub fn finish(&mut self, entry: EntryId) -> Result<bool, AnswerError> {
+        if self.open_entry(entry)?.is_none() {
+            return Ok(false);
+        }
+        self.close(entry);
+        Ok(true)
+    }
+
+    /// A STORED came: those of its entries that were open, each of which is done.
+    ///
+    /// # Errors
+    /// One of them was not offered: the transfer ends.
+    pub fn handle_stored(&mut self, entries: &Ranges) -> Result<Vec<EntryId>, AnswerError> {
+        if entries.last().is_some_and(|last| last >= self.next) {
+            return Err(AnswerError::NotOffered(self.next));
+        }
+        // Ranges may be long: what counts, and costs, is what is open in them.
+        let stored: Vec<EntryId> = entries
+            .iter()
+            .flat_map(|range| self.open.range(range).map(|(entry, _)| *entry))
+            .collect();
+        for entry in &stored {
+            self.close(*entry);
+        }
+        Ok(stored)
+    }
+
+    /// Whether an entry was offered and is not done.
+    #[must_use]
+    pub fn is_open(&self, entry: EntryId) -> bool {
+        self.open.contains_key(&entry)
+    }
+
+    /// How many entries are open.
+    #[must_use]
+    pub fn open_entries(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Bytes of all files that were offered.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `None` for one that is done.
+    fn open_entry(&mut self, entry: EntryId) -> Result<Option<&mut Open>, AnswerError> {
+        if entry >= self.next {
+            return Err(AnswerError::NotOffered(entry));
+        }
+        Ok(self.open.get_mut(&entry))
+    }
+
+    fn close(&mut self, entry: EntryId) {
+        if let Some(open) = self.open.remove(&entry) {
+            self.open_bytes -= open.kept_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: EntryId, kind: Kind) -> Entry {
+        Entry {
+            id,
+            parent: None,
+            name: b"name".to_vec(),
+            kind,
+            mode: 0o644,
+            modified_ns: 0,
+            attributes: Vec::new(),
+        }
+    }
+
+    fn offers() -> Offers {
+        let mut offers = Offers::new();
+        offers.offer(&entry(0, Kind::File { size: (3 << 20) + 1 }));
+        offers.offer(&entry(1, Kind::Directory));
+        offers.offer(&entry(2, Kind::File { size: 5 }));
+        offers.offer(&entry(3, Kind::Pipe));
+        offers
+    }
+
+    fn ranges(range: std::ops::Range<u64>) -> Ranges {
+        Ranges::from_range(range)
+    }
+
+    /// FILE-14: a receiver that asks for what is not offered.
+    #[test]
+    fn what_no_file_has_cannot_be_wanted() {
+        let mut offers = offers();
+        assert_eq!(offers.handle_want(0, &ranges(0..4)), Ok(true));
+        assert_eq!(offers.handle_want(3, &ranges(0..1)), Ok(true));
+        for (entry, chunk) in [(0, 4), (1, 0), (2, 1), (0, 1 << 40), (3, FILE_CHUNKS_MAX)] {
+            let error = AnswerError::NoChunk { entry, chunk };
+            assert_eq!(offers.handle_want(entry, &ranges(chunk..chunk + 1)), Err(error));
+        }
+        assert_eq!(
+            offers.handle_want(4, &ranges(0..1)),
+            Err(AnswerError::NotOffered(4))
+        );
+        assert_eq!(offers.handle_ask(4), Err(AnswerError::NotOffered(4)));
+        assert_eq!(offers.finish(4), Err(AnswerError::NotOffered(4)));
+        // What crosses with the end of an entry is no error.
+        assert_eq!(offers.finish(0), Ok(true));
+        assert_eq!(offers.handle_want(0, &ranges(0..1)), Ok(false));
+        assert_eq!(offers.handle_ask(0), Ok(false));
+        assert_eq!(offers.finish(0), Ok(false));
+    }
+
+    /// FILE-14: a receiver that asks for ever.
+    #[test]
+    fn a_file_is_sent_a_few_times_and_not_for_ever() {
+        let mut offers = offers();
+        for _ in 0..WANTED_TIMES_MAX {
+            offers.handle_want(0, &ranges(0..4)).unwrap();
+        }
+        assert_eq!(offers.handle_want(0, &ranges(2..3)), Err(AnswerError::Again(0)));
+        for _ in 0..ASKED_TIMES_MAX {
+            offers.handle_ask(2).unwrap();
+        }
+        assert_eq!(offers.handle_ask(2), Err(AnswerError::Again(2)));
+        assert_eq!(offers.handle_ask(1), Err(AnswerError::Again(1)));
+        // After a change of its source, it may be wanted anew.
+        offers.change(0, 1 << 20);
+        offers.handle_want(0, &ranges(0..1)).unwrap();
+        assert!(offers.handle_want(0, &ranges(1..2)).is_err());
+    }
+
+    /// FILE-13: one range may name everything at once, and costs nothing beyond what is open.
+    #[test]
+    fn entries_are_stored_by_ranges_of_what_is_open() {
+        let mut offers = offers();
+        assert_eq!(
+            offers.handle_stored(&ranges(0..1 << 61)),
+            Err(AnswerError::NotOffered(4))
+        );
+        assert_eq!(offers.open_entries(), 4);
+        offers.finish(1).unwrap();
+        assert_eq!(offers.handle_stored(&ranges(0..3)), Ok(vec![0, 2]));
+        assert_eq!(offers.handle_stored(&ranges(0..4)), Ok(vec![3]));
+        assert_eq!((offers.open_entries(), offers.open_bytes), (0, 0));
+        assert_eq!(offers.handle_stored(&ranges(0..4)), Ok(Vec::new()));
+    }
+
+    /// FILE-8.
+    #[test]
+    fn a_sender_offers_no_more_than_a_receiver_keeps() {
+        let mut offers = Offers::new();
+        let mut manifest = crate::manifest::Manifest::new(crate::name::Rules::default());
+        for long in [false, true] {
+            loop {
+                let id = offers.next_id();
+                let target = vec![b'x'; if long { 4_000 } else { 1 }];
+                let entry = Entry {
+                    name: id.to_string().into_bytes(),
+                    ..entry(id, Kind::Symlink { target })
+                };
+                if !offers.has_room(&entry) {
+                    assert!(manifest.handle_entry(entry).is_err());
+                    break;
+                }
+                offers.offer(&entry);
+                manifest.handle_entry(entry).unwrap().unwrap();
+            }
+            for id in 0..offers.next_id() {
+                if offers.finish(id) == Ok(true) {
+                    manifest.finish(id);
+                }
+            }
+        }
+        assert_eq!(
+            offers.end(),
+            Message::OfferEnd {
+                entries: offers.next_id(),
+                bytes: 0
+            }
+        );
+    }
+}

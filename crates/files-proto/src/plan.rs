@@ -1,0 +1,346 @@
+//! What a receiver does with an entry, decided before bytes flow: from what is offered, what is in its place, and what
+//! the user wants of conflicts (FILE-28, FILE-29).
+
+use crate::content::Address;
+use crate::entry::{Entry, Kind};
+use crate::journal::{Header, Journal};
+use crate::ranges::Ranges;
+use crate::reason::SkipReason;
+
+/// What the user wants where another file is in a file's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// Asks.
+    #[default]
+    Ask,
+    /// Keeps what is there.
+    Skip,
+    /// Stores under another name (see [`crate::name::numbered`]).
+    Rename,
+    /// Replaces what is there.
+    Overwrite,
+    /// Replaces what was modified earlier.
+    Newer,
+}
+
+/// What is in an entry's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// A file.
+    File {
+        /// Its bytes.
+        size: u64,
+        /// When it was modified, in nanoseconds since 1970.
+        modified_ns: i64,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Where it leads.
+        target: Vec<u8>,
+    },
+    /// A device, a socket, a pipe.
+    Special,
+}
+
+/// What is to be done with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing is in its place: it is stored.
+    Create,
+    /// A directory is there already, and what is offered is stored in it.
+    Merge,
+    /// It is not stored.
+    Skip(SkipReason),
+    /// The bytes of both must be compared (see [`compare`]); where they are the same, it is skipped as
+    /// [`SkipReason::Same`], otherwise what the user wants of conflicts holds.
+    Compare,
+    /// The user is asked, and answers with what they want of this conflict.
+    Ask,
+    /// It is stored under the next name that is free, or in whose place the same file is.
+    Rename,
+    /// It is stored, and then takes the place of what is there; chunks that are the same need not be sent.
+    Overwrite,
+}
+
+/// Decides on `entry` with `existing` in its place. `checksum`: size and time are not enough to call files the same.
+///
+/// A directory never takes the place of something else, nor something else that of a directory: that would delete what
+/// nobody was asked about.
+#[must_use]
+pub fn decide(
+    entry: &Entry,
+    existing: Option<&Existing>,
+    on_conflict: OnConflict,
+    checksum: bool,
+) -> Decision {
+    let Some(existing) = existing else {
+        return Decision::Create;
+    };
+    let may_replace = match (&entry.kind, existing) {
+        (Kind::Directory, Existing::Directory) => return Decision::Merge,
+        (
+            Kind::File { size },
+            Existing::File {
+                size: there,
+                modified_ns,
+            },
+        ) if size == there => {
+            if checksum {
+                return Decision::Compare;
+            }
+            if same_time(entry.modified_ns, *modified_ns) {
+                return Decision::Skip(SkipReason::Same);
+            }
+            true
+        }
+        (Kind::Symlink { target }, Existing::Symlink { target: there }) if target == there => {
+            return Decision::Skip(SkipReason::Same);
+        }
+        (Kind::Directory, _) | (_, Existing::Directory | Existing::Special) => false,
+        _ => true,
+    };
+    resolve(entry, existing, on_conflict, may_replace)
+}
+
+/// Decides on a conflict, also where [`decide`] said [`Decision::Compare`] and the bytes differ.
+#[must_use]
+pub fn resolve(entry: &Entry, existing: &Existing, on_conflict: OnConflict, may_replace: bool) -> Decision {
+    let is_newer = match existing {
+        Existing::File { modified_ns, .. } => {
+            entry.modified_ns > *modified_ns && !same_time(entry.modified_ns, *modified_ns)
+        }
+        _ => false,
+    };
+    match on_conflict {
+        OnConflict::Ask => Decision::Ask,
+        OnConflict::Rename => Decision::Rename,
+        OnConflict::Overwrite if may_replace => Decision::Overwrite,
+        OnConflict::Newer if may_replace && is_newer => Decision::Overwrite,
+        OnConflict::Skip | OnConflict::Overwrite | OnConflict::Newer => Decision::Skip(SkipReason::Conflict),
+    }
+}
+
+/// Whether two times are the same, where one of them may come from a file system that keeps whole seconds.
+fn same_time(first_ns: i64, second_ns: i64) -> bool {
+    const SECOND: i64 = 1_000_000_000;
+    let whole = |time: i64| time.rem_euclid(SECOND) == 0;
+    first_ns == second_ns
+        || ((whole(first_ns) || whole(second_ns))
+            && first_ns.div_euclid(SECOND) == second_ns.div_euclid(SECOND))
+}
+
+/// What a partial file is worth for what is offered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// Its source has not changed: these chunks are missing.
+    Missing(Ranges),
+    /// Its source has changed: the sender is asked for addresses, and [`compare`] finds the chunks that still count.
+    Compare,
+    /// Nothing: the file is received from its start.
+    Nothing,
+}
+
+/// Decides what the journal of a partial file is worth (FILE-28).
+#[must_use]
+pub fn resume(size: u64, modified_ns: i64, journal: &Journal) -> Resume {
+    let Header {
+        size: journal_size,
+        modified_ns: journal_ns,
+        ..
+    } = journal.header;
+    if journal.chunks.is_empty() {
+        return Resume::Nothing;
+    }
+    if size == journal_size && modified_ns == journal_ns {
+        let there: Ranges = journal.chunks.keys().copied().collect();
+        return Resume::Missing(there.missing_below(crate::content::chunk_count(size)));
+    }
+    Resume::Compare
+}
+
+/// The chunks of a file whose addresses the receiver has at the same place, and those that it wants (FILE-29): `theirs`
+/// are the addresses of all its chunks, `ours` those that the receiver has, by place.
+#[must_use]
+pub fn compare(theirs: &[Address], ours: impl IntoIterator<Item = (u64, Address)>) -> Compared {
+    let there: Ranges = ours
+        .into_iter()
+        .filter(|(index, address)| theirs.get(*index as usize) == Some(address))
+        .map(|(index, _)| index)
+        .collect();
+    Compared {
+        wanted: there.missing_below(theirs.len() as u64),
+        there,
+    }
+}
+
+/// What [`compare`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compared {
+    /// Chunks that need not be sent.
+    pub there: Ranges,
+    /// Chunks to be sent.
+    pub wanted: Ranges,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn entry(kind: Kind, modified_ns: i64) -> Entry {
+        Entry {
+            id: 0,
+            parent: None,
+            name: b"name".to_vec(),
+            kind,
+            mode: 0o644,
+            modified_ns,
+            attributes: Vec::new(),
+        }
+    }
+
+    fn file(size: u64, modified_ns: i64) -> Entry {
+        entry(Kind::File { size }, modified_ns)
+    }
+
+    fn there(size: u64, modified_ns: i64) -> Existing {
+        Existing::File { size, modified_ns }
+    }
+
+    const ALL: [OnConflict; 5] = [
+        OnConflict::Ask,
+        OnConflict::Skip,
+        OnConflict::Rename,
+        OnConflict::Overwrite,
+        OnConflict::Newer,
+    ];
+
+    /// FILE-28.
+    #[test]
+    fn what_has_the_same_size_and_time_is_not_sent_whatever_the_user_wants_of_conflicts() {
+        for on_conflict in ALL {
+            let decide = |entry: &Entry, existing: &Existing, checksum| {
+                decide(entry, Some(existing), on_conflict, checksum)
+            };
+            let same = Decision::Skip(SkipReason::Same);
+            assert_eq!(decide(&file(5, 7), &there(5, 7), false), same);
+            assert_eq!(decide(&file(5, 7), &there(5, 7), true), Decision::Compare);
+            assert_eq!(decide(&file(5, 7), &there(5, 8), true), Decision::Compare);
+            // FAT and ext3 keep whole seconds.
+            assert_eq!(
+                decide(&file(5, 3 * SECOND + 17), &there(5, 3 * SECOND), false),
+                same
+            );
+            assert_eq!(decide(&file(5, -17), &there(5, -SECOND), false), same);
+            assert_ne!(
+                decide(&file(5, 3 * SECOND + 17), &there(5, 4 * SECOND), false),
+                same
+            );
+            assert_ne!(decide(&file(5, 7), &there(6, 7), true), Decision::Compare);
+            let link = |target: &[u8]| Kind::Symlink {
+                target: target.to_vec(),
+            };
+            let link_there = Existing::Symlink {
+                target: b"a".to_vec(),
+            };
+            assert_eq!(decide(&entry(link(b"a"), 7), &link_there, true), same);
+            assert_ne!(decide(&entry(link(b"b"), 7), &link_there, false), same);
+            assert_eq!(
+                decide(&entry(Kind::Directory, 7), &Existing::Directory, false),
+                Decision::Merge
+            );
+        }
+        assert_eq!(
+            decide(&file(5, 7), None, OnConflict::Skip, true),
+            Decision::Create
+        );
+    }
+
+    #[test]
+    fn a_conflict_ends_as_the_user_wants() {
+        let skip = Decision::Skip(SkipReason::Conflict);
+        let (older, newer) = (there(5, SECOND), there(5, 9 * SECOND));
+        for (on_conflict, over_older, over_newer) in [
+            (OnConflict::Ask, Decision::Ask, Decision::Ask),
+            (OnConflict::Skip, skip, skip),
+            (OnConflict::Rename, Decision::Rename, Decision::Rename),
+            (OnConflict::Overwrite, Decision::Overwrite, Decision::Overwrite),
+            (OnConflict::Newer, Decision::Overwrite, skip),
+        ] {
+            let entry = file(6, 5 * SECOND);
+            assert_eq!(decide(&entry, Some(&older), on_conflict, false), over_older);
+            assert_eq!(decide(&entry, Some(&newer), on_conflict, false), over_newer);
+        }
+    }
+
+    #[test]
+    fn directories_and_devices_are_never_replaced() {
+        for (entry, existing) in [
+            (file(1, 9), Existing::Directory),
+            (file(1, 9), Existing::Special),
+            (entry(Kind::Directory, 9), there(1, 1)),
+            (
+                entry(Kind::Directory, 9),
+                Existing::Symlink {
+                    target: b"x".to_vec(),
+                },
+            ),
+            (
+                entry(
+                    Kind::Symlink {
+                        target: b"x".to_vec(),
+                    },
+                    9,
+                ),
+                Existing::Directory,
+            ),
+        ] {
+            for on_conflict in [OnConflict::Overwrite, OnConflict::Newer] {
+                let decision = decide(&entry, Some(&existing), on_conflict, false);
+                assert_eq!(decision, Decision::Skip(SkipReason::Conflict), "{existing:?}");
+            }
+            assert_eq!(
+                decide(&entry, Some(&existing), OnConflict::Rename, false),
+                Decision::Rename
+            );
+        }
+    }
+
+    fn journal(size: u64, modified_ns: i64, chunks: &[u64]) -> Journal {
+        Journal {
+            header: Header {
+                size,
+                modified_ns,
+                boot: [0; 16],
+            },
+            chunks: chunks.iter().map(|index| (*index, [*index as u8; 32])).collect(),
+            valid_bytes: 0,
+        }
+    }
+
+    /// FILE-28.
+    #[test]
+    fn a_partial_file_is_resumed_where_its_source_has_not_changed() {
+        let size = (4 << 20) + 1;
+        let missing = |chunks: &[u64]| Resume::Missing(chunks.iter().copied().collect());
+        assert_eq!(resume(size, 7, &journal(size, 7, &[0, 2])), missing(&[1, 3, 4]));
+        assert_eq!(resume(size, 7, &journal(size, 7, &[0, 1, 2, 3, 4])), missing(&[]));
+        assert_eq!(resume(size, 7, &journal(size, 7, &[])), Resume::Nothing);
+        // A journal's time is exact: another one is another content.
+        assert_eq!(resume(size, 7, &journal(size, 8, &[0])), Resume::Compare);
+        assert_eq!(resume(size, 7, &journal(size + 1, 7, &[0])), Resume::Compare);
+    }
+
+    /// FILE-29.
+    #[test]
+    fn only_chunks_that_changed_are_wanted() {
+        let theirs = [[0; 32], [1; 32], [9; 32], [3; 32]];
+        let compared = compare(&theirs, journal(8 << 20, 7, &[0, 1, 2, 5]).chunks);
+        assert_eq!(compared.there, [0, 1].into_iter().collect());
+        assert_eq!(compared.wanted, [2, 3].into_iter().collect());
+        assert_eq!(compare(&[], [(0, [0; 32])]).wanted, Ranges::new());
+    }
+}
