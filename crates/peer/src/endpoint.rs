@@ -19,7 +19,7 @@ use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
 use crate::lan;
-use crate::limits::UDP_PAYLOAD_MAX;
+use crate::limits::{LAN_NUMBERS_MAX, LAN_SEARCH_TIME, UDP_PAYLOAD_MAX};
 use crate::mapping;
 use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::Shared;
@@ -36,6 +36,7 @@ pub struct Builder {
     rendezvous: Option<Rendezvous>,
     finds_on_lan: bool,
     announces_on_lan: bool,
+    numbers_on_lan: Vec<u32>,
     maps_port: bool,
 }
 
@@ -97,6 +98,16 @@ impl Builder {
         self
     }
 
+    /// Announces as well that the endpoint waits for somebody who knows one of these numbers
+    /// ([`Endpoint::inviter_on_lan`]); at most [`crate::limits::LAN_NUMBERS_MAX`], of 1,000 to 99,999. Everybody on
+    /// that network sees them: both ends have to prove more than the number before anything secret is said.
+    #[must_use]
+    pub fn announce_numbers_on_lan(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
+        self.announces_on_lan = true;
+        self.numbers_on_lan = numbers.into_iter().take(LAN_NUMBERS_MAX).collect();
+        self
+    }
+
     /// Asks the router of IPv4 for a port that leads to the endpoint's (PCP, NAT-PMP or UPnP IGD) while the endpoint is
     /// open, so that others reach it there, whatever the router lets in otherwise. A rendezvous is told. Off unless
     /// called.
@@ -136,7 +147,7 @@ impl Builder {
         }
         shared.lock().lan.finds = self.finds_on_lan;
         if self.announces_on_lan {
-            lan::announce(&shared).map_err(failed)?;
+            lan::announce(&shared, self.numbers_on_lan).map_err(failed)?;
         }
         if self.maps_port {
             mapping::begin(&shared).map_err(failed)?;
@@ -184,6 +195,7 @@ impl Endpoint {
             rendezvous: None,
             finds_on_lan: false,
             announces_on_lan: false,
+            numbers_on_lan: Vec::new(),
             maps_port: false,
         }
     }
@@ -290,6 +302,45 @@ impl Endpoint {
             meetings.invite(now)
         })?;
         poll_fn(|context| asked.poll(context)).await
+    }
+
+    /// Waits until the rendezvous tells a guest ([`crate::Rendezvous::as_guest`]) which peer asked for its number;
+    /// `None` without a rendezvous, or where the endpoint is closed. Who is no guest, or is one of an older server,
+    /// waits in vain. The server may name anybody: both peers have to prove more than the number.
+    pub async fn inviter(&self) -> Option<PeerId> {
+        poll_fn(|context| {
+            let mut state = self.shared().lock();
+            let is_closed = state.is_closed;
+            match state.meetings.as_mut().filter(|_| !is_closed) {
+                Some(meetings) => meetings.poll_inviter(context),
+                None => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    /// Asks the local network for three seconds which peer waits there for somebody who knows this number
+    /// ([`Builder::announce_numbers_on_lan`]). Anybody on that network may answer: both peers have to prove more than
+    /// the number. [`Self::connect`] then knows where the peer is, with [`Builder::find_on_lan`].
+    pub async fn inviter_on_lan(&self, number: u32) -> Option<PeerId> {
+        let until = Instant::now() + LAN_SEARCH_TIME;
+        let asks = self.shared().change(|state, now| {
+            let is_begun = !state.is_closed && state.lan.searches.begin_number(now, number, until);
+            is_begun && state.lan.searches.take_start()
+        });
+        if asks {
+            lan::begin_search(self.shared());
+        }
+        poll_fn(|context| {
+            let mut state = self.shared().lock();
+            let found = state.lan.searches.inviter(number);
+            if found.is_some() || state.is_closed || !state.lan.searches.seeks(Instant::now(), number) {
+                return Poll::Ready(found);
+            }
+            state.lan.waiting.wait(context.waker());
+            Poll::Pending
+        })
+        .await
     }
 
     /// What changes about the endpoint from its beginning on; each call gives a reader of its own.

@@ -278,6 +278,17 @@ impl Peer {
         shared.change(|state, _| state.peers.path_stats(self.0.key))
     }
 
+    /// 32 bytes of TLS's exporter with this label (RFC 8446 section 7.5): the same at both ends, and known to nobody
+    /// else, also not to who is connected to both. What programs prove to each other holds for this connection alone
+    /// where it covers them. `None` once the connection has ended.
+    ///
+    /// Labels that begin with `EXPORTER-gramway-peer` are the crate's own.
+    #[must_use]
+    pub fn exporter(&self, label: &str) -> Option<[u8; 32]> {
+        let shared = self.0.shared();
+        shared.change(|state, _| state.peers.exporter(self.0.key, label.as_bytes()))
+    }
+
     /// What changes about the connection and its path from its beginning on; each call gives a reader of its own.
     #[must_use]
     pub fn events(&self) -> PeerEvents {

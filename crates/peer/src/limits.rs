@@ -96,8 +96,14 @@ pub const LAN_PATIENCE: Duration = Duration::from_secs(2);
 /// Before an announcement that failed, or that a flood ended, is begun again.
 pub const LAN_FLOOD_PAUSE: Duration = Duration::from_secs(60);
 
+/// Numbers that one endpoint announces on the local network (LAN-5): what fits a string of a TXT record by far.
+pub const LAN_NUMBERS_MAX: usize = 32;
+
+/// Numbers of the local network that are remembered, and that are looked for at a time: 10 KiB.
+pub const LAN_NUMBERS_KNOWN_MAX: usize = 256;
+
 /// Numbers for guests that the rendezvous was asked for and has not given: as many as it gives.
-pub const INVITES_MAX: usize = 8;
+pub const INVITES_MAX: usize = 16;
 
 /// How long a router is asked to keep a mapping: one that nobody takes back is gone soon.
 pub const MAPPING_LIFETIME: Duration = Duration::from_secs(20 * 60);

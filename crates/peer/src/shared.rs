@@ -397,6 +397,10 @@ impl State {
         self.has_ended = true;
         woken.append(&mut self.acceptors.0);
         woken.append(&mut self.registration.0);
+        if let Some(meetings) = &mut self.meetings {
+            meetings.end(woken);
+        }
+        woken.append(&mut self.lan.waiting.0);
         self.end_companions();
         woken.append(&mut self.lan.announcement.take_waiting());
         woken.append(&mut self.news.readers.0);

@@ -433,3 +433,20 @@ fn events_of_an_endpoint_end_with_it_and_can_be_waited_for_without_an_executor()
     endpoint.close(0, "");
     assert_eq!(waits.join().unwrap(), Some(None));
 }
+
+#[tokio::test]
+async fn both_ends_of_a_connection_and_no_other_export_the_same_for_a_label() {
+    in_time(async {
+        let (one, two, to_two, to_one) = pair().await;
+        let label = "EXPORTER-of-a-test";
+        let exported = to_two.exporter(label).unwrap();
+        assert_eq!(to_one.exporter(label), Some(exported));
+        assert_ne!(to_one.exporter("EXPORTER-of-another"), Some(exported));
+        let again = one.connect(two.id(), &[two.local_addr()]).await.unwrap();
+        assert_ne!(again.exporter(label), Some(exported));
+        to_one.close(7, "");
+        to_two.closed().await;
+        assert_eq!(to_two.exporter(label), None);
+    })
+    .await;
+}

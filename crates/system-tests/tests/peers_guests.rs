@@ -27,7 +27,7 @@ fn registered(endpoint: &Endpoint, limit: Duration) -> Result<(), Option<String>
     seen_at.map(drop).ok_or_else(|| endpoint.rendezvous_problem())
 }
 
-/// RDV-14, RDV-15, RDV-16.
+/// RDV-14, RDV-15, RDV-16, RDV-17.
 #[test]
 fn a_guest_meets_who_invited_it_by_a_number_and_only_one_guest_does() {
     require_root!();
@@ -42,6 +42,8 @@ fn a_guest_meets_who_invited_it_by_a_number_and_only_one_guest_does() {
 
     let guest = endpoint(&pair.client, as_guest(number));
     assert_eq!(registered(&guest, PROGRAM_LIMIT), Ok(()));
+    let inviter = wait_for(PROGRAM_LIMIT, guest.inviter()).flatten();
+    assert_eq!(inviter, Some(host.id()));
     let to_host = wait_for(PROGRAM_LIMIT, guest.connect(host.id(), &[]));
     let to_host = to_host.unwrap().unwrap();
     drop(wait(to_host.send("from a guest", Delivery::unordered())).unwrap());

@@ -65,6 +65,28 @@ fn an_announced_peer_is_found_at_its_address_until_it_closes() {
     assert_eq!(newcomer.found_on_lan(v4.id()), []);
 }
 
+/// LAN-5.
+#[test]
+fn a_peer_that_waits_for_a_number_is_found_by_it() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let host = pair.server.inside(|| {
+        let builder = Endpoint::builder(SecretKey::generate().unwrap());
+        let builder = builder.announce_numbers_on_lan([4_711, 5_000]);
+        builder.bind("[::]:0".parse().unwrap()).unwrap()
+    });
+    let is_announced = wait_for(PROGRAM_LIMIT, host.announced());
+    assert_eq!(is_announced, Some(true), "{:?}", host.lan_problem());
+    let guest = finder(&pair.client);
+    let inside = |number| pair.client.inside(|| wait(guest.inviter_on_lan(number)));
+    assert_eq!(inside(4_712), None);
+    assert_eq!(inside(5_000), Some(host.id()));
+    let connected = pair
+        .client
+        .inside(|| wait_for(PROGRAM_LIMIT, guest.connect(host.id(), &[])));
+    assert_eq!(connected.unwrap().unwrap().id(), host.id());
+}
+
 /// An answer of multicast DNS with so many addresses, each of a machine of its own.
 fn answer(first: u32, count: u16) -> Vec<u8> {
     let mut packet = vec![0, 0, 0x84, 0, 0, 0];

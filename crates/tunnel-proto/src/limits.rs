@@ -207,7 +207,7 @@ pub const INVITATION_TIME_MAX: Duration = Duration::from_secs(600);
 pub const GUEST_TIME_MAX: Duration = Duration::from_secs(3_600);
 
 /// Invitations and guests of one user.
-pub const GUESTS_PER_USER_MAX: usize = 8;
+pub const GUESTS_PER_USER_MAX: usize = 16;
 
 /// Those of a server: with all of them one number of 387 is somebody's.
 pub const GUESTS_MAX: usize = 256;

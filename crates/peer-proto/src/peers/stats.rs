@@ -62,6 +62,13 @@ pub struct PathStats {
 }
 
 impl Peers {
+    /// TLS's exporter of a connection with this label and no context (RFC 8446 section 7.5), the same 32 bytes at both
+    /// ends and at nobody else's; `None` before the handshake is complete and once the connection has ended.
+    pub fn exporter(&mut self, peer: PeerKey, label: &[u8]) -> Option<[u8; 32]> {
+        let connection = self.peer(peer)?.connection()?;
+        self.quic.exporter(connection, label, &[])
+    }
+
     /// State and counters of a connection.
     pub fn path_stats(&mut self, peer: PeerKey) -> Option<PathStats> {
         let connection = self.peer(peer)?.connection()?;

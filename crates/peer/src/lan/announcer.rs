@@ -8,24 +8,26 @@ use std::time::Instant;
 use mdns_sd::{DaemonEvent, IfKind, Receiver, ServiceDaemon, ServiceInfo};
 use peer_proto::PeerId;
 
-use super::names::{SERVICE, announced, host};
+use super::names::{SERVICE, announced, host, properties};
 use super::{daemon, is_flooded};
 use crate::companion::{self, Companion, Leash};
 use crate::limits::{LAN_FLOOD_PAUSE, LAN_PATIENCE, LAN_TURN};
 use crate::shared::{Shared, State};
 
 /// Begins it.
-pub(crate) fn announce(shared: &Arc<Shared>) -> io::Result<()> {
-    companion::spawn(shared, "peer-lan", of, run)
+pub(crate) fn announce(shared: &Arc<Shared>, numbers: Vec<u32>) -> io::Result<()> {
+    companion::spawn(shared, "peer-lan", of, move |shared, leash| {
+        run(shared, leash, &numbers)
+    })
 }
 
 fn of(state: &mut State) -> &mut Companion<()> {
     &mut state.lan.announcement
 }
 
-fn run(shared: &Shared, leash: &Leash) {
+fn run(shared: &Shared, leash: &Leash, numbers: &[u32]) {
     loop {
-        let pause = match announce_until(shared, leash) {
+        let pause = match announce_until(shared, leash, numbers) {
             Ok(Ended::Closed) => return,
             Ok(Ended::Flooded) => "the local network floods this machine with multicast DNS".to_owned(),
             Err(problem) => problem,
@@ -43,8 +45,8 @@ enum Ended {
     Flooded,
 }
 
-fn announce_until(shared: &Shared, leash: &Leash) -> Result<Ended, String> {
-    let info = service(shared.id, shared.local)?;
+fn announce_until(shared: &Shared, leash: &Leash, numbers: &[u32]) -> Result<Ended, String> {
+    let info = service(shared.id, shared.local, numbers)?;
     let told = |error: mdns_sd::Error| error.to_string();
     let daemon = daemon().map_err(told)?;
     let events = daemon.monitor().map_err(told)?;
@@ -88,13 +90,22 @@ fn watch(shared: &Shared, leash: &Leash, daemon: &ServiceDaemon, events: &Receiv
     }
 }
 
-/// What is announced (LAN-1).
-fn service(id: PeerId, local: SocketAddr) -> Result<ServiceInfo, String> {
+/// What is announced (LAN-1, LAN-5).
+fn service(id: PeerId, local: SocketAddr, numbers: &[u32]) -> Result<ServiceInfo, String> {
     let Some(only) = announced(local) else {
         return Err(format!("{local} is an address that no other machine reaches"));
     };
     let addresses: &[IpAddr] = only.as_slice();
-    let info = ServiceInfo::new(SERVICE, &id.to_string(), &host(id), addresses, local.port(), None);
+    let properties = properties(numbers);
+    let port = local.port();
+    let info = ServiceInfo::new(
+        SERVICE,
+        &id.to_string(),
+        &host(id),
+        addresses,
+        port,
+        &properties[..],
+    );
     let mut info = info.map_err(|error| error.to_string())?;
     // The name is a public key: nobody else has it, and whoever claims it must not make us take another one.
     info.set_requires_probe(false);
@@ -115,13 +126,13 @@ mod tests {
     #[test]
     fn the_port_and_the_bound_address_are_announced_or_all_of_the_machine() {
         let id = PeerId::from([7; 32]);
-        let one = service(id, "192.0.2.1:9".parse().unwrap()).unwrap();
+        let one = service(id, "192.0.2.1:9".parse().unwrap(), &[]).unwrap();
         assert_eq!((one.get_port(), one.is_addr_auto()), (9, false));
         assert_eq!(one.get_addresses().len(), 1);
         assert_eq!(one.get_hostname(), host(id));
-        let all = service(id, "[::]:9".parse().unwrap()).unwrap();
+        let all = service(id, "[::]:9".parse().unwrap(), &[]).unwrap();
         assert!(all.is_addr_auto() && !all.requires_probe());
         assert!(all.get_properties().is_empty());
-        assert!(service(id, "127.0.0.1:9".parse().unwrap()).is_err());
+        assert!(service(id, "127.0.0.1:9".parse().unwrap(), &[]).is_err());
     }
 }

@@ -16,6 +16,7 @@ use mdns_sd::{IfKind, ServiceDaemon};
 use peer_proto::{AddressSource, PeerId, PeerKey, Peers};
 
 use crate::companion::Companion;
+use crate::face::Wakers;
 use crate::limits::{LAN_METRICS_TIME_MAX, LAN_RECORDS_MAX, LAN_SEARCH_TIME};
 pub(crate) use announcer::announce;
 pub(crate) use searcher::begin as begin_search;
@@ -27,6 +28,8 @@ pub(crate) struct Lan {
     /// Peers are looked for there.
     pub(crate) finds: bool,
     pub(crate) searches: Searches,
+    /// Who waits for the peer of a number.
+    pub(crate) waiting: Wakers,
     /// The endpoint is announced.
     pub(crate) announcement: Companion<()>,
 }
@@ -44,8 +47,16 @@ impl Lan {
         self.searches.take_start()
     }
 
-    /// An answer names where a peer is.
-    fn take_answer(&mut self, now: Instant, peers: &mut Peers, id: PeerId, addresses: &[SocketAddr]) {
+    /// An answer names where a peer is, and for whom it waits.
+    fn take_answer(
+        &mut self,
+        now: Instant,
+        peers: &mut Peers,
+        id: PeerId,
+        addresses: &[SocketAddr],
+        numbers: &[u32],
+    ) {
+        self.searches.found_numbers(id, numbers);
         for (peer, addresses) in self.searches.found(now, id, addresses) {
             peers.add_addresses(now, peer, &addresses);
         }

@@ -6,7 +6,9 @@ use mdns_sd::{ResolvedService, ScopedIp};
 use peer_proto::PeerId;
 
 use crate::interfaces::{Network, is_link_local, is_unicast};
-use crate::limits::LAN_ADDRESSES_MAX;
+use tunnel_proto::limits::INVITATION_NUMBERS;
+
+use crate::limits::{LAN_ADDRESSES_MAX, LAN_NUMBERS_MAX};
 
 /// The service of all peers (LAN-1).
 pub(super) const SERVICE: &str = "_gramway._udp.local.";
@@ -20,6 +22,30 @@ pub(super) fn host(id: PeerId) -> String {
 pub(super) fn peer_of(name: &str) -> Option<PeerId> {
     let name = name.to_ascii_lowercase();
     name.strip_suffix(SERVICE)?.strip_suffix('.')?.parse().ok()
+}
+
+/// What names the numbers in a TXT record (LAN-5).
+const NUMBERS: &str = "for";
+
+/// The TXT record of an endpoint that waits for somebody who knows one of these numbers (LAN-5).
+pub(super) fn properties(numbers: &[u32]) -> Vec<(&'static str, String)> {
+    let texts: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    let record = (NUMBERS, texts.join(","));
+    if numbers.is_empty() {
+        Vec::new()
+    } else {
+        vec![record]
+    }
+}
+
+/// The numbers of an answer (LAN-5): those that are none are left out.
+pub(super) fn numbers_of(answer: &ResolvedService) -> Vec<u32> {
+    let text = answer.get_property_val_str(NUMBERS).unwrap_or_default();
+    let numbers = text.split(',').filter_map(|number| number.parse().ok());
+    numbers
+        .filter(|number| INVITATION_NUMBERS.contains(number))
+        .take(LAN_NUMBERS_MAX)
+        .collect()
 }
 
 /// The addresses of an answer that are used (LAN-3): of machines in one of the networks, and such that the socket can
@@ -102,6 +128,24 @@ mod tests {
         ] {
             assert_eq!(peer_of(&other), None, "{other}");
         }
+    }
+
+    /// LAN-5.
+    #[test]
+    fn numbers_are_read_back_within_their_bounds_and_anything_else_is_none() {
+        let id = PeerId::from([7; 32]);
+        let of = |record: &[(&str, String)]| {
+            let info = ServiceInfo::new(SERVICE, &id.to_string(), &host(id), "192.0.2.1", 9, record);
+            numbers_of(&info.unwrap().as_resolved_service())
+        };
+        let most: Vec<u32> = (99_999 - LAN_NUMBERS_MAX as u32 + 1..=99_999).collect();
+        for numbers in [vec![], vec![4_711], most] {
+            assert_eq!(of(&properties(&numbers)), numbers);
+        }
+        let odd = "999,1000,x,,-1,100000,4294967297,+5000";
+        assert_eq!(of(&[(NUMBERS, odd.to_owned())]), [1_000, 5_000]);
+        let many = vec!["1234"; LAN_NUMBERS_MAX + 1].join(",");
+        assert_eq!(of(&[(NUMBERS, many)]).len(), LAN_NUMBERS_MAX);
     }
 
     /// LAN-3.

@@ -1,13 +1,14 @@
 //! The thread that asks the local network for peers while some are looked for.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::thread;
 use std::time::Instant;
 
 use mdns_sd::{Receiver, RecvTimeoutError, ServiceDaemon, ServiceEvent};
 use peer_proto::AddressSource;
 
-use super::names::{SERVICE, addresses_of, peer_of};
+use super::names::{SERVICE, addresses_of, numbers_of, peer_of};
 use super::{daemon, is_flooded};
 use crate::interfaces::networks;
 use crate::limits::{LAN_ANSWERS_MAX, LAN_SEARCH_TURN};
@@ -48,10 +49,13 @@ fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>
         match events.recv_timeout(LAN_SEARCH_TURN) {
             Ok(ServiceEvent::ServiceResolved(answer)) => {
                 let addresses = addresses_of(&answer, &networks, has_ipv6);
+                let numbers = numbers_of(&answer);
                 if let Some(id) = peer_of(answer.get_fullname()).filter(|_| !addresses.is_empty()) {
                     shared.change(|state, now| {
-                        state.lan.take_answer(now, &mut state.peers, id, &addresses);
+                        let (lan, peers) = (&mut state.lan, &mut state.peers);
+                        lan.take_answer(now, peers, id, &addresses, &numbers);
                     });
+                    wake(shared);
                 }
             }
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
@@ -62,6 +66,7 @@ fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>
             let mut state = shared.lock();
             let goes_on = !state.is_closed && state.lan.searches.goes_on(looked_at);
             drop(state);
+            wake(shared);
             if !goes_on {
                 return true;
             }
@@ -73,6 +78,12 @@ fn take(shared: &Shared, daemon: &ServiceDaemon, events: &Receiver<ServiceEvent>
     false
 }
 
+/// Whoever waits for the peer of a number looks whether it is known, or looked for no more.
+fn wake(shared: &Shared) {
+    let waiting = std::mem::take(&mut shared.lock().lan.waiting.0);
+    waiting.into_iter().for_each(Waker::wake);
+}
+
 /// Nobody is found here any more.
 fn end(shared: &Shared) {
     shared.change(|state, now| {
@@ -81,4 +92,5 @@ fn end(shared: &Shared) {
             peers.expect_no_more_addresses(now, peer, AddressSource::Lan);
         }
     });
+    wake(shared);
 }

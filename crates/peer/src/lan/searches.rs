@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use peer_proto::{PeerId, PeerKey};
 
-use crate::limits::{LAN_ADDRESSES_MAX, LAN_PEERS_MAX, LAN_SEARCHES_MAX};
+use crate::limits::{
+    LAN_ADDRESSES_MAX, LAN_NUMBERS_KNOWN_MAX, LAN_NUMBERS_MAX, LAN_PEERS_MAX, LAN_SEARCHES_MAX,
+};
 
 /// A peer that is being connected.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ pub(crate) struct Searches {
     open: Vec<Search>,
     /// What was answered last of each peer, the oldest first.
     answers: Vec<(PeerId, Vec<SocketAddr>)>,
+    /// Who waits for somebody with a number, the oldest first (LAN-5).
+    known_numbers: Vec<(u32, PeerId)>,
+    /// Numbers that are looked for, and until when.
+    numbers: Vec<(u32, Instant)>,
     /// A thread asks the network.
     is_asking: bool,
 }
@@ -65,21 +71,54 @@ impl Searches {
         Some(known.unwrap_or_default())
     }
 
+    /// Looks for the peer that waits for somebody with a number. Whether there is room.
+    pub(crate) fn begin_number(&mut self, now: Instant, number: u32, until: Instant) -> bool {
+        self.numbers.retain(|(_, until)| now < *until);
+        let has_room = self.numbers.len() < LAN_NUMBERS_KNOWN_MAX;
+        if has_room {
+            self.numbers.push((number, until));
+        }
+        has_room
+    }
+
+    /// Whether such a search still goes on.
+    pub(crate) fn seeks(&self, now: Instant, number: u32) -> bool {
+        let mut numbers = self.numbers.iter();
+        numbers.any(|(sought, until)| *sought == number && now < *until)
+    }
+
+    /// The peer that waits for somebody with this number, as the local network said last.
+    pub(crate) fn inviter(&self, number: u32) -> Option<PeerId> {
+        let mut known = self.known_numbers.iter().rev();
+        known.find(|(known, _)| *known == number).map(|(_, id)| *id)
+    }
+
+    /// An answer: the numbers that a peer waits for.
+    pub(super) fn found_numbers(&mut self, id: PeerId, numbers: &[u32]) {
+        self.known_numbers.retain(|(_, known)| *known != id);
+        let kept = numbers.iter().take(LAN_NUMBERS_MAX);
+        self.known_numbers.extend(kept.map(|number| (*number, id)));
+        let surplus = self.known_numbers.len().saturating_sub(LAN_NUMBERS_KNOWN_MAX);
+        self.known_numbers.drain(..surplus);
+    }
+
     /// Whether a thread has to be begun that asks the network: there is none yet.
-    pub(super) fn take_start(&mut self) -> bool {
+    pub(crate) fn take_start(&mut self) -> bool {
         !std::mem::replace(&mut self.is_asking, true)
     }
 
     /// Whether the thread goes on; where it does not, the next search needs another one.
     pub(super) fn goes_on(&mut self, now: Instant) -> bool {
         self.open.retain(|search| now < search.until);
-        self.is_asking = !self.open.is_empty();
+        self.numbers.retain(|(_, until)| now < *until);
+        self.is_asking = !self.open.is_empty() || !self.numbers.is_empty();
         self.is_asking
     }
 
     /// The thread has ended, or could not begin: who is looked for is not found here.
     pub(super) fn end(&mut self) -> Vec<PeerKey> {
         self.is_asking = false;
+        self.numbers.clear();
         self.open.drain(..).map(|search| search.peer).collect()
     }
 
@@ -182,6 +221,35 @@ mod tests {
         assert!(searches.take_start());
         assert_eq!(searches.end(), keys);
         assert!(searches.take_start());
+    }
+
+    /// LAN-5.
+    #[test]
+    fn numbers_are_those_that_their_peer_said_last_and_are_bounded() {
+        let now = Instant::now();
+        let mut searches = Searches::default();
+        assert!(searches.begin_number(now, 4_711, now + SECOND));
+        assert!(searches.take_start() && searches.goes_on(now));
+        assert_eq!(searches.inviter(4_711), None);
+        searches.found_numbers(id(1), &[4_711, 5_000]);
+        assert_eq!(searches.inviter(4_711), Some(id(1)));
+        searches.found_numbers(id(1), &[5_000]);
+        assert_eq!(
+            (searches.inviter(4_711), searches.inviter(5_000)),
+            (None, Some(id(1)))
+        );
+        assert!(searches.seeks(now, 4_711) && !searches.seeks(now, 5_000));
+        assert!(!searches.seeks(now + SECOND, 4_711) && !searches.goes_on(now + SECOND));
+        for number in 0..=255 {
+            let numbers: Vec<u32> = (1_000..1_100).collect();
+            searches.found_numbers(id(number), &numbers);
+            searches.begin_number(now, 4_711, now + SECOND);
+        }
+        assert_eq!(searches.known_numbers.len(), LAN_NUMBERS_KNOWN_MAX);
+        assert_eq!(searches.numbers.len(), LAN_NUMBERS_KNOWN_MAX);
+        assert!(!searches.begin_number(now, 4_711, now + SECOND));
+        searches.end();
+        assert!(!searches.seeks(now, 4_711));
     }
 
     /// LAN-3.

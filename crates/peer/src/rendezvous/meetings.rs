@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -17,6 +17,7 @@ use super::invitations::{Asked, Invitations};
 use super::link::Rendezvous;
 use super::registration::{Registration, Resolution};
 use crate::error::{BindError, InviteError};
+use crate::face::Wakers;
 use crate::key::SecretKey;
 use crate::limits::{CALLS_MAX, INVITES_MAX, MEETING_TIME_MAX};
 
@@ -45,6 +46,10 @@ pub(crate) struct Meetings {
     /// Since the last registration our addresses have been told.
     has_told: bool,
     invitations: Invitations,
+    /// Whose number we came by, as a guest (RDV-17).
+    inviter: Option<PeerId>,
+    /// Who waits for that.
+    guests: Wakers,
 }
 
 impl Meetings {
@@ -68,6 +73,8 @@ impl Meetings {
             contexts: BTreeSet::new(),
             has_told: false,
             invitations: Invitations::default(),
+            inviter: None,
+            guests: Wakers::default(),
         })
     }
 
@@ -139,9 +146,26 @@ impl Meetings {
             .ok_or(InviteError::NotRegistered)
     }
 
-    /// Who has been given a number, or will not be.
+    /// Ready once the rendezvous has told whose number we came by.
+    pub(crate) fn poll_inviter(&mut self, context: &Context<'_>) -> Poll<Option<PeerId>> {
+        if self.inviter.is_none() {
+            self.guests.wait(context.waker());
+            return Poll::Pending;
+        }
+        Poll::Ready(self.inviter)
+    }
+
+    /// Who has been given a number, or will not be, and who learns its inviter.
     pub(crate) fn take_woken(&mut self, woken: &mut Vec<Waker>) {
         self.invitations.take_woken(woken);
+        if self.inviter.is_some() {
+            woken.append(&mut self.guests.0);
+        }
+    }
+
+    /// The endpoint has ended: who waits learns of it.
+    pub(crate) fn end(&mut self, woken: &mut Vec<Waker>) {
+        woken.append(&mut self.guests.0);
     }
 
     pub(crate) fn close(&mut self, now: Instant) {
@@ -287,6 +311,7 @@ impl Meetings {
                 }
             }
             Message::Invited { number } => self.invitations.answered(number),
+            Message::Inviter { peer } => self.inviter = Some(PeerId::from(peer)),
             // A rendezvous says nothing else.
             Message::Addresses(_) | Message::Call { .. } | Message::Answer { .. } | Message::Invite => {}
         }

@@ -52,6 +52,8 @@ struct Table {
 
 struct Invitation {
     inviter: UserId,
+    /// The peer that asked for the number.
+    inviting_peer: PeerKeyBytes,
     /// Up to when the number may be used; once it was, up to when the guest may stay.
     until: Instant,
     user: User,
@@ -118,16 +120,25 @@ impl Guests {
         }))
     }
 
-    /// A user's peer asks for a number; `None` where there are too many, and for guests.
-    pub(super) fn invite(&self, now: Instant, inviter: UserId) -> Option<u32> {
+    /// A user's peer asks for a number; `None` where there are too many, and for guests. Invitations by peers that are
+    /// not there make room (RDV-14).
+    pub(super) fn invite(
+        &self,
+        now: Instant,
+        inviter: UserId,
+        peer: PeerKeyBytes,
+        is_there: impl Fn(&PeerKeyBytes) -> bool,
+    ) -> Option<u32> {
         if is_guest(inviter) {
             return None;
         }
         let mut table = self.table();
         table.sweep(now);
-        let of_inviter = table.invitations.values();
-        let of_inviter = of_inviter.filter(|invitation| invitation.inviter == inviter);
-        if of_inviter.count() >= limits::GUESTS_PER_USER_MAX || table.invitations.len() >= limits::GUESTS_MAX
+        if table.of_inviter(inviter) >= limits::GUESTS_PER_USER_MAX {
+            table.end(|invitation| invitation.inviter == inviter && !is_there(&invitation.inviting_peer));
+        }
+        if table.of_inviter(inviter) >= limits::GUESTS_PER_USER_MAX
+            || table.invitations.len() >= limits::GUESTS_MAX
         {
             return None;
         }
@@ -141,6 +152,7 @@ impl Guests {
         user.set_rate(Some(limits::GUEST_BITS_PER_SECOND));
         let invitation = Invitation {
             inviter,
+            inviting_peer: peer,
             until: now + limits::INVITATION_TIME_MAX,
             user,
             peer: None,
@@ -165,6 +177,14 @@ impl Guests {
             invitation.until = now + limits::GUEST_TIME_MAX;
         }
         invitation.peer == Some(peer)
+    }
+
+    /// Who asked for a guest's number; `None` for users.
+    pub(super) fn inviting_peer(&self, user: UserId) -> Option<PeerKeyBytes> {
+        if !is_guest(user) {
+            return None;
+        }
+        self.table().of(user).map(|invitation| invitation.inviting_peer)
     }
 
     /// Ends what is over.
@@ -199,13 +219,23 @@ impl Table {
         (number as u32, UserId(id))
     }
 
+    fn of_inviter(&self, inviter: UserId) -> usize {
+        let all = self.invitations.values();
+        all.filter(|invitation| invitation.inviter == inviter).count()
+    }
+
     fn sweep(&mut self, now: Instant) {
+        self.end(|invitation| invitation.until <= now);
+    }
+
+    /// Ends those invitations, and excludes their guests.
+    fn end(&mut self, is_over: impl Fn(&Invitation) -> bool) {
         self.invitations.retain(|_, invitation| {
-            let stays = now < invitation.until;
-            if !stays {
+            let is_over = is_over(invitation);
+            if is_over {
                 invitation.user.exclude(Some(Exclusion::Expired));
             }
-            stays
+            !is_over
         });
     }
 }
@@ -221,6 +251,7 @@ mod tests {
     use super::*;
 
     const INVITER: UserId = UserId([1; 16]);
+    const INVITING: PeerKeyBytes = [9; 32];
 
     fn remote(host: u8) -> SocketAddr {
         SocketAddr::from(([192, 0, host, 1], 4_000))
@@ -240,8 +271,13 @@ mod tests {
 
     fn invited(now: Instant) -> (Guests, u32) {
         let guests = Guests::new([7; 32]);
-        let number = guests.invite(now, INVITER).expect("there is room");
+        let number = invite(&guests, now, INVITER).expect("there is room");
         (guests, number)
+    }
+
+    /// By a peer that is there.
+    fn invite(guests: &Guests, now: Instant, inviter: UserId) -> Option<u32> {
+        guests.invite(now, inviter, INVITING, |_| true)
     }
 
     /// RDV-14, RDV-15.
@@ -252,7 +288,7 @@ mod tests {
         let (guests, number) = invited(now);
         assert!(limits::INVITATION_NUMBERS.contains(&number));
         let guest = shown(&guests, now, &guest_token(number), 1).expect("it is invited");
-        assert_eq!(guests.invite(now, guest), None);
+        assert_eq!(invite(&guests, now, guest), None);
         assert!(guests.may_register(now, INVITER, [1; 32]));
         assert!(guests.may_register(now, guest, [2; 32]));
         assert!(!guests.may_register(now, guest, [3; 32]));
@@ -264,9 +300,9 @@ mod tests {
         assert_eq!(shown(&guests, end, &guest_token(number), 1), None);
         // Nor does it become a user by that.
         assert!(!guests.may_register(end, guest, [2; 32]));
-        assert_eq!(guests.invite(end, guest), None);
+        assert_eq!(invite(&guests, end, guest), None);
         // Unused ones are over sooner.
-        let other = guests.invite(end, INVITER).expect("there is room");
+        let other = invite(&guests, end, INVITER).expect("there is room");
         let later = end + limits::INVITATION_TIME_MAX;
         assert_eq!(shown(&guests, later, &guest_token(other), 1), None);
     }
@@ -311,12 +347,32 @@ mod tests {
         let mut given = 0;
         for user in 0..=255 {
             for _ in 0..=limits::GUESTS_PER_USER_MAX {
-                given += usize::from(guests.invite(now, UserId([user; 16])).is_some());
+                given += usize::from(invite(&guests, now, UserId([user; 16])).is_some());
             }
             assert!(given <= (usize::from(user) + 1) * limits::GUESTS_PER_USER_MAX);
         }
         assert_eq!(given, limits::GUESTS_MAX);
         let later = now + limits::INVITATION_TIME_MAX;
-        assert!(guests.invite(later, INVITER).is_some());
+        assert!(invite(&guests, later, INVITER).is_some());
+    }
+
+    /// RDV-14: who sends one file after the other is not kept waiting by guests of the former ones.
+    #[test]
+    fn invitations_of_peers_that_have_left_make_room() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let guests = Guests::new([7; 32]);
+        let ask =
+            |peer: u8, there: u8| guests.invite(now, INVITER, [peer; 32], |other| *other == [there; 32]);
+        let numbers: Vec<u32> = (0..limits::GUESTS_PER_USER_MAX)
+            .map(|_| ask(1, 1).expect("there is room"))
+            .collect();
+        let guest = shown(&guests, now, &guest_token(numbers[0]), 1).expect("it is invited");
+        assert_eq!(guests.inviting_peer(guest), Some([1; 32]));
+        assert_eq!(guests.inviting_peer(INVITER), None);
+        assert_eq!(ask(1, 1), None);
+        assert!(ask(2, 2).is_some());
+        assert_eq!(guests.inviting_peer(guest), None);
+        assert_eq!(shown(&guests, now, &guest_token(numbers[0]), 1), None);
     }
 }

@@ -78,6 +78,11 @@ pub enum Message {
         /// For the guest to show, within [`crate::limits::INVITATION_TIME_MAX`].
         number: Option<u32>,
     },
+    /// Server, to a guest: whose number it came by.
+    Inviter {
+        /// The peer that asked for the number.
+        peer: PeerKeyBytes,
+    },
 }
 
 /// A peer broke a rule of the messages.
@@ -146,6 +151,10 @@ impl Message {
                 value.extend(number.unwrap_or(0).to_be_bytes());
                 9
             }
+            Self::Inviter { peer } => {
+                value.extend(peer);
+                10
+            }
         };
         let mut bytes = Vec::with_capacity(2 * varint::LEN_MAX + value.len());
         varint::write(kind, &mut bytes);
@@ -205,6 +214,7 @@ impl Message {
             9 => Self::Invited {
                 number: Some(u32::from_be_bytes(take(value)?)).filter(|number| *number != 0),
             },
+            10 => Self::Inviter { peer: take(value)? },
             _ => return Ok(None),
         };
         if value.is_empty() {
@@ -389,6 +399,7 @@ mod tests {
             Message::Invite,
             Message::Invited { number: None },
             Message::Invited { number: Some(99_999) },
+            Message::Inviter { peer: [3; 32] },
         ]
     }
 
@@ -436,6 +447,7 @@ mod tests {
             of(7, &[0; 12]),
             of(8, &[0]),
             of(9, &[0; 3]),
+            of(10, &[0; 31]),
             // A client says that it has a socket here, and a server says it twice (RDV-11).
             of(2, &[36, 192, 0, 2, 1, 0, 80]),
             of(1, &[36, 192, 0, 2, 1, 0, 80]),

@@ -41,9 +41,13 @@ impl ServiceProvider for Provider {
         if guests.is_some_and(|guests| !guests.may_register(now, asked.user, path.peer)) {
             return Err(NoService::Forbidden);
         }
+        let inviter = guests.and_then(|guests| guests.inviting_peer(asked.user));
         let ticket =
             self.rendezvous
                 .register(path.peer, asked.user, place, asked.connection, asked.remote)?;
+        if let Some(peer) = inviter {
+            self.rendezvous.tell_inviter(ticket, peer);
+        }
         Ok(Box::new(Registered {
             rendezvous: self.rendezvous.clone(),
             ticket,

@@ -225,6 +225,13 @@ impl Rendezvous {
         Ok(ticket)
     }
 
+    /// A guest learns whose number it came by (RDV-17).
+    pub(super) fn tell_inviter(&self, ticket: Ticket, inviter: PeerKeyBytes) {
+        let mut table = self.table();
+        // It has just come, and there is room.
+        let _ = self.tell(&mut table, &ticket.peer, Message::Inviter { peer: inviter });
+    }
+
     /// The request of a registration has ended.
     pub(super) fn leave(&self, ticket: Ticket) {
         let mut table = self.table();
@@ -367,7 +374,8 @@ impl Rendezvous {
                 let is_allowed = own.calls.take(now);
                 let inviter = own.user;
                 let guests = self.0.guests.as_ref().filter(|_| is_allowed);
-                let number = guests.and_then(|guests| guests.invite(now, inviter));
+                let is_there = |peer: &PeerKeyBytes| table.registrations.contains_key(peer);
+                let number = guests.and_then(|guests| guests.invite(now, inviter, ticket.peer, is_there));
                 // Where it takes nothing, it asks too much.
                 let _ = self.tell(&mut table, &ticket.peer, Message::Invited { number });
             }
@@ -377,6 +385,7 @@ impl Rendezvous {
             | Message::Called { .. }
             | Message::Answered { .. }
             | Message::Invited { .. }
+            | Message::Inviter { .. }
             | Message::Unreachable { .. } => return false,
         }
         true

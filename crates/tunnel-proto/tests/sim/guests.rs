@@ -18,7 +18,7 @@ fn invite(site: &mut Site, client: usize) -> Option<u32> {
     }
 }
 
-/// RDV-14, RDV-15: and it is relayed.
+/// RDV-14, RDV-15, RDV-17: and it is relayed.
 #[test]
 fn a_guest_meets_a_peer_and_may_do_nothing_else() {
     let mut site = Site::with_guests(1);
@@ -26,7 +26,11 @@ fn a_guest_meets_a_peer_and_may_do_nothing_else() {
     let guest = site.world.add_guest(number);
     site.add(guest, 7);
     assert_eq!(site.rendezvous.counters().registered, 2);
-    assert!(matches!(site.heard(1)[..], [Message::Observed(_)]));
+    let heard = site.heard(1);
+    assert!(
+        matches!(heard[..], [Message::Observed(_), Message::Inviter { peer }] if peer == id(0)),
+        "{heard:?}"
+    );
     site.say(1, &[call(0)]);
     site.run();
     let heard = site.heard(0);
