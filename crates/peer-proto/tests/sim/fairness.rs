@@ -30,7 +30,7 @@ fn shares(world: &mut World, streams: &[(PeerKey, StreamId)], time: Duration) ->
 }
 
 /// Jain's index: 1 where all have the same, 1/n where one has everything.
-fn fairness(shares: &[u64]) -> f64 {
+pub(crate) fn fairness(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
     sum * sum / (shares.len() as f64 * squares)

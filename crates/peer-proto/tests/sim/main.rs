@@ -10,6 +10,7 @@ mod messages;
 mod news;
 mod paths;
 mod replay;
+mod round_trips;
 mod routers;
 mod rules;
 mod streams;
