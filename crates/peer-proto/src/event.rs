@@ -28,14 +28,15 @@ pub enum Event {
         /// What became of each address.
         failures: Vec<Failure>,
     },
-    /// The connection has ended, after the end of every ticket. Messages that came before can still be read: the other
-    /// end may know that they have come. The key is free for another one when they are read, or the peer is closed.
+    /// The connection has ended, after the end of every ticket. Messages, and streams whose end has come, can still be
+    /// read: the other end may know that they have come. The key is free for another one when they are read, or the
+    /// peer is closed.
     Closed {
         /// Which.
         peer: PeerKey,
         /// Why.
         reason: CloseReason,
-        /// Whether there are messages to read.
+        /// Whether there are messages or streams to read.
         has_unread: bool,
     },
     /// The connection takes another path: packets for the peer go there from here on. Nothing is lost by that.

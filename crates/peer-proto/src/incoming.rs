@@ -130,16 +130,17 @@ impl Incoming {
     }
 
     /// The connection has ended: reads what waited in QUIC for room, because the other end may know that it has come.
-    /// It takes the memory that QUIC had for it, which its windows bound.
+    /// It takes the memory that QUIC had for it, which its windows bound. The streams that turn out to be the
+    /// program's.
     pub(crate) fn take_rest(
         &mut self,
         quic: &mut Endpoint,
         connection: ConnectionKey,
         receiver: &mut Receiver,
-    ) {
+    ) -> Vec<StreamId> {
         receiver.set_bound(REST_BYTES_MAX, true);
-        // Streams of the program end with the connection, and who breaks rules at its end breaks them for nobody.
-        let _ = self.resume(quic, connection, receiver);
+        // Who breaks rules at the connection's end breaks them for nobody.
+        self.resume(quic, connection, receiver).unwrap_or_default()
     }
 
     /// Reads what has come on a stream; whether it is the program's.

@@ -8,6 +8,7 @@ use quic::{CloseReason, ConnectionKey, StreamId};
 use crate::id::PeerId;
 use crate::incoming::Incoming;
 use crate::paths::Paths;
+use crate::peers::Inbound;
 use crate::race::Race;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -33,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) incoming: Incoming,
+    /// The program's streams towards us.
+    pub(crate) inbound: Inbound,
     /// The program's unidirectional streams whose type is not written yet, and whether they are finished.
     pub(crate) untyped: BTreeMap<StreamId, bool>,
     /// We began the connection.
@@ -53,6 +56,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Whether the program may read a message, or the rest of a stream after the end of the connection.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.receiver.waiting() > 0 || self.inbound.has_rests()
+    }
+
     pub(crate) fn connection(&self) -> Option<ConnectionKey> {
         match self.stage {
             Stage::Connected(connection) => Some(connection),

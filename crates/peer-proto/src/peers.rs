@@ -4,6 +4,7 @@
 //! connection comes about, [`messages`] and [`streams`] what it carries, [`turns`] what follows from each input.
 
 mod bound;
+mod inbound;
 mod meeting;
 mod messages;
 mod parameters;
@@ -31,6 +32,7 @@ use crate::peer::{Peer, Stage};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use bound::Bound;
+pub(crate) use inbound::Inbound;
 use meeting::Checks;
 pub use parameters::{Parameters, code};
 use source::Source;
@@ -151,6 +153,7 @@ impl Peers {
             sender: Sender::new(self.send_bytes_max),
             receiver: Receiver::new(self.message_bytes_max, self.udp_payload_max),
             incoming: Incoming::new(self.message_bytes_max),
+            inbound: Inbound::default(),
             untyped: Default::default(),
             told: false,
             timer: None,

@@ -165,7 +165,8 @@ impl AsyncWrite for SendStream {
 /// Bytes that one `poll_write` copies at most: what is not taken was copied in vain.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// The peer's side of a stream. Dropped before its end, it is stopped with code 0.
+/// The peer's side of a stream. Dropped before its end, it is stopped with code 0. A stream that has come whole can be
+/// read also after the connection has ended.
 pub struct ReceiveStream {
     handle: Arc<Handle>,
     stream: StreamId,
@@ -189,7 +190,7 @@ impl ReceiveStream {
     /// The next bytes, at most `length_max`, without a copy; `None` at the end.
     ///
     /// # Errors
-    /// [`StreamError`] where the peer reset the stream, or the connection has ended.
+    /// [`StreamError`] where the peer reset the stream, or the connection has ended before its end came.
     pub async fn read_chunk(&mut self, length_max: usize) -> Result<Option<Bytes>, StreamError> {
         poll_fn(|context| self.poll_read_chunk(context, length_max)).await
     }

@@ -107,6 +107,25 @@ async fn a_sender_that_nobody_reads_waits_and_goes_on() {
 }
 
 #[tokio::test]
+async fn a_stream_that_was_finished_before_the_connection_was_closed_is_read_to_its_end() {
+    in_time(async {
+        let (_one, _two, to_two, to_one) = pair().await;
+        let data = vec![5; 200_000];
+        let mut sending = to_two.open_one_way(0).await.unwrap();
+        sending.write_chunk(data.clone().into()).await.unwrap();
+        sending.finished().await.unwrap();
+        to_two.close(0, "all is said");
+        to_one.closed().await;
+        let mut receiving = to_one.accept_one_way().await.unwrap();
+        let mut received = Vec::new();
+        receiving.read_to_end(&mut received).await.unwrap();
+        assert!(received == data, "{} bytes", received.len());
+        assert!(to_one.accept_one_way().await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn streams_are_tokios() {
     in_time(async {
         let (_one, _two, to_two, to_one) = pair().await;

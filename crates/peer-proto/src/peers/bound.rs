@@ -70,11 +70,11 @@ impl Peers {
         self.touch(peer.index());
     }
 
-    /// Whether there are messages of this peer to read.
+    /// Whether there are messages of this peer to read, or streams after the end of its connection.
     #[must_use]
     pub fn has_unread(&self, peer: PeerKey) -> bool {
         let entry = self.peers.get(peer.index()).and_then(Option::as_deref);
-        entry.is_some_and(|entry| entry.generation == peer.generation && entry.receiver.waiting() > 0)
+        entry.is_some_and(|entry| entry.generation == peer.generation && entry.has_unread())
     }
 
     /// Bytes that all peers keep of what came and is not read.
@@ -101,7 +101,7 @@ impl Peers {
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
-        let bytes = peer.receiver.bytes() + peer.incoming.bytes();
+        let bytes = peer.receiver.bytes() + peer.incoming.bytes() + peer.inbound.rest_bytes();
         self.bound.bytes = self.bound.bytes - peer.counted + bytes;
         peer.counted = bytes;
         let (holds_back, is_stuck) = (peer.incoming.holds_back(), peer.receiver.is_queue_full());

@@ -9,7 +9,6 @@ use super::{PeerKey, Peers};
 use crate::delivery::{Delivery, Received, Ticket};
 use crate::error::SendError;
 use crate::frame::Frame;
-use crate::peer::Stage;
 use crate::receiver::Violation;
 
 impl Peers {
@@ -43,13 +42,9 @@ impl Peers {
         let entry = self.peer(peer)?;
         let received = entry.receiver.read(now);
         entry.told &= received.is_some();
-        let is_over = matches!(entry.stage, Stage::Ended) && entry.receiver.waiting() == 0;
         self.recount(peer.index());
-        if is_over {
-            self.remove(peer.index());
-        } else {
-            self.touch(peer.index());
-        }
+        self.touch(peer.index());
+        self.remove_if_read(peer.index());
         received
     }
 

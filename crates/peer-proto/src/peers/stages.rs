@@ -127,12 +127,20 @@ impl Peers {
             Stage::Accepting(_) | Stage::Ended => self.remove(index),
             Stage::Connected(_) => {
                 peer.sender.end_all();
-                peer.incoming
+                let untold = peer
+                    .incoming
                     .take_rest(&mut self.quic, connection, &mut peer.receiver);
+                for stream in &untold {
+                    peer.inbound.opened(*stream);
+                }
+                peer.inbound.take_rests(&mut self.quic, connection);
                 peer.receiver.end();
                 peer.incoming = Incoming::new(self.message_bytes_max);
                 peer.stage = Stage::Ended;
-                let has_unread = peer.receiver.waiting() > 0;
+                let has_unread = peer.has_unread();
+                for stream in untold.into_iter().filter(|stream| peer.inbound.has_rest(*stream)) {
+                    self.events.push_back(Event::StreamOpened { peer: key, stream });
+                }
                 self.set_timer(index, None);
                 self.recount(index);
                 // It fails only with a connection.
@@ -146,6 +154,14 @@ impl Peers {
                     self.remove(index);
                 }
             }
+        }
+    }
+
+    /// Forgets a peer whose connection has ended and of which everything is read.
+    pub(super) fn remove_if_read(&mut self, index: usize) {
+        let is_over = |peer: &Peer| matches!(peer.stage, Stage::Ended) && !peer.has_unread();
+        if self.peers[index].as_deref().is_some_and(is_over) {
+            self.remove(index);
         }
     }
 

@@ -92,7 +92,7 @@ impl Peers {
             path_mtu: report.path_mtu,
             packet_body_max: report.datagram_max.unwrap_or(0).saturating_sub(head),
             waiting_bytes: entry.sender.bytes(),
-            unread_bytes: entry.receiver.bytes() + entry.incoming.bytes(),
+            unread_bytes: entry.receiver.bytes() + entry.incoming.bytes() + entry.inbound.rest_bytes(),
             bytes_lost: report.bytes_lost,
             congestion_marks: report.congestion_marks,
             counters: report.counters,

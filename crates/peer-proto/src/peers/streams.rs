@@ -23,9 +23,12 @@ impl Peers {
         let connection = self.connection(peer).ok()?;
         let stream = self.quic.open_stream(connection, direction)?;
         self.quic.set_priority(connection, stream, priority.into());
-        if direction == Direction::Unidirectional {
-            self.peer(peer)?.untyped.insert(stream, false);
-            self.write_type(connection, peer.index(), stream);
+        match direction {
+            Direction::Bidirectional => self.peer(peer)?.inbound.opened(stream),
+            Direction::Unidirectional => {
+                self.peer(peer)?.untyped.insert(stream, false);
+                self.write_type(connection, peer.index(), stream);
+            }
         }
         Some(stream)
     }
@@ -97,15 +100,41 @@ impl Peers {
         if let Ok(connection) = self.connection(peer) {
             self.quic.stop(connection, stream, code);
         }
+        if let Some(entry) = self.peer(peer) {
+            entry.inbound.forget(stream);
+            self.recount(peer.index());
+            self.remove_if_read(peer.index());
+        }
     }
 
-    /// Reads up to `length_max` bytes from a stream.
+    /// Reads up to `length_max` bytes from a stream: after the end of the connection from those that had come whole.
     ///
     /// # Errors
     /// [`StreamError`] where the peer reset it or it is gone.
     pub fn read(&mut self, peer: PeerKey, stream: StreamId, length_max: usize) -> Result<Read, StreamError> {
-        let connection = self.connection(peer)?;
-        self.quic.read(connection, stream, length_max)
+        let entry = self.peer(peer).ok_or(StreamError::Closed)?;
+        let Some(connection) = entry.connection() else {
+            let read = entry.inbound.read_rest(stream, length_max);
+            self.recount(peer.index());
+            self.remove_if_read(peer.index());
+            return read;
+        };
+        let read = self.quic.read(connection, stream, length_max);
+        if matches!(read, Ok(Read::Finished) | Err(_))
+            && let Some(entry) = self.peer(peer)
+        {
+            entry.inbound.forget(stream);
+        }
+        read
+    }
+
+    /// The peer opened a stream for the program.
+    fn opened_for_program(&mut self, index: usize, stream: StreamId) {
+        let peer = self.key(index);
+        if let Some(entry) = self.peers[index].as_deref_mut() {
+            entry.inbound.opened(stream);
+        }
+        self.events.push_back(Event::StreamOpened { peer, stream });
     }
 
     /// Gives messages their streams, as many as the peer allows, and resets those of messages that expired.
@@ -160,10 +189,7 @@ impl Peers {
             return;
         };
         match stream.direction() {
-            Direction::Bidirectional => {
-                let peer = self.key(index);
-                self.events.push_back(Event::StreamOpened { peer, stream });
-            }
+            Direction::Bidirectional => self.opened_for_program(index, stream),
             Direction::Unidirectional => {
                 if let Some(peer) = self.peers[index].as_deref_mut() {
                     peer.incoming.opened(stream);
@@ -190,7 +216,7 @@ impl Peers {
             .incoming
             .read(&mut self.quic, connection, stream, &mut peer.receiver);
         match read {
-            Ok(true) => self.events.push_back(Event::StreamOpened { peer: key, stream }),
+            Ok(true) => self.opened_for_program(index, stream),
             Ok(false) => {}
             Err(violation) => self.condemn(now, index, violation),
         }
@@ -200,7 +226,6 @@ impl Peers {
 
     /// Reads streams that waited for room.
     pub(super) fn resume_incoming(&mut self, _now: Instant, index: usize) -> Result<(), Violation> {
-        let key = self.key(index);
         self.set_bound(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return Ok(());
@@ -216,7 +241,7 @@ impl Peers {
             .resume(&mut self.quic, connection, &mut peer.receiver);
         self.recount(index);
         for stream in opened? {
-            self.events.push_back(Event::StreamOpened { peer: key, stream });
+            self.opened_for_program(index, stream);
         }
         Ok(())
     }

@@ -163,3 +163,84 @@ fn more_streams_are_granted_as_they_are_used() {
     }
     assert_eq!(opened, quic::limits::PEER_STREAMS);
 }
+
+/// Reads a stream of the second end, in pieces, to its end.
+fn read_rest(world: &mut World, peer: PeerKey, stream: StreamId) -> (usize, Result<Read, StreamError>) {
+    let mut bytes = 0;
+    loop {
+        match world.ends[1].peers.read(peer, stream, 1_000) {
+            Ok(Read::Data(data)) => bytes += data.len(),
+            other => return (bytes, other),
+        }
+    }
+}
+
+#[test]
+fn streams_that_came_whole_are_read_after_the_end_of_the_connection_and_others_are_not() {
+    const BYTES: usize = 100_000;
+    let mut world = World::connected(link(), 1);
+    world.ends[1].reads = false;
+    // Until it is accepted, a connection carries little.
+    world.drive(Duration::from_millis(100));
+    let peer = world.ends[0].peer();
+    let open = |world: &mut World, direction| {
+        let stream = world.ends[0].peers.open_stream(peer, direction, 0).unwrap();
+        let mut data = Bytes::from(vec![7; BYTES]);
+        let written = world.ends[0].peers.write(peer, stream, &mut data);
+        assert_eq!(written, Ok(BYTES));
+        stream
+    };
+    let whole = [Direction::Unidirectional, Direction::Bidirectional].map(|direction| {
+        let stream = open(&mut world, direction);
+        world.ends[0].peers.finish(peer, stream);
+        stream
+    });
+    let unfinished = open(&mut world, Direction::Unidirectional);
+    world.drive_until(|world| world.ends[0].finished.len() == whole.len());
+    world.drive_until(|world| world.ends[1].opened.len() == whole.len() + 1);
+    // Part of one is read before.
+    let reader = world.ends[1].peer();
+    let begun = world.ends[1].peers.read(reader, whole[0], 1_000);
+    assert!(matches!(begun, Ok(Read::Data(data)) if data.len() == 1_000));
+    let now = world.now();
+    world.ends[0].peers.close(now, peer, 0, b"all is said");
+    world.drive_until(|world| !world.ends[1].closed.is_empty());
+
+    assert!(world.ends[1].peers.has_unread(reader));
+    assert_eq!(world.ends[1].peers.unread_bytes(), 2 * BYTES - 1_000);
+    assert_eq!(
+        read_rest(&mut world, reader, unfinished),
+        (0, Err(StreamError::Closed))
+    );
+    let first = read_rest(&mut world, reader, whole[0]);
+    assert_eq!(first, (BYTES - 1_000, Ok(Read::Finished)));
+    assert!(world.ends[1].peers.has_unread(reader));
+    let second = read_rest(&mut world, reader, whole[1]);
+    assert_eq!(second, (BYTES, Ok(Read::Finished)));
+    assert!(!world.ends[1].peers.has_unread(reader));
+    assert_eq!(world.ends[1].peers.unread_bytes(), 0);
+    assert_eq!(
+        read_rest(&mut world, reader, whole[1]),
+        (0, Err(StreamError::Closed))
+    );
+}
+
+#[test]
+fn a_stream_that_nobody_wants_after_the_end_of_the_connection_is_forgotten() {
+    let mut world = World::connected(link(), 1);
+    let peer = world.ends[0].peer();
+    let stream = world.ends[0]
+        .peers
+        .open_stream(peer, Direction::Unidirectional, 0)
+        .unwrap();
+    write(&mut world, peer, stream, b"unwanted");
+    world.ends[0].peers.finish(peer, stream);
+    world.drive_until(|world| !world.ends[0].finished.is_empty());
+    let (now, reader) = (world.now(), world.ends[1].peer());
+    world.ends[0].peers.close(now, peer, 0, b"");
+    world.drive_until(|world| !world.ends[1].closed.is_empty());
+    assert_eq!(world.ends[1].peers.unread_bytes(), b"unwanted".len());
+    world.ends[1].peers.stop(reader, stream, 0);
+    assert_eq!(world.ends[1].peers.unread_bytes(), 0);
+    assert!(!world.ends[1].peers.has_unread(reader));
+}
