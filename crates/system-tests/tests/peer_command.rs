@@ -11,6 +11,7 @@ use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::wait::wait_until;
 
+use crate::confinement::{NET_ADMIN, NET_BIND_SERVICE, assert_confined, fields, threads};
 use crate::scene::LISTEN;
 
 const PORT: u16 = 4_000;
@@ -211,6 +212,68 @@ fn two_machines_meet_at_a_server_with_an_ordinary_certificate() {
     let server = Server::start(&pair.server.place(), "server", LISTEN, &own, directory.path());
     let root = authority.root().to_str().unwrap();
     assert_meets(&pair, &directory, &server.link(), &["--rendezvous-roots", root]);
+}
+
+/// Names of the link are resolved, the network is told of the listener, and its router is asked, all the same.
+#[test]
+fn peers_keep_what_they_go_on_needing_alone() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let server = Server::start(
+        &pair.server.place(),
+        "server",
+        "127.0.0.1:4433",
+        &[],
+        directory.path(),
+    );
+    let link = server.link().replace("127.0.0.1:4433", "localhost:4433");
+    assert!(link.contains("@localhost:4433"), "{link}");
+    let link = directory.write("named", &link).unwrap();
+    let listen = [
+        "listen",
+        "--any",
+        "--listen",
+        "[::]:443",
+        "--rendezvous-file",
+        link.to_str().unwrap(),
+    ];
+    let mut listener = start(&pair.server, &directory, "listener", &listen);
+    for told in ["registered at the rendezvous", "announced on the local network"] {
+        listener.wait_for_line(told, PROGRAM_LIMIT).unwrap();
+    }
+    let place = format!(
+        "{}@{PAIR_SERVER_V4}:443",
+        id(&pair.server, &directory, "listener")
+    );
+    let mut pipe = start(&pair.client, &directory, "caller", &["pipe", &place]);
+    pipe.tell("confined").unwrap();
+    wait_until("what the pipe brought", PROGRAM_LIMIT, || {
+        listener.stdout() == "confined\n"
+    });
+    // The system's limits of buffers decide about NET_ADMIN.
+    for (process, allowed) in [(&listener, NET_ADMIN | NET_BIND_SERVICE), (&pipe, NET_ADMIN)] {
+        let threads = threads(process.id());
+        assert!(threads.len() > 2, "the endpoint's, and those of the pipe");
+        assert_confined(&threads, allowed);
+        assert!(
+            !process.stderr().contains("does not hold"),
+            "{}",
+            process.stderr()
+        );
+    }
+    let mut open = start(
+        &pair.client,
+        &directory,
+        "open",
+        &["listen", "--any", "--no-sandbox"],
+    );
+    open.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
+    let status = fields(format!("/proc/{}/status", open.id()).into());
+    assert_eq!(
+        (status["Seccomp"].as_str(), status["NoNewPrivs"].as_str()),
+        ("0", "0")
+    );
 }
 
 /// LAN-1, LAN-2.

@@ -15,6 +15,9 @@ pub(crate) struct PeerArguments {
     /// State directory with this machine's key [default: /var/lib/gramway for root, else ~/.local/state/gramway]
     #[arg(long, value_name = "DIR", global = true)]
     pub(super) state: Option<PathBuf>,
+    /// Keep all privileges, files and system calls
+    #[arg(long, global = true)]
+    pub(super) no_sandbox: bool,
 }
 
 /// What to do.

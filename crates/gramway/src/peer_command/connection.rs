@@ -10,9 +10,10 @@ use peer::{
 
 use super::arguments::PeerPlace;
 use super::candidates::{self, Candidate};
-use super::{BUSY, DONE, rendezvous};
+use super::{BUSY, Confinement, DONE, rendezvous};
 use crate::exit::{Code, Problem};
 use crate::limits::PEER_GOODBYE_MAX;
+use crate::sandbox::OfPeer;
 
 /// A peer that was reached.
 pub(super) struct Connection {
@@ -32,7 +33,7 @@ impl Connection {
     ///
     /// # Errors
     /// The arguments are wrong, or the peer is not reached.
-    pub(super) fn open(key: SecretKey, place: &PeerPlace) -> Result<Self, Problem> {
+    pub(super) fn open(key: SecretKey, place: &PeerPlace, confinement: Confinement) -> Result<Self, Problem> {
         let (id, at) = match place.peer.split_once('@') {
             Some((id, at)) => (id, Some(at)),
             None => (place.peer.as_str(), None),
@@ -40,6 +41,7 @@ impl Connection {
         let id = peer_id(id)?;
         let rendezvous = rendezvous::of(&place.rendezvous)?;
         let is_met = rendezvous.is_some();
+        confinement.enter(OfPeer::default());
         let places = at.into_iter().chain(place.at.iter().map(String::as_str));
         let candidates = candidates::of_places(places, is_met || !place.no_lan)?;
         let endpoint = bind(key, rendezvous, !place.no_lan)?;

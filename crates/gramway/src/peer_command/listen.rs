@@ -13,12 +13,13 @@ use super::arguments::ListenArguments;
 use super::connection::peer_id;
 use super::console::{Console, Goodbyes};
 use super::pipe::spawn;
-use super::{ANSWER, BUSY, PING, PIPE, rendezvous};
+use super::{ANSWER, BUSY, Confinement, PING, PIPE, rendezvous};
 use crate::exit::{Problem, sentence};
 use crate::limits::{
     PEER_ANNOUNCEMENT_PATIENCE, PEER_CONNECTIONS_MAX, PEER_GOODBYE_MAX, PEER_PING_BYTES_MAX,
     PEER_REGISTRATION_PATIENCE,
 };
+use crate::sandbox::OfPeer;
 use crate::{output, startup};
 
 /// What the threads of all connections share.
@@ -33,8 +34,12 @@ struct Listener {
 }
 
 /// Runs the command until a signal, or the first pipe with `--once`, ends it.
-pub(super) fn run(key: SecretKey, arguments: &ListenArguments) -> Result<(), Problem> {
-    let endpoint = bind(key, arguments)?;
+pub(super) fn run(
+    key: SecretKey,
+    arguments: &ListenArguments,
+    confinement: Confinement,
+) -> Result<(), Problem> {
+    let endpoint = bind(key, arguments, confinement)?;
     let (console, goodbyes) = Console::new();
     let listener = Arc::new(Listener {
         endpoint,
@@ -74,7 +79,7 @@ pub(super) fn run(key: SecretKey, arguments: &ListenArguments) -> Result<(), Pro
     end.unwrap_or(Ok(()))
 }
 
-fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem> {
+fn bind(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -> Result<Endpoint, Problem> {
     let mut builder = Endpoint::builder(key);
     if !arguments.any {
         builder = builder.allow(allowed(arguments)?);
@@ -88,6 +93,9 @@ fn bind(key: SecretKey, arguments: &ListenArguments) -> Result<Endpoint, Problem
     if maps_port(arguments) {
         builder = builder.map_port();
     }
+    confinement.enter(OfPeer {
+        listen: arguments.listen,
+    });
     let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
     if let Some(address) = arguments.listen {
         return builder.bind(address).map_err(unavailable);

@@ -22,6 +22,7 @@ pub(crate) use arguments::PeerArguments;
 
 use crate::exit::Problem;
 use crate::output;
+use crate::sandbox::{OfPeer, confine_peer};
 use crate::state::StateDirectory;
 
 /// The key's file in the state directory.
@@ -48,11 +49,29 @@ const DONE: u32 = 2;
 /// What is wrong with the arguments, or why the other machine was not reached.
 pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Problem> {
     let key = key(arguments.state.as_deref())?;
+    let confinement = Confinement {
+        is_unwanted: arguments.no_sandbox,
+    };
     match &arguments.action {
         PeerAction::Id => output::data(&key.id().to_string()),
-        PeerAction::Listen(arguments) => listen::run(key, arguments),
-        PeerAction::Ping(arguments) => ping::run(key, arguments),
-        PeerAction::Pipe(arguments) => pipe::run(key, arguments),
+        PeerAction::Listen(arguments) => listen::run(key, arguments, confinement),
+        PeerAction::Ping(arguments) => ping::run(key, arguments, confinement),
+        PeerAction::Pipe(arguments) => pipe::run(key, arguments, confinement),
+    }
+}
+
+/// Confines the process once its files are read, before its first socket and its first thread.
+#[derive(Clone, Copy, Debug)]
+struct Confinement {
+    is_unwanted: bool,
+}
+
+impl Confinement {
+    /// From here on, no more than this can be done.
+    fn enter(self, needs: OfPeer) {
+        if !self.is_unwanted {
+            confine_peer(needs);
+        }
     }
 }
 

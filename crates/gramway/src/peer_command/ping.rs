@@ -6,7 +6,7 @@ use peer::{Delivery, PeerPath, SecretKey, SendError, blocking};
 
 use super::arguments::PingArguments;
 use super::connection::Connection;
-use super::{ANSWER, PING};
+use super::{ANSWER, Confinement, PING};
 use crate::exit::Problem;
 use crate::limits::PEER_PING_WAIT;
 use crate::output;
@@ -58,8 +58,12 @@ fn milliseconds(time: Duration) -> String {
 }
 
 /// Runs the command.
-pub(super) fn run(key: SecretKey, arguments: &PingArguments) -> Result<(), Problem> {
-    let connection = Connection::open(key, &arguments.place)?;
+pub(super) fn run(
+    key: SecretKey,
+    arguments: &PingArguments,
+    confinement: Confinement,
+) -> Result<(), Problem> {
+    let connection = Connection::open(key, &arguments.place, confinement)?;
     let mut path = tell_path(&connection)?;
     let interval = Duration::from_millis(arguments.interval.into());
     let mut tally = Tally::default();

@@ -8,7 +8,7 @@ use peer::{Bytes, CloseReason, ReceiveStream, SecretKey, SendStream, StreamError
 
 use super::arguments::PipeArguments;
 use super::connection::Connection;
-use super::{PIPE, TAKEN};
+use super::{Confinement, PIPE, TAKEN};
 use crate::exit::{Problem, sentence};
 use crate::limits::{PEER_CHUNK_BYTES, PEER_GOODBYE_MAX};
 
@@ -23,8 +23,12 @@ pub(super) enum End {
 }
 
 /// Runs the command.
-pub(super) fn run(key: SecretKey, arguments: &PipeArguments) -> Result<(), Problem> {
-    let connection = Connection::open(key, &arguments.place)?;
+pub(super) fn run(
+    key: SecretKey,
+    arguments: &PipeArguments,
+    confinement: Confinement,
+) -> Result<(), Problem> {
+    let connection = Connection::open(key, &arguments.place, confinement)?;
     let opened = blocking::wait(connection.peer.open(0));
     let (mut to_peer, from_peer) = opened.map_err(|closed| connection.ended(&closed.0))?;
     let (ended, ends) = mpsc::channel();

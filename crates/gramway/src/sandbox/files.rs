@@ -45,6 +45,16 @@ const PROGRAMS: [&str; 9] = [
     "/gnu/store",
 ];
 
+/// Where the modules of the system's resolver are.
+const LIBRARIES: [&str; 6] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/nix/store",
+    "/run/current-system",
+    "/gnu/store",
+];
+
 /// What those programs write.
 const NAMES: [&str; 2] = ["/etc", "/run"];
 
@@ -111,6 +121,14 @@ pub(super) fn of_launcher(writes: &[PathBuf]) -> Rules {
 /// What a relay needs: nothing is written.
 pub(super) fn of_relay() -> Rules {
     of_all()
+}
+
+/// What `gramway peer` needs: nothing is written. The system's resolver loads its modules when a name is asked for.
+pub(super) fn of_peer() -> Rules {
+    let mut rules = of_all();
+    rules.push((name_server_files(), reading()));
+    rules.push((paths(&LIBRARIES), reading()));
+    rules
 }
 
 fn of_all() -> Rules {

@@ -1,7 +1,7 @@
 //! What a server or client gives up before it opens its first socket to others and starts its first thread, and a relay
 //! between its sockets and its first thread, so that all threads are confined alike: privileges (`privileges.rs`),
 //! files by Landlock (`files.rs`) and system calls by seccomp (`calls.rs`), the last, because the others need calls
-//! that it refuses.
+//! that it refuses. `peer.rs` says it of `gramway peer`.
 //!
 //! No program is run, nothing of the machine is changed, and only the state directory is written. With a TUN device the
 //! host's network is changed by a helper (`crate::helper`), which is confined as well: it keeps the privileges, more
@@ -10,6 +10,7 @@
 
 mod calls;
 mod files;
+mod peer;
 mod privileges;
 
 use std::fs::{self, DirBuilder};
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use tunnel::config::CarrierChoice;
 
 use calls::Calls;
+pub(crate) use peer::{OfPeer, confine_peer};
 
 use crate::config::Settings;
 use crate::exit::Problem;

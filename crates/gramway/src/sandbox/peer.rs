@@ -1,0 +1,58 @@
+//! What `gramway peer` gives up once its key and its other files are read, before its first socket and thread. Nothing
+//! is written from then on.
+
+use std::net::SocketAddr;
+
+use peer::limits::SOCKET_BUFFER_BYTES;
+use rustix::thread::CapabilitySet;
+
+use super::calls::Calls;
+use super::{confine, files, privileges};
+use crate::output;
+
+/// The first port that everybody may listen on.
+const PORT_FOR_ALL_MIN: u16 = 1_024;
+
+/// What an end of `gramway peer` goes on needing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfPeer {
+    /// Where it is to listen.
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+impl OfPeer {
+    fn capabilities(self) -> CapabilitySet {
+        let mut kept = CapabilitySet::empty();
+        let is_low = |address: SocketAddr| (1..PORT_FOR_ALL_MIN).contains(&address.port());
+        kept.set(CapabilitySet::NET_BIND_SERVICE, self.listen.is_some_and(is_low));
+        let exceeds_buffers = privileges::exceed_limits(SOCKET_BUFFER_BYTES, SOCKET_BUFFER_BYTES);
+        kept.set(CapabilitySet::NET_ADMIN, exceeds_buffers);
+        kept
+    }
+}
+
+/// Confines this process, and tells what does not hold.
+pub(crate) fn confine_peer(needs: OfPeer) {
+    let (_, told) = confine(needs.capabilities(), files::of_peer(), Calls::Program);
+    for text in told {
+        output::note(&format!("warning: the sandbox does not hold for {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_listens_at_a_low_port_keeps_the_right_to() {
+        let keeps = |listen: Option<&str>| {
+            let listen = listen.map(|text| text.parse().unwrap());
+            let kept = OfPeer { listen }.capabilities();
+            kept.contains(CapabilitySet::NET_BIND_SERVICE)
+        };
+        assert!(keeps(Some("[::]:443")));
+        for other in [None, Some("[::]:0"), Some("192.0.2.1:1024")] {
+            assert!(!keeps(other), "{other:?}");
+        }
+    }
+}
