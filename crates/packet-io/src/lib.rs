@@ -48,6 +48,7 @@ mod peer;
 mod poller;
 mod privileges;
 mod raw;
+mod reach;
 mod send;
 mod seqpacket;
 mod socket;
@@ -85,6 +86,7 @@ pub use peer::{PeerCredentials, peer_credentials};
 pub use poller::{Interest, Poller, Ready, Waker};
 pub use privileges::{Delegate, PrivilegedOption, bind_to_interface, delegate, set_mark};
 pub use raw::{Link, NeighbourSearch, PortGuard, RawHead, RawHeads, RawPacket, RawSocket};
+pub use reach::ReachProbe;
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
 pub use socket::{SocketOptions, UdpSocket, route_mtu};
 pub use tun::{
