@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use quic::{CloseReason, Congestion, Direction, StreamId};
 
+use crate::attempt::Attempt;
 use crate::delivery::{Outcome, Ticket};
 use crate::error::Failure;
 use crate::id::PeerId;
@@ -20,6 +21,13 @@ pub enum Event {
         id: PeerId,
         /// Whether the peer began it.
         is_incoming: bool,
+    },
+    /// What was tried to reach a peer that is connected, or not reached: told before that.
+    Tried {
+        /// Which.
+        peer: PeerKey,
+        /// In the order in which it was begun.
+        attempts: Vec<Attempt>,
     },
     /// No address led to the peer; its key is free for another one.
     Failed {

@@ -8,6 +8,7 @@
 //! A message that fits one packet travels in a DATAGRAM frame, is acknowledged and repeated by this crate, and delays
 //! no other; a longer one has a stream of its own. QUIC decides when packets leave.
 
+mod attempt;
 mod check;
 mod delivery;
 mod error;
@@ -24,6 +25,7 @@ mod receiver;
 mod sender;
 mod window;
 
+pub use attempt::{AddressSource, Attempt, AttemptState};
 pub use check::Meeting;
 pub use delivery::{Delivery, DropReason, Order, Outcome, Received, Reliability, Ticket};
 pub use error::{ConnectError, Failure, ParseIdError, SendError};
@@ -34,6 +36,5 @@ pub use peers::{Parameters, PathStats, PeerKey, Peers, code};
 pub use quic::{
     CloseReason, Congestion, Counters, Direction, KeyIdentity, LimitedBy, Outbox, Read, StreamError, StreamId,
 };
-pub use race::AddressSource;
 pub use receiver::ReceiveCounters;
 pub use sender::SendCounters;

@@ -11,24 +11,28 @@ use std::time::Instant;
 
 use quic::{CloseReason, ConnectionKey};
 
+use crate::attempt::{AddressSource, Attempt, AttemptState};
 use crate::check::Meeting;
 use crate::error::Failure;
 use crate::limits::{CANDIDATE_INTERVAL, CANDIDATES_MAX, RELAY_DELAY};
 use crate::paths::is_relayed;
 
-/// Who names addresses of a peer besides the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressSource {
-    /// A rendezvous (`specs/rendezvous.md`).
-    Rendezvous,
-    /// The peer itself, on the local network (`specs/lan.md`).
-    Lan,
+/// An address that was taken.
+#[derive(Debug)]
+struct Known {
+    address: SocketAddr,
+    source: AddressSource,
+    /// When it was begun first.
+    begun: Option<Instant>,
+    end: Option<CloseReason>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Race {
+    /// When the connection was asked for.
+    began: Option<Instant>,
     /// Every address that was taken, once.
-    known: Vec<SocketAddr>,
+    known: Vec<Known>,
     waiting: VecDeque<SocketAddr>,
     /// Relayed ones that wait.
     relayed: VecDeque<SocketAddr>,
@@ -48,15 +52,18 @@ pub(crate) struct Race {
 
 impl Race {
     /// Takes addresses that are new, up to [`CANDIDATES_MAX`] in all, IPv6 and IPv4 by turns (RFC 8305 section 4).
-    pub(crate) fn add(&mut self, now: Instant, addresses: &[SocketAddr]) {
+    pub(crate) fn add(&mut self, now: Instant, source: AddressSource, addresses: &[SocketAddr]) {
+        self.began.get_or_insert(now);
         let (mut six, mut four): (VecDeque<_>, VecDeque<_>) =
             addresses.iter().partition(|address| address.is_ipv6());
         while let Some(address) = six.pop_front().or_else(|| four.pop_front()) {
             // The other family's turn is next.
             std::mem::swap(&mut six, &mut four);
-            if self.known.len() < CANDIDATES_MAX && !self.known.contains(&address) {
-                self.known.push(address);
-                if is_relayed(address) {
+            if self.known.len() < CANDIDATES_MAX && !self.knows(address) {
+                let is_relayed = is_relayed(address);
+                let source = if is_relayed { AddressSource::Relay } else { source };
+                self.learn(address, source);
+                if is_relayed {
                     self.relayed.push_back(address);
                     self.relayed_from.get_or_insert(now + RELAY_DELAY);
                 } else {
@@ -68,7 +75,53 @@ impl Race {
 
     /// Every address that was taken.
     pub(crate) fn known(&self) -> impl Iterator<Item = SocketAddr> {
-        self.known.iter().copied()
+        self.known.iter().map(|known| known.address)
+    }
+
+    fn knows(&self, address: SocketAddr) -> bool {
+        self.known().any(|known| known == address)
+    }
+
+    fn learn(&mut self, address: SocketAddr, source: AddressSource) {
+        self.known.push(Known {
+            address,
+            source,
+            begun: None,
+            end: None,
+        });
+    }
+
+    /// What is tried, in the order in which it was begun; `connected` has become the connection.
+    pub(crate) fn attempts(&self, connected: Option<ConnectionKey>) -> Vec<Attempt> {
+        let address = |key: ConnectionKey| {
+            let attempt = self.attempts.iter().find(|(attempt, _)| *attempt == key);
+            attempt.map(|(_, address)| *address)
+        };
+        let winner = connected.and_then(address);
+        let mut known: Vec<&Known> = self.known.iter().collect();
+        known.sort_by_key(|known| (known.begun.is_none(), known.begun));
+        let attempt = |known: &Known| Attempt {
+            address: known.address,
+            source: known.source,
+            begun_after: known
+                .begun
+                .zip(self.began)
+                .map(|(begun, began)| begun.saturating_duration_since(began)),
+            state: self.state_of(known, winner),
+        };
+        known.into_iter().map(attempt).collect()
+    }
+
+    fn state_of(&self, known: &Known, winner: Option<SocketAddr>) -> AttemptState {
+        if winner == Some(known.address) {
+            return AttemptState::Connected;
+        }
+        let is_open = self.attempts.iter().any(|(_, address)| *address == known.address);
+        match (&known.end, known.begun) {
+            (Some(reason), _) if !is_open => AttemptState::Failed(reason.clone()),
+            (_, Some(_)) => AttemptState::Unanswered,
+            (_, None) => AttemptState::Waiting,
+        }
     }
 
     /// This source may name addresses until then.
@@ -98,8 +151,8 @@ impl Race {
         }
         self.checked.push(address);
         self.waiting.retain(|waiting| *waiting != address);
-        if !self.known.contains(&address) {
-            self.known.push(address);
+        if !self.knows(address) {
+            self.learn(address, AddressSource::Check);
         }
         true
     }
@@ -133,8 +186,11 @@ impl Race {
         self.next = None;
     }
 
-    pub(crate) fn begun(&mut self, connection: ConnectionKey, address: SocketAddr) {
+    pub(crate) fn begun(&mut self, now: Instant, connection: ConnectionKey, address: SocketAddr) {
         self.attempts.push((connection, address));
+        if let Some(known) = self.known.iter_mut().find(|known| known.address == address) {
+            known.begun.get_or_insert(now);
+        }
     }
 
     /// An attempt has ended: the next address need not wait.
@@ -145,6 +201,9 @@ impl Race {
             .position(|(attempt, _)| *attempt == connection)
         {
             let (_, address) = self.attempts.remove(place);
+            if let Some(known) = self.known.iter_mut().find(|known| known.address == address) {
+                known.end = Some(reason.clone());
+            }
             self.failures.push(Failure { address, reason });
             self.next = None;
         }
@@ -198,8 +257,8 @@ mod tests {
         let mut race = Race::default();
         let four = addresses(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.3:1"]);
         let six = addresses(&["[2001:db8::1]:1"]);
-        race.add(now(), &[&four[..], &six[..]].concat());
-        race.add(now(), &six);
+        race.add(now(), AddressSource::Program, &[&four[..], &six[..]].concat());
+        race.add(now(), AddressSource::Program, &six);
         let mut now = now();
         let mut order = Vec::new();
         while let Some(address) = race.poll(now) {
@@ -211,12 +270,41 @@ mod tests {
     }
 
     #[test]
+    fn what_was_tried_is_told_in_its_order_with_who_named_it() {
+        let mut race = Race::default();
+        let began = now();
+        let [given, found, relayed] =
+            ["192.0.2.1:1", "192.0.2.2:1", "[100::1]:1"].map(|text| addresses(&[text])[0]);
+        race.add(began, AddressSource::Program, &[given]);
+        race.add(began, AddressSource::Rendezvous, &[relayed]);
+        assert_eq!(race.poll(began), Some(given));
+        let later = began + CANDIDATE_INTERVAL;
+        race.add(later, AddressSource::Lan, &[found, given]);
+        assert_eq!(race.poll(later), Some(found));
+        let told: Vec<_> = race
+            .attempts(None)
+            .into_iter()
+            .map(|attempt| (attempt.address, attempt.source, attempt.state))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (given, AddressSource::Program, AttemptState::Waiting),
+                (relayed, AddressSource::Relay, AttemptState::Waiting),
+                (found, AddressSource::Lan, AttemptState::Waiting),
+            ]
+        );
+        assert!(race.is_open(addresses(&["192.0.2.9:1"])[0]));
+        assert_eq!(race.attempts(None)[3].source, AddressSource::Check);
+    }
+
+    #[test]
     fn a_race_takes_a_bounded_number_of_addresses() {
         let mut race = Race::default();
         let many: Vec<_> = (1..=1_000)
             .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
             .collect();
-        race.add(now(), &many);
+        race.add(now(), AddressSource::Program, &many);
         assert_eq!(race.known.len(), CANDIDATES_MAX);
         let opened = many.iter().filter(|address| race.is_open(**address)).count();
         assert_eq!(opened, CANDIDATES_MAX);

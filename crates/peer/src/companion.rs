@@ -12,16 +12,16 @@ use std::time::Duration;
 use crate::face::Wakers;
 use crate::shared::{Shared, State};
 
-/// What is known of such a thread, in the endpoint's state.
-pub(crate) struct Companion<T> {
+/// What is known of such a thread, in the endpoint's state: what it keeps up, or why it does not.
+pub(crate) struct Companion<T, P = String> {
     /// The thread runs until this is dropped.
     leash: Option<Sender<Infallible>>,
     kept: Option<T>,
-    problem: Option<String>,
+    problem: Option<P>,
     waiting: Wakers,
 }
 
-impl<T> Default for Companion<T> {
+impl<T, P> Default for Companion<T, P> {
     fn default() -> Self {
         Self {
             leash: None,
@@ -32,10 +32,27 @@ impl<T> Default for Companion<T> {
     }
 }
 
-impl<T: Clone> Companion<T> {
+impl<T: Clone, P: Clone> Companion<T, P> {
     /// Why nothing is, as far as something went wrong.
-    pub(crate) fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    pub(crate) fn problem(&self) -> Option<&P> {
+        self.problem.as_ref()
+    }
+
+    /// Ready once the thread has told something: what it keeps up at present, or why it does not; nothing where there
+    /// is no such thread, or no longer.
+    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, P>>> {
+        if self.leash.is_none() {
+            return Poll::Ready(None);
+        }
+        let told = match (&self.kept, &self.problem) {
+            (Some(kept), _) => Ok(kept.clone()),
+            (None, Some(problem)) => Err(problem.clone()),
+            (None, None) => {
+                self.waiting.wait(context.waker());
+                return Poll::Pending;
+            }
+        };
+        Poll::Ready(Some(told))
     }
 
     /// Ready once something is kept up, or nothing will be.
@@ -48,21 +65,16 @@ impl<T: Clone> Companion<T> {
     }
 
     /// The thread tells what it keeps up, or why it does not; whoever waits is to be woken.
-    pub(crate) fn tell(&mut self, kept: Result<T, String>) -> Vec<Waker> {
+    pub(crate) fn tell(&mut self, kept: Result<T, P>) -> Vec<Waker> {
         if self.leash.is_none() {
             // The endpoint closed meanwhile.
             return Vec::new();
         }
-        match kept {
-            Ok(kept) => {
-                (self.kept, self.problem) = (Some(kept), None);
-                self.take_waiting()
-            }
-            Err(problem) => {
-                (self.kept, self.problem) = (None, Some(problem));
-                Vec::new()
-            }
-        }
+        (self.kept, self.problem) = match kept {
+            Ok(kept) => (Some(kept), None),
+            Err(problem) => (None, Some(problem)),
+        };
+        self.take_waiting()
     }
 
     /// The endpoint closes.
@@ -115,10 +127,10 @@ impl Companions {
 }
 
 /// Begins a thread, before the endpoint's own one; `of` finds what is known of it.
-pub(crate) fn spawn<T: Clone>(
+pub(crate) fn spawn<T: Clone, P: Clone>(
     shared: &Arc<Shared>,
     name: &str,
-    of: fn(&mut State) -> &mut Companion<T>,
+    of: fn(&mut State) -> &mut Companion<T, P>,
     work: impl FnOnce(&Shared, &Leash) + Send + 'static,
 ) -> io::Result<()> {
     let alive = shared.companions.alive.lock();
@@ -153,19 +165,29 @@ mod tests {
         companion.poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    fn poll_told<T: Clone>(companion: &mut Companion<T>) -> Poll<Option<Result<T, String>>> {
+        companion.poll_told(&mut Context::from_waker(Waker::noop()))
+    }
+
     #[test]
     fn who_waits_learns_of_what_is_kept_up_and_of_the_end() {
         let mut companion = Companion::<u8>::default();
         assert_eq!(poll(&mut companion), Poll::Ready(None), "there is none");
         companion.leash = Some(mpsc::channel().0);
         assert_eq!(poll(&mut companion), Poll::Pending);
-        assert!(companion.tell(Err("no router".to_owned())).is_empty());
-        assert_eq!(companion.problem(), Some("no router"));
+        assert_eq!(poll_told(&mut companion), Poll::Pending);
+        let problem = "no router".to_owned();
+        assert!(!companion.tell(Err(problem.clone())).is_empty());
+        assert_eq!(companion.problem(), Some(&problem));
+        assert_eq!(poll(&mut companion), Poll::Pending);
+        assert_eq!(poll_told(&mut companion), Poll::Ready(Some(Err(problem))));
         assert_eq!(companion.tell(Ok(7)).len(), 1);
         assert_eq!((companion.kept, companion.problem()), (Some(7), None));
         assert_eq!(poll(&mut companion), Poll::Ready(Some(7)));
+        assert_eq!(poll_told(&mut companion), Poll::Ready(Some(Ok(7))));
         companion.end();
         assert_eq!(poll(&mut companion), Poll::Ready(None));
+        assert_eq!(poll_told(&mut companion), Poll::Ready(None));
     }
 
     #[test]

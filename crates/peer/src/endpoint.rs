@@ -13,6 +13,7 @@ use std::time::Instant;
 use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
 
+use crate::connecting::Connecting;
 use crate::driver::{Driver, WAKER, watch};
 use crate::error::{BindError, ConnectError, InviteError};
 use crate::events::EndpointEvents;
@@ -20,7 +21,7 @@ use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
 use crate::lan;
 use crate::limits::{LAN_NUMBERS_MAX, LAN_SEARCH_TIME, UDP_PAYLOAD_MAX};
-use crate::mapping;
+use crate::mapping::{self, MappingProblem};
 use crate::rendezvous::{Meetings, Rendezvous};
 use crate::shared::Shared;
 use crate::transmit::{socket_options, udp_payload_to};
@@ -232,6 +233,14 @@ impl Endpoint {
     /// [`ConnectError`]; after 30 seconds where nobody answers, 10 seconds where no address is known (3 seconds without
     /// a rendezvous).
     pub async fn connect(&self, id: PeerId, addresses: &[SocketAddr]) -> Result<Peer, ConnectError> {
+        self.begin(id, addresses)?.connected().await
+    }
+
+    /// Begins to connect, for programs that want to know what is tried: [`Connecting::attempts`].
+    ///
+    /// # Errors
+    /// The addresses cannot be used, or the endpoint is closed.
+    pub fn begin(&self, id: PeerId, addresses: &[SocketAddr]) -> Result<Connecting, ConnectError> {
         let (handle, asks) = self.shared().change(|state, now| {
             if state.is_closed {
                 return Err(ConnectError::EndpointClosed);
@@ -251,26 +260,7 @@ impl Endpoint {
         if asks {
             lan::begin_search(self.shared());
         }
-        // From here on, dropping the future gives the attempt up.
-        poll_fn(|context| {
-            let mut state = handle.shared().lock();
-            let Some(face) = state.faces.get_mut(&handle.key) else {
-                return Poll::Ready(Err(ConnectError::EndpointClosed));
-            };
-            if let Some(failures) = face.failures.take() {
-                return Poll::Ready(Err(ConnectError::Unreachable(failures)));
-            }
-            if face.id.is_some() {
-                return Poll::Ready(Ok(()));
-            }
-            if face.closed.is_some() {
-                return Poll::Ready(Err(ConnectError::EndpointClosed));
-            }
-            face.state.wait(context.waker());
-            Poll::Pending
-        })
-        .await?;
-        Ok(Peer(Arc::new(handle)))
+        Ok(Connecting::new(handle))
     }
 
     /// Waits until the endpoint is registered at its rendezvous, and tells the address that it is seen at; `None`
@@ -369,7 +359,7 @@ impl Endpoint {
     #[must_use]
     pub fn lan_problem(&self) -> Option<String> {
         let state = self.shared().lock();
-        state.lan.announcement.problem().map(str::to_owned)
+        state.lan.announcement.problem().cloned()
     }
 
     /// Waits until the router has mapped a port to the endpoint's: the address at which others reach it. `None` without
@@ -379,10 +369,16 @@ impl Endpoint {
         poll_fn(|context| self.shared().lock().mapping.poll(context)).await
     }
 
+    /// Waits until the router has been asked for a port, and tells where others reach us by it at present, or why not;
+    /// it is asked again later. `None` without [`Builder::map_port`], or once the endpoint is closed.
+    pub async fn asked_for_mapping(&self) -> Option<Result<SocketAddr, MappingProblem>> {
+        poll_fn(|context| self.shared().lock().mapping.poll_told(context)).await
+    }
+
     /// Why the router maps no port at present, as far as it was asked.
     #[must_use]
-    pub fn mapping_problem(&self) -> Option<String> {
-        self.shared().lock().mapping.problem().map(str::to_owned)
+    pub fn mapping_problem(&self) -> Option<MappingProblem> {
+        self.shared().lock().mapping.problem().cloned()
     }
 
     /// Where the local network last said that a peer is, to [`Self::connect`].

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use peer_proto::{CloseReason, Direction, DropReason, Failure, Outcome, PeerId, StreamId, Ticket};
+use peer_proto::{Attempt, CloseReason, Direction, DropReason, Failure, Outcome, PeerId, StreamId, Ticket};
 
 use crate::events::{News, PeerEvent};
 use crate::intake::{Lane, Submission};
@@ -29,6 +29,8 @@ pub(crate) struct Face {
     pub(crate) delayed: VecDeque<Submission>,
     pub(crate) id: Option<PeerId>,
     pub(crate) failures: Option<Vec<Failure>>,
+    /// What was tried to reach the peer, until nobody can ask any more.
+    pub(crate) attempts: Vec<Attempt>,
     pub(crate) closed: Option<CloseReason>,
     /// Changes of the two above, and the handshake's end.
     pub(crate) state: Wakers,
@@ -60,6 +62,7 @@ impl Face {
             delayed: VecDeque::new(),
             id: None,
             failures: None,
+            attempts: Vec::new(),
             closed: None,
             state: Wakers::default(),
             inbox: Wakers::default(),

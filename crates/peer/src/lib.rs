@@ -105,15 +105,18 @@ mod ticket;
 mod transmit;
 
 pub use bytes::Bytes;
+pub use connecting::Connecting;
 pub use endpoint::{Builder, Endpoint};
 pub use error::{BindError, Closed, ConnectError, InviteError, KeyFileError};
 pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};
 pub use handle::Peer;
 pub use key::SecretKey;
+pub use mapping::MappingProblem;
 pub use path::PeerPath;
 pub use peer_proto::{
-    CloseReason, Congestion, Counters, Delivery, DropReason, Failure, LimitedBy, Order, Outcome,
-    ParseIdError, PathStats, PeerId, Received, Reliability, SendError, StreamError, code,
+    AddressSource, Attempt, AttemptState, CloseReason, Congestion, Counters, Delivery, DropReason, Failure,
+    LimitedBy, Order, Outcome, ParseIdError, PathStats, PeerId, Received, Reliability, SendError,
+    StreamError, code,
 };
 pub use rendezvous::Rendezvous;
 pub use streams::{ReceiveStream, SendStream};

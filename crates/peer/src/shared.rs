@@ -26,6 +26,7 @@ use crate::face::{Face, Wakers, side};
 use crate::intake::{Intake, Lane, Submission, cost};
 use crate::lan::Lan;
 use crate::limits::{ACCEPT_QUEUE_MAX, CALLER_PAUSE};
+use crate::mapping::MappingProblem;
 use crate::rendezvous::Meetings;
 use crate::transmit::{Caller, socket_options, transmit};
 
@@ -50,7 +51,7 @@ pub(crate) struct State {
     /// What changed about the endpoint.
     pub(crate) news: News<EndpointEvent>,
     /// The router's port that leads to ours.
-    pub(crate) mapping: Companion<SocketAddr>,
+    pub(crate) mapping: Companion<SocketAddr, MappingProblem>,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
     /// Messages that are being handed over; empty otherwise.
@@ -257,6 +258,11 @@ impl State {
                 if let Some(face) = self.faces.get_mut(&peer) {
                     face.id = Some(id);
                     woken.append(&mut face.state.0);
+                }
+            }
+            Event::Tried { peer, attempts } => {
+                if let Some(face) = self.faces.get_mut(&peer) {
+                    face.attempts = attempts;
                 }
             }
             Event::Failed { peer, failures } => {

@@ -1,6 +1,9 @@
-//! Peers behind a router that lets nobody in, and that maps ports for who asks: miniupnpd, which many routers run.
+//! Peers behind a router that lets nobody in, and that maps ports for who asks: miniupnpd, which many routers run, and
+//! one that knows NAT-PMP alone.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::thread;
 
 use peer::blocking::{wait, wait_for};
 use peer::{Endpoint, SecretKey};
@@ -36,7 +39,7 @@ const RULES: &str = "
 /// A machine, its router, and the world.
 struct Home {
     machine: Namespace,
-    router: Namespace,
+    router: Arc<Namespace>,
     world: Namespace,
     directory: Directory,
 }
@@ -44,6 +47,7 @@ struct Home {
 impl Home {
     fn new() -> Self {
         let [machine, router, world] = [(); 3].map(|()| Namespace::create().unwrap());
+        let router = Arc::new(router);
         let end = |namespace, interface, addresses| End {
             namespace,
             interface,
@@ -147,4 +151,115 @@ fn a_router_that_lets_nobody_in_maps_a_port_for_a_peer_until_that_closes() {
         router.kill();
         let _ = router.wait(PROGRAM_LIMIT);
     }
+}
+
+/// NAT-PMP, and nothing else (RFC 6886): answers to whoever asks on the inside of the router. PCP it leaves without an
+/// answer, as some routers do.
+fn speak_natpmp(home: &Home) {
+    let socket = home.router.inside(|| UdpSocket::bind("10.5.0.1:5351").unwrap());
+    // The thread waits for the next request after the end of the test.
+    let router = Arc::downgrade(&home.router);
+    thread::spawn(move || {
+        let mut request = [0; 1_100];
+        while let Ok((length, from)) = socket.recv_from(&mut request) {
+            let outside: Ipv4Addr = OUTSIDE.parse().unwrap();
+            let Some(router) = router.upgrade() else {
+                return;
+            };
+            let answer = match request[..length] {
+                [0, 0] => [&[0, 128, 0, 0, 0, 0, 0, 1][..], &outside.octets()].concat(),
+                [0, 1, _, _, ref rest @ ..] if rest.len() == 8 => {
+                    let [inside, lifetime] = [&rest[..2], &rest[4..]];
+                    let port = u16::from_be_bytes([rest[0], rest[1]]);
+                    let rule = format!(
+                        "add rule inet filter prerouting_miniupnpd iifname outside udp dport 40000 dnat ip to {}:{port}",
+                        from.ip()
+                    );
+                    let accepted = "add rule inet filter miniupnpd iifname outside ct status dnat accept";
+                    if lifetime != [0; 4] {
+                        router.nft(&format!("{rule}\n{accepted}")).unwrap();
+                    } else {
+                        router
+                            .nft("flush chain inet filter prerouting_miniupnpd")
+                            .unwrap();
+                    }
+                    let head = [0, 129, 0, 0, 0, 0, 0, 1];
+                    [&head[..], inside, &40_000_u16.to_be_bytes(), lifetime].concat()
+                }
+                _ => continue,
+            };
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+}
+
+#[test]
+fn a_router_that_knows_natpmp_alone_and_says_nothing_to_pcp_maps_a_port() {
+    require_root!();
+    let home = Home::new();
+    speak_natpmp(&home);
+    let stranger = home.world.inside(|| {
+        let key = SecretKey::generate().unwrap();
+        Endpoint::bind(key, "0.0.0.0:0".parse().unwrap()).unwrap()
+    });
+    let (listener, external) = home.mapped(4_000);
+    assert_eq!(external.port(), 40_000);
+    let connected = wait_for(PROGRAM_LIMIT, stranger.connect(listener.id(), &[external]));
+    assert_eq!(connected.unwrap().unwrap().id(), listener.id());
+    listener.close(0, "");
+    wait(listener.ended());
+    wait_until("the port is given back", PROGRAM_LIMIT, || {
+        !home.mappings().contains("10.5.0.2")
+    });
+}
+
+/// Answers every search of UPnP on this machine's network first, and leads whoever asks to a server that says nothing.
+fn answer_nonsense(machine: &Namespace) -> (UdpSocket, TcpListener) {
+    machine.inside(|| {
+        let searches = UdpSocket::bind("0.0.0.0:1900").unwrap();
+        let group = "239.255.255.250".parse().unwrap();
+        searches
+            .join_multicast_v4(&group, &"10.5.0.2".parse().unwrap())
+            .unwrap();
+        let silent = TcpListener::bind("10.5.0.2:0").unwrap();
+        let location = format!("http://{}/description.xml", silent.local_addr().unwrap());
+        let answers = searches.try_clone().unwrap();
+        thread::spawn(move || {
+            let mut search = [0; 2_048];
+            while let Ok((_, from)) = answers.recv_from(&mut search) {
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nCACHE-CONTROL: max-age=60\r\nST: \
+                     urn:schemas-upnp-org:device:InternetGatewayDevice:1\r\nLOCATION: {location}\r\n\r\n"
+                );
+                let _ = answers.send_to(answer.as_bytes(), from);
+            }
+        });
+        (searches, silent)
+    })
+}
+
+#[test]
+fn who_answers_a_search_first_with_nonsense_does_not_keep_the_router_from_mapping() {
+    require_root!();
+    require_program!("miniupnpd");
+    let home = Home::new();
+    let _router = home.start(false, true);
+    let _nonsense = answer_nonsense(&home.machine);
+    let (listener, _) = home.mapped(4_002);
+    listener.close(0, "");
+    wait(listener.ended());
+}
+
+#[test]
+fn a_router_that_answers_nothing_is_named() {
+    require_root!();
+    let home = Home::new();
+    let endpoint = home.machine.inside(|| {
+        let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
+        builder.bind("0.0.0.0:4003".parse().unwrap()).unwrap()
+    });
+    let asked = wait_for(PROGRAM_LIMIT, endpoint.asked_for_mapping()).flatten();
+    let problem = asked.unwrap().unwrap_err();
+    assert_eq!(problem.name(), "no_answer");
+    assert!(problem.to_string().contains("the router 10.5.0.1"), "{problem}");
 }

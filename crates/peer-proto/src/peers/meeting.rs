@@ -8,6 +8,7 @@ use packet::{Ecn, Path};
 use quic::{Outbox, OutgoingTrain};
 
 use super::{PeerKey, Peers};
+use crate::attempt::{AddressSource, Attempt};
 use crate::check::{Meeting, is_stun};
 use crate::error::{ConnectError, Failure};
 use crate::event::Event;
@@ -18,7 +19,7 @@ use crate::limits::{
 };
 use crate::paths::is_relayed;
 use crate::peer::Stage;
-use crate::race::{AddressSource, Race};
+use crate::race::Race;
 
 /// Checks that go to one peer.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl Peers {
         if addresses.len() > ADDRESSES_MAX {
             return Err(ConnectError::TooManyAddresses(addresses.len()));
         }
-        race.add(now, addresses);
+        race.add(now, AddressSource::Program, addresses);
         let key = self.insert(Stage::Connecting(Box::new(race)), Some(id));
         let refused = self.advance_race(now, key.index());
         let is_lost = matches!(
@@ -125,16 +126,30 @@ impl Peers {
         }
     }
 
-    /// Addresses of a peer: of one that is being connected they are tried, of one that is connected they may be better
-    /// paths.
-    pub fn add_addresses(&mut self, now: Instant, peer: PeerKey, addresses: &[SocketAddr]) {
+    /// Addresses of a peer that `source` names: of one that is being connected they are tried, of one that is connected
+    /// they may be better paths.
+    pub fn add_addresses(
+        &mut self,
+        now: Instant,
+        peer: PeerKey,
+        source: AddressSource,
+        addresses: &[SocketAddr],
+    ) {
         match self.peer(peer).map(|entry| &mut entry.stage) {
             Some(Stage::Connecting(race)) => {
-                race.add(now, addresses);
+                race.add(now, source, addresses);
                 self.advance_race(now, peer.index());
             }
             Some(Stage::Connected(_)) => self.add_paths(now, peer.index(), addresses),
             _ => {}
+        }
+    }
+
+    /// What is tried to reach a peer that is being connected, in the order in which it was begun.
+    pub fn attempts(&mut self, peer: PeerKey) -> Vec<Attempt> {
+        match self.peer(peer).map(|entry| &entry.stage) {
+            Some(Stage::Connecting(race)) => race.attempts(None),
+            _ => Vec::new(),
         }
     }
 
@@ -198,7 +213,7 @@ impl Peers {
             .connect_peer(now, address, *id.as_bytes(), payload_max)?;
         self.belongs_to(begun, index);
         if let Some(race) = self.race(index) {
-            race.begun(begun, address);
+            race.begun(now, begun, address);
         }
         Ok(())
     }
@@ -217,8 +232,10 @@ impl Peers {
         let Some(race) = self.race(index).filter(|race| race.is_lost(now)) else {
             return;
         };
+        let attempts = race.attempts(None);
         let failures: Vec<Failure> = race.take_failures();
         let peer = self.key(index);
+        self.events.push_back(Event::Tried { peer, attempts });
         self.events.push_back(Event::Failed { peer, failures });
         self.remove(index);
     }

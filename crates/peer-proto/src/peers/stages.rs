@@ -40,6 +40,9 @@ impl Peers {
             if race.meeting().is_some() {
                 addresses.extend(race.known());
             }
+            let attempts = race.attempts(Some(connection));
+            let peer = self.key(index);
+            self.events.push_back(Event::Tried { peer, attempts });
             self.set_timer(index, None);
             self.meeting_peers.retain(|meeting| *meeting != index);
             for other in race.connections().filter(|other| *other != connection) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use peer_proto::{CloseReason, ConnectError, Delivery, SendError};
+use peer_proto::{AddressSource, Attempt, AttemptState, CloseReason, ConnectError, Delivery, SendError};
 use sim::LinkConfig;
 
 use crate::world::{World, id, parameters};
@@ -25,6 +25,41 @@ fn both_ends_learn_each_others_keys() {
     assert_eq!((first_accepted, second_accepted), (false, true));
 }
 
+#[test]
+fn who_connects_learns_what_was_tried_and_what_became_of_it() {
+    let mut world = World::new(link(), 1, [parameters(1), parameters(2)]);
+    let (now, remote) = (world.now(), world.ends[1].address);
+    let silent = "192.0.2.99:1".parse().unwrap();
+    let peer = world.ends[0]
+        .peers
+        .connect(now, id(2), &[silent, remote])
+        .unwrap();
+    let states = |attempts: &[Attempt]| -> Vec<_> {
+        let states = attempts.iter();
+        states
+            .map(|attempt| (attempt.address, attempt.state.clone()))
+            .collect()
+    };
+    let before = states(&world.ends[0].peers.attempts(peer));
+    assert_eq!(
+        before,
+        [
+            (silent, AttemptState::Unanswered),
+            (remote, AttemptState::Waiting)
+        ]
+    );
+    world.drive_until(|world| !world.ends[0].connected.is_empty());
+    let after = states(&world.ends[0].tried[0]);
+    assert_eq!(
+        after,
+        [
+            (silent, AttemptState::Unanswered),
+            (remote, AttemptState::Connected)
+        ]
+    );
+    assert!(world.ends[0].peers.attempts(peer).is_empty());
+}
+
 /// PEER-3.
 #[test]
 fn another_key_at_the_address_ends_the_attempt() {
@@ -37,6 +72,13 @@ fn another_key_at_the_address_ends_the_attempt() {
         (failures[0].address, &failures[0].reason),
         (remote, &CloseReason::WrongPeer)
     );
+    let attempt = &world.ends[0].tried[0][0];
+    assert_eq!(
+        (attempt.address, attempt.source),
+        (remote, AddressSource::Program)
+    );
+    assert_eq!(attempt.begun_after, Some(Duration::ZERO));
+    assert_eq!(attempt.state, AttemptState::Failed(CloseReason::WrongPeer));
     world.drive(Duration::from_secs(5));
     assert!(world.ends.iter().all(|end| end.connected.is_empty()));
 }

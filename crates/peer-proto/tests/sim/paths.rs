@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use packet::{Ecn, Path};
-use peer_proto::{Delivery, limits};
+use peer_proto::{AddressSource, Delivery, limits};
 use sim::LinkConfig;
 
 use crate::world::World;
@@ -197,7 +197,9 @@ fn a_relayed_connection_is_searched_for_a_bounded_time_at_growing_pauses() {
     for end in 0..2 {
         let (now, peer) = (world.now(), world.ends[end].peer());
         let address = world.ends[1 - end].address;
-        world.ends[end].peers.add_addresses(now, peer, &[address]);
+        world.ends[end]
+            .peers
+            .add_addresses(now, peer, AddressSource::Rendezvous, &[address]);
     }
     world.drive_until(|world| world.is_relayed() == Some(false));
 }
@@ -223,7 +225,8 @@ fn whoever_repeats_or_reflects_a_check_makes_no_path() {
         let (own, other) = (world.ends[end].address, world.ends[1 - end].address);
         let peer = world.ends[end].peer();
         let end = &mut world.ends[end];
-        end.peers.add_addresses(now, peer, &[other]);
+        end.peers
+            .add_addresses(now, peer, AddressSource::Rendezvous, &[other]);
         end.peers.handle_timeout(now);
         end.peers.flush(now, &mut end.outbox);
         let trains = end.outbox.trains().iter();

@@ -228,7 +228,7 @@ impl Site {
         self.drive_until(2 * DELAY, |_| false);
         let now = self.clock.now();
         let caller = &mut self.ends[0].peers;
-        caller.add_addresses(now, key, &of_second);
+        caller.add_addresses(now, key, AddressSource::Rendezvous, &of_second);
         caller.expect_no_more_addresses(now, key, AddressSource::Rendezvous);
     }
 

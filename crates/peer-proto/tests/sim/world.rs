@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use packet::{Ecn, Path};
 use peer_proto::{
-    AddressSource, CloseReason, Delivery, Event, Failure, KeyIdentity, Meeting, Outbox, Outcome, Parameters,
-    PeerId, PeerKey, Peers, Received, SendError, StreamId, Ticket, is_relayed,
+    AddressSource, Attempt, CloseReason, Delivery, Event, Failure, KeyIdentity, Meeting, Outbox, Outcome,
+    Parameters, PeerId, PeerKey, Peers, Received, SendError, StreamId, Ticket, is_relayed,
 };
 use sim::{Clock, LinkConfig, Network, Packet};
 
@@ -27,6 +27,7 @@ pub(crate) struct End {
     /// Messages are read as they come.
     pub(crate) reads: bool,
     pub(crate) connected: Vec<(PeerKey, PeerId, bool)>,
+    pub(crate) tried: Vec<Vec<Attempt>>,
     pub(crate) failed: Vec<Vec<Failure>>,
     pub(crate) closed: Vec<CloseReason>,
     pub(crate) received: Vec<Received>,
@@ -66,6 +67,7 @@ impl End {
             accepts: true,
             reads: true,
             connected: Vec::new(),
+            tried: Vec::new(),
             failed: Vec::new(),
             closed: Vec::new(),
             received: Vec::new(),
@@ -98,6 +100,7 @@ impl End {
                         self.peers.accept(peer);
                     }
                 }
+                Event::Tried { attempts, .. } => self.tried.push(attempts),
                 Event::Failed { failures, .. } => self.failed.push(failures),
                 Event::Closed { reason, .. } => self.closed.push(reason),
                 Event::Received { peer } if self.reads => self.read_messages(now, peer),
@@ -195,7 +198,8 @@ impl World {
             .peers
             .connect_and_meet(now, id(2), &[], MEETING, until)
             .unwrap();
-        one.peers.add_addresses(now, key, &[two.address, two.relayed]);
+        one.peers
+            .add_addresses(now, key, AddressSource::Rendezvous, &[two.address, two.relayed]);
         one.peers
             .expect_no_more_addresses(now, key, AddressSource::Rendezvous);
         world

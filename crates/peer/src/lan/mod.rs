@@ -43,7 +43,7 @@ impl Lan {
             return false;
         };
         peers.expect_addresses(now, peer, AddressSource::Lan, until);
-        peers.add_addresses(now, peer, &known);
+        peers.add_addresses(now, peer, AddressSource::Lan, &known);
         self.searches.take_start()
     }
 
@@ -58,7 +58,7 @@ impl Lan {
     ) {
         self.searches.found_numbers(id, numbers);
         for (peer, addresses) in self.searches.found(now, id, addresses) {
-            peers.add_addresses(now, peer, &addresses);
+            peers.add_addresses(now, peer, AddressSource::Lan, &addresses);
         }
     }
 }

@@ -2,8 +2,10 @@
 //! renewed while the endpoint is open, and taken back when it closes.
 //!
 //! A thread of its own does that, because routers are slow ([`keep`]); [`schedule`] says when it asks again, [`router`]
-//! which router is asked and which of its answers counts, and [`protocols`] speaks to it.
+//! which router is asked and which of its answers counts, [`protocols`] speaks to it, and [`problem`] says why there is
+//! no mapping.
 
+mod problem;
 mod protocols;
 mod router;
 mod schedule;
@@ -17,6 +19,7 @@ use std::time::Instant;
 use crate::companion::{self, Companion, Leash};
 use crate::limits::ROUTER_LOOK;
 use crate::shared::{Shared, State};
+pub use problem::MappingProblem;
 use protocols::Mapping;
 use router::{Router, is_reachable};
 use schedule::{renewal_after, retry_after};
@@ -26,7 +29,7 @@ pub(crate) fn begin(shared: &Arc<Shared>) -> io::Result<()> {
     companion::spawn(shared, "peer-mapping", of, keep)
 }
 
-fn of(state: &mut State) -> &mut Companion<SocketAddr> {
+fn of(state: &mut State) -> &mut Companion<SocketAddr, MappingProblem> {
     &mut state.mapping
 }
 
@@ -58,7 +61,10 @@ fn keep(shared: &Shared, leash: &Leash) {
             due = Instant::now() + pause;
             tell(
                 shared,
-                mapped.as_ref().map(Mapping::external).map_err(String::clone),
+                mapped
+                    .as_ref()
+                    .map(Mapping::external)
+                    .map_err(MappingProblem::clone),
             );
             mapping = mapped.ok();
         }
@@ -73,24 +79,24 @@ fn keep(shared: &Shared, leash: &Leash) {
 }
 
 /// A mapping by which others reach us, renewed where there is one already.
-fn mapped(router: &Router, port: u16, former: Option<Mapping>) -> Result<Mapping, String> {
-    let mapping = match former.map(|former| former.renewed(router, port)) {
-        Some(Ok(renewed)) => renewed,
-        Some(Err(_)) | None => Mapping::ask(router, port)?,
+fn mapped(router: &Router, port: u16, former: Option<Mapping>) -> Result<Mapping, MappingProblem> {
+    let mapping = match former.and_then(|former| former.renewed(router, port)) {
+        Some(renewed) => renewed,
+        None => Mapping::ask(router, port)?,
     };
     let external = mapping.external();
     if is_reachable(external.ip()) {
         return Ok(mapping);
     }
     mapping.take_back();
-    Err(format!(
-        "the router's own address is {}, which is behind another router",
-        external.ip()
-    ))
+    Err(MappingProblem::BehindAnother {
+        router: router.gateway,
+        outer: external.ip(),
+    })
 }
 
 /// The program and the rendezvous learn of it.
-fn tell(shared: &Shared, mapped: Result<SocketAddr, String>) {
+fn tell(shared: &Shared, mapped: Result<SocketAddr, MappingProblem>) {
     let woken = shared.change(|state, _| {
         if let Some(meetings) = &mut state.meetings {
             meetings.set_mapped(mapped.as_ref().ok().copied());

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::problem::MappingProblem;
 use crate::rendezvous::source_towards;
 
 /// The routes of IPv4, as the namespace of the asking thread has them.
@@ -19,26 +20,29 @@ pub(super) struct Router {
 
 impl Router {
     /// The one that a socket bound to `local` is behind, or why there is none.
-    pub(super) fn find(local: SocketAddr) -> Result<Self, String> {
+    pub(super) fn find(local: SocketAddr) -> Result<Self, MappingProblem> {
+        let none = |why: String| Err(MappingProblem::NoRouter(why));
         let routes = std::fs::read_to_string(ROUTES).unwrap_or_default();
-        let gateway = default_gateway(&routes).ok_or("no route of IPv4 leads to a router")?;
+        let Some(gateway) = default_gateway(&routes) else {
+            return none("there is no default route".to_owned());
+        };
         let own = match local.ip() {
             IpAddr::V4(ip) if !ip.is_unspecified() => ip,
             ip if ip.is_unspecified() => match source_towards(SocketAddr::new(gateway.into(), 9)) {
                 Some(IpAddr::V4(own)) => own,
-                _ => return Err(format!("no packets leave to the router {gateway}")),
+                _ => return none(format!("no packets leave to {gateway}")),
             },
             ip => {
-                return Err(format!(
+                return none(format!(
                     "{ip}, where the endpoint is bound, is no address of IPv4"
                 ));
             }
         };
         if own.is_loopback() {
-            return Err(format!("{own} is an address that no router leads to"));
+            return none(format!("{own} is an address that no router leads to"));
         }
         if is_reachable(own.into()) {
-            return Err(format!("{own} needs no mapping: it is a public address"));
+            return Err(MappingProblem::NotNeeded(own));
         }
         Ok(Self { gateway, own })
     }

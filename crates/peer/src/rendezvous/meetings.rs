@@ -302,7 +302,7 @@ impl Meetings {
                     && *call.callee.as_bytes() == callee
                 {
                     let usable = self.ways(peers, &addresses, relayed);
-                    peers.add_addresses(now, call.peer, &usable);
+                    peers.add_addresses(now, call.peer, AddressSource::Rendezvous, &usable);
                 }
             }
             Message::Unreachable { transaction, .. } => {
