@@ -261,5 +261,8 @@ pub(crate) const PEER_INPUT_CHUNKS: usize = 4;
 /// How long an announcement on the local network may take before its user is told why it does.
 pub(crate) const PEER_ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often `gramway peer ping` and `pipe` look at what the network says of addresses, while nobody has answered.
+pub(crate) const PEER_ATTEMPTS_TURN: Duration = Duration::from_millis(50);
+
 /// How long an end that leaves waits for its last packets, and for the other's.
 pub(crate) const PEER_GOODBYE_MAX: Duration = Duration::from_secs(1);

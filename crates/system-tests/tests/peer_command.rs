@@ -1,5 +1,6 @@
 //! `gramway peer` on two machines with one cable: a path is measured, data goes both ways, and what is wrong is told.
 
+use serde_json::{Value, json};
 use system_tests::cover::Authority;
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
@@ -92,8 +93,11 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
             text.contains(&format!("{listening} at {at} (given), directly")),
             "{text}"
         );
+        let tried = text.lines().find(|line| line.starts_with("tried: ")).unwrap();
+        assert!(tried.contains(&format!("{at} (given): connected")), "{text}");
         assert!(
-            text.contains(&format!("tried: {silent} (given), {at} (given)")),
+            tried.contains(&format!("{silent} (given): no answer"))
+                || tried.contains(&format!("{silent} (given): the machine is out of reach")),
             "{text}"
         );
         assert!(text.contains("3 sent, 3 answered, 0 % lost"), "{text}");
@@ -126,7 +130,82 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
         &["ping", &nowhere, "--timeout", "1"],
     );
     assert_eq!(code, UNAVAILABLE, "{errors}");
-    assert!(errors.contains("nobody answered within 1 s"), "{errors}");
+    let tried = format!("nobody answered within 1 s; tried in this order: {silent} (given): ");
+    assert!(errors.contains(&tried), "{errors}");
+}
+
+/// What a command printed as JSON, by events.
+fn events(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn programs_read_the_whole_path_and_why_each_address_failed() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let listening = id(&pair.server, &directory, "listener");
+    let listen = ["listen", "--any", "--listen", "[::]:4000", "--no-lan", "--json"];
+    let mut listener = start(&pair.server, &directory, "listener", &listen);
+    let told = listener.wait_for_line("\"not_mapped\"", PROGRAM_LIMIT).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["reason"], "no_router", "{told}");
+    let place = format!("{listening}@{PAIR_SERVER_V4}:{PORT}");
+    let ping = [
+        "ping",
+        &place,
+        "-c",
+        "2",
+        "--interval",
+        "10",
+        "--no-lan",
+        "--json",
+        "--timeout",
+        "60",
+    ];
+    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    let events_of = |text: &str, event: &str| -> Vec<Value> {
+        let all = events(text).into_iter();
+        all.filter(|told| told["event"] == event).collect()
+    };
+    let connected = &events_of(&text, "connected")[0];
+    assert_eq!(connected["attempts"][0]["outcome"], "connected", "{connected}");
+    assert_eq!(connected["attempts"][0]["source"], "given", "{connected}");
+    assert_eq!(events_of(&text, "answer").len(), 2);
+    let summary = &events_of(&text, "summary")[0];
+    let stats = &summary["path_stats"];
+    assert_eq!(
+        (&stats["is_relayed"], &summary["answered"]),
+        (&json!(false), &json!(2))
+    );
+    assert!(stats["round_trip_ms"].as_f64().unwrap() > 0.0, "{stats}");
+    assert!(stats["packets"]["sent"].as_u64().unwrap() > 2, "{stats}");
+    assert_eq!(stats["messages_sent"]["accepted"], 2, "{stats}");
+
+    // Nobody listens at the one port, and no route leads to the other place: both are told long before the timeout.
+    let closed = format!("{listening}@{PAIR_SERVER_V4}:4001");
+    let nowhere = "203.0.113.1:4000";
+    let ping = [
+        "ping",
+        &closed,
+        "--at",
+        nowhere,
+        "--no-lan",
+        "--json",
+        "--timeout",
+        "3600",
+    ];
+    let (code, text, errors) = run(&pair.client, &directory, "caller", &ping);
+    assert_eq!(code, UNAVAILABLE, "{errors}");
+    let failed = &events_of(&text, "not_reached")[0];
+    let mut outcomes: Vec<_> = failed["attempts"].as_array().unwrap().iter().collect();
+    outcomes.sort_by_key(|attempt| attempt["address"].as_str() == Some(nowhere));
+    let outcomes: Vec<_> = outcomes.iter().map(|attempt| &attempt["outcome"]).collect();
+    assert_eq!(outcomes, ["port_closed", "network_unreachable"], "{failed}");
+    assert!(errors.contains("nobody listens at this port"), "{errors}");
 }
 
 /// Two machines meet at the server of this link, of which `roots` are to be trusted.

@@ -69,6 +69,9 @@ pub(super) struct ListenArguments {
     /// Do not ask the router for a port that leads to this machine
     #[arg(long)]
     pub(super) no_port_mapping: bool,
+    /// Tell what happens as JSON on standard error, an object a line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) rendezvous: RendezvousArguments,
 }
@@ -103,6 +106,9 @@ pub(super) struct PingArguments {
     /// Milliseconds between two
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=3_600_000))]
     pub(super) interval: u32,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `gramway peer pipe`.

@@ -4,12 +4,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::{
-    CloseReason, Closed, ConnectError, Endpoint, Peer, PeerId, PeerPath, Rendezvous, SecretKey, blocking,
-    code,
+    CloseReason, Closed, ConnectError, Endpoint, Failure, Peer, PeerId, PeerPath, Rendezvous, SecretKey,
+    blocking, code,
 };
+use serde_json::{Value, json};
 
 use super::arguments::PeerPlace;
+use super::attempts::{Found, Search};
 use super::candidates::{self, Candidate};
+use super::reports::Reports;
+use super::stats::milliseconds;
 use super::{BUSY, Confinement, DONE, rendezvous};
 use crate::exit::{Code, Problem};
 use crate::limits::PEER_GOODBYE_MAX;
@@ -19,7 +23,9 @@ use crate::sandbox::OfPeer;
 pub(super) struct Connection {
     endpoint: Endpoint,
     pub(super) peer: Peer,
-    pub(super) candidates: Vec<Candidate>,
+    candidates: Vec<Candidate>,
+    /// What was tried, in its order, for people and for programs.
+    pub(super) tried: (Vec<String>, Value),
     /// Other addresses are known from the rendezvous.
     is_met: bool,
     /// When it was begun.
@@ -33,7 +39,12 @@ impl Connection {
     ///
     /// # Errors
     /// The arguments are wrong, or the peer is not reached.
-    pub(super) fn open(key: SecretKey, place: &PeerPlace, confinement: Confinement) -> Result<Self, Problem> {
+    pub(super) fn open(
+        key: SecretKey,
+        place: &PeerPlace,
+        confinement: Confinement,
+        reports: Reports,
+    ) -> Result<Self, Problem> {
         let (id, at) = match place.peer.split_once('@') {
             Some((id, at)) => (id, Some(at)),
             None => (place.peer.as_str(), None),
@@ -51,19 +62,40 @@ impl Connection {
         if is_met {
             rendezvous::registered(&endpoint, limit)?;
         }
-        let peer = match blocking::wait_for(limit, endpoint.connect(id, &addresses)) {
-            Some(Ok(peer)) => peer,
-            Some(Err(error)) => return Err(not_reached(&candidates, error, place)),
-            None => return Err(silence(&candidates, place)),
+        let connecting = endpoint.begin(id, &addresses).map_err(unusable)?;
+        let mut search = Search::new(&connecting, &candidates, reports, is_met, !place.no_lan);
+        let found = search.wait(limit);
+        let took = began.elapsed();
+        let tried = (search.tried(), search.tried_as_json());
+        let problem = match found {
+            Found::Peer(peer) => {
+                return Ok(Self {
+                    began,
+                    took,
+                    endpoint,
+                    peer,
+                    candidates,
+                    tried,
+                    is_met,
+                });
+            }
+            Found::Failed(Some(ConnectError::Unreachable(failures))) => {
+                not_reached(&tried.0, &failures, place)
+            }
+            Found::Failed(Some(error)) => unusable(error),
+            Found::Failed(None) => not_reached(&tried.0, &[], place),
+            Found::Silence => silence(&tried.0, place),
         };
-        Ok(Self {
-            began,
-            took: began.elapsed(),
-            endpoint,
-            peer,
-            candidates,
-            is_met,
-        })
+        if reports.is_json {
+            let fields = json!({
+                "peer": id.to_string(),
+                "after_ms": milliseconds(took),
+                "attempts": tried.1,
+                "text": problem.to_string(),
+            });
+            reports.data("not_reached", fields, "")?;
+        }
+        Err(problem)
     }
 
     /// Where the peer is at present, for people.
@@ -118,15 +150,15 @@ fn bind(key: SecretKey, rendezvous: Option<Rendezvous>, finds_on_lan: bool) -> R
         .map_err(|error| Problem::unavailable(error.to_string()))
 }
 
-fn silence(candidates: &[Candidate], place: &PeerPlace) -> Problem {
+fn silence(tried: &[String], place: &PeerPlace) -> Problem {
     let seconds = place.timeout;
-    if candidates.is_empty() {
+    if tried.is_empty() {
         return nobody(place, &format!(" within {seconds} s"));
     }
-    let tried: Vec<String> = candidates.iter().map(Candidate::to_string).collect();
     Problem::unavailable(format!(
-        "nobody answered within {seconds} s at {}; does `gramway peer listen` run there, and does UDP pass the firewalls?",
-        tried.join(", ")
+        "nobody answered within {seconds} s; tried in this order: {}; does `gramway peer listen` run there, and does UDP \
+         pass the firewalls?",
+        tried.join("; ")
     ))
 }
 
@@ -143,13 +175,19 @@ fn nobody(place: &PeerPlace, when: &str) -> Problem {
     ))
 }
 
-fn not_reached(candidates: &[Candidate], error: ConnectError, place: &PeerPlace) -> Problem {
-    let failures = match error {
-        ConnectError::Unreachable(failures) if failures.is_empty() => return nobody(place, ""),
-        ConnectError::Unreachable(failures) => failures,
-        ConnectError::Addresses(error) => return Problem::usage(error.to_string()),
-        other => return Problem::unavailable(other.to_string()),
-    };
+/// The connection could not even be tried.
+fn unusable(error: ConnectError) -> Problem {
+    match error {
+        ConnectError::Addresses(error) => Problem::usage(error.to_string()),
+        other => Problem::unavailable(other.to_string()),
+    }
+}
+
+/// Every address has failed.
+fn not_reached(tried: &[String], failures: &[Failure], place: &PeerPlace) -> Problem {
+    if tried.is_empty() {
+        return nobody(place, "");
+    }
     let is_refusal = |reason: &CloseReason| {
         matches!(
             reason,
@@ -160,12 +198,13 @@ fn not_reached(candidates: &[Candidate], error: ConnectError, place: &PeerPlace)
         true => Code::Permission,
         false => Code::Unavailable,
     };
-    let each = failures.iter().map(|failure| {
-        let address = candidates::shown(candidates, failure.address, None);
-        format!("{address}: {}", failure.reason)
-    });
-    let each: Vec<String> = each.collect();
-    Problem::new(code, format!("the peer was not reached: {}", each.join("; ")))
+    Problem::new(
+        code,
+        format!(
+            "the peer was not reached; tried in this order: {}",
+            tried.join("; ")
+        ),
+    )
 }
 
 /// What ended a connection of ours, for people.
@@ -188,8 +227,6 @@ fn ended(own: PeerId, reason: &CloseReason) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use peer::Failure;
-
     use super::*;
     use crate::peer_command::arguments::RendezvousArguments;
 
@@ -202,7 +239,7 @@ mod tests {
 
     #[test]
     fn each_address_is_told_with_its_end_and_a_wrong_key_is_no_silence() {
-        let candidates = candidates::of_places(["192.0.2.1:9"].into_iter(), false).unwrap();
+        let tried = ["192.0.2.1:9 (given): what became of it".to_owned()];
         let place = PeerPlace {
             peer: String::new(),
             at: Vec::new(),
@@ -213,21 +250,14 @@ mod tests {
             },
             timeout: 1,
         };
-        let told = |reason| {
-            not_reached(
-                &candidates,
-                ConnectError::Unreachable(vec![failure(reason)]),
-                &place,
-            )
-        };
+        let told = |reason| not_reached(&tried, &[failure(reason)], &place);
         let problem = told(CloseReason::WrongPeer);
         assert_eq!(problem.code() as u8, 77);
-        assert!(
-            problem.to_string().contains("192.0.2.1:9 (given): another peer"),
-            "{problem}"
-        );
+        assert!(problem.to_string().contains(&tried[0]), "{problem}");
         assert_eq!(told(CloseReason::TimedOut).code() as u8, 69);
-        let unknown = not_reached(&[], ConnectError::Unreachable(vec![]), &place);
+        let silence = silence(&tried, &place);
+        assert!(silence.to_string().contains(&tried[0]), "{silence}");
+        let unknown = not_reached(&[], &[], &place);
         assert!(unknown.to_string().contains("on this network"), "{unknown}");
     }
 

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use peer::{Bytes, CloseReason, Delivery, Outcome, Peer, ReceiveStream, SendStream, blocking};
+use serde_json::json;
 
 use super::pipe::{End, copy_output, read_chunk, spawn};
+use super::reports::Reports;
 use super::{DONE, TAKEN};
 use crate::exit::Problem;
 use crate::limits::PEER_INPUT_CHUNKS;
-use crate::output;
 
 /// What a pipe waits for.
 enum Event {
@@ -49,10 +50,11 @@ pub(super) struct Console {
     goodbyes: Goodbyes,
     is_reading: bool,
     has_ended: bool,
+    reports: Reports,
 }
 
 impl Console {
-    pub(super) fn new() -> (Self, Goodbyes) {
+    pub(super) fn new(reports: Reports) -> (Self, Goodbyes) {
         let (input, events) = mpsc::sync_channel(PEER_INPUT_CHUNKS);
         let goodbyes = Goodbyes {
             events: input,
@@ -63,6 +65,7 @@ impl Console {
             goodbyes: goodbyes.clone(),
             is_reading: false,
             has_ended: false,
+            reports,
         };
         (console, goodbyes)
     }
@@ -126,7 +129,7 @@ impl Console {
         if std::mem::replace(&mut self.is_reading, true) {
             return Ok(());
         }
-        let events = self.goodbyes.events.clone();
+        let (events, reports) = (self.goodbyes.events.clone(), self.reports);
         spawn("input", move || {
             let mut stdin = io::stdin().lock();
             loop {
@@ -134,7 +137,8 @@ impl Console {
                     Ok(Some(chunk)) => Event::Input(chunk),
                     Ok(None) => Event::InputEnd,
                     Err(problem) => {
-                        output::note(&format!("gramway: {problem}"));
+                        let text = problem.to_string();
+                        reports.note("problem", json!({ "text": text }), &format!("gramway: {text}"));
                         Event::InputEnd
                     }
                 };

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, SecretKey, blocking};
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -13,6 +14,7 @@ use super::arguments::ListenArguments;
 use super::connection::peer_id;
 use super::console::{Console, Goodbyes};
 use super::pipe::spawn;
+use super::reports::Reports;
 use super::{ANSWER, BUSY, Confinement, PING, PIPE, rendezvous};
 use crate::exit::{Problem, sentence};
 use crate::limits::{
@@ -20,7 +22,7 @@ use crate::limits::{
     PEER_REGISTRATION_PATIENCE,
 };
 use crate::sandbox::OfPeer;
-use crate::{output, startup};
+use crate::startup;
 
 /// What the threads of all connections share.
 struct Listener {
@@ -31,6 +33,7 @@ struct Listener {
     /// Why the program ends, where a pipe ended it.
     end: Mutex<Option<Result<(), Problem>>>,
     once: bool,
+    reports: Reports,
 }
 
 /// Runs the command until a signal, or the first pipe with `--once`, ends it.
@@ -39,8 +42,11 @@ pub(super) fn run(
     arguments: &ListenArguments,
     confinement: Confinement,
 ) -> Result<(), Problem> {
+    let reports = Reports {
+        is_json: arguments.json,
+    };
     let endpoint = bind(key, arguments, confinement)?;
-    let (console, goodbyes) = Console::new();
+    let (console, goodbyes) = Console::new(reports);
     let listener = Arc::new(Listener {
         endpoint,
         console: Mutex::new(console),
@@ -48,26 +54,26 @@ pub(super) fn run(
         connections: AtomicUsize::new(0),
         end: Mutex::new(None),
         once: arguments.once,
+        reports,
     });
     watch_signals(&listener)?;
     let (id, local) = (listener.endpoint.id(), listener.endpoint.local_addr());
-    output::note(&format!("listening at {local} as {id}"));
+    reports.note(
+        "listening",
+        json!({ "address": local, "peer": id.to_string() }),
+        &format!("listening at {local} as {id}"),
+    );
     if arguments.rendezvous.rendezvous_file.is_some() {
         let endpoint = listener.endpoint.clone();
-        spawn("rendezvous", move || tell_registration(&endpoint))?;
+        spawn("rendezvous", move || tell_registration(&endpoint, reports))?;
     }
     if announces(arguments) {
         let endpoint = listener.endpoint.clone();
-        spawn("announced", move || tell_announcement(&endpoint))?;
+        spawn("announced", move || tell_announcement(&endpoint, reports))?;
     }
     if maps_port(arguments) {
         let endpoint = listener.endpoint.clone();
-        spawn("mapped", move || {
-            // Most routers map none; what is no problem of the user's is not told.
-            if let Some(external) = blocking::wait(endpoint.mapped()) {
-                output::note(&format!("the router leads {external} to this machine"));
-            }
-        })?;
+        spawn("mapped", move || tell_mapping(&endpoint, reports))?;
     }
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
@@ -109,19 +115,37 @@ fn bind(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -
 }
 
 /// Tells where others meet this machine, and that they cannot yet where that takes long; the endpoint tries on.
-fn tell_registration(endpoint: &Endpoint) {
-    match rendezvous::registered(endpoint, PEER_REGISTRATION_PATIENCE) {
-        Ok(seen) => output::note(&format!(
-            "registered at the rendezvous, which sees this machine at {seen}"
-        )),
+fn tell_registration(endpoint: &Endpoint, reports: Reports) {
+    let seen = match rendezvous::registered(endpoint, PEER_REGISTRATION_PATIENCE) {
+        Ok(seen) => Some(seen),
         Err(problem) => {
-            output::note(&format!("warning: {problem}; it is tried on"));
-            if let Some(seen) = blocking::wait(endpoint.registered()) {
-                output::note(&format!(
-                    "registered at the rendezvous, which sees this machine at {seen}"
-                ));
-            }
+            let problem = problem.to_string();
+            let text = format!("warning: {problem}; it is tried on");
+            reports.note("not_registered", json!({ "text": problem }), &text);
+            blocking::wait(endpoint.registered())
         }
+    };
+    if let Some(seen) = seen {
+        let text = format!("registered at the rendezvous, which sees this machine at {seen}");
+        reports.note("registered", json!({ "address": seen }), &text);
+    }
+}
+
+/// Tells where the router leads to this machine from, or, once, why it does not; it is asked on.
+fn tell_mapping(endpoint: &Endpoint, reports: Reports) {
+    let external = match blocking::wait(endpoint.asked_for_mapping()) {
+        Some(Ok(external)) => Some(external),
+        Some(Err(problem)) => {
+            let text = format!("note: the router leads no port to this machine: {problem}");
+            let fields = json!({ "reason": problem.name(), "text": problem.to_string() });
+            reports.note("not_mapped", fields, &text);
+            blocking::wait(endpoint.mapped())
+        }
+        None => None,
+    };
+    if let Some(external) = external {
+        let text = format!("the router leads {external} to this machine");
+        reports.note("mapped", json!({ "address": external }), &text);
     }
 }
 
@@ -141,18 +165,19 @@ fn is_for_this_machine(arguments: &ListenArguments) -> bool {
 }
 
 /// Tells that peers find this machine on the local network, or why they do not yet.
-fn tell_announcement(endpoint: &Endpoint) {
+fn tell_announcement(endpoint: &Endpoint, reports: Reports) {
     let announced = || blocking::wait_for(PEER_ANNOUNCEMENT_PATIENCE, endpoint.announced());
     let is_announced = announced().unwrap_or_else(|| {
         let why = endpoint
             .lan_problem()
             .unwrap_or_else(|| "it takes long".to_owned());
         let note = format!("note: not announced on the local network: {why}");
-        output::note(&note);
+        reports.note("not_announced", json!({ "text": why }), &note);
         blocking::wait(endpoint.announced())
     });
     if is_announced {
-        output::note("announced on the local network, where this peer ID is enough to connect");
+        let text = "announced on the local network, where this peer ID is enough to connect";
+        reports.note("announced", Value::Null, text);
     }
 }
 
@@ -201,11 +226,17 @@ impl Listener {
             return Ok(());
         }
         self.connections.fetch_add(1, Ordering::Relaxed);
-        let place = peer.path_stats().map_or_else(String::new, |stats| {
-            let ip = stats.remote.ip().to_canonical();
-            format!(" at {}", SocketAddr::new(ip, stats.remote.port()))
-        });
-        output::note(&format!("{}{place} has connected", peer.id()));
+        let stats = peer.path_stats();
+        let address =
+            stats.map(|stats| SocketAddr::new(stats.remote.ip().to_canonical(), stats.remote.port()));
+        let place = address.map_or_else(String::new, |address| format!(" at {address}"));
+        let is_relayed = stats.map(|stats| stats.is_relayed);
+        let id = peer.id();
+        self.reports.note(
+            "connected",
+            json!({ "peer": id.to_string(), "address": address, "is_relayed": is_relayed }),
+            &format!("{id}{place} has connected"),
+        );
         let (listener, of_pipes) = (Arc::clone(self), peer.clone());
         spawn("pings", move || {
             answer_pings(&peer);
@@ -233,7 +264,10 @@ impl Listener {
                 Ok(false) if self.once => Err(Problem::unavailable("the pipe broke")),
                 Ok(true) => continue,
                 Ok(false) => {
-                    output::note(&format!("a pipe of {} broke", peer.id()));
+                    let id = peer.id();
+                    let text = format!("a pipe of {id} broke");
+                    let fields = json!({ "peer": id.to_string() });
+                    self.reports.note("pipe_broke", fields, &text);
                     continue;
                 }
                 Err(problem) => Err(problem),

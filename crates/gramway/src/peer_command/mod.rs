@@ -5,6 +5,7 @@
 //! place, and a stream in both directions whose first byte is [`PIPE`] is a pipe, whose end is told by [`TAKEN`].
 
 mod arguments;
+mod attempts;
 mod candidates;
 mod connection;
 mod console;
@@ -12,6 +13,8 @@ mod listen;
 mod ping;
 mod pipe;
 mod rendezvous;
+mod reports;
+mod stats;
 
 use std::path::Path;
 

@@ -1,15 +1,18 @@
 //! `gramway peer ping`: messages that go once and come back, so that what is lost shows.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::{Delivery, PeerPath, SecretKey, SendError, blocking};
+use serde_json::{Value, json};
 
 use super::arguments::PingArguments;
 use super::connection::Connection;
+use super::reports::Reports;
+use super::stats::{self, milliseconds};
 use super::{ANSWER, Confinement, PING};
 use crate::exit::Problem;
 use crate::limits::PEER_PING_WAIT;
-use crate::output;
 
 /// What has come back.
 #[derive(Default)]
@@ -48,12 +51,25 @@ impl Tally {
             return counts;
         };
         let average = self.round_trips.iter().sum::<Duration>() / answered as u32;
-        let [min, average, max] = [*min, average, *max].map(milliseconds);
+        let [min, average, max] = [*min, average, *max].map(shown);
         format!("{counts}; round trip min/avg/max {min}/{average}/{max} ms")
+    }
+
+    fn as_json(&self) -> Value {
+        let answered = self.round_trips.len();
+        let average = || self.round_trips.iter().sum::<Duration>() / answered as u32;
+        json!({
+            "sent": self.open.len(),
+            "answered": answered,
+            "round_trip_min_ms": self.round_trips.iter().min().copied().map(milliseconds),
+            "round_trip_average_ms": (answered > 0).then(average).map(milliseconds),
+            "round_trip_max_ms": self.round_trips.iter().max().copied().map(milliseconds),
+        })
     }
 }
 
-fn milliseconds(time: Duration) -> String {
+/// A time in milliseconds, for people.
+fn shown(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1e3)
 }
 
@@ -63,8 +79,11 @@ pub(super) fn run(
     arguments: &PingArguments,
     confinement: Confinement,
 ) -> Result<(), Problem> {
-    let connection = Connection::open(key, &arguments.place, confinement)?;
-    let mut path = tell_path(&connection)?;
+    let reports = Reports {
+        is_json: arguments.json,
+    };
+    let connection = Connection::open(key, &arguments.place, confinement, reports)?;
+    let mut path = tell_path(&connection, reports)?;
     let interval = Duration::from_millis(arguments.interval.into());
     let mut tally = Tally::default();
     for remaining in (0..arguments.count).rev() {
@@ -77,9 +96,17 @@ pub(super) fn run(
             Err(_) => return Err(why_ended(&connection)),
         }
         let until = began + if remaining == 0 { PEER_PING_WAIT } else { interval };
-        take_answers(&connection, &mut tally, &mut path, until, remaining == 0)?;
+        take_answers(
+            &connection,
+            &mut tally,
+            (&mut path, reports),
+            until,
+            remaining == 0,
+        )?;
     }
-    output::data(&tally.summary())?;
+    let mut fields = tally.as_json();
+    fields["path_stats"] = stats_of(&connection);
+    reports.data("summary", fields, &tally.summary())?;
     let nothing = tally.round_trips.is_empty();
     connection.close();
     match nothing {
@@ -92,7 +119,7 @@ pub(super) fn run(
 fn take_answers(
     connection: &Connection,
     tally: &mut Tally,
-    path: &mut PeerPath,
+    (path, reports): (&mut PeerPath, Reports),
     until: Instant,
     is_last: bool,
 ) -> Result<(), Problem> {
@@ -104,10 +131,17 @@ fn take_answers(
             Some(Err(closed)) => return Err(connection.ended(&closed.0)),
         };
         if let Some((number, round_trip)) = tally.answered(&received.body, Instant::now()) {
-            tell_move(connection, path)?;
+            tell_move(connection, path, reports)?;
             let address = connection.address(*path);
-            let time = milliseconds(round_trip);
-            output::data(&format!("answer {number} from {address}: {time} ms"))?;
+            let mut fields = path_fields(*path);
+            fields["number"] = number.into();
+            fields["round_trip_ms"] = milliseconds(round_trip).into();
+            let time = shown(round_trip);
+            reports.data(
+                "answer",
+                fields,
+                &format!("answer {number} from {address}: {time} ms"),
+            )?;
         }
     }
     Ok(())
@@ -118,17 +152,35 @@ fn why_ended(connection: &Connection) -> Problem {
 }
 
 /// The connection has taken another path since it was last looked at.
-fn tell_move(connection: &Connection, path: &mut PeerPath) -> Result<(), Problem> {
+fn tell_move(connection: &Connection, path: &mut PeerPath, reports: Reports) -> Result<(), Problem> {
     let Some(taken) = connection.peer.path().filter(|taken| taken != path) else {
         return Ok(());
     };
     *path = taken;
     let address = connection.address(taken);
-    let after = connection.began.elapsed().as_secs_f64();
-    output::data(&format!(
-        "moved to {address}, {}, {after:.1} s after the start",
-        how(taken)
-    ))
+    let after = connection.began.elapsed();
+    let mut fields = path_fields(taken);
+    fields["after_ms"] = milliseconds(after).into();
+    let after = after.as_secs_f64();
+    let text = format!("moved to {address}, {}, {after:.1} s after the start", how(taken));
+    reports.data("moved", fields, &text)
+}
+
+/// Where a path leads to: no address, where a rendezvous relays.
+fn path_fields(path: PeerPath) -> Value {
+    match path {
+        PeerPath::Direct(address) => {
+            let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+            json!({ "path": "direct", "address": address })
+        }
+        PeerPath::Relayed(_) => json!({ "path": "relayed", "address": null }),
+    }
+}
+
+/// All that is known of the path; null once the connection has ended.
+fn stats_of(connection: &Connection) -> Value {
+    let stats = connection.peer.path_stats();
+    stats.as_ref().map_or(Value::Null, stats::as_json)
 }
 
 fn how(path: PeerPath) -> &'static str {
@@ -138,22 +190,28 @@ fn how(path: PeerPath) -> &'static str {
     }
 }
 
-fn tell_path(connection: &Connection) -> Result<PeerPath, Problem> {
+fn tell_path(connection: &Connection, reports: Reports) -> Result<PeerPath, Problem> {
     let (Some(stats), Some(path)) = (connection.peer.path_stats(), connection.peer.path()) else {
         return Err(why_ended(connection));
     };
     let id = connection.peer.id();
     let address = connection.address(path);
-    let took = milliseconds(connection.took);
+    let took = shown(connection.took);
     let mtu = stats.path_mtu;
-    output::data(&format!(
+    let mut text = format!(
         "{id} at {address}, {}, after {took} ms; packets of {mtu} bytes",
         how(path)
-    ))?;
-    if let [_, _, ..] = connection.candidates[..] {
-        let tried: Vec<String> = connection.candidates.iter().map(ToString::to_string).collect();
-        output::data(&format!("tried: {}", tried.join(", ")))?;
+    );
+    let (tried, attempts) = &connection.tried;
+    if let [_, _, ..] = tried[..] {
+        text += &format!("\ntried: {}", tried.join("; "));
     }
+    let mut fields = path_fields(path);
+    fields["peer"] = id.to_string().into();
+    fields["after_ms"] = milliseconds(connection.took).into();
+    fields["attempts"] = attempts.clone();
+    fields["path_stats"] = stats::as_json(&stats);
+    reports.data("connected", fields, &text)?;
     Ok(path)
 }
 
@@ -189,5 +247,7 @@ mod tests {
             tally.summary(),
             "2 sent, 1 answered, 50 % lost; round trip min/avg/max 20.000/20.000/20.000 ms"
         );
+        assert_eq!(tally.as_json()["round_trip_average_ms"], 20.0);
+        assert_eq!(Tally::default().as_json()["round_trip_min_ms"], Value::Null);
     }
 }

@@ -8,6 +8,7 @@ use peer::{Bytes, CloseReason, ReceiveStream, SecretKey, SendStream, StreamError
 
 use super::arguments::PipeArguments;
 use super::connection::Connection;
+use super::reports::Reports;
 use super::{Confinement, PIPE, TAKEN};
 use crate::exit::{Problem, sentence};
 use crate::limits::{PEER_CHUNK_BYTES, PEER_GOODBYE_MAX};
@@ -28,7 +29,7 @@ pub(super) fn run(
     arguments: &PipeArguments,
     confinement: Confinement,
 ) -> Result<(), Problem> {
-    let connection = Connection::open(key, &arguments.place, confinement)?;
+    let connection = Connection::open(key, &arguments.place, confinement, Reports { is_json: false })?;
     let opened = blocking::wait(connection.peer.open(0));
     let (mut to_peer, from_peer) = opened.map_err(|closed| connection.ended(&closed.0))?;
     let (ended, ends) = mpsc::channel();
