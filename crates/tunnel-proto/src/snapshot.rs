@@ -81,6 +81,8 @@ pub struct RendezvousCounters {
     pub sockets: u64,
     /// Contexts of these sockets, at present.
     pub contexts: u64,
+    /// Bytes of sealed packets that were taken to be relayed.
+    pub relayed_bytes: u64,
 }
 
 /// One living QUIC connection.

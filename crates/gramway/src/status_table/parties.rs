@@ -20,8 +20,12 @@ impl Block<'_> {
 
     /// Peers that find each other at a server.
     pub(super) fn rendezvous(&self) -> String {
+        let relayed = match self.number("/rendezvous/relayed_bytes") {
+            0 => String::new(),
+            relayed => format!(", {} in all", bytes(relayed)),
+        };
         format!(
-            "{} peers registered, {} registrations, {} calls, {} answered{}{}{}{}{}",
+            "{} peers registered, {} registrations, {} calls, {} answered{}{}{}{}{}{relayed}",
             self.count("/rendezvous/registered"),
             self.count("/rendezvous/registrations"),
             self.count("/rendezvous/calls"),
@@ -63,11 +67,15 @@ pub(super) fn render_user(id: &str, user: &Value) -> String {
             )
         }
     };
+    let relayed = user["relayed_bytes"].as_u64().filter(|relayed| *relayed > 0);
+    let relayed = relayed.map_or_else(String::new, |relayed| {
+        format!(", {} relayed to peers", bytes(relayed))
+    });
     let excluded = user["excluded"]
         .as_str()
         .map(|reason| format!("; kept out: {reason}"));
     format!(
-        "{name}: {} connections open, {} in all; {} sessions open, {} in all; {} leases; {}{}{used}{}",
+        "{name}: {} connections open, {} in all; {} sessions open, {} in all; {} leases; {}{relayed}{}{used}{}",
         block.count("/connections"),
         block.count("/connections_total"),
         block.count("/sessions"),

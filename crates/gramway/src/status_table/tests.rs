@@ -168,6 +168,8 @@ fn every_counter_that_people_ask_for_is_shown() {
         calls: 7,
         answers: 6,
         absent: 1,
+        sockets: 2,
+        relayed_bytes: 3_000,
         ..RendezvousCounters::default()
     });
     let listener = SourceCounters {
@@ -258,7 +260,8 @@ fn every_counter_that_people_ask_for_is_shown() {
         "  user          owner: 2 connections open, 0 in all; 0 sessions open, 0 in all; 1 leases; 0 B\n",
         "  authorizer    1,000 asked, 990 granted, 7 refused, 3 not answered in time, 1 answered too late, \
          2 not asked (over the limit)\n",
-        "  rendezvous    2 peers registered, 5 registrations, 7 calls, 6 answered, 1 of peers that are not there\n",
+        "  rendezvous    2 peers registered, 5 registrations, 7 calls, 6 answered, 1 of peers that are not there, \
+             2 relayed, 3.0 kB in all\n",
         "  sources       tcp listener 1 open, 1 in all, 2,000 events, 3 deadlines passed\n",
         "1,234 accepted, 0 sent on, 0 waiting; dropped: queue_full 5",
         "90 accepted, 4 repaired, 0 sent on, 12 of parity, 0 waiting",
@@ -291,12 +294,12 @@ fn a_process_of_another_version_is_shown_with_what_it_sends() {
 fn a_user_of_the_store_has_its_name_its_use_and_why_it_is_kept_out() {
     let user = serde_json::json!({
         "connections": 1, "connections_total": 3, "sessions": 2, "sessions_total": 9, "leases": 0, "bytes": 5_000,
-        "name": "alice", "used_bytes": 1_500_000, "quota_bytes": 1_000_000, "quota_period": "month",
+        "relayed_bytes": 1_000, "name": "alice", "used_bytes": 1_500_000, "quota_bytes": 1_000_000, "quota_period": "month",
         "excluded": "this user's quota is used up",
     });
     assert_eq!(
         render_user("a1a1", &user),
-        "alice: 1 connections open, 3 in all; 2 sessions open, 9 in all; 0 leases; 5.0 kB; 1.5 MB used of 1.0 MB/month; \
-         kept out: this user's quota is used up"
+        "alice: 1 connections open, 3 in all; 2 sessions open, 9 in all; 0 leases; 5.0 kB, 1.0 kB relayed to \
+         peers; 1.5 MB used of 1.0 MB/month; kept out: this user's quota is used up"
     );
 }

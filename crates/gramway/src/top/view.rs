@@ -138,8 +138,12 @@ fn counts(now: &Value) -> Line<'static> {
     } else {
         lost as f64 * 100.0 / sent as f64
     };
+    let relayed = match number(&now["rendezvous"]["relayed_bytes"]) {
+        0 => String::new(),
+        relayed => format!("   {} relayed to peers", units::bytes(relayed)),
+    };
     Line::from(format!(
-        " {} connections   {} UDP   {} TCP   {part:.2} % lost   {} datagrams in, {} out",
+        " {} connections   {} UDP   {} TCP   {part:.2} % lost   {} datagrams in, {} out{relayed}",
         open("connections"),
         open("udp_sessions"),
         open("tcp"),
@@ -176,23 +180,40 @@ fn table<'a>(
 fn users<'a>(history: &History, now: &Value) -> Table<'a> {
     let users = now["users"].as_object().into_iter().flatten();
     let mut users: Vec<_> = users.map(|(id, user)| (history.user_rate(id), user)).collect();
+    let relays = users.iter().any(|(_, user)| number(&user["relayed_bytes"]) > 0);
     // Those who move most come first.
     users.sort_by_key(|(rate, user)| (std::cmp::Reverse(*rate), text(&user["name"]).to_owned()));
     let rows = users.into_iter().map(|(moved, user)| {
         let used = units::bytes(user["used_bytes"].as_u64().unwrap_or(number(&user["bytes"])));
         let quota = user["quota_bytes"].as_u64();
         let quota = quota.map(|quota| format!(" of {}/{}", units::bytes(quota), text(&user["quota_period"])));
-        vec![
+        let mut row = vec![
             user["name"].as_str().unwrap_or("owner").to_owned(),
             user["excluded"].as_str().unwrap_or("may use it").to_owned(),
             number(&user["connections"]).to_string(),
             rate(moved),
             used + &quota.unwrap_or_default(),
             text(&user["expires"]).chars().take(10).collect(),
-        ]
+        ];
+        if relays {
+            row.insert(5, units::bytes(number(&user["relayed_bytes"])));
+        }
+        row
     });
-    let head = ["name", "state", "conn.", "at present", "used", "until"];
-    table("Users", &head, &[10, 14, 5, 12, 23, 10], 2, rows)
+    let mut columns = vec![
+        ("name", 10),
+        ("state", 14),
+        ("conn.", 5),
+        ("at present", 12),
+        ("used", 23),
+        ("until", 10),
+    ];
+    if relays {
+        // Nobody looks for it at a server that relays nothing.
+        columns.insert(5, ("relayed", 8));
+    }
+    let (head, widths): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
+    table("Users", &head, &widths, 2, rows)
 }
 
 fn stripes<'a>(now: &Value) -> Table<'a> {
@@ -293,8 +314,9 @@ mod tests {
             "connections": { "open": 3 }, "udp_sessions": { "open": 1 }, "tcp": { "open": 2 },
             "users": { "a1": {
                 "name": "alice", "connections": 3, "bytes": bytes, "used_bytes": 5_000_000, "quota_bytes": 10_000_000,
-                "quota_period": "month", "expires": null, "excluded": null,
+                "quota_period": "month", "expires": null, "excluded": null, "relayed_bytes": bytes / 2,
             } },
+            "rendezvous": { "relayed_bytes": bytes * 3 },
             "warnings": [{ "what": "The kernel drops", "advice": "Raise it." }],
             "events": [{ "time": 3_661, "text": "alice connected" }],
         })
@@ -315,6 +337,8 @@ mod tests {
             "0.50 % lost",
             "alice",
             "5.0 MB of 10.0 MB/month",
+            "3.0 MB relayed to peers",
+            "500.0 kB",
             "queue full",
             "01:01:01 alice connected",
             "q: quit",

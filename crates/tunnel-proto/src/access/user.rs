@@ -1,7 +1,7 @@
 //! A user of a server: a name, and an account of what it has, had, and was refused, which all shards share.
 //!
 //! The numbers are atomics that change when connections and sessions come and go, and every second; a packet touches
-//! nothing here but the rate.
+//! nothing here but the rate, and one that is relayed between peers its counter.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -145,6 +145,7 @@ pub(super) struct Account {
     connections: Places,
     sessions: Places,
     bytes: AtomicU64,
+    relayed_bytes: AtomicU64,
     rate: Rate,
     /// The server's line counts it.
     is_on_line: AtomicBool,
@@ -288,6 +289,11 @@ impl User {
         self.account.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts payload that was relayed to another peer for it.
+    pub(crate) fn add_relayed_bytes(&self, bytes: u64) {
+        self.account.relayed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Whether there are bytes left; where not, this is counted.
     pub(crate) fn has_bytes_left(&self, limits: &UserLimits) -> bool {
         let has_some = self.account.bytes.load(Ordering::Relaxed) < limits.bytes;
@@ -321,6 +327,7 @@ impl User {
             sessions_total,
             leases: 0,
             bytes: self.bytes(),
+            relayed_bytes: self.account.relayed_bytes.load(Ordering::Relaxed),
             refused: refused.into_iter().filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -341,6 +348,8 @@ pub struct UserSnapshot {
     pub leases: u64,
     /// Bytes of QUIC packets in both directions, as of the last second.
     pub bytes: u64,
+    /// Bytes of sealed packets that the server relayed from its peers to others (`specs/rendezvous.md`).
+    pub relayed_bytes: u64,
     /// How often each limit refused something.
     pub refused: BTreeMap<String, u64>,
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use quic::ConnectionKey;
 
 use super::table::{Place, Rendezvous};
-use crate::access::UserId;
+use crate::access::User;
 use crate::engine::{NoService, RequestId};
 use crate::limits;
 
@@ -138,7 +138,7 @@ impl Relay {
     /// A socket for the peer that is registered on a connection.
     pub(crate) fn bind(
         &self,
-        user: UserId,
+        user: User,
         connection: ConnectionKey,
         request: RequestId,
     ) -> Result<BoundSocket, NoService> {
@@ -146,9 +146,10 @@ impl Relay {
             shard: self.shard,
             request,
         };
-        let address = self.rendezvous.bind(user, connection, place)?;
+        let address = self.rendezvous.bind(user.id(), connection, place)?;
         Ok(BoundSocket {
             rendezvous: self.rendezvous.clone(),
+            user,
             end: SocketEnd { address, place },
             contexts: 0,
         })
@@ -186,6 +187,8 @@ impl Rendezvous {
 #[derive(Debug)]
 pub(crate) struct BoundSocket {
     rendezvous: Rendezvous,
+    /// Whose it is.
+    user: User,
     end: SocketEnd,
     /// Those that count among all of the server.
     contexts: usize,
@@ -194,6 +197,12 @@ pub(crate) struct BoundSocket {
 impl BoundSocket {
     pub(crate) fn end(&self) -> SocketEnd {
         self.end
+    }
+
+    /// Payload from this socket is taken to be relayed.
+    pub(crate) fn count_relayed(&self, bytes: usize) {
+        self.user.add_relayed_bytes(bytes as u64);
+        self.rendezvous.count_relayed(bytes as u64);
     }
 
     /// Takes a place for a context to the socket with this address, where there is one, and room (RDV-12).

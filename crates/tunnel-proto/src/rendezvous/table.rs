@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -34,6 +34,8 @@ struct Shared {
     has_news: Vec<AtomicBool>,
     /// What is handed over to each shard for its bound sockets.
     mailboxes: Vec<Mailbox>,
+    /// Bytes that were taken to be relayed; beside the table, whose lock is not for packets.
+    relayed_bytes: AtomicU64,
     /// Who may come without a link; `None`: nobody.
     guests: Option<Guests>,
     wake: WakeShard,
@@ -114,6 +116,7 @@ impl Rendezvous {
             table: Mutex::new(table),
             has_news: (0..shards).map(|_| AtomicBool::new(false)).collect(),
             mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
+            relayed_bytes: AtomicU64::new(0),
             guests,
             wake,
         }))
@@ -153,8 +156,14 @@ impl Rendezvous {
             registered: table.registrations.len() as u64,
             sockets: table.sockets.len() as u64,
             contexts: table.contexts as u64,
+            relayed_bytes: self.0.relayed_bytes.load(Ordering::Relaxed),
             ..table.counters
         }
+    }
+
+    /// Payload of a peer is taken to be relayed.
+    pub(super) fn count_relayed(&self, bytes: u64) {
+        self.0.relayed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// A registration was refused before it could find room.

@@ -119,6 +119,14 @@ fn peers_reach_each_other_by_their_sockets_across_shards() {
             assert_eq!(relayed.received(to), expected, "{from} to {to}");
         }
     }
+    // Each was counted once, for its sender and in all.
+    let bytes: usize = sent.iter().map(Vec::len).sum();
+    let bytes = 4 * 3 * bytes as u64;
+    assert_eq!(relayed.site.rendezvous.counters().relayed_bytes, bytes);
+    let server = relayed.site.world.server;
+    let shards = relayed.site.world.shards(server).iter();
+    let of_users = shards.flat_map(|shard| shard.engine.users().into_values());
+    assert_eq!(of_users.map(|user| user.relayed_bytes).sum::<u64>(), bytes);
     let fits = relayed.sockets[0];
     let fits = relayed.site.client(0).relayed_payload_max(fits);
     assert!(

@@ -187,6 +187,7 @@ pub(super) fn rendezvous(out: &mut Exposition<'_>, counters: RendezvousCounters)
         answers,
         sockets,
         contexts,
+        relayed_bytes,
     } = counters;
     out.gauge(
         "rendezvous_peers",
@@ -214,7 +215,12 @@ pub(super) fn rendezvous(out: &mut Exposition<'_>, counters: RendezvousCounters)
         "Sockets of peers between which the server relays",
         sockets,
     )?;
-    out.gauge("rendezvous_contexts", "Contexts of these sockets", contexts)
+    out.gauge("rendezvous_contexts", "Contexts of these sockets", contexts)?;
+    out.counter(
+        "rendezvous_relayed_bytes",
+        "Bytes of sealed packets relayed between peers",
+        relayed_bytes,
+    )
 }
 
 /// Samples of what became of something.
@@ -273,6 +279,11 @@ pub(super) fn users(
         "user_bytes",
         "Bytes of QUIC packets of a user, both ways",
         of(|user| user.bytes),
+    )?;
+    out.counters(
+        "user_relayed_bytes",
+        "Bytes of sealed packets relayed from a user's peers to others",
+        of(|user| user.relayed_bytes),
     )?;
     let refused = named.iter().flat_map(|(name, user)| {
         let limits = user.refused.iter();

@@ -34,7 +34,7 @@ fn everything(role: &str) -> Snapshot {
     let listener = SourceCounters::default();
     snapshot.sources.insert("udp_listener".to_owned(), listener);
     let mut user = UserSnapshot::default();
-    (user.connections, user.bytes) = (1, 6);
+    (user.connections, user.bytes, user.relayed_bytes) = (1, 6, 4);
     user.refused.insert("connections".to_owned(), 7);
     snapshot.users.insert(UserId([0x3f; 16]), user);
     snapshot.peers.push(PeerSnapshot {
@@ -79,6 +79,7 @@ fn everything(role: &str) -> Snapshot {
     snapshot.rendezvous = Some(RendezvousCounters {
         registered: 11,
         absent: 12,
+        relayed_bytes: 13,
         ..RendezvousCounters::default()
     });
     snapshot.cover = Some(CoverSnapshot {
@@ -122,11 +123,13 @@ fn counters_have_their_names_units_and_labels() {
         "gramway_connections{carrier=\"tcp\"} 1",
         "gramway_queue_bytes 8",
         "gramway_user_bytes_total{user=\"3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f\"} 6",
+        "gramway_user_relayed_bytes_total{user=\"3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f\"} 4",
         "gramway_user_refused_total{user=\"3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f3f\",limit=\"connections\"} 7",
         "gramway_round_trip_seconds_sum 0.0",
         "gramway_round_trip_seconds_bucket{le=\"0.000128\"} 0",
         "gramway_round_trip_seconds_bucket{le=\"+Inf\"} 0",
         "gramway_rendezvous_peers 11",
+        "gramway_rendezvous_relayed_bytes_total 13",
         "gramway_rendezvous_registrations_total{result=\"over_limit\"} 0",
         "gramway_rendezvous_unreachable_total{result=\"absent\"} 12",
         "gramway_cover_reachable 0",

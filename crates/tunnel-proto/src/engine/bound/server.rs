@@ -40,7 +40,7 @@ impl Engine<Server> {
         if !self.take_user_session(id, stream.connection, |rights| rights.services) {
             return;
         }
-        let Some(user) = self.user_of(stream.connection) else {
+        let Some(user) = self.account_of(stream.connection) else {
             return;
         };
         let Some(relay) = &self.state.role.relay else {
@@ -199,15 +199,20 @@ impl State<Server> {
 
     /// A payload of a client for another one's socket waits for the end of the turn.
     pub(in crate::engine) fn take_for_relay(&mut self, id: RequestId, context: u64, payload: &[u8]) {
+        let bytes = payload.len() + limits::HELD_ENTRY_BYTES;
+        let has_room = self.relayed_bytes + bytes <= limits::RELAY_WAITING_BYTES_MAX;
         let ends = self.bound(id).and_then(|session| {
-            let from = session.socket.as_ref()?.end();
-            Some((from, session.by_id(context)?.end?))
+            let socket = session.socket.as_ref()?;
+            let to = session.by_id(context)?.end?;
+            if has_room {
+                socket.count_relayed(payload.len());
+            }
+            Some((socket.end(), to))
         });
         let Some((from, to)) = ends else {
             return self.ledger.egress.drop(DropReason::UnknownContext, 1);
         };
-        let bytes = payload.len() + limits::HELD_ENTRY_BYTES;
-        if self.relayed_bytes + bytes > limits::RELAY_WAITING_BYTES_MAX {
+        if !has_room {
             return self.ledger.egress.drop(DropReason::QueueFull, 1);
         }
         self.relayed_bytes += bytes;

@@ -348,6 +348,12 @@ impl Engine<Server> {
         Some(granted.grant.user.id())
     }
 
+    /// Its user's account.
+    pub(in crate::engine) fn account_of(&self, connection: ConnectionKey) -> Option<User> {
+        let granted = self.state.role.access.grants.get(&connection)?;
+        Some(granted.grant.user.clone())
+    }
+
     /// What the connection's user may reach; nothing where nobody was let in.
     pub(super) fn reach_of(&self, connection: ConnectionKey) -> Reach {
         let granted = self.state.role.access.grants.get(&connection);
