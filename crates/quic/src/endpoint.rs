@@ -32,7 +32,7 @@ use crate::memory::TrustedIds;
 use crate::resets::ResetBudget;
 use crate::trace::Tracer;
 use crate::transmit::{DatagramSource, Outbox, OutgoingTrain};
-use crate::transport::Rights;
+use crate::transport::{Payloads, Rights};
 use crate::{limits, tls, transport};
 
 use incoming::Undecided;
@@ -468,8 +468,7 @@ fn server_config(
     config
         .transport_config(transport::settings(
             parameters.profile,
-            limits::UDP_PAYLOAD_MIN,
-            udp_payload_max,
+            Payloads::probed(limits::UDP_PAYLOAD_MIN, udp_payload_max),
             Rights::of_stranger(&ConnectionLimits::default()),
             &Gate::default(),
             None,

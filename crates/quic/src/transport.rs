@@ -1,5 +1,6 @@
 //! The core's settings for one connection, which depend on its profile, its path, and whether its peer is authenticated.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, QlogStream, TransportConfig, VarInt};
@@ -45,22 +46,56 @@ impl Rights {
     }
 }
 
-/// Settings of one connection whose path carries at most `udp_payload_ceiling` bytes, and whose congestion controller
-/// shares `gate` with it; no other connection may have the same settings. Datagrams have `udp_payload_start` bytes at first, and Initial
-/// packets are padded to it. `trace` takes its trace.
+/// UDP payloads of a connection, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Payloads {
+    /// What the path is known to carry; Initial packets are padded to it.
+    pub(crate) least: u16,
+    /// Datagrams have at most so many at first.
+    pub(crate) first: u16,
+    /// Datagrams have at most so many.
+    pub(crate) most: u16,
+}
+
+impl Payloads {
+    /// A path of which nothing is known but what the interface carries; larger datagrams than `least` are probed first.
+    pub(crate) fn probed(least: u16, most: u16) -> Self {
+        let first = least;
+        Self { least, first, most }
+    }
+
+    /// A path to `remote` of which the same is known, or that is no more than the loopback interface: what that carries
+    /// needs no probe. A dozen probes of up to 16 KiB cost a new connection a third of its time. Where a program relays
+    /// further, quinn-proto finds the black hole.
+    pub(crate) fn between_peers(remote: SocketAddr, most: u16) -> Self {
+        let is_loopback = remote.ip().to_canonical().is_loopback();
+        let first = if is_loopback {
+            most
+        } else {
+            limits::UDP_PAYLOAD_MIN
+        };
+        let least = limits::UDP_PAYLOAD_MIN;
+        Self { least, first, most }
+    }
+}
+
+/// Settings of one connection with these payloads, whose congestion controller shares `gate` with it; no other connection
+/// may have the same settings. `trace` takes its trace.
 pub(crate) fn settings(
     profile: Profile,
-    udp_payload_start: u16,
-    udp_payload_ceiling: u16,
+    payloads: Payloads,
     rights: Rights,
     gate: &Gate,
     trace: Option<QlogStream>,
 ) -> Arc<TransportConfig> {
-    let ceiling = udp_payload_ceiling.clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
-    let start = udp_payload_start.clamp(limits::UDP_PAYLOAD_MIN, ceiling);
+    let most = payloads
+        .most
+        .clamp(limits::UDP_PAYLOAD_MIN, limits::UDP_PAYLOAD_MAX);
+    let first = payloads.first.clamp(limits::UDP_PAYLOAD_MIN, most);
+    let least = payloads.least.clamp(limits::UDP_PAYLOAD_MIN, first);
     let mut mtu_discovery = MtuDiscoveryConfig::default();
     mtu_discovery
-        .upper_bound(ceiling)
+        .upper_bound(most)
         .black_hole_cooldown(limits::BLACK_HOLE_COOLDOWN);
     let mut config = TransportConfig::default();
     config
@@ -78,9 +113,9 @@ pub(crate) fn settings(
         .keep_alive_interval(rights.keeps_alive.then_some(limits::KEEP_ALIVE_INTERVAL))
         .packet_threshold(limits::PACKET_THRESHOLD)
         .time_threshold(limits::TIME_THRESHOLD)
-        .initial_mtu(start)
-        .min_mtu(start)
-        .mtu_discovery_config((ceiling > start).then_some(mtu_discovery))
+        .initial_mtu(first)
+        .min_mtu(least)
+        .mtu_discovery_config((most > least).then_some(mtu_discovery))
         .ack_frequency_config(Some(ack_frequency(profile)))
         .crypto_buffer_size(limits::CRYPTO_BUFFER_BYTES)
         .datagram_receive_buffer_size(Some(limits::DATAGRAM_RECEIVE_BYTES))

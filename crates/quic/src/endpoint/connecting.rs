@@ -13,7 +13,7 @@ use crate::connection_id::IdLength;
 use crate::error::ConnectError;
 use crate::event::ConnectionKey;
 use crate::tls::Known;
-use crate::transport::Rights;
+use crate::transport::{Payloads, Rights};
 use crate::{front_door, limits, tls, trace, translate, transport};
 
 /// The name that TLS has for peers and does not send.
@@ -65,7 +65,7 @@ impl Endpoint {
             remote,
             server_name,
             client,
-            (start, udp_payload_ceiling),
+            Payloads::probed(start, udp_payload_ceiling.min(self.udp_payload_max)),
             peer,
             rights,
         )
@@ -89,9 +89,9 @@ impl Endpoint {
     ) -> Result<ConnectionKey, ConnectError> {
         let peers = self.peers.as_ref().expect("the endpoint is one of peers");
         let (client, refusal) = tls::connecting_peer(self.aead, &peers.identity, peers.protocol, key);
-        let sizes = (limits::UDP_PAYLOAD_MIN, udp_payload_ceiling);
+        let payloads = Payloads::between_peers(remote, udp_payload_ceiling.min(self.udp_payload_max));
         let peer = Peer::Server(refusal);
-        let begun = self.begin(now, remote, PEER_NAME, client, sizes, peer, Rights::PEER)?;
+        let begun = self.begin(now, remote, PEER_NAME, client, payloads, peer, Rights::PEER)?;
         if let Some(connection) = self.live(begun) {
             connection.streams = StreamGrants::PEER;
         }
@@ -112,7 +112,6 @@ impl Endpoint {
         tls::proved_key(self.live(connection)?.proto.crypto_session())
     }
 
-    /// Datagrams have `start` bytes at first and `ceiling` at most.
     #[expect(
         clippy::too_many_arguments,
         reason = "what the kinds of servers and peers differ in"
@@ -123,22 +122,14 @@ impl Endpoint {
         remote: SocketAddr,
         name: &str,
         mut client: quinn_proto::ClientConfig,
-        (start, ceiling): (u16, u16),
+        payloads: Payloads,
         peer: Peer,
         rights: Rights,
     ) -> Result<ConnectionKey, ConnectError> {
-        let ceiling = ceiling.min(self.udp_payload_max);
         let gate = self.gate();
         let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
         let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, true));
-        client.transport_config(transport::settings(
-            self.profile,
-            start,
-            ceiling,
-            rights,
-            &gate,
-            stream,
-        ));
+        client.transport_config(transport::settings(self.profile, payloads, rights, &gate, stream));
         let (handle, proto) = self
             .proto
             .connect(now, client, remote, name)

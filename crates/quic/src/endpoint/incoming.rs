@@ -23,7 +23,7 @@ use crate::counters::IncomingCounters;
 use crate::error::AcceptError;
 use crate::event::{ConnectionKey, Event, Incoming, IncomingKey};
 use crate::transmit::Outbox;
-use crate::transport::Rights;
+use crate::transport::{Payloads, Rights};
 use crate::{initial, limits, trace, translate, transport};
 
 /// New connections that wait for the caller's decision.
@@ -150,14 +150,17 @@ impl Endpoint {
         let (place, ceiling, bytes) = (entry.place, entry.udp_payload_ceiling, entry.bytes);
         let profile = parameters.profile.unwrap_or(self.profile);
         let may = parameters.limits.bounded();
+        let payloads = match &self.peers {
+            Some(_) => Payloads::between_peers(entry.core.remote_address(), ceiling),
+            None => Payloads::probed(limits::UDP_PAYLOAD_MIN, ceiling),
+        };
         let gate = self.gate();
         let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
         let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, false));
         let mut server = server.clone();
         server.transport_config(transport::settings(
             profile,
-            limits::UDP_PAYLOAD_MIN,
-            ceiling,
+            payloads,
             Rights::of_stranger(&may),
             &gate,
             stream,
