@@ -103,8 +103,10 @@ pub mod name_lookup;
 pub mod name_message;
 pub mod netlink;
 pub mod packets;
+pub mod peer_check;
 pub mod peer_frame;
 pub mod proxy_negotiation;
+pub mod rendezvous_message;
 pub mod repair_datagram;
 pub mod socks_datagram;
 pub mod split_fragment;
@@ -145,6 +147,8 @@ targets!(
     split_fragment,
     repair_datagram,
     peer_frame,
+    peer_check,
+    rendezvous_message,
     uds_farewell,
     uds_frame,
     uds_handshake,

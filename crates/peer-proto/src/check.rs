@@ -160,6 +160,51 @@ pub(crate) fn transaction_of(datagram: &[u8]) -> Option<[u8; 12]> {
     datagram.get(8..HEADER_BYTES)?.try_into().ok()
 }
 
+/// Reads a datagram as both kinds of checks, for the fuzz target: as it came, and with the tag of who knows the key, so
+/// that what stands before the tag is judged, too. What is taken is what we would have written.
+pub fn fuzz(datagram: &[u8]) {
+    let Some(transaction) = transaction_of(datagram) else {
+        return;
+    };
+    let meeting = Meeting {
+        transaction,
+        key: [7; 16],
+    };
+    let judge = |bytes: &[u8]| {
+        assert!(!meeting.is_check(bytes) || bytes == meeting.check());
+        let read = meeting.read_path_check(bytes);
+        assert!(read.is_none_or(|check| bytes == meeting.path_check(check)));
+    };
+    judge(datagram);
+    let mut signed = datagram.to_vec();
+    let Some(covered) = signed.len().checked_sub(4 + INTEGRITY_BYTES) else {
+        return;
+    };
+    let tag = hmac::sign(&meeting.hmac_key(), &signed[..covered]);
+    signed[covered + 4..].copy_from_slice(tag.as_ref());
+    judge(&signed);
+}
+
+/// One check of each kind, for the fuzz target.
+#[must_use]
+pub fn fuzz_seeds() -> Vec<Vec<u8>> {
+    let meeting = Meeting {
+        transaction: *b"one of many!",
+        key: [7; 16],
+    };
+    let kinds = [(false, false), (false, true), (true, false), (true, true)];
+    let path_checks = kinds.map(|(is_answer, of_caller)| {
+        meeting.path_check(PathCheck {
+            is_answer,
+            of_caller,
+            number: 0x0102_0304_0506_0708,
+        })
+    });
+    let mut seeds = path_checks.to_vec();
+    seeds.push(meeting.check());
+    seeds
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,3 +38,10 @@ pub use quic::{
 };
 pub use receiver::ReceiveCounters;
 pub use sender::SendCounters;
+
+/// Readers of bytes from outside, for fuzzing; not a stable interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::check::fuzz as peer_check;
+    pub use crate::check::fuzz_seeds as peer_check_seeds;
+}

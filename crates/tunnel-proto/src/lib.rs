@@ -47,3 +47,10 @@ pub use snapshot::{
 };
 pub use target_rules::{AllowedTarget, NotATarget, Prohibited, TargetRules};
 pub use translated::nat64_prefix;
+
+/// Readers of bytes from outside, for fuzzing; not a stable interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::rendezvous::fuzz_message as rendezvous_message;
+    pub use crate::rendezvous::fuzz_path as rendezvous_path;
+}

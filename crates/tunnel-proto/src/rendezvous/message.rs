@@ -341,6 +341,38 @@ impl Reader {
     }
 }
 
+/// Reads the content of a registration, for the fuzz target: the first byte says in how large pieces it comes, which
+/// makes no difference. What is read is read back alike after it was written.
+pub fn fuzz(input: &[u8]) {
+    let Some((piece, content)) = input.split_first() else {
+        return;
+    };
+    let whole = fuzz_read(content, content.len().max(1));
+    assert_eq!(fuzz_read(content, usize::from(*piece).max(1)), whole);
+    for message in whole.0 {
+        let written = message.encode();
+        assert_eq!(fuzz_read(&written, written.len()), (vec![message], true));
+    }
+}
+
+/// The messages of content that comes in such pieces, and whether nothing was wrong.
+fn fuzz_read(content: &[u8], piece_bytes: usize) -> (Vec<Message>, bool) {
+    let (mut reader, mut messages) = (Reader::default(), Vec::new());
+    for piece in content.chunks(piece_bytes) {
+        let mut piece = Bytes::copy_from_slice(piece);
+        loop {
+            match reader.next(&mut piece) {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(Malformed) => return (messages, false),
+            }
+        }
+        let begun_bytes_max = RENDEZVOUS_MESSAGE_BYTES_MAX + 2 * varint::LEN_MAX;
+        assert!(reader.begun.len() <= begun_bytes_max, "a message is never longer");
+    }
+    (messages, true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

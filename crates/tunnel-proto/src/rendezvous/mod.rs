@@ -15,7 +15,11 @@ mod table;
 pub use guests::Guests;
 pub(crate) use guests::guest_token;
 pub use membership::Membership;
+#[doc(hidden)]
+pub use message::fuzz as fuzz_message;
 pub use message::{Message, Reason};
+#[doc(hidden)]
+pub use path::fuzz as fuzz_path;
 pub use path::{PROTOCOL, RegistrationPath, statement};
 pub use sockets::Relay;
 pub use table::{Rendezvous, WakeShard};

@@ -68,6 +68,16 @@ impl FromStr for RegistrationPath {
     }
 }
 
+/// Reads a path, for the fuzz target: one that is taken is the one that we would have written.
+pub fn fuzz(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    if let Ok(path) = text.parse::<RegistrationPath>() {
+        assert_eq!(path.to_string(), text);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
