@@ -35,14 +35,14 @@ fn connections_live_on_without_the_rendezvous_and_others_are_made_when_it_is_bac
 }
 
 /// Numbered messages one after the other in one channel, which all have to come.
-struct Talk {
+pub(super) struct Talk {
     ends: [Peer; 2],
     sent: u32,
     received: u32,
 }
 
 impl Talk {
-    fn new(ends: [Peer; 2]) -> Self {
+    pub(super) fn new(ends: [Peer; 2]) -> Self {
         Self {
             ends,
             sent: 0,
@@ -81,7 +81,7 @@ impl Talk {
     }
 
     /// All that was said, and one more, has come.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         self.say();
         let end = Instant::now() + PROGRAM_LIMIT;
         self.hear(|| end.saturating_duration_since(Instant::now()));

@@ -36,7 +36,7 @@ pub(super) use Kind::{AddressRestricted, FullCone, Open, PortRestricted, Symmetr
 
 impl Kind {
     /// The router's rules; the peer is at this address, and the world behind `outside`.
-    fn script(self, peer: &str, port: u16) -> String {
+    pub(super) fn script(self, peer: &str, port: u16) -> String {
         // As routers do, it drops what comes to itself: otherwise an early packet of the other end would take the port
         // that the peer's packets leave from.
         let closed =
@@ -137,12 +137,7 @@ impl World {
     /// Gives both routers their rules.
     pub(super) fn set_kinds(&self, kinds: [Kind; 2], port: u16) {
         for (index, kind) in kinds.into_iter().enumerate() {
-            let router = &self.routers[index];
-            router.nft("flush ruleset").unwrap();
-            let script = kind.script(&format!("10.{}.0.2", index + 1), port);
-            if !script.is_empty() {
-                router.nft(&script).unwrap();
-            }
+            set_kind(&self.routers[index], kind, &format!("10.{}.0.2", index + 1), port);
         }
     }
 
@@ -172,7 +167,16 @@ impl World {
     }
 
     pub(super) fn peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
-        let rendezvous = Rendezvous::from_link(&self.link).unwrap();
+        Self::registered(machine, port, Rendezvous::from_link(&self.link).unwrap())
+    }
+
+    /// A new peer on a machine whose user has no link, but a number.
+    pub(super) fn guest(&self, machine: usize, port: u16, number: u32) -> Endpoint {
+        let rendezvous = Rendezvous::as_guest(SERVER, number).unwrap();
+        Self::registered(&self.machines[machine], port, rendezvous)
+    }
+
+    fn registered(machine: &Namespace, port: u16, rendezvous: Rendezvous) -> Endpoint {
         let endpoint = machine.inside(|| {
             let builder = Endpoint::builder(SecretKey::generate().unwrap()).rendezvous(rendezvous);
             builder.bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap()
@@ -183,6 +187,15 @@ impl World {
             .flatten()
             .unwrap_or_else(|| panic!("not registered: {problem:?}"));
         endpoint
+    }
+}
+
+/// Gives a router its rules, and takes those that it had; the peer is at this address inside.
+pub(super) fn set_kind(router: &Namespace, kind: Kind, peer: &str, port: u16) {
+    router.nft("flush ruleset").unwrap();
+    let script = kind.script(peer, port);
+    if !script.is_empty() {
+        router.nft(&script).unwrap();
     }
 }
 

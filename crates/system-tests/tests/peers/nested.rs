@@ -1,0 +1,176 @@
+//! Peers behind the same router, which turns their packets back to each other or does not, and behind two routers in a
+//! row, as where a provider translates the addresses of its customers once more (RFC 6888).
+
+use std::net::SocketAddr;
+
+use peer::{Endpoint, Peer, PeerPath};
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::require_root;
+use testbed::namespace::Namespace;
+use testbed::wait::wait_until;
+
+use super::moves::Talk;
+use super::world::{
+    FIRST_PORT, FullCone, Kind, PortRestricted, Symmetric, World, cable, first_message, route, set_kind,
+};
+
+/// The outside address of the first router.
+const OUTSIDE: [u8; 4] = [198, 51, 1, 2];
+
+/// The first router's rules for the machine and its neighbour, who do not reach each other but by the address outside,
+/// where that leads back in.
+fn shared_router(port: u16, turns_back: bool) -> String {
+    let back = "iifname inside* ip daddr 198.51.1.2 udp dport";
+    let other = port + 1;
+    let (lead_in, return_address) = match turns_back {
+        true => (
+            format!("{back} {port} dnat to 10.1.0.2:{port}\n{back} {other} dnat to 10.3.0.2:{other}"),
+            "oifname inside* ct status dnat snat to 198.51.1.2",
+        ),
+        false => (String::new(), ""),
+    };
+    format!(
+        "table ip router {{
+            chain input {{ type filter hook input priority 0; iifname outside meta l4proto udp drop; }}
+            chain apart {{
+                type filter hook forward priority 0;
+                iifname inside* oifname inside* ct status dnat accept
+                iifname inside* oifname inside* drop
+            }}
+            chain back {{
+                type nat hook prerouting priority -100;
+                {lead_in}
+            }}
+            chain out {{
+                type nat hook postrouting priority 100;
+                oifname outside masquerade
+                {return_address}
+            }}
+        }}"
+    )
+}
+
+/// RDV-2, RDV-3: what both know of each other are the same address outside and addresses that lead nowhere.
+#[test]
+fn neighbours_who_are_kept_apart_meet_where_their_router_turns_packets_back_and_are_relayed_elsewhere() {
+    require_root!();
+    let world = World::new();
+    world.set_kinds([PortRestricted, PortRestricted], FIRST_PORT);
+    let neighbour = world.neighbour();
+    for (turns_back, port) in [(true, FIRST_PORT), (false, FIRST_PORT + 2)] {
+        world.routers[0].nft("flush ruleset").unwrap();
+        world.routers[0].nft(&shared_router(port, turns_back)).unwrap();
+        let (caller, callee) = (world.peer(0, port), world.peer_on(&neighbour, port + 1));
+        let (took, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
+        println!("turns back: {turns_back}, first message after {took:?}");
+        if turns_back {
+            let back_in = PeerPath::Direct(SocketAddr::from((OUTSIDE, port + 1)));
+            wait_until("a path by the router", PROGRAM_LIMIT, || {
+                ends[0].path() == Some(back_in) && !is_relayed(&ends[1])
+            });
+        } else {
+            assert!(ends.iter().all(is_relayed));
+        }
+        let talk = Talk::new(ends);
+        talk.finish();
+        for endpoint in [caller, callee] {
+            endpoint.close(0, "the next case");
+        }
+    }
+}
+
+fn is_relayed(end: &Peer) -> bool {
+    matches!(end.path(), Some(PeerPath::Relayed(_)))
+}
+
+/// A machine behind a router of its own, which is behind one of the provider.
+struct Customer {
+    router: Namespace,
+    machine: Namespace,
+    provider: usize,
+}
+
+impl Customer {
+    fn of(world: &World, provider: usize) -> Self {
+        let (router, machine) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+        let between = |host: u8| format!("100.64.{}.{host}/24", provider + 1);
+        let inside = |host: u8| format!("10.{}.0.{host}/24", provider + 4);
+        cable(
+            (&world.routers[provider], "customers", &between(1)),
+            (&router, "outside", &between(2)),
+        );
+        cable((&router, "inside", &inside(1)), (&machine, "eth0", &inside(2)));
+        route(&router, &format!("100.64.{}.1", provider + 1));
+        route(&machine, &format!("10.{}.0.1", provider + 4));
+        router.set_parameter("net.ipv4.ip_forward", "1").unwrap();
+        Self {
+            router,
+            machine,
+            provider,
+        }
+    }
+
+    /// Its router restricts ports, as Linux does, and the provider's is of this kind.
+    fn peer(&self, world: &World, of_provider: Kind, port: u16) -> Endpoint {
+        let (network, provider) = (self.provider + 4, &world.routers[self.provider]);
+        set_kind(&self.router, PortRestricted, &format!("10.{network}.0.2"), port);
+        let customer = format!("100.64.{}.2", self.provider + 1);
+        set_kind(provider, of_provider, &customer, port);
+        world.peer_on(&self.machine, port)
+    }
+}
+
+/// RDV-2, RDV-3.
+#[test]
+fn customers_of_providers_that_translate_once_more_meet_as_if_the_stricter_router_were_alone() {
+    require_root!();
+    let world = World::new();
+    let customers = [Customer::of(&world, 0), Customer::of(&world, 1)];
+    // The kinds of the providers' routers; whether the second peer is a customer, too, or alone behind that router; and
+    // whether there is a direct path.
+    let rows = [
+        ([PortRestricted, PortRestricted], false, true),
+        ([PortRestricted, PortRestricted], true, true),
+        ([Symmetric, FullCone], false, true),
+        ([Symmetric, PortRestricted], false, false),
+        ([FullCone, Symmetric], true, false),
+    ];
+    for (port, (kinds, both, is_direct)) in (FIRST_PORT..).zip(rows) {
+        world.set_kinds(kinds, port);
+        let caller = customers[0].peer(&world, kinds[0], port);
+        let callee = match both {
+            true => customers[1].peer(&world, kinds[1], port),
+            false => world.peer(1, port),
+        };
+        let (took, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
+        println!(
+            "providers {kinds:?}, both: {both}: {:?} after {took:?}",
+            ends[0].path()
+        );
+        match is_direct {
+            true => wait_until(&format!("a direct path for {kinds:?}"), PROGRAM_LIMIT, || {
+                !ends.iter().any(is_relayed)
+            }),
+            false => assert!(ends.iter().all(is_relayed), "{kinds:?}"),
+        }
+        for endpoint in [caller, callee] {
+            endpoint.close(0, "the next row");
+        }
+    }
+}
+
+/// RDV-10, RDV-15.
+#[test]
+fn a_guest_that_no_path_joins_with_who_invited_it_is_relayed() {
+    require_root!();
+    let world = World::new();
+    world.set_kinds([Symmetric, Symmetric], FIRST_PORT);
+    let host = world.peer(0, FIRST_PORT);
+    let number = peer::blocking::wait(host.invite()).unwrap();
+    let guest = world.guest(1, FIRST_PORT, number);
+    let (took, ends) = first_message(&guest, &host, PROGRAM_LIMIT).unwrap();
+    println!("first message after {took:?}");
+    assert!(ends.iter().all(is_relayed));
+    let talk = Talk::new(ends);
+    talk.finish();
+}
