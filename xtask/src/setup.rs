@@ -64,6 +64,19 @@ pub(crate) fn build_rivals(repository: &Repository) -> Result<()> {
     install(&mut build)
 }
 
+/// Fails where the lock file of the rivals' program does not fit its manifest. To compile the hundreds of crates that
+/// iroh brings would take minutes of CI.
+pub(crate) fn check_rivals(repository: &Repository) -> Command {
+    repository.cargo(&[
+        "update",
+        "--quiet",
+        "--workspace",
+        "--locked",
+        "--manifest-path",
+        "crates/bench/rivals/Cargo.toml",
+    ])
+}
+
 /// What installs the cargo tools that are missing: the last checks need them, and their build takes minutes of a core.
 pub(crate) fn missing_cargo_tools(repository: &Repository) -> Option<Command> {
     let root = repository.tools();

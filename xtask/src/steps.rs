@@ -58,6 +58,7 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         if extent == Extent::Everything {
             let benchmarks = repository.cargo(&["check", "--quiet", "--package", "bench"]);
             run.command("benchmarks", benchmarks)?;
+            run.command("rivals' lock file", setup::check_rivals(repository))?;
         }
         run.command(
             "build of the tests",
