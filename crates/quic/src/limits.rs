@@ -75,17 +75,10 @@ pub const PEER_STREAMS_AT_FIRST: u32 = 32;
 /// Streams of each direction that an end among peers may have open: a message that fits no packet takes one.
 pub const PEER_STREAMS: u32 = 1_024;
 
-/// Bytes in flight between peers on a local path at least, where the round trip tells little of queues, so that a small
-/// message does not wait behind more: a millisecond of what a processor carries. A tunnel's flows have senders of their own
-/// that answer delay.
+/// Bytes in flight between peers on a local path, where the round trip tells little of queues: a millisecond of what a
+/// processor carries, so that a small message does not wait behind more. A tunnel's flows have senders of their own that
+/// answer delay.
 pub const PEER_LOCAL_WINDOW_BYTES: u64 = 3 << 19;
-
-/// The same at most, where the path delivers more than that in [`PEER_LOCAL_WINDOW_TIME`].
-pub const PEER_LOCAL_WINDOW_BYTES_MAX: u64 = 3 << 20;
-
-/// What such a path delivers in this time may be in flight: both ends take turns where they share processors, and with less
-/// one of them often has nothing to do.
-pub const PEER_LOCAL_WINDOW_TIME: Duration = Duration::from_millis(3);
 
 /// Receive window of one stream, in bytes: what arrives at 100 Mbit/s while a packet that was lost twice on a path of
 /// 250 ms is repeated; a lost packet is noticed half a round trip late, and everything after it waits here.
@@ -230,7 +223,6 @@ const _: () = assert!(PEER_STREAMS_AT_FIRST <= PEER_STREAMS);
 const _: () = assert!(UNDECIDED_MAX * 1_500 <= UNDECIDED_BYTES_MAX);
 const _: () = assert!(UNDECIDED_MAX >= RETRY_ABOVE_PER_SECOND as usize);
 const _: () = assert!(HANDSHAKE_TIME_MAX.as_millis() <= AUTHENTICATION_DEADLINE.as_millis());
-const _: () = assert!(PEER_LOCAL_WINDOW_BYTES <= PEER_LOCAL_WINDOW_BYTES_MAX);
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!(DATAGRAM_SEND_BYTES >= 64 * 65_535 / 64 * 33);
 const _: () = assert!(CONNECTION_WINDOW_BYTES_MAX <= 96 << 20);

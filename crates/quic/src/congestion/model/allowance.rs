@@ -7,12 +7,13 @@ use crate::congestion::delivery::{Pressure, bytes_in, rate};
 use crate::congestion::estimate::{PathEstimate, Phase};
 use crate::congestion::gate::Allowance;
 use crate::congestion::tuning;
-use crate::limits;
 
 impl Model {
     /// The round trip without a queue.
     pub(super) fn base(&self) -> Duration {
-        self.round_trip.base().unwrap_or(limits::INITIAL_ROUND_TRIP)
+        self.round_trip
+            .base()
+            .unwrap_or(crate::limits::INITIAL_ROUND_TRIP)
     }
 
     /// What has to be sent for each byte that arrives.
@@ -67,8 +68,6 @@ impl Model {
         match self.gate.local_window_max() {
             Some(most) if self.tuning.is_local(base) => {
                 let needed = 2 * bytes_in(self.bandwidth.get(), base);
-                let turns = bytes_in(self.bandwidth.get(), limits::PEER_LOCAL_WINDOW_TIME);
-                let most = most.max(turns.min(limits::PEER_LOCAL_WINDOW_BYTES_MAX));
                 window.min(most.max(needed).max(tuning::LOCAL_WINDOW_PACKETS_MIN * self.mtu))
             }
             _ => window,

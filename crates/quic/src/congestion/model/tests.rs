@@ -106,7 +106,7 @@ fn on_a_local_path_a_flood_leaves_no_long_queue_in_front_of_others() {
 }
 
 #[test]
-fn on_a_local_path_a_bounded_window_follows_the_rate_within_its_bounds_or_is_what_the_path_needs() {
+fn on_a_local_path_a_bounded_window_is_as_long_as_its_bound_or_as_the_path_needs() {
     let most = crate::limits::PEER_LOCAL_WINDOW_BYTES;
     let window = |gate, delivered| {
         let filled = Filled::path_through(gate, Duration::from_millis(1), delivered, u64::MAX);
@@ -114,10 +114,6 @@ fn on_a_local_path_a_bounded_window_follows_the_rate_within_its_bounds_or_is_wha
     };
     assert_eq!(window(Gate::bounded(most), 300), most);
     assert!(window(Gate::default(), 300) > most);
-    let rates = [600, 900].map(|rate| window(Gate::bounded(most), rate));
-    let turns = 3 * 600 * MTU;
-    assert!((turns * 9 / 10..turns * 11 / 10).contains(&rates[0]), "{rates:?}");
-    assert_eq!(rates[1], crate::limits::PEER_LOCAL_WINDOW_BYTES_MAX);
     let needed = 2 * 2_000 * MTU;
     assert!(window(Gate::bounded(most), 2_000) >= needed * 9 / 10);
 }
