@@ -47,8 +47,7 @@ pub const TEXT_BYTES_MAX: usize = 512;
 pub const EXTENSIONS_MAX: usize = 32;
 /// Socket addresses that a TCP offer names.
 pub const ADDRESSES_MAX: usize = 16;
-/// How often all of a file may be wanted: once, once more after its source changed, and twice for blocks that
-/// were damaged (FILE-14).
+/// How often all of a file may be wanted (FILE-14): once, and three times more for chunks that were damaged.
 pub const WANTED_TIMES_MAX: u64 = 4;
 /// How often the addresses of a file may be asked for (FILE-14), with the same reasons.
 pub const ASKED_TIMES_MAX: u32 = 4;

@@ -54,15 +54,6 @@ pub enum Message {
         /// Its hash.
         root: Root,
     },
-    /// Sender: the source has changed since it was offered; what was wanted of it is void.
-    Changed {
-        /// The file.
-        entry: EntryId,
-        /// Its bytes.
-        size: u64,
-        /// When it was modified.
-        modified_ns: i64,
-    },
     /// Receiver: chunks to send.
     Want {
         /// The file.
@@ -234,7 +225,6 @@ const DIRECTORY_END: u64 = 2;
 const OFFER_END: u64 = 3;
 const HASHES: u64 = 4;
 const FILE_END: u64 = 5;
-const CHANGED: u64 = 6;
 const WANT: u64 = 7;
 const SKIP: u64 = 8;
 const ASK: u64 = 9;
@@ -288,15 +278,6 @@ impl Message {
                 put(*size, out);
                 out.extend_from_slice(root);
             }
-            Self::Changed {
-                entry,
-                size,
-                modified_ns,
-            } => {
-                put(*entry, out);
-                put(*size, out);
-                crate::wire::put_signed(*modified_ns, out);
-            }
             Self::Want { entry, chunks } | Self::Ack { entry, chunks } => {
                 put(*entry, out);
                 write_ranges(chunks, out);
@@ -332,7 +313,6 @@ impl Message {
             Self::OfferEnd { .. } => OFFER_END,
             Self::Hashes { .. } => HASHES,
             Self::FileEnd { .. } => FILE_END,
-            Self::Changed { .. } => CHANGED,
             Self::Want { .. } => WANT,
             Self::Skip { .. } => SKIP,
             Self::Ask { .. } => ASK,
@@ -372,11 +352,6 @@ impl Message {
                 entry: input.number()?,
                 size: input.bounded(crate::limits::FILE_BYTES_MAX)?,
                 root: input.array()?,
-            },
-            CHANGED => Self::Changed {
-                entry: input.number()?,
-                size: input.bounded(crate::limits::FILE_BYTES_MAX)?,
-                modified_ns: input.signed()?,
             },
             WANT => Self::Want {
                 entry: input.number()?,

@@ -146,15 +146,6 @@ impl Offers {
         Ok(true)
     }
 
-    /// The source of an entry changed: from here it has this size, and may be wanted anew, at most as often as it may
-    /// be asked for.
-    pub fn change(&mut self, entry: EntryId, size: u64) {
-        if let Some(open) = self.open.get_mut(&entry) {
-            open.chunks = chunk_count(size);
-            open.wanted = 0;
-        }
-    }
-
     /// A SKIP or FAILED came, or the sender gave the entry up: it is done. `false` where it was done already.
     ///
     /// # Errors
@@ -284,10 +275,6 @@ mod tests {
         }
         assert_eq!(offers.handle_ask(2), Err(AnswerError::Again(2)));
         assert_eq!(offers.handle_ask(1), Err(AnswerError::Again(1)));
-        // After a change of its source, it may be wanted anew.
-        offers.change(0, 1 << 20);
-        offers.handle_want(0, &ranges(0..1)).unwrap();
-        assert!(offers.handle_want(0, &ranges(1..2)).is_err());
     }
 
     /// FILE-13: one range may name everything at once, and costs nothing beyond what is open.

@@ -52,11 +52,6 @@ fn all() -> Vec<Message> {
             size: 6,
             root: [9; 32],
         },
-        Message::Changed {
-            entry: 4,
-            size: 7,
-            modified_ns: i64::MAX,
-        },
         Message::Want {
             entry: 4,
             chunks: [0, 1, 2, 9, 11].into_iter().collect(),
