@@ -121,7 +121,7 @@ pub enum DropReason {
     Superseded,
     /// It was sent once and not acknowledged.
     Lost,
-    /// It is longer than the peer takes.
+    /// It is longer than the peer takes, or came too slowly while the peer was short of room.
     Refused,
     /// The connection ended first.
     ConnectionEnded,

@@ -2,17 +2,19 @@
 //!
 //! What is incomplete counts in the receiver's bound. Beyond the bound only the oldest stream whose message can be
 //! delivered is read, so that one message makes progress while the endpoint has room, and the others wait in QUIC,
-//! which holds their sender back.
+//! which holds their sender back. Where room is short, messages that stand still are refused: otherwise whoever begins
+//! some and finishes none keeps their room for as long as it likes.
 
 mod turns;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use bytes::BytesMut;
 use quic::{ConnectionKey, Endpoint, Read, StreamError, StreamId};
 
 use crate::frame::{Head, PROGRAM_STREAM, StreamHead, Unread};
-use crate::limits::{RESERVE_BYTES_MAX, REST_BYTES_MAX, STREAM_HEAD_BYTES_MAX};
+use crate::limits::{RESERVE_BYTES_MAX, REST_BYTES_MAX, STALLED_BYTES, STALLED_TIME, STREAM_HEAD_BYTES_MAX};
 use crate::peers::code;
 use crate::receiver::{Kept, Receiver, Violation};
 use turns::{Turns, Wait};
@@ -24,6 +26,8 @@ struct Partial {
     head: Option<StreamHead>,
     /// The head's bytes, then the body's.
     bytes: BytesMut,
+    /// Bytes of the body at the last look for messages that stand still, where all was read since.
+    seen: Option<usize>,
 }
 
 /// What a stream turned out to be.
@@ -46,6 +50,8 @@ pub(crate) struct Incoming {
     completed: u64,
     /// Bytes that incomplete messages keep.
     bytes: usize,
+    /// When messages that stand still are looked for.
+    look_at: Option<Instant>,
 }
 
 impl Incoming {
@@ -56,6 +62,7 @@ impl Incoming {
             turns: Turns::default(),
             completed: 0,
             bytes: 0,
+            look_at: None,
         }
     }
 
@@ -82,6 +89,48 @@ impl Incoming {
     /// Whether streams were left unread for want of room.
     pub(crate) fn holds_back(&self) -> bool {
         self.turns.holds_back()
+    }
+
+    /// When [`Self::give_up_stalled`] is due, where something incomplete is kept.
+    pub(crate) fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
+        self.look_at = (self.bytes > 0).then(|| self.look_at.unwrap_or(now + STALLED_TIME));
+        self.look_at
+    }
+
+    /// Refuses messages of which little came since the last look, although all that came was read, where room is short
+    /// (PEER-21).
+    pub(crate) fn give_up_stalled(
+        &mut self,
+        now: Instant,
+        is_short: bool,
+        quic: &mut Endpoint,
+        connection: ConnectionKey,
+        receiver: &mut Receiver,
+    ) -> Result<(), Violation> {
+        if self.look_at.is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        self.look_at = None;
+        let is_short = is_short || self.holds_back();
+        let mut stalled = Vec::new();
+        for (stream, partial) in &mut self.streams {
+            let Some(head) = partial.head.filter(|_| !self.turns.is_held_back(*stream)) else {
+                continue;
+            };
+            let length = partial.bytes.len();
+            let grew = partial.seen.replace(length).map(|seen| length - seen);
+            if is_short && grew.is_some_and(|grew| grew < STALLED_BYTES) {
+                stalled.push((*stream, head.head));
+            }
+        }
+        for (stream, head) in stalled {
+            if receiver.may_skip(head) {
+                self.forget(stream);
+                quic.stop(connection, stream, code::STALLED);
+                receiver.give_up(head)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_over(&self, receiver: &Receiver) -> bool {
@@ -156,7 +205,7 @@ impl Incoming {
                 return Ok(false);
             }
             if !self.may_read(stream, receiver) {
-                self.turns.hold_back(stream);
+                self.hold_back(stream);
                 return Ok(false);
             }
             let Some(partial) = self.streams.get_mut(&stream) else {
@@ -205,6 +254,14 @@ impl Incoming {
                     }
                 }
             }
+        }
+    }
+
+    /// The stream is not read for want of room: it stands still by our fault.
+    fn hold_back(&mut self, stream: StreamId) {
+        self.turns.hold_back(stream);
+        if let Some(partial) = self.streams.get_mut(&stream) {
+            partial.seen = None;
         }
     }
 

@@ -62,6 +62,13 @@ pub const REST_BYTES_MAX: usize = RECEIVE_BYTES_MAX + quic::limits::CONNECTION_W
 /// yet takes no more than this in any case.
 pub const RECEIVE_BYTES_RESERVED: usize = 64 << 10;
 
+/// How long an incomplete message stands still at least before an end that is short of room refuses it: as long as a
+/// connection lives in silence.
+pub const STALLED_TIME: Duration = quic::limits::IDLE_TIMEOUT;
+
+/// A message of which fewer bytes came within that time stands still: 17 kbit/s.
+pub const STALLED_BYTES: usize = 64 << 10;
+
 /// Longest body that is always copied out of its packet, in bytes: to copy it costs less than to keep the packet.
 pub const COPIED_BYTES_MAX: usize = 256;
 

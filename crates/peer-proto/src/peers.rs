@@ -298,6 +298,7 @@ impl Peers {
                     peer.sender.handle_timeout(now, round_trip);
                     self.quic.mark_ready(connection);
                 }
+                self.give_up_stalled(now, index);
                 self.touch(index);
                 self.race_is_due(now, index);
             }

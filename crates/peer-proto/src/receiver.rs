@@ -40,6 +40,8 @@ pub struct ReceiveCounters {
     pub no_room: u64,
     /// Messages that are longer than this end takes; not in `received`.
     pub too_large: u64,
+    /// Incomplete messages that stood still while room was short, and were refused; not in `received`.
+    pub stalled: u64,
 }
 
 #[derive(Debug, Default)]
@@ -156,13 +158,29 @@ impl Receiver {
     /// A message that is longer than we take (PEER-14). Its sender may believe that it came, and send no SKIP.
     pub(crate) fn refuse(&mut self, head: Head) -> Result<(), Violation> {
         self.counters.too_large += 1;
-        let Head::Ordered(place) = head else {
-            return Ok(());
-        };
-        if self.held_bytes > 2 * self.bytes_max && !self.is_next(head) {
+        if !self.may_skip(head) {
             return Err("too many messages that are too long");
         }
-        self.place(place, None)
+        self.skip(head)
+    }
+
+    /// A message that came too slowly (PEER-21).
+    pub(crate) fn give_up(&mut self, head: Head) -> Result<(), Violation> {
+        self.counters.stalled += 1;
+        self.skip(head)
+    }
+
+    /// Whether there is room to note that the message will not come.
+    pub(crate) fn may_skip(&self, head: Head) -> bool {
+        self.held_bytes <= 2 * self.bytes_max || self.is_next(head)
+    }
+
+    /// The message will not come.
+    fn skip(&mut self, head: Head) -> Result<(), Violation> {
+        match head {
+            Head::Ordered(place) => self.place(place, None),
+            Head::Unordered | Head::Latest { .. } => Ok(()),
+        }
     }
 
     /// Sets how much it may keep from here on, and whether one message may go beyond it.

@@ -64,6 +64,10 @@ impl Turns {
         self.held_back.insert(stream);
     }
 
+    pub(super) fn is_held_back(&self, stream: StreamId) -> bool {
+        self.held_back.contains(&stream)
+    }
+
     pub(super) fn holds_back(&self) -> bool {
         !self.held_back.is_empty()
     }

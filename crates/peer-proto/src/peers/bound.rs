@@ -7,6 +7,8 @@
 //! Where no room is left, messages that wait for one on a stream could fill it for ever. So one peer at a time may read
 //! on, until one more of its messages is whole: then it is the next one's turn.
 
+use std::time::Instant;
+
 use super::{PeerKey, Peers};
 use crate::limits::{RECEIVE_BYTES_MAX, RECEIVE_BYTES_RESERVED};
 
@@ -43,6 +45,11 @@ impl Bound {
 
     fn has_room(&self) -> bool {
         self.bytes < self.bytes_max
+    }
+
+    /// Whether so much is kept that some may soon have little room.
+    fn is_short(&self) -> bool {
+        self.bytes > self.bytes_max / 2
     }
 
     /// Whether peers that were kept from reading on have much more room; told once.
@@ -120,6 +127,25 @@ impl Peers {
             for index in 0..self.peers.len() {
                 self.touch(index);
             }
+        }
+    }
+
+    /// Refuses incomplete messages of the peer that stand still, where room is short.
+    pub(super) fn give_up_stalled(&mut self, now: Instant, index: usize) {
+        let is_short = self.bound.is_short();
+        self.set_bound(index);
+        let Some(peer) = self.peers[index].as_deref_mut() else {
+            return;
+        };
+        let Some(connection) = peer.connection() else {
+            return;
+        };
+        let given_up =
+            peer.incoming
+                .give_up_stalled(now, is_short, &mut self.quic, connection, &mut peer.receiver);
+        self.recount(index);
+        if let Err(violation) = given_up {
+            self.condemn(now, index, violation);
         }
     }
 

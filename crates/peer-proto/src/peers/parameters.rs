@@ -18,6 +18,8 @@ pub mod code {
     pub const EXPIRED: u32 = 0xff03;
     /// A message is longer than this end takes.
     pub const TOO_LARGE: u32 = 0xff04;
+    /// A message comes too slowly for an end that is short of room.
+    pub const STALLED: u32 = 0xff05;
 }
 
 /// What the peers of a socket need.

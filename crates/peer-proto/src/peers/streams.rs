@@ -269,14 +269,13 @@ impl Peers {
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
         };
+        // Only an end or a reset frees the stream (RFC 9000 section 3.5), and nobody would read more.
+        let answer = u32::try_from(code).unwrap_or(u32::MAX);
+        self.quic.reset(connection, stream, answer);
         if peer.sender.stream_refused(stream) {
-            self.quic.reset(connection, stream, code::TOO_LARGE);
             self.touch(index);
         } else {
-            // Only an end or a reset frees the stream (RFC 9000 section 3.5), and nobody would read more.
             peer.untyped.remove(&stream);
-            let answer = u32::try_from(code).unwrap_or(u32::MAX);
-            self.quic.reset(connection, stream, answer);
             self.events.push_back(Event::StreamStopped {
                 peer: key,
                 stream,

@@ -72,7 +72,8 @@ impl Peers {
             }
             // An acknowledgement that is due leaves with the next flush that congestion control lets go.
             let ack = ack.filter(|due| *due > now);
-            let due = [peer.sender.poll_timeout(now, round_trip), ack];
+            let stalled = peer.incoming.poll_timeout(now);
+            let due = [peer.sender.poll_timeout(now, round_trip), ack, stalled];
             self.set_timer(index, due.into_iter().flatten().min());
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use packet::{Ecn, Path};
 use peer_proto::frame::{Frame, Head, Place, StreamHead};
-use peer_proto::{CloseReason, Event, Outbox, Parameters, Peers, Received, code, limits};
+use peer_proto::{CloseReason, Event, Outbox, Parameters, PeerKey, Peers, Received, code, limits};
 use quic::{
     ConnectionKey, DatagramSource, Direction, Endpoint, EndpointParameters, PeerParameters, Receiver,
 };
@@ -55,6 +55,10 @@ struct Attack {
     ours: Peers,
     received: Vec<Received>,
     closed: Option<CloseReason>,
+    /// The raw end, as ours knows it.
+    peer: Option<PeerKey>,
+    /// Codes with which ours stopped streams.
+    stopped: Vec<u64>,
 }
 
 impl Attack {
@@ -88,6 +92,8 @@ impl Attack {
             ours: Peers::new(ours),
             received: Vec::new(),
             closed: None,
+            peer: None,
+            stopped: Vec::new(),
         };
         attack.drive();
         attack
@@ -134,7 +140,11 @@ impl Attack {
                 .quic
                 .handle_received(now, path, Ecn::NotEct, bytes, size, &mut arrivals, &mut answers);
         }
-        while self.raw.quic.poll_event().is_some() {}
+        while let Some(event) = self.raw.quic.poll_event() {
+            if let quic::Event::StreamStopped { code, .. } = event {
+                self.stopped.push(code);
+            }
+        }
         while let Some(event) = self.ours.poll_event(now) {
             match event {
                 Event::Received { peer } => {
@@ -142,7 +152,10 @@ impl Attack {
                         self.received.push(received);
                     }
                 }
-                Event::Connected { peer, .. } => self.ours.accept(peer),
+                Event::Connected { peer, .. } => {
+                    self.peer = Some(peer);
+                    self.ours.accept(peer);
+                }
                 Event::Closed { peer, reason, .. } => {
                     self.closed = Some(reason);
                     while let Some(received) = self.ours.read_message(now, peer) {
@@ -486,4 +499,64 @@ fn a_probe_and_a_repeat_are_acknowledged_at_once() {
         panic!("{acks:?}");
     };
     assert_eq!(last.runs, [(0, 1)]);
+}
+
+/// Begins a message whose end is not sent; its stream.
+fn begin(attack: &mut Attack, head: Head, length: u64, sent: usize) -> quic::StreamId {
+    let mut bytes = BytesMut::new();
+    let number = None;
+    StreamHead { number, head, length }.write(&mut bytes);
+    bytes.resize(bytes.len() + sent, 1);
+    let (quic, connection) = (&mut attack.raw.quic, attack.raw.connection);
+    let stream = quic.open_stream(connection, Direction::Unidirectional).unwrap();
+    assert_eq!(quic.write(connection, stream, &bytes), Ok(bytes.len()));
+    attack.drive();
+    stream
+}
+
+/// PEER-21.
+#[test]
+fn messages_that_stand_still_are_refused_where_room_is_short_and_slow_ones_go_on() {
+    const LENGTH: u64 = 1 << 20;
+    let mut attack = Attack::on(Parameters {
+        receive_bytes_max: 1 << 20,
+        ..parameters(2)
+    });
+    let looks = 3 * limits::STALLED_TIME.as_secs();
+    begin(&mut attack, Head::Ordered(place(1, 1, 0)), LENGTH, 100_000);
+    attack.send(&message(0, Head::Ordered(place(1, 2, 1))));
+    for _ in 0..looks {
+        attack.drive();
+    }
+    assert!(attack.stopped.is_empty(), "there is room");
+    assert!(attack.ours.unread_bytes() > 100_000);
+
+    let per_second = limits::STALLED_BYTES / limits::STALLED_TIME.as_secs() as usize + 1_000;
+    let total = per_second * (1 + looks as usize);
+    let slow = begin(&mut attack, Head::Unordered, total as u64, per_second);
+    for _ in 0..2 {
+        begin(&mut attack, Head::Unordered, LENGTH, 100_000);
+    }
+    assert!(attack.ours.unread_bytes() > 1 << 19, "room is short");
+    let connection = attack.raw.connection;
+    for _ in 0..looks {
+        let piece = vec![1; per_second];
+        assert_eq!(attack.raw.quic.write(connection, slow, &piece), Ok(per_second));
+        attack.drive();
+    }
+    // The oldest goes first, and no more than there have to.
+    let refused = attack.stopped.len();
+    assert_eq!(attack.stopped, vec![u64::from(code::STALLED); refused]);
+    assert!((1..=3).contains(&refused), "{refused}");
+    attack.raw.quic.finish(connection, slow);
+    attack.drive();
+    let lengths: Vec<usize> = attack
+        .received
+        .iter()
+        .map(|received| received.body.len())
+        .collect();
+    assert_eq!((lengths, &attack.closed), (vec![4, total], &None));
+    let received = attack.ours.path_stats(attack.peer.unwrap()).unwrap().received;
+    assert_eq!((received.stalled, received.received), (refused as u64, 2));
+    assert!(attack.ours.unread_bytes() <= 1 << 19, "there is room again");
 }
