@@ -101,6 +101,7 @@ impl Peers {
             identity: parameters.identity,
             protocol: PROTOCOL,
             token_key: doubled(parameters.seed, 0x54),
+            idle_timeout: parameters.idle_timeout,
         };
         Self {
             quic: Endpoint::of_peers(&endpoint, peers),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
@@ -34,6 +34,7 @@ pub struct Builder {
     message_bytes_max: Option<usize>,
     send_bytes_max: Option<usize>,
     udp_payload_max: Option<u16>,
+    idle_timeout: Option<Duration>,
     rendezvous: Option<Rendezvous>,
     finds_on_lan: bool,
     announces_on_lan: bool,
@@ -69,6 +70,15 @@ impl Builder {
     #[must_use]
     pub fn udp_payload_max(mut self, bytes: u16) -> Self {
         self.udp_payload_max = Some(bytes);
+        self
+    }
+
+    /// How long a connection on which nothing comes lives: 30 seconds unless called, which is also the most, and a
+    /// second at least. Of what both ends say the less counts. Who sleeps for longer finds its connections ended, and
+    /// connects again.
+    #[must_use]
+    pub fn idle_timeout(mut self, time: Duration) -> Self {
+        self.idle_timeout = Some(time);
         self
     }
 
@@ -136,6 +146,9 @@ impl Builder {
         }
         parameters.udp_payload_max = self.udp_payload_max.unwrap_or(UDP_PAYLOAD_MAX);
         parameters.udp_payload_to = udp_payload_to;
+        if let Some(time) = self.idle_timeout {
+            parameters.idle_timeout = time;
+        }
         let socket = UdpSocket::bind(address, &socket_options()).map_err(failed)?;
         let poller = Poller::new().map_err(failed)?;
         watch(&socket, &poller).map_err(failed)?;
@@ -193,6 +206,7 @@ impl Endpoint {
             message_bytes_max: None,
             send_bytes_max: None,
             udp_payload_max: None,
+            idle_timeout: None,
             rendezvous: None,
             finds_on_lan: false,
             announces_on_lan: false,

@@ -92,6 +92,9 @@ pub struct PeerParameters {
     pub protocol: &'static [u8],
     /// Key of address validation tokens (RFC 9000 section 8.1).
     pub token_key: [u8; 64],
+    /// A connection without traffic is given up after this, or after what the other end says where that is less;
+    /// [`limits::IDLE_TIMEOUT_MIN`] to [`limits::IDLE_TIMEOUT`].
+    pub idle_timeout: Duration,
 }
 
 /// How one new connection is accepted; the default is what the endpoint does for all.

@@ -213,6 +213,12 @@ impl Endpoint {
         }
     }
 
+    fn idle_timeout(&self) -> Duration {
+        let of_peers = self.peers.as_ref().map(|peers| peers.idle_timeout);
+        let time = of_peers.unwrap_or(limits::IDLE_TIMEOUT);
+        time.clamp(limits::IDLE_TIMEOUT_MIN, limits::IDLE_TIMEOUT)
+    }
+
     /// Lets `classifier` decide what received datagrams are, instead of [`ByShard`].
     #[must_use]
     pub fn with_classifier(mut self, classifier: Box<dyn Classifier>) -> Self {
@@ -470,6 +476,7 @@ fn server_config(
             parameters.profile,
             Payloads::probed(limits::UDP_PAYLOAD_MIN, udp_payload_max),
             Rights::of_stranger(&ConnectionLimits::default()),
+            limits::IDLE_TIMEOUT,
             &Gate::default(),
             None,
         ))

@@ -122,6 +122,9 @@ pub const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(5);
 /// A connection without traffic is given up after this.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Shortest that peers may choose: below it, a processor that is busy would end connections.
+pub const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// A client sends a keep-alive after this much silence: below common NAT timeouts for UDP.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 

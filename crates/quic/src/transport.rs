@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, QlogStream, TransportConfig, VarInt};
+use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, QlogStream, TransportConfig, VarInt};
 
 use crate::config::{ConnectionLimits, Profile};
 use crate::congestion::{Factory, Gate, Kind, Tuning};
@@ -80,11 +81,12 @@ impl Payloads {
 }
 
 /// Settings of one connection with these payloads, whose congestion controller shares `gate` with it; no other connection
-/// may have the same settings. `trace` takes its trace.
+/// may have the same settings. It ends after `idle_timeout` without traffic. `trace` takes its trace.
 pub(crate) fn settings(
     profile: Profile,
     payloads: Payloads,
     rights: Rights,
+    idle_timeout: Duration,
     gate: &Gate,
     trace: Option<QlogStream>,
 ) -> Arc<TransportConfig> {
@@ -106,11 +108,13 @@ pub(crate) fn settings(
         .receive_window(VarInt::from_u32(rights.window))
         .send_window(limits::SEND_WINDOW_BYTES)
         .max_idle_timeout(Some(
-            limits::IDLE_TIMEOUT
-                .try_into()
-                .expect("30 s fits a varint of milliseconds"),
+            IdleTimeout::try_from(idle_timeout).expect("30 s fits a varint of milliseconds"),
         ))
-        .keep_alive_interval(rights.keeps_alive.then_some(limits::KEEP_ALIVE_INTERVAL))
+        .keep_alive_interval(
+            rights
+                .keeps_alive
+                .then_some(limits::KEEP_ALIVE_INTERVAL.min(idle_timeout / 3)),
+        )
         .packet_threshold(limits::PACKET_THRESHOLD)
         .time_threshold(limits::TIME_THRESHOLD)
         .initial_mtu(first)

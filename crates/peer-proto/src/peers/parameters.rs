@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use quic::{KeyIdentity, Profile};
 
@@ -41,6 +42,8 @@ pub struct Parameters {
     pub send_bytes_max: usize,
     /// Bytes of messages that came and are not read, of all peers together.
     pub receive_bytes_max: usize,
+    /// How long a connection lives in silence: at most 30 s, and no longer than the other end wants.
+    pub idle_timeout: Duration,
     /// Seed of keys and connection IDs; from the operating system outside tests.
     pub seed: [u8; 32],
 }
@@ -58,6 +61,7 @@ impl Parameters {
             message_bytes_max: MESSAGE_BYTES_MAX,
             send_bytes_max: SEND_BYTES_MAX,
             receive_bytes_max: ENDPOINT_RECEIVE_BYTES_MAX,
+            idle_timeout: quic::limits::IDLE_TIMEOUT,
             seed,
         }
     }

@@ -14,4 +14,5 @@ mod round_trips;
 mod routers;
 mod rules;
 mod streams;
+mod suspended;
 mod world;

@@ -74,6 +74,7 @@ impl Attack {
                 identity: identity(1),
                 protocol: limits::PROTOCOL,
                 token_key: [1; 64],
+                idle_timeout: quic::limits::IDLE_TIMEOUT,
             },
         );
         let remote = "192.0.2.2:1".parse().unwrap();

@@ -15,6 +15,9 @@ use sim::{Clock, LinkConfig, Network, Packet};
 /// Most events of one drive, so that a livelock fails instead of hanging.
 const EVENTS_MAX: usize = 2_000_000;
 
+/// Packets that wait for a program that is suspended.
+const SOCKET_PACKETS_MAX: usize = 100;
+
 /// One end, and what it has reported.
 pub(crate) struct End {
     pub(crate) peers: Peers,
@@ -26,6 +29,9 @@ pub(crate) struct End {
     pub(crate) accepts: bool,
     /// Messages are read as they come.
     pub(crate) reads: bool,
+    /// Its program is stopped: its socket's buffer takes a few packets.
+    pub(crate) is_suspended: bool,
+    pub(crate) unread_packets: Vec<(Path, Ecn, Vec<u8>)>,
     pub(crate) connected: Vec<(PeerKey, PeerId, bool)>,
     pub(crate) tried: Vec<Vec<Attempt>>,
     pub(crate) failed: Vec<Vec<Failure>>,
@@ -66,6 +72,8 @@ impl End {
             outbox: Outbox::default(),
             accepts: true,
             reads: true,
+            is_suspended: false,
+            unread_packets: Vec::new(),
             connected: Vec::new(),
             tried: Vec::new(),
             failed: Vec::new(),
@@ -258,6 +266,18 @@ impl World {
     fn flush(&mut self) {
         let now = self.now();
         for (index, end) in self.ends.iter_mut().enumerate() {
+            if end.is_suspended {
+                self.network.set_timer(end.address, None);
+                continue;
+            }
+            for (path, ecn, packet) in std::mem::take(&mut end.unread_packets) {
+                let packet = BytesMut::from(&packet[..]);
+                end.peers
+                    .handle_received(now, path, ecn, packet, 0, &mut end.outbox);
+            }
+            if end.peers.poll_timeout().is_some_and(|due| due < now) {
+                end.peers.handle_timeout(now);
+            }
             loop {
                 let more = end.peers.flush(now, &mut end.outbox);
                 let count = end.outbox.trains().len();
@@ -334,6 +354,12 @@ impl World {
                     remote: delivery.source,
                     local: None,
                 };
+                if end.is_suspended {
+                    if end.unread_packets.len() < SOCKET_PACKETS_MAX {
+                        end.unread_packets.push((path, ecn, bytes));
+                    }
+                    return true;
+                }
                 let bytes = BytesMut::from(&bytes[..]);
                 end.peers
                     .handle_received(now, path, ecn, bytes, 0, &mut end.outbox);

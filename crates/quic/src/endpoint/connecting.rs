@@ -129,7 +129,14 @@ impl Endpoint {
         let gate = self.gate();
         let trace = self.tracer.as_mut().and_then(|tracer| tracer.begin());
         let stream = trace.as_ref().and_then(|trace| trace::stream(trace, now, true));
-        client.transport_config(transport::settings(self.profile, payloads, rights, &gate, stream));
+        client.transport_config(transport::settings(
+            self.profile,
+            payloads,
+            rights,
+            self.idle_timeout(),
+            &gate,
+            stream,
+        ));
         let (handle, proto) = self
             .proto
             .connect(now, client, remote, name)

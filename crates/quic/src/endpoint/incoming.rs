@@ -162,6 +162,7 @@ impl Endpoint {
             profile,
             payloads,
             Rights::of_stranger(&may),
+            self.idle_timeout(),
             &gate,
             stream,
         ));
