@@ -95,11 +95,10 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
         );
         let tried = text.lines().find(|line| line.starts_with("tried: ")).unwrap();
         assert!(tried.contains(&format!("{at} (given): connected")), "{text}");
-        assert!(
-            tried.contains(&format!("{silent} (given): no answer"))
-                || tried.contains(&format!("{silent} (given): the machine is out of reach")),
-            "{text}"
-        );
+        // IPv6 is begun first, and may answer before the other one's turn.
+        let silence = ["no answer", "not tried", "the machine is out of reach"];
+        let told = silence.map(|told| format!("{silent} (given): {told}"));
+        assert!(told.iter().any(|told| tried.contains(told)), "{text}");
         assert!(text.contains("3 sent, 3 answered, 0 % lost"), "{text}");
     }
 
