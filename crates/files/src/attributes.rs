@@ -1,0 +1,77 @@
+//! Extended attributes of users (`user.*`): others belong to the system that they are on.
+
+use std::fs::File;
+use std::path::Path;
+
+use files_proto::Attribute;
+use files_proto::limits::{ATTRIBUTES_BYTES_MAX, ATTRIBUTES_MAX};
+use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, llistxattr};
+
+const PREFIX: &[u8] = b"user.";
+
+/// Those of a file, as many as a transfer carries; none where they cannot be read.
+pub(crate) fn of(path: &Path) -> Vec<Attribute> {
+    let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
+    let Ok(length) = llistxattr(path, &mut names[..]) else {
+        return Vec::new();
+    };
+    let mut room = ATTRIBUTES_BYTES_MAX;
+    let mut attributes = Vec::new();
+    let mut value = vec![0; ATTRIBUTES_BYTES_MAX];
+    for name in names[..length].split(|byte| *byte == 0) {
+        if !name.starts_with(PREFIX) || attributes.len() == ATTRIBUTES_MAX {
+            continue;
+        }
+        let Ok(length) = lgetxattr(path, name, &mut value[..]) else {
+            continue;
+        };
+        let Some(left) = room.checked_sub(name.len() + length) else {
+            break;
+        };
+        room = left;
+        attributes.push(Attribute {
+            name: name.to_vec(),
+            value: value[..length].to_vec(),
+        });
+    }
+    attributes
+}
+
+/// Gives them to a file, as far as it takes them.
+pub(crate) fn apply(file: &File, attributes: &[Attribute]) {
+    for attribute in attributes
+        .iter()
+        .filter(|attribute| attribute.name.starts_with(PREFIX))
+    {
+        // A file system without them is no reason to have no file.
+        let _ = fsetxattr(file, &attribute.name[..], &attribute.value, XattrFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_of_users_go_from_file_to_file() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        let (source, target) = (File::create(&from).unwrap(), File::create(&to).unwrap());
+        let attribute = |name: &str, value: &str| Attribute {
+            name: name.as_bytes().to_vec(),
+            value: value.as_bytes().to_vec(),
+        };
+        let given = [
+            attribute("user.comment", "kept"),
+            attribute("security.other", "left out"),
+        ];
+        apply(&source, &given);
+        let read = of(&from);
+        assert!(
+            read.is_empty() || read == given[..1],
+            "some file systems have none: {read:?}"
+        );
+        apply(&target, &read);
+        assert_eq!(of(&to), read);
+    }
+}

@@ -1,0 +1,357 @@
+//! Records over a TCP connection with TLS 1.3. The end that sends files is TLS's client, whichever end opened the
+//! connection; both prove the key that they told over the control stream, which lives as long as the session.
+//!
+//! rustls works in buffers of ours here: sealed bytes are written from where they were sealed, and received ones are
+//! opened in place and copied once, to where they are checked.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::limits::{TCP_SETUP_TIME_MAX, TLS_READ_BYTES, TLS_WRITE_BYTES};
+
+/// Application protocol of both (RFC 7301).
+pub(crate) const PROTOCOL: &[u8] = b"gramway-files";
+
+/// Bytes that sealing adds to [`TLS_WRITE_BYTES`] at most: a header, a type and a tag for each record of 16 KiB.
+const OVERHEAD_MAX: usize = (TLS_WRITE_BYTES / (16 << 10) + 1) * 64;
+
+/// Bytes of a handshake message of either end: raw keys, no chains.
+const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
+
+/// The sending end.
+pub(crate) struct TlsSender {
+    socket: TcpStream,
+    tls: UnbufferedClientConnection,
+    sealed: Box<[u8]>,
+}
+
+impl TlsSender {
+    /// Completes the handshake on a connection.
+    pub(crate) fn new(mut socket: TcpStream, config: Arc<ClientConfig>) -> io::Result<Self> {
+        socket.set_read_timeout(Some(TCP_SETUP_TIME_MAX))?;
+        let name = ServerName::try_from("peer").map_err(io::Error::other)?;
+        let mut tls = UnbufferedClientConnection::new(config, name).map_err(refused)?;
+        let mut sealed = vec![0; TLS_WRITE_BYTES + OVERHEAD_MAX].into_boxed_slice();
+        let mut incoming = Incoming::new(HANDSHAKE_BYTES_MAX);
+        let mut length = 0;
+        loop {
+            let UnbufferedStatus { discard, state } = tls.process_tls_records(incoming.received());
+            let waits = match state.map_err(refused)? {
+                ConnectionState::EncodeTlsData(mut data) => {
+                    length += data.encode(&mut sealed[length..]).map_err(too_long)?;
+                    false
+                }
+                ConnectionState::TransmitTlsData(data) => {
+                    socket.write_all(&sealed[..length])?;
+                    length = 0;
+                    data.done();
+                    false
+                }
+                ConnectionState::BlockedHandshake => true,
+                ConnectionState::WriteTraffic(_) => break,
+                _ => return Err(io::ErrorKind::ConnectionAborted.into()),
+            };
+            incoming.discard(discard);
+            if waits {
+                incoming.fill(&mut socket)?;
+            }
+        }
+        Ok(Self { socket, tls, sealed })
+    }
+
+    /// For another thread that ends the connection.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Sends all of it.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(TLS_WRITE_BYTES) {
+            let length = loop {
+                let UnbufferedStatus { state, .. } = self.tls.process_tls_records(&mut []);
+                match state.map_err(refused)? {
+                    ConnectionState::WriteTraffic(mut traffic) => {
+                        break traffic
+                            .encrypt(piece, &mut self.sealed)
+                            .map_err(io::Error::other)?;
+                    }
+                    // New keys, after very many records.
+                    ConnectionState::EncodeTlsData(mut data) => {
+                        let length = data.encode(&mut self.sealed).map_err(too_long)?;
+                        self.socket.write_all(&self.sealed[..length])?;
+                    }
+                    ConnectionState::TransmitTlsData(data) => data.done(),
+                    _ => return Err(io::ErrorKind::ConnectionAborted.into()),
+                }
+            };
+            self.socket.write_all(&self.sealed[..length])?;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing follows.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        let UnbufferedStatus { state, .. } = self.tls.process_tls_records(&mut []);
+        if let ConnectionState::WriteTraffic(mut traffic) = state.map_err(refused)? {
+            let length = traffic
+                .queue_close_notify(&mut self.sealed)
+                .map_err(io::Error::other)?;
+            self.socket.write_all(&self.sealed[..length])?;
+        }
+        Ok(())
+    }
+}
+
+/// The receiving end.
+pub(crate) struct TlsReceiver {
+    socket: TcpStream,
+    tls: UnbufferedServerConnection,
+    incoming: Incoming,
+    /// Opened bytes that nobody has asked for yet: the rest of a record.
+    opened: Vec<u8>,
+    opened_read: usize,
+    is_complete: bool,
+}
+
+impl TlsReceiver {
+    /// Completes the handshake on a connection.
+    pub(crate) fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        socket.set_read_timeout(Some(TCP_SETUP_TIME_MAX))?;
+        let mut receiver = Self {
+            socket,
+            tls: UnbufferedServerConnection::new(config).map_err(refused)?,
+            incoming: Incoming::new(TLS_READ_BYTES),
+            opened: Vec::new(),
+            opened_read: 0,
+            is_complete: false,
+        };
+        while !receiver.is_complete {
+            receiver.turn(&mut [])?;
+        }
+        receiver.socket.set_read_timeout(None)?;
+        Ok(receiver)
+    }
+
+    /// For another thread that ends the connection.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Fills `bytes`; `false` where the sender said before their first one that nothing follows.
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<bool> {
+        let mut read = 0;
+        while read < bytes.len() {
+            let left = &self.opened[self.opened_read..];
+            if !left.is_empty() {
+                let length = left.len().min(bytes.len() - read);
+                bytes[read..read + length].copy_from_slice(&left[..length]);
+                self.opened_read += length;
+                read += length;
+                continue;
+            }
+            match self.turn(&mut bytes[read..])? {
+                Turn::Opened(length) => read += length,
+                Turn::Nothing => {}
+                Turn::Ended if read == 0 => return Ok(false),
+                Turn::Ended => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens what has come, or waits for more.
+    fn turn(&mut self, bytes: &mut [u8]) -> io::Result<Turn> {
+        let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(self.incoming.received());
+        let mut turn = Turn::Nothing;
+        let mut waits = false;
+        match state.map_err(refused)? {
+            ConnectionState::ReadTraffic(mut traffic) => {
+                let mut written = 0;
+                self.opened.clear();
+                self.opened_read = 0;
+                while let Some(record) = traffic.next_record() {
+                    let record = record.map_err(refused)?;
+                    discard += record.discard;
+                    let length = record.payload.len().min(bytes.len() - written);
+                    let (now, later) = record.payload.split_at(length);
+                    bytes[written..written + length].copy_from_slice(now);
+                    written += length;
+                    self.opened.extend_from_slice(later);
+                }
+                turn = Turn::Opened(written);
+            }
+            ConnectionState::EncodeTlsData(mut data) => {
+                let mut message = [0; HANDSHAKE_BYTES_MAX];
+                let length = data.encode(&mut message).map_err(too_long)?;
+                self.socket.write_all(&message[..length])?;
+            }
+            ConnectionState::TransmitTlsData(data) => data.done(),
+            ConnectionState::BlockedHandshake => waits = true,
+            ConnectionState::WriteTraffic(_) => {
+                // The handshake is complete: the other end has proved its key.
+                waits = std::mem::replace(&mut self.is_complete, true);
+            }
+            ConnectionState::PeerClosed | ConnectionState::Closed => turn = Turn::Ended,
+            _ => return Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+        self.incoming.discard(discard);
+        if waits {
+            self.incoming.fill(&mut self.socket)?;
+        }
+        Ok(turn)
+    }
+}
+
+enum Turn {
+    Opened(usize),
+    Nothing,
+    Ended,
+}
+
+/// Bytes as they came from the socket.
+struct Incoming {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Incoming {
+    fn new(length: usize) -> Self {
+        Self {
+            buffer: vec![0; length].into_boxed_slice(),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    fn received(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    fn discard(&mut self, length: usize) {
+        self.start += length;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Reads more, at least one byte.
+    fn fill(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.buffer.len() {
+            // No record is so long.
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        match socket.read(&mut self.buffer[self.end..])? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            length => {
+                self.end += length;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn refused(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn too_long(error: EncodeError) -> io::Error {
+    io::Error::other(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use quic::{KeyIdentity, records};
+
+    use super::*;
+
+    fn identity(seed: u8) -> KeyIdentity {
+        KeyIdentity::from_seed(&[seed; 32])
+    }
+
+    /// A connection, its sending end with key 1 and its receiving one with key 2; each knows the other by this key.
+    fn pair(sender_knows: u8, receiver_knows: u8) -> (io::Result<TlsSender>, io::Result<TlsReceiver>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let sender = thread::spawn(move || {
+            let known = identity(sender_knows).public_key();
+            let config = records::connecting(&identity(1), PROTOCOL, known);
+            TlsSender::new(TcpStream::connect(address).unwrap(), config)
+        });
+        let known = identity(receiver_knows).public_key();
+        let config = records::accepting(&identity(2), PROTOCOL, known);
+        let receiver = TlsReceiver::new(listener.accept().unwrap().0, config);
+        (sender.join().unwrap(), receiver)
+    }
+
+    #[test]
+    fn bytes_come_as_they_were_sent_whatever_pieces_are_written_and_read() {
+        let (sender, receiver) = pair(2, 1);
+        let (mut sender, mut receiver) = (sender.unwrap(), receiver.unwrap());
+        let lengths = [1, 60, 1 << 20, 16_384, 16_385, 131_073, 7];
+        let byte = |index: usize| (index * 31 + index / 251) as u8;
+        let total: usize = lengths.iter().sum();
+        let writer = thread::spawn(move || {
+            let bytes: Vec<u8> = (0..total).map(byte).collect();
+            let mut left = &bytes[..];
+            for length in lengths {
+                sender.write(&left[..length]).unwrap();
+                left = &left[length..];
+            }
+            sender.finish().unwrap();
+            sender
+        });
+        let mut received = vec![0; total];
+        let mut left = &mut received[..];
+        for length in [3, 100_000, 16_384, 900_000].into_iter().cycle() {
+            let (now, later) = left.split_at_mut(length.min(left.len()));
+            assert!(receiver.read(now).unwrap());
+            left = later;
+            if left.is_empty() {
+                break;
+            }
+        }
+        assert!(
+            received
+                .iter()
+                .enumerate()
+                .all(|(index, byte_there)| *byte_there == byte(index))
+        );
+        assert!(!receiver.read(&mut [0]).unwrap(), "the end was told");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_connection_that_ends_without_a_word_is_an_error() {
+        let (sender, receiver) = pair(2, 1);
+        let mut receiver = receiver.unwrap();
+        let mut sender = sender.unwrap();
+        sender.write(b"half").unwrap();
+        drop(sender);
+        assert!(receiver.read(&mut [0; 8]).is_err());
+    }
+
+    /// FILE-19.
+    #[test]
+    fn a_stranger_is_refused_by_either_end() {
+        let (sender, receiver) = pair(3, 1);
+        assert!(sender.is_err() && receiver.is_err());
+        // With TLS 1.3 a client learns of its refusal after its handshake.
+        let (_, receiver) = pair(2, 3);
+        assert!(receiver.is_err());
+    }
+}

@@ -1,0 +1,370 @@
+//! The directory that a transfer writes to, and nothing outside of it: every name is opened below its descriptor, the
+//! kernel follows no symbolic link on the way (`openat2`), and the last component is never followed either.
+//!
+//! Paths are relative and consist of names that `files-proto` has made safe; what is wrong with them all the same is
+//! an error of the kernel.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, accessat, fchmod,
+    futimens, mkdirat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
+};
+
+use crate::limits::DIRECTORIES_OPEN_MAX;
+
+/// What is at a path already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Existing {
+    pub(crate) kind: Kind,
+    pub(crate) size: u64,
+    /// Nanoseconds since 1970.
+    pub(crate) modified: i64,
+    /// Permission bits.
+    pub(crate) mode: u32,
+}
+
+/// Of something in a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+impl Existing {
+    fn new(stat: &Stat) -> Self {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Symlink,
+            _ => Kind::Other,
+        };
+        let seconds = i64::try_from(stat.st_mtime).unwrap_or(i64::MAX);
+        let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        Self {
+            kind,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
+            mode: stat.st_mode & 0o7777,
+        }
+    }
+}
+
+/// A directory to write to.
+pub(crate) struct Destination {
+    root: Arc<OwnedFd>,
+    /// The directories below that were used last, the latest at the end.
+    open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOFOLLOW);
+
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS);
+
+impl Destination {
+    /// The directory at `path`, whose own path may lead over symbolic links: it is the user's.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Ok(Self {
+            root: Arc::new(root),
+            open: Mutex::default(),
+        })
+    }
+
+    /// Whether files can be made in it: what tells a read-only file system before anything is sent.
+    pub(crate) fn check_writable(&self) -> io::Result<()> {
+        Ok(accessat(
+            &self.root,
+            ".",
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::empty(),
+        )?)
+    }
+
+    /// The directory that `path` is in, and the name there.
+    fn parent<'a>(&self, path: &'a Path) -> io::Result<(Arc<OwnedFd>, &'a OsStr)> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        Ok((self.directory(parent)?, name))
+    }
+
+    fn directory(&self, path: &Path) -> io::Result<Arc<OwnedFd>> {
+        if path.as_os_str().is_empty() {
+            return Ok(Arc::clone(&self.root));
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = open.iter().rposition(|(known, _)| known == path) {
+            let entry = open.remove(index).ok_or(io::ErrorKind::NotFound)?;
+            let directory = Arc::clone(&entry.1);
+            open.push_back(entry);
+            return Ok(directory);
+        }
+        let directory = Arc::new(openat2(&self.root, path, DIRECTORY, Mode::empty(), INSIDE)?);
+        if open.len() >= DIRECTORIES_OPEN_MAX {
+            open.pop_front();
+        }
+        open.push_back((path.to_owned(), Arc::clone(&directory)));
+        Ok(directory)
+    }
+
+    /// A directory that is renamed, removed or replaced is not to be found by its former path.
+    fn forget(&self, path: &Path) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(known, _)| !known.starts_with(path));
+    }
+
+    /// What is at `path`, without following a link; `None` where nothing is.
+    pub(crate) fn existing(&self, path: &Path) -> io::Result<Option<Existing>> {
+        let (directory, name) = match self.parent(path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Existing::new(&stat))),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A new directory; one that is there already is taken. Its final mode comes with [`Self::finish_directory`],
+    /// because files must be put into it meanwhile.
+    pub(crate) fn make_directory(&self, path: &Path) -> io::Result<()> {
+        let (directory, name) = self.parent(path)?;
+        match mkdirat(&directory, name, Mode::from_raw_mode(0o700)) {
+            Err(rustix::io::Errno::EXIST) => self.directory(path).map(drop),
+            other => Ok(other?),
+        }
+    }
+
+    /// Opens a file to read.
+    pub(crate) fn read(&self, path: &Path) -> io::Result<File> {
+        self.file(path, OFlags::RDONLY)
+    }
+
+    /// Opens a file that is there to write and to read.
+    pub(crate) fn write(&self, path: &Path) -> io::Result<File> {
+        self.file(path, OFlags::RDWR)
+    }
+
+    /// A new file that only this user can read so far; one that is there is an error.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
+        self.file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn file(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let (directory, name) = self.parent(path)?;
+        // Nothing waits for the other end of a pipe that lies there.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mode = match flags.contains(OFlags::CREATE) {
+            true => Mode::from_raw_mode(0o600),
+            false => Mode::empty(),
+        };
+        let file = File::from(openat2(&directory, name, flags, mode, INSIDE)?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a regular file",
+            )),
+        }
+    }
+
+    /// Where a link leads.
+    pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
+        let (directory, name) = self.parent(path)?;
+        let target = readlinkat(&directory, name, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    /// Gives a file or link another name, in place of what has it.
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_directory, from_name) = self.parent(from)?;
+        let (to_directory, to_name) = self.parent(to)?;
+        Ok(renameat(&from_directory, from_name, &to_directory, to_name)?)
+    }
+
+    /// Removes a file or link; one that is not there is no error.
+    pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
+        let (directory, name) = self.parent(path)?;
+        match unlinkat(&directory, name, AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Makes a symbolic link, beside the place and renamed into it, so that it takes the place of a file or link.
+    pub(crate) fn symlink(
+        &self,
+        target: &OsStr,
+        path: &Path,
+        beside: &Path,
+        modified: i64,
+    ) -> io::Result<()> {
+        self.remove(beside)?;
+        let (directory, name) = self.parent(beside)?;
+        symlinkat(target, &directory, name)?;
+        // File systems without times of links are no reason to have no link.
+        let _ = utimensat(&directory, name, &times(modified), AtFlags::SYMLINK_NOFOLLOW);
+        let renamed = self.rename(beside, path);
+        if renamed.is_err() {
+            let _ = self.remove(beside);
+        }
+        renamed
+    }
+
+    /// Mode and time of a directory, once everything is in it.
+    pub(crate) fn finish_directory(&self, path: &Path, mode: u32, modified: i64) -> io::Result<()> {
+        let directory = self.directory(path)?;
+        self.forget(path);
+        finish(directory.as_fd(), mode, modified)
+    }
+}
+
+/// Mode and time of what is open. No file becomes one that runs as its owner.
+pub(crate) fn finish(file: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
+    fchmod(file, Mode::from_raw_mode(mode & 0o777))?;
+    Ok(futimens(file, &times(modified))?)
+}
+
+fn times(modified: i64) -> Timestamps {
+    let modified = Timespec {
+        tv_sec: modified.div_euclid(1_000_000_000),
+        tv_nsec: modified.rem_euclid(1_000_000_000),
+    };
+    let omitted = Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_OMIT,
+    };
+    Timestamps {
+        last_access: omitted,
+        last_modification: modified,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn destination() -> (tempfile::TempDir, Destination) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("to")).unwrap();
+        let destination = Destination::open(&directory.path().join("to")).unwrap();
+        (directory, destination)
+    }
+
+    #[test]
+    fn nothing_outside_is_made_read_or_removed_by_any_path() {
+        let (directory, destination) = destination();
+        let outside = directory.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("secret"), "secret").unwrap();
+        symlink(&outside, directory.path().join("to/link")).unwrap();
+        symlink(outside.join("secret"), directory.path().join("to/file")).unwrap();
+        let absolute = outside.join("secret");
+        let hostile = [
+            "../outside/secret",
+            "link/secret",
+            "file",
+            "./link/../../outside/secret",
+        ];
+        let hostile = hostile.iter().map(Path::new).chain([absolute.as_path()]);
+        for path in hostile {
+            assert!(destination.read(path).is_err(), "{path:?}");
+            assert!(destination.write(path).is_err(), "{path:?}");
+            assert!(destination.create(path).is_err(), "{path:?}");
+            if path != Path::new("file") {
+                assert!(destination.remove(path).is_err(), "{path:?}");
+                assert!(destination.rename(path, Path::new("mine")).is_err(), "{path:?}");
+                assert!(destination.existing(path).is_err(), "{path:?}");
+            }
+        }
+        for path in ["../new", "link/new", "..", "link"].map(Path::new) {
+            assert!(destination.create(path).is_err(), "{path:?}");
+            assert!(destination.make_directory(path).is_err(), "{path:?}");
+            assert!(destination.finish_directory(path, 0o777, 0).is_err(), "{path:?}");
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+        assert_eq!(fs::read(outside.join("secret")).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_link_is_left_alone_even_where_it_is_known() {
+        let (directory, destination) = destination();
+        let inside = directory.path().join("to/inside");
+        destination.make_directory(Path::new("inside")).unwrap();
+        destination.create(Path::new("inside/one")).unwrap();
+        fs::rename(&inside, directory.path().join("moved")).unwrap();
+        fs::create_dir(directory.path().join("outside")).unwrap();
+        symlink(directory.path().join("outside"), &inside).unwrap();
+        // The descriptor still is that of the directory, wherever it went.
+        destination.create(Path::new("inside/two")).unwrap();
+        destination.forget(Path::new("inside"));
+        assert!(destination.create(Path::new("inside/three")).is_err());
+        assert_eq!(fs::read_dir(directory.path().join("outside")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_gets_mode_and_time_and_no_rights_of_its_owner() {
+        let (directory, destination) = destination();
+        let mut file = destination.create(Path::new("part")).unwrap();
+        let path = directory.path().join("to/part");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        file.write_all(b"bytes").unwrap();
+        finish(file.as_fd(), 0o4755, -1_500_000_000).unwrap();
+        destination.rename(Path::new("part"), Path::new("done")).unwrap();
+        let existing = destination.existing(Path::new("done")).unwrap().unwrap();
+        assert_eq!((existing.kind, existing.size), (Kind::File, 5));
+        assert_eq!((existing.mode, existing.modified), (0o755, -1_500_000_000));
+        assert_eq!(destination.existing(Path::new("part")).unwrap(), None);
+        assert_eq!(destination.existing(Path::new("no/such")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_pipe_or_directory_in_the_place_of_a_file_is_an_error_and_nobody_waits() {
+        let (directory, destination) = destination();
+        rustix::fs::mkfifoat(CWD, directory.path().join("to/pipe"), Mode::from_raw_mode(0o600)).unwrap();
+        destination.make_directory(Path::new("directory")).unwrap();
+        for path in ["pipe", "directory"].map(Path::new) {
+            assert!(destination.read(path).is_err());
+            assert!(destination.write(path).is_err());
+            assert!(destination.create(path).is_err());
+        }
+    }
+
+    #[test]
+    fn a_link_takes_the_place_of_a_file_and_is_not_followed() {
+        let (directory, destination) = destination();
+        fs::write(directory.path().join("to/name"), "old").unwrap();
+        let (path, beside) = (Path::new("name"), Path::new(".name.part"));
+        destination
+            .symlink(OsStr::new("elsewhere"), path, beside, 5_000_000_000)
+            .unwrap();
+        let existing = destination.existing(path).unwrap().unwrap();
+        assert_eq!((existing.kind, existing.modified), (Kind::Symlink, 5_000_000_000));
+        assert_eq!(
+            fs::read_link(directory.path().join("to/name")).unwrap(),
+            Path::new("elsewhere")
+        );
+        assert_eq!(fs::read_dir(directory.path().join("to")).unwrap().count(), 1);
+    }
+}

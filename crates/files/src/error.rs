@@ -1,0 +1,57 @@
+//! Why a transfer ended before its end.
+
+use std::io;
+use std::path::PathBuf;
+
+use files_proto::manifest::ManifestError;
+use files_proto::message::MessageError;
+use files_proto::offers::AnswerError;
+
+/// Why a whole transfer ended early; what the receiver has stays, and is not sent again by a later one. What is wrong
+/// with single files is no such error: [`crate::Report::problems`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// [`crate::Progress::cancel`] was called.
+    #[error("the transfer was cancelled; begin it again to go on where it ended")]
+    Cancelled,
+    /// The connection ended.
+    #[error(
+        "the connection to the other end was lost ({0}); begin the transfer again to go on where it ended"
+    )]
+    Lost(String),
+    /// The other end ended the transfer.
+    #[error("the other end ended the transfer: {0}")]
+    Aborted(String),
+    /// The other end does not speak the protocol.
+    #[error(transparent)]
+    Protocol(#[from] MessageError),
+    /// The other end breaks the protocol.
+    #[error("the other end breaks the file protocol: {0}")]
+    Broken(String),
+    /// The other end offers what no sender does.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The other end answers what no receiver does.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// The destination cannot be used.
+    #[error("cannot write to {path}: {error}")]
+    Destination {
+        /// Which.
+        path: PathBuf,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// The system refuses something that a transfer needs.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// A pattern cannot be read.
+    #[error("{0}")]
+    Pattern(String),
+}

@@ -1,0 +1,75 @@
+//! Every bound of the runner, with its unit and its reason.
+
+use std::time::Duration;
+
+/// Directories of a destination whose descriptors are kept: files come in the order of a walk, from several threads.
+pub const DIRECTORIES_OPEN_MAX: usize = 32;
+
+/// What a rate limit lets pass at once after a pause: small, so that the limit holds from the first second on.
+pub const RATE_BURST: Duration = Duration::from_millis(50);
+
+/// Bytes of sealed records that one write to a TCP socket takes: they stay in the processor's cache between both.
+pub const TLS_WRITE_BYTES: usize = 128 << 10;
+
+/// Bytes that one read from a TCP socket takes at most.
+pub const TLS_READ_BYTES: usize = 256 << 10;
+
+/// How long a TCP connection may take, and its TLS handshake after it; QUIC carries everything meanwhile.
+pub const TCP_SETUP_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Handshakes on one listener that may fail before it closes: strangers can reach the port.
+pub const TCP_STRANGERS_MAX: usize = 64;
+
+/// How often threads that wait look whether the transfer goes on, and counters are looked at.
+pub const TURN: Duration = Duration::from_millis(50);
+
+/// Bytes of messages that wait to be sent before the walk waits.
+pub const CONTROL_QUEUE_BYTES: usize = 256 << 10;
+
+/// Bytes that one read of the control stream takes.
+pub const CONTROL_READ_BYTES: usize = 64 << 10;
+
+/// Priority of the control stream over those of chunks: an answer must not wait for what it is about.
+pub const CONTROL_PRIORITY: u8 = 200;
+
+/// Priority of streams of chunks.
+pub const CHUNK_PRIORITY: u8 = 100;
+
+/// QUIC streams of chunks, each with a thread: while one reads and hashes the other sends.
+pub const QUIC_STREAMS: usize = 2;
+
+/// TCP connections unless the user says otherwise: each has a thread at both ends, which share the processors.
+pub const TCP_CONNECTIONS: usize = 4;
+
+/// The most of either that a user may ask for, and that a receiver takes.
+pub const STREAMS_MAX: usize = 32;
+
+/// Chunks that QUIC may keep until they have arrived: 32 MiB, what its windows take.
+pub const QUIC_BUFFERS: usize = 32;
+
+/// Problems of single files that a report keeps; all are told as events.
+pub const PROBLEMS_MAX: usize = 10_000;
+
+/// How long the end that said the last word waits for the other one, which ends the connection having read it.
+pub const FAREWELL_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Files whose addresses a sender keeps in its state: 33 bytes for each MiB of them.
+pub const CACHED_FILES_MAX: usize = 1_024;
+
+/// Smaller files are hashed again: that takes a millisecond.
+pub const CACHED_FILE_BYTES_MIN: u64 = 4 << 20;
+
+/// How often addresses of files that are being sent are kept.
+pub const CACHE_TURN: Duration = Duration::from_secs(5);
+
+/// Chunks that wait for one before them on the way to standard output: all that are wanted at a time.
+pub const ORDERED_CHUNKS: u64 = 16;
+
+/// Bytes that were written and may be lost by a power failure before the disk is told to take them.
+pub const WRITE_BACK_BYTES: u64 = 128 << 20;
+
+/// The most of them: writers wait then, and by that the sender.
+pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
+
+/// How long the sender may take for its HELLO.
+pub const HELLO_TIME_MAX: Duration = Duration::from_secs(30);

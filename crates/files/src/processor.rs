@@ -1,0 +1,29 @@
+//! Clocks of the system that transfers read.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use files_proto::journal::BootId;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time of all threads of this process so far.
+pub(crate) fn process_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// What the system calls its present start: after another one, what was not synchronised may be gone. Zeros where it
+/// does not tell.
+pub(crate) fn boot_id() -> BootId {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let number = u128::from_str_radix(&digits, 16).unwrap_or(0);
+    number.to_be_bytes()
+}

@@ -1,0 +1,454 @@
+//! A file that is being received: its part beside the place, what has come of it, and its end. Several threads write
+//! chunks of it at once; only what is known of it is locked.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use files_proto::content::{Address, Root, RootBuilder, chunk_count, chunk_length};
+use files_proto::limits::CHUNK_BYTES;
+use files_proto::record::Chunk;
+use files_proto::{Attribute, EntryId, FailReason, Ranges};
+use rustix::fs::FallocateFlags;
+
+use super::journal_file::JournalFile;
+use super::ordered::Ordered;
+use crate::attributes;
+use crate::destination::{Destination, finish};
+use crate::limits::ORDERED_CHUNKS;
+
+/// Where it is and what it is to be.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) entry: EntryId,
+    /// Below the destination.
+    pub(super) path: PathBuf,
+    pub(super) part: PathBuf,
+    pub(super) journal: PathBuf,
+    /// `None` where only its end tells.
+    pub(super) size: Option<u64>,
+    pub(super) mode: u32,
+    pub(super) modified: i64,
+    pub(super) attributes: Vec<Attribute>,
+}
+
+/// One file.
+pub(super) struct Incoming {
+    pub(super) target: Target,
+    output: Output,
+    state: Mutex<State>,
+}
+
+pub(super) enum Output {
+    Part(Part),
+    /// Standard output: chunks leave in order.
+    Stdout(Ordered),
+}
+
+/// A part, opened by the first chunk that is written to it: of the files that are wanted few are being written.
+pub(super) struct Part {
+    pub(super) destination: Arc<Destination>,
+    /// Where it is gone on with: so many bytes of its journal count.
+    pub(super) kept_journal_bytes: Option<u64>,
+    open: Mutex<Option<Arc<File>>>,
+}
+
+impl Part {
+    pub(super) fn new(destination: &Arc<Destination>, kept_journal_bytes: Option<u64>) -> Self {
+        Self {
+            destination: Arc::clone(destination),
+            kept_journal_bytes,
+            open: Mutex::default(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    addresses: Vec<Option<Address>>,
+    have: Ranges,
+    /// Size and root, once the sender has told them.
+    end: Option<(u64, Root)>,
+    journal: Option<JournalFile>,
+    is_finished: bool,
+    /// Chunks that came over the network in this transfer.
+    came: u64,
+    damaged: u64,
+    /// On the way to standard output.
+    wanted_until: u64,
+}
+
+/// What a step led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progressed {
+    /// Chunks or the end are missing.
+    More,
+    /// Everything is there and has its hash.
+    Complete,
+    /// Everything is there, and is not what the sender read.
+    Damaged,
+    /// It was there already: nothing changed.
+    Known,
+}
+
+/// Why a chunk is not in its place.
+#[derive(Debug)]
+pub(super) enum StoreError {
+    /// The sender breaks the protocol.
+    Broken(&'static str),
+    Write(io::Error),
+}
+
+impl Incoming {
+    /// With these chunks in it already.
+    pub(super) fn new(target: Target, output: Output, known: &BTreeMap<u64, Address>) -> Self {
+        let count = target.size.map_or(0, chunk_count);
+        let mut state = State {
+            addresses: vec![None; usize::try_from(count).unwrap_or(0)],
+            ..State::default()
+        };
+        for (index, address) in known {
+            if let Some(place) = usize::try_from(*index)
+                .ok()
+                .and_then(|index| state.addresses.get_mut(index))
+            {
+                *place = Some(*address);
+                state.have.insert(*index..*index + 1);
+            }
+        }
+        Self {
+            target,
+            output,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The part, open, with its journal.
+    fn file(&self, part: &Part) -> io::Result<Arc<File>> {
+        let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*open {
+            return Ok(Arc::clone(file));
+        }
+        let Target {
+            part: path,
+            journal,
+            size,
+            modified,
+            ..
+        } = &self.target;
+        let destination = &part.destination;
+        let file = match part.kept_journal_bytes {
+            Some(_) => destination.write(path)?,
+            None => {
+                destination.remove(path)?;
+                destination.create(path)?
+            }
+        };
+        if let Some(size) = *size {
+            check_room(&file, size)?;
+            file.set_len(size)?;
+        }
+        let journal = match (part.kept_journal_bytes, size) {
+            (Some(bytes), _) => Some(JournalFile::go_on(destination, journal, bytes)?),
+            // One chunk is nothing to go on with.
+            (None, Some(size)) if *size > CHUNK_BYTES => {
+                Some(JournalFile::create(destination, journal, *size, *modified)?)
+            }
+            _ => None,
+        };
+        self.state().journal = journal;
+        let file = Arc::new(file);
+        *open = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Chunks that are missing.
+    pub(super) fn missing(&self) -> Ranges {
+        let count = self.target.size.map_or(0, chunk_count);
+        self.state().have.missing_below(count)
+    }
+
+    /// How many bytes of it are there, and how many chunks came over the network.
+    pub(super) fn there(&self) -> (u64, u64) {
+        let state = self.state();
+        let size = self.target.size.unwrap_or(u64::MAX);
+        let bytes = state
+            .have
+            .iter()
+            .flatten()
+            .map(|index| chunk_length(size, index))
+            .sum();
+        (bytes, state.came)
+    }
+
+    /// Takes a chunk that has its address.
+    pub(super) fn store(&self, chunk: &Chunk, bytes: &[u8]) -> Result<Progressed, StoreError> {
+        let length = bytes.len() as u64;
+        let index = chunk.index;
+        if let Some(size) = self.target.size {
+            if chunk_length(size, index) != length {
+                return Err(StoreError::Broken(
+                    "a chunk has another length than its file has there",
+                ));
+            }
+        } else if length < CHUNK_BYTES
+            && self
+                .state()
+                .end
+                .is_some_and(|(size, _)| chunk_length(size, index) != length)
+        {
+            return Err(StoreError::Broken(
+                "a chunk has another length than its pipe has there",
+            ));
+        }
+        if self.state().have.contains(index) {
+            return Ok(Progressed::Known);
+        }
+        let written = match &self.output {
+            Output::Part(part) => self.file(part).and_then(|file| match chunk.hole {
+                true => punch(&file, index * CHUNK_BYTES, bytes),
+                false => file.write_all_at(bytes, index * CHUNK_BYTES),
+            }),
+            Output::Stdout(ordered) => ordered.write(index, bytes),
+        };
+        written.map_err(StoreError::Write)?;
+        self.keep(index, chunk.address, true).map_err(StoreError::Write)
+    }
+
+    /// A chunk is in its place.
+    fn keep(&self, index: u64, address: Address, came: bool) -> io::Result<Progressed> {
+        let mut state = self.state();
+        if state.is_finished || state.have.insert(index..index + 1) == 0 {
+            return Ok(Progressed::Known);
+        }
+        let place = usize::try_from(index).unwrap_or(usize::MAX);
+        if place >= state.addresses.len() {
+            if self.target.size.is_some() {
+                return Ok(Progressed::Known);
+            }
+            state.addresses.resize(place + 1, None);
+        }
+        state.addresses[place] = Some(address);
+        state.came += u64::from(came);
+        if let Some(journal) = &mut state.journal {
+            journal.chunk(index, address)?;
+        }
+        Ok(state.progressed())
+    }
+
+    /// Takes a chunk from another file of the destination.
+    pub(super) fn copy(&self, from: &File, index: u64, address: Address) -> io::Result<Progressed> {
+        let Output::Part(part) = &self.output else {
+            return Ok(Progressed::Known);
+        };
+        let file = &self.file(part)?;
+        let offset = index * CHUNK_BYTES;
+        let mut left = usize::try_from(chunk_length(self.target.size.unwrap_or(0), index)).unwrap_or(0);
+        let (mut from_offset, mut to_offset) = (offset, offset);
+        while left > 0 {
+            let copied =
+                rustix::fs::copy_file_range(from, Some(&mut from_offset), file, Some(&mut to_offset), left);
+            match copied {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(copied) => left -= copied,
+                // File systems that cannot.
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::XDEV | rustix::io::Errno::OPNOTSUPP) => {
+                    let mut bytes = vec![0; left];
+                    from.read_exact_at(&mut bytes, from_offset)?;
+                    file.write_all_at(&bytes, to_offset)?;
+                    left = 0;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.keep(index, address, false)
+    }
+
+    /// The sender has told the file's end.
+    pub(super) fn end(&self, size: u64, root: Root) -> Result<Progressed, StoreError> {
+        if self.target.size.is_some_and(|expected| expected != size) {
+            return Err(StoreError::Broken("a file ends elsewhere than it was offered"));
+        }
+        let mut state = self.state();
+        state.end = Some((size, root));
+        Ok(state.progressed())
+    }
+
+    /// On the way to standard output: the chunks that can be kept and were not wanted before; `None` for all others.
+    pub(super) fn window(&self) -> Option<Ranges> {
+        let (Output::Stdout(ordered), Some(size)) = (&self.output, self.target.size) else {
+            return None;
+        };
+        let end = (ordered.next() + ORDERED_CHUNKS).min(chunk_count(size));
+        let mut state = self.state();
+        let wanted = Ranges::from_range(state.wanted_until..end.max(state.wanted_until));
+        state.wanted_until = state.wanted_until.max(end);
+        Some(wanted)
+    }
+
+    /// Everything is there before the sender has told the root: what the addresses give is what it would be.
+    pub(super) fn complete_by_itself(&self) -> Progressed {
+        let mut state = self.state();
+        let Some(size) = self.target.size else {
+            return Progressed::More;
+        };
+        if state.end.is_none()
+            && let Some(root) = state.root(chunk_count(size))
+        {
+            state.end = Some((size, root));
+        }
+        state.progressed()
+    }
+
+    /// Forgets chunks that have another address than the sender's.
+    pub(super) fn forget_others(&self, addresses: &[Address]) {
+        let mut state = self.state();
+        for (index, address) in addresses.iter().enumerate() {
+            if state
+                .addresses
+                .get(index)
+                .is_some_and(|here| here.is_some_and(|here| here != *address))
+            {
+                state.addresses[index] = None;
+                state.have.remove(index as u64..index as u64 + 1);
+                if let Some(journal) = &mut state.journal {
+                    // Where it cannot be written, the next transfer finds out again.
+                    let _ = journal.lost(index as u64);
+                }
+            }
+        }
+    }
+
+    /// Forgets all chunks, once; `false` where that has been tried.
+    pub(super) fn restart(&self) -> bool {
+        let mut state = self.state();
+        state.damaged += 1;
+        if state.damaged > 1 {
+            return false;
+        }
+        let have = std::mem::take(&mut state.have);
+        if let Some(journal) = &mut state.journal {
+            for index in have.iter().flatten() {
+                // Where it cannot be written, the next transfer finds out again.
+                let _ = journal.lost(index);
+            }
+        }
+        state.addresses.fill(None);
+        state.is_finished = false;
+        true
+    }
+
+    /// Writes what the system holds to the disk, and has the journal say so.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let Output::Part(part) = &self.output else {
+            return Ok(());
+        };
+        let open = part.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(file) = open else {
+            return Ok(());
+        };
+        if let Some(journal) = &mut self.state().journal {
+            journal.begin_sync();
+        }
+        file.sync_data()?;
+        match &mut self.state().journal {
+            Some(journal) => journal.end_sync(),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a complete file in its place.
+    pub(super) fn place(&self) -> io::Result<()> {
+        let target = &self.target;
+        match &self.output {
+            Output::Part(part) => {
+                let file = self.file(part)?;
+                if let Some((size, _)) = self.state().end {
+                    file.set_len(size)?;
+                }
+                attributes::apply(&file, &target.attributes);
+                finish(file.as_fd(), target.mode, target.modified)?;
+                part.destination.rename(&target.part, &target.path)?;
+                if self.state().journal.take().is_some() {
+                    part.destination.remove(&target.journal)?;
+                }
+                *part.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                Ok(())
+            }
+            Output::Stdout(ordered) => ordered.flush(),
+        }
+    }
+
+    /// A file that failed: its part is left where a later transfer can go on with it.
+    pub(super) fn abandon(&self, reason: FailReason) {
+        let Output::Part(part) = &self.output else { return };
+        *part.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let has_journal = self.state().journal.take().is_some() || part.kept_journal_bytes.is_some();
+        let is_useless = self.state().have.is_empty() || !has_journal || reason == FailReason::Damaged;
+        if is_useless {
+            // It cannot be removed: then it lies there, by a name that tells what it is.
+            let _ = part.destination.remove(&self.target.part);
+            let _ = part.destination.remove(&self.target.journal);
+        }
+    }
+}
+
+impl State {
+    fn progressed(&mut self) -> Progressed {
+        let Some((size, root)) = self.end else {
+            return Progressed::More;
+        };
+        let count = chunk_count(size);
+        if self.is_finished || self.have.len() < count {
+            return Progressed::More;
+        }
+        self.is_finished = true;
+        match self.root(count) == Some(root) {
+            true => Progressed::Complete,
+            false => Progressed::Damaged,
+        }
+    }
+
+    fn root(&self, count: u64) -> Option<Root> {
+        let mut builder = RootBuilder::default();
+        for (index, address) in self.addresses.iter().enumerate() {
+            if let Some(address) = address {
+                builder.insert(index as u64, *address);
+            }
+        }
+        builder.root(count)
+    }
+}
+
+/// Leaves a hole, where the file system can; what was there before is gone in any case.
+fn punch(file: &File, offset: u64, zeros: &[u8]) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, offset, zeros.len() as u64) {
+        Ok(()) => Ok(()),
+        Err(_) => file.write_all_at(zeros, offset),
+    }
+}
+
+/// A file that will not fit fails before its bytes are sent.
+fn check_room(part: &File, size: u64) -> io::Result<()> {
+    let Ok(system) = rustix::fs::fstatvfs(part) else {
+        return Ok(());
+    };
+    let room = system.f_bavail.saturating_mul(system.f_frsize);
+    let there = part.metadata().map_or(0, |metadata| {
+        std::os::unix::fs::MetadataExt::blocks(&metadata) * 512
+    });
+    // Of a sparse file less is needed; only what cannot be at all is refused, and holes are not known here.
+    match room.saturating_add(there) == 0 && size > 0 {
+        true => Err(io::ErrorKind::StorageFull.into()),
+        false => Ok(()),
+    }
+}

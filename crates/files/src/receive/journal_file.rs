@@ -1,0 +1,143 @@
+//! The file beside a part that says which chunks are in it (FILE-25 to FILE-27): read when a transfer goes on, appended
+//! to while chunks come.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use files_proto::content::Address;
+use files_proto::journal::{Header, Journal, Reader, Record};
+
+use crate::destination::Destination;
+use crate::processor::boot_id;
+
+/// One that is written.
+#[derive(Debug)]
+pub(super) struct JournalFile {
+    file: File,
+    /// Chunks that were recorded while the disk takes those before, which are not known to be on it.
+    meanwhile: Option<Vec<(u64, Address)>>,
+}
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
+
+impl JournalFile {
+    /// A new one in place of what is there.
+    pub(super) fn create(
+        destination: &Destination,
+        path: &Path,
+        size: u64,
+        modified_ns: i64,
+    ) -> io::Result<Self> {
+        destination.remove(path)?;
+        let mut journal = Self {
+            file: destination.create(path)?,
+            meanwhile: None,
+        };
+        let boot = boot_id();
+        journal.append(&[Record::Header(Header {
+            size,
+            modified_ns,
+            boot,
+        })])?;
+        Ok(journal)
+    }
+
+    /// Goes on with one that was read, of which so many bytes count.
+    pub(super) fn go_on(destination: &Destination, path: &Path, valid_bytes: u64) -> io::Result<Self> {
+        let mut file = destination.write(path)?;
+        file.set_len(valid_bytes)?;
+        file.seek(SeekFrom::End(0))?;
+        let mut journal = Self {
+            file,
+            meanwhile: None,
+        };
+        journal.append(&[Record::Boot(boot_id())])?;
+        Ok(journal)
+    }
+
+    /// What one that is there says; `None` where there is none, or none that can be used.
+    pub(super) fn read(destination: &Destination, path: &Path) -> Option<Journal> {
+        let mut file = destination.read(path).ok()?;
+        let mut reader = Reader::new(boot_id());
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            match file.read(&mut bytes).ok()? {
+                0 => break,
+                length if reader.push(&bytes[..length]) => {}
+                _ => break,
+            }
+        }
+        reader.finish().ok()
+    }
+
+    /// All at once: a kill leaves all of them or none.
+    fn append(&mut self, records: &[Record]) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        self.file.write_all(&bytes)
+    }
+
+    /// A chunk is in the part.
+    pub(super) fn chunk(&mut self, index: u64, address: Address) -> io::Result<()> {
+        if let Some(meanwhile) = &mut self.meanwhile {
+            meanwhile.push((index, address));
+        }
+        self.append(&[Record::Chunk { index, address }])
+    }
+
+    /// A chunk is no longer in the part.
+    pub(super) fn lost(&mut self, index: u64) -> io::Result<()> {
+        self.append(&[Record::Lost { index }])
+    }
+
+    /// The disk is asked to take the part.
+    pub(super) fn begin_sync(&mut self) {
+        self.meanwhile = Some(Vec::new());
+    }
+
+    /// The disk has what was in the part when it was asked.
+    pub(super) fn end_sync(&mut self) -> io::Result<()> {
+        let meanwhile = self.meanwhile.take().unwrap_or_default();
+        let lost = meanwhile.iter().map(|(index, _)| Record::Lost { index: *index });
+        let chunks = meanwhile.iter().map(|(index, address)| Record::Chunk {
+            index: *index,
+            address: *address,
+        });
+        let records: Vec<Record> = lost.chain([Record::Synced]).chain(chunks).collect();
+        self.append(&records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FILE-26.
+    #[test]
+    fn what_came_while_the_disk_was_busy_counts_after_a_kill_and_not_as_synced() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Destination::open(directory.path()).unwrap();
+        let path = Path::new("journal");
+        let mut journal = JournalFile::create(&destination, path, 10 << 20, 5).unwrap();
+        journal.chunk(3, [3; 32]).unwrap();
+        journal.begin_sync();
+        journal.chunk(4, [4; 32]).unwrap();
+        journal.end_sync().unwrap();
+        let read = JournalFile::read(&destination, path).unwrap();
+        assert_eq!(read.chunks.keys().copied().collect::<Vec<u64>>(), [3, 4]);
+        // The same file after another start of the machine.
+        let mut reader = Reader::new([9; 16]);
+        reader.push(&std::fs::read(directory.path().join("journal")).unwrap());
+        let after = reader.finish().unwrap();
+        assert_eq!(after.chunks.keys().copied().collect::<Vec<u64>>(), [3]);
+        // And it goes on.
+        drop(journal);
+        let mut journal = JournalFile::go_on(&destination, path, read.valid_bytes).unwrap();
+        journal.lost(3).unwrap();
+        journal.chunk(5, [5; 32]).unwrap();
+        let read = JournalFile::read(&destination, path).unwrap();
+        assert_eq!(read.chunks.keys().copied().collect::<Vec<u64>>(), [4, 5]);
+    }
+}

@@ -1,0 +1,177 @@
+//! The thread of one carrier: reads a record, checks it, writes it to its place, and reads the next one.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use files_proto::compress::Decompression;
+use files_proto::limits::RECORD_HEAD_BYTES;
+use files_proto::pack;
+use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::{EntryId, FailReason};
+
+use super::file::{Incoming, Progressed, StoreError};
+use super::shared::{Receiving, Small, reason_of, sentence};
+use crate::attributes;
+use crate::carrier::RecordReceiver;
+use crate::destination::{Destination, finish};
+use crate::error::TransferError;
+use crate::progress::{Counter, How};
+
+/// Works until nothing more comes.
+pub(super) fn run(receiving: &Receiving, mut carrier: RecordReceiver) {
+    if let Err(broken) = receive(receiving, &mut carrier) {
+        receiving.end_by(TransferError::Broken(broken.to_owned()));
+    }
+}
+
+fn receive(receiving: &Receiving, carrier: &mut RecordReceiver) -> Result<(), &'static str> {
+    let mut head = [0; RECORD_HEAD_BYTES];
+    let mut stored = Vec::new();
+    let mut opened = Vec::new();
+    let mut decompression = Decompression::new();
+    // A carrier that ends in the middle is none of ours to judge: what it carried comes again by another.
+    while !receiving.is_over() && matches!(carrier.read(&mut head), Ok(true)) {
+        let head = RecordHead::decode(&head).map_err(|_| "a record has impossible lengths")?;
+        stored.resize(head.stored_bytes as usize, 0);
+        if !stored.is_empty() && !matches!(carrier.read(&mut stored), Ok(true)) {
+            return Ok(());
+        }
+        receiving
+            .progress
+            .add(Counter::BytesWire, (RECORD_HEAD_BYTES + stored.len()) as u64);
+        let hole = matches!(head.body, Body::Chunk(Chunk { hole: true, .. }));
+        let bytes = if hole {
+            opened.clear();
+            opened.resize(head.raw_bytes as usize, 0);
+            &opened
+        } else if head.compressed {
+            opened.resize(head.raw_bytes as usize, 0);
+            let decompressed = decompression.decompress(&stored, &mut opened);
+            decompressed.map_err(|_| "a record cannot be decompressed")?;
+            &opened
+        } else {
+            &stored
+        };
+        match head.body {
+            Body::Chunk(chunk) => receiving.take_chunk(&chunk, bytes)?,
+            Body::Pack => receiving.take_pack(bytes)?,
+            Body::Unknown => {}
+        }
+    }
+    Ok(())
+}
+
+impl Receiving {
+    fn take_chunk(&self, chunk: &Chunk, bytes: &[u8]) -> Result<(), &'static str> {
+        let Some(file) = self.state().files.get(&chunk.entry).map(Arc::clone) else {
+            // It failed, or was complete before a carrier was lost.
+            return Ok(());
+        };
+        chunk
+            .verify(bytes)
+            .map_err(|_| "a chunk does not have the address that it came with")?;
+        match file.store(chunk, bytes) {
+            Ok(Progressed::Known) => self.acknowledge(chunk.entry, chunk.index),
+            Ok(progressed) => {
+                let length = bytes.len() as u64;
+                self.progress.add(Counter::BytesDone, length);
+                self.bytes_sent.fetch_add(length, Ordering::Relaxed);
+                self.chunks_sent.fetch_add(1, Ordering::Relaxed);
+                self.write_back.wrote(&file, length);
+                self.acknowledge(chunk.entry, chunk.index);
+                self.want_more(&file);
+                self.go_on(&file, &progressed);
+            }
+            Err(StoreError::Broken(how)) => return Err(how),
+            Err(StoreError::Write(error)) => {
+                self.fail_file(&file, reason_of(&error), &sentence(&error), true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is due after a step of a file.
+    pub(super) fn go_on(&self, file: &Arc<Incoming>, progressed: &Progressed) {
+        match progressed {
+            Progressed::More | Progressed::Known => {}
+            Progressed::Damaged => {
+                if file.restart() {
+                    // A disk, or a journal, that has forgotten: everything comes again, once.
+                    self.want(file);
+                } else {
+                    let text = "what came does not have the hash of the file, twice";
+                    self.fail_file(file, FailReason::Damaged, text, true);
+                }
+            }
+            Progressed::Complete => self.place(file),
+        }
+    }
+
+    fn place(&self, file: &Arc<Incoming>) {
+        if let Err(error) = file.place() {
+            return self.fail_file(file, reason_of(&error), &sentence(&error), true);
+        }
+        let target = &file.target;
+        if self.state().files.remove(&target.entry).is_none() {
+            return;
+        }
+        let (bytes, came) = file.there();
+        let count = files_proto::content::chunk_count(bytes);
+        let how = match came {
+            0 => How::There,
+            came if came < count => How::Resumed,
+            _ => How::Sent,
+        };
+        let path = target.path.display().to_string();
+        self.stored(target.entry, path, bytes, how);
+    }
+
+    fn take_pack(&self, bytes: &[u8]) -> Result<(), &'static str> {
+        for file in pack::read(bytes).map_err(|_| "a pack cannot be read")? {
+            let (entry, content) = (file.entry, file.bytes);
+            let Some(small) = self.state().small.remove(&entry) else {
+                continue;
+            };
+            if content.len() as u64 != small.size || !file.verify() {
+                return Err("a file of a pack has another size or hash than it came with");
+            }
+            self.chunks_sent.fetch_add(1, Ordering::Relaxed);
+            self.bytes_sent.fetch_add(small.size, Ordering::Relaxed);
+            self.progress.add(Counter::BytesDone, small.size);
+            self.store_small(entry, &small, content);
+        }
+        Ok(())
+    }
+
+    /// Makes a small file of its bytes, which have been verified.
+    pub(super) fn store_small(&self, entry: EntryId, small: &Small, bytes: &[u8]) {
+        let path = small.path.display().to_string();
+        let Some(destination) = &self.destination else {
+            return;
+        };
+        match write_small(destination, small, bytes) {
+            Ok(()) => self.stored(entry, path, small.size, How::Sent),
+            Err(error) => {
+                let _ = destination.remove(&small.part);
+                self.fail(entry, &path, reason_of(&error), &sentence(&error));
+            }
+        }
+    }
+}
+
+fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = match destination.create(&small.part) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            // Of a transfer that was killed.
+            destination.remove(&small.part)?;
+            destination.create(&small.part)?
+        }
+        other => other?,
+    };
+    file.write_all(bytes)?;
+    attributes::apply(&file, &small.attributes);
+    finish(file.as_fd(), small.mode, small.modified)?;
+    destination.rename(&small.part, &small.path)
+}

@@ -1,0 +1,401 @@
+//! Receiving: this thread hears what is offered and plans it, one for each carrier takes chunks, one compares files
+//! that are here with what is offered, one has the disk take what was written, and one writes what is to be said.
+
+mod file;
+mod journal_file;
+mod lane;
+mod ordered;
+mod plan;
+mod shared;
+mod write_back;
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use files_proto::message::{CarrierKind, Hello, Measure, Message, TcpOffer, VERSION};
+use peer::blocking::{wait, wait_for};
+use peer::{Peer, SendStream};
+use quic::{KeyIdentity, records};
+
+use crate::carrier::tcp::Listener;
+use crate::carrier::tls::{PROTOCOL, TlsReceiver};
+use crate::carrier::{Carrier, RecordReceiver, cut};
+use crate::control::{Heard, Inbox, Outbox};
+use crate::destination::Destination;
+use crate::error::TransferError;
+use crate::limits::{FAREWELL_TIME_MAX, HELLO_TIME_MAX, STREAMS_MAX, TCP_STRANGERS_MAX, TURN};
+use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
+use crate::processor::process_time;
+use crate::progress::{Counter, Event, Progress};
+use crate::{filter, session_key};
+use plan::{Asked, Planner};
+use shared::{Receiving, State};
+use write_back::WriteBack;
+
+/// Receives from a peer that calls [`crate::send()`], and returns when everything is in its place; waits on this
+/// thread, and ends the connection. What is wrong with single files is in the report.
+///
+/// # Errors
+/// [`TransferError`].
+pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Result<Report, TransferError> {
+    let only = filter::of(&options.only, &[]).map_err(TransferError::Pattern)?;
+    let destination = match &options.to {
+        To::Directory(path) => Some(Arc::new(open(path, options)?)),
+        To::Stdout => None,
+    };
+    let (writer, reader) = accept(peer, progress)?;
+    let receiving = Receiving {
+        destination,
+        outbox: Outbox::default(),
+        progress: progress.clone(),
+        write_back: WriteBack::default(),
+        state: Mutex::new(State::new()),
+        fatal: Mutex::default(),
+        is_over: AtomicBool::new(false),
+        lanes: AtomicUsize::new(0),
+        sockets: Mutex::default(),
+        bytes_sent: AtomicU64::new(0),
+        chunks_sent: AtomicU64::new(0),
+    };
+    let mut report = Report::default();
+    let result = thread::scope(|scope| {
+        let receiving = &receiving;
+        scope.spawn(move || {
+            let mut writer = writer;
+            // Without the stream, reading fails as well and tells why.
+            let _ = receiving
+                .outbox
+                .write_to(&mut writer, |out| receiving.write_acks(out));
+        });
+        scope.spawn(|| receiving.write_back.run());
+        scope.spawn(|| take_streams(scope, receiving, peer));
+        let (to_compare, compared) = mpsc::channel::<Asked>();
+        scope.spawn(move || {
+            while let Ok(asked) = compared.recv() {
+                receiving.compare(&asked);
+            }
+        });
+        let mut conversation = Conversation {
+            scope,
+            receiving,
+            peer,
+            options,
+            inbox: Inbox::new(reader),
+            planner: Planner {
+                receiving,
+                options,
+                only,
+                has_output: false,
+                asked: Vec::new(),
+            },
+            to_compare,
+            listener: None,
+            measured: (Instant::now(), process_time()),
+            carrier: Carrier::Quic,
+            reason: None,
+        };
+        let result = conversation.run();
+        report.carrier_reason = conversation.reason.take();
+        drop(conversation);
+        if let Err(error) = &result
+            && !matches!(error, TransferError::Lost(_) | TransferError::Aborted(_))
+        {
+            receiving.outbox.push(&Message::Abort {
+                text: error.to_string(),
+            });
+        }
+        receiving.is_over.store(true, Ordering::SeqCst);
+        receiving.write_back.end();
+        receiving.outbox.close();
+        // The sender ends the connection when it has read our last word.
+        wait_for(FAREWELL_TIME_MAX, peer.closed());
+        peer.close(0, "the transfer is over");
+        for socket in receiving
+            .sockets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            cut(socket);
+        }
+        result
+    });
+    result?;
+    let state = receiving
+        .state
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    report.stored = state.totals.stored;
+    report.skipped = state.totals.skipped;
+    report.failed = state.totals.failed;
+    report.problems = state.problems;
+    report.bytes_sent = receiving.bytes_sent.into_inner();
+    report.chunks_sent = receiving.chunks_sent.into_inner();
+    report.bytes_there = progress.snapshot().bytes_there;
+    Ok(report)
+}
+
+fn open(path: &PathBuf, options: &ReceiveOptions) -> Result<Destination, TransferError> {
+    let failed = |error| TransferError::Destination {
+        path: path.clone(),
+        error,
+    };
+    let destination = Destination::open(path).map_err(failed)?;
+    if !options.dry_run && !options.list {
+        destination.check_writable().map_err(failed)?;
+    }
+    Ok(destination)
+}
+
+/// The control stream, which the sender opens.
+fn accept(peer: &Peer, progress: &Progress) -> Result<(SendStream, peer::ReceiveStream), TransferError> {
+    let deadline = Instant::now() + HELLO_TIME_MAX;
+    loop {
+        match wait_for(TURN, peer.accept()) {
+            Some(accepted) => return accepted.map_err(|closed| TransferError::Lost(closed.to_string())),
+            None if progress.is_cancelled() => return Err(TransferError::Cancelled),
+            None if Instant::now() > deadline => {
+                return Err(TransferError::Lost("the sender offered nothing".to_owned()));
+            }
+            None => {}
+        }
+    }
+}
+
+fn broken(how: &str) -> TransferError {
+    TransferError::Broken(how.to_owned())
+}
+
+/// Gives each stream of chunks a thread.
+fn take_streams<'scope>(scope: &'scope Scope<'scope, '_>, receiving: &'scope Receiving, peer: &Peer) {
+    while let Ok(stream) = wait(peer.accept_one_way()) {
+        begin_lane(scope, receiving, RecordReceiver::Quic(stream));
+    }
+}
+
+fn begin_lane<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    receiving: &'scope Receiving,
+    carrier: RecordReceiver,
+) {
+    if receiving.lanes.fetch_add(1, Ordering::SeqCst) >= 2 * STREAMS_MAX + 1 {
+        receiving.lanes.fetch_sub(1, Ordering::SeqCst);
+        return receiving.end_by(broken("it opens more streams than a transfer has"));
+    }
+    scope.spawn(move || {
+        lane::run(receiving, carrier);
+        receiving.lanes.fetch_sub(1, Ordering::SeqCst);
+    });
+}
+
+/// The thread that hears the sender.
+struct Conversation<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    receiving: &'scope Receiving,
+    peer: &'scope Peer,
+    options: &'scope ReceiveOptions,
+    inbox: Inbox,
+    planner: Planner<'scope>,
+    to_compare: Sender<Asked>,
+    /// Until the sender has told its key.
+    listener: Option<(Listener, KeyIdentity)>,
+    /// Since when, and with how much processor time, the sender knows.
+    measured: (Instant, Duration),
+    carrier: Carrier,
+    reason: Option<String>,
+}
+
+impl Conversation<'_, '_> {
+    fn run(&mut self) -> Result<(), TransferError> {
+        self.receiving.outbox.push(&Message::Hello(Hello {
+            version: VERSION,
+            sender: false,
+            extensions: Vec::new(),
+        }));
+        if self.options.transport != Transport::Quic {
+            self.offer_tcp();
+        }
+        let mut has_greeted = false;
+        loop {
+            if self.receiving.progress.is_cancelled() {
+                return Err(TransferError::Cancelled);
+            }
+            if let Some(error) = self
+                .receiving
+                .fatal
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+            {
+                return Err(error);
+            }
+            match self.inbox.next(TURN)? {
+                Heard::Message(Message::Hello(hello)) => {
+                    if !hello.sender || hello.version == 0 {
+                        return Err(broken("both ends want to receive"));
+                    }
+                    has_greeted = true;
+                }
+                Heard::Message(_) if !has_greeted => {
+                    return Err(broken("its first message is no HELLO"));
+                }
+                Heard::Message(Message::Done(_)) => {
+                    let totals = self.receiving.state().totals;
+                    self.receiving.outbox.push(&Message::Done(totals));
+                    return Ok(());
+                }
+                Heard::Message(message) => self.handle(message)?,
+                Heard::Nothing => {}
+                Heard::End => return Err(TransferError::Lost("it stopped talking".to_owned())),
+            }
+            self.turn();
+        }
+    }
+
+    fn handle(&mut self, message: Message) -> Result<(), TransferError> {
+        let receiving = self.receiving;
+        match message {
+            Message::Entry(entry) => self.planner.plan(entry)?,
+            Message::DirectoryEnd { entry } => {
+                receiving.state().manifest.handle_directory_end(entry)?;
+                receiving.finish_directories();
+            }
+            Message::OfferEnd { entries, bytes } => {
+                receiving.state().manifest.handle_offer_end(entries, bytes)?;
+                receiving.progress.complete_manifest();
+            }
+            Message::Hashes {
+                entry,
+                first,
+                addresses,
+            } => {
+                let hashed = self.planner.hashes(entry, first, &addresses);
+                if let Some(asked) = hashed.map_err(broken)? {
+                    // The thread that compares ends with us.
+                    let _ = self.to_compare.send(asked);
+                }
+            }
+            Message::FileEnd { entry, size, root } => {
+                let file = receiving.state().files.get(&entry).map(Arc::clone);
+                if let Some(file) = file {
+                    match file.end(size, root) {
+                        Ok(progressed) => receiving.go_on(&file, &progressed),
+                        Err(file::StoreError::Broken(how)) => return Err(broken(how)),
+                        Err(file::StoreError::Write(_)) => {}
+                    }
+                }
+            }
+            Message::Failed { entry, reason, text } => {
+                let text = format!("at the sender: {text}");
+                let file = receiving.state().files.get(&entry).map(Arc::clone);
+                let small = receiving.state().small.remove(&entry);
+                if let Some(file) = file {
+                    receiving.fail_file(&file, reason, &text, false);
+                } else if let Some(small) = small {
+                    receiving.state().totals.failed += 1;
+                    receiving.problem(small.path.display().to_string(), text);
+                    receiving.progress.add(Counter::FilesDone, 1);
+                    receiving.finish(entry);
+                }
+                self.planner
+                    .asked
+                    .retain(|asked| asked.file.target.entry != entry);
+            }
+            Message::TcpKey { key } => self.begin_tcp(key),
+            Message::Choice { carrier, text } => {
+                self.carrier = match carrier {
+                    CarrierKind::Quic => Carrier::Quic,
+                    CarrierKind::Tcp => Carrier::Tcp,
+                };
+                self.reason = Some(text.clone());
+                receiving.progress.tell(Event::Carrier {
+                    carrier: self.carrier,
+                    reason: text,
+                });
+            }
+            Message::Abort { text } => return Err(TransferError::Aborted(text)),
+            // What only a receiver says, or a later version: nothing that we need.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) {
+        let (since, before) = self.measured;
+        let elapsed = since.elapsed();
+        if elapsed < TURN {
+            return;
+        }
+        self.receiving
+            .progress
+            .set_path(self.peer.path().map(|path| path.to_string()));
+        let cpu = process_time();
+        self.measured = (Instant::now(), cpu);
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(0);
+        let spent = cpu.saturating_sub(before);
+        if self.receiving.lanes.load(Ordering::Relaxed) > 0 && spent > Duration::ZERO {
+            self.receiving.outbox.push(&Message::Measure(Measure {
+                carrier: match self.carrier {
+                    Carrier::Quic => CarrierKind::Quic,
+                    Carrier::Tcp => CarrierKind::Tcp,
+                },
+                bytes: self.receiving.bytes_sent.load(Ordering::Relaxed),
+                elapsed_ns: nanoseconds(elapsed),
+                cpu_ns: nanoseconds(spent),
+            }));
+        }
+    }
+
+    /// Offers a port of ours, which is of use where the sender reaches us directly.
+    fn offer_tcp(&mut self) {
+        let (Ok(listener), Ok(key)) = (Listener::bind(), session_key()) else {
+            return;
+        };
+        let Ok(port) = listener.port() else { return };
+        self.receiving.outbox.push(&Message::TcpOffer(TcpOffer {
+            // The address is the one that QUIC has (FILE-19).
+            addresses: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))],
+            key: key.public_key(),
+        }));
+        self.listener = Some((listener, key));
+    }
+
+    /// Takes connections of the holder of this key.
+    fn begin_tcp(&mut self, key: [u8; 32]) {
+        let Some((listener, own)) = self.listener.take() else {
+            return;
+        };
+        let config = records::accepting(&own, PROTOCOL, key);
+        let (scope, receiving) = (self.scope, self.receiving);
+        scope.spawn(move || {
+            let strangers = &AtomicUsize::new(0);
+            thread::scope(|handshakes| {
+                let is_over = || receiving.is_over() || strangers.load(Ordering::SeqCst) > TCP_STRANGERS_MAX;
+                while let Some(socket) = listener.accept(is_over) {
+                    let config = Arc::clone(&config);
+                    strangers.fetch_add(1, Ordering::SeqCst);
+                    handshakes.spawn(move || {
+                        let Ok(carrier) = TlsReceiver::new(socket, config) else {
+                            return;
+                        };
+                        let Ok(socket) = carrier.socket().try_clone() else {
+                            return;
+                        };
+                        strangers.fetch_sub(1, Ordering::SeqCst);
+                        receiving
+                            .sockets
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(socket);
+                        begin_lane(scope, receiving, RecordReceiver::Tcp(Box::new(carrier)));
+                    });
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,655 @@
+//! What becomes of an entry that is offered: where it goes, whether it is there already, and what of it is wanted.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use files_proto::content::{Address, chunk_address, chunk_count, chunk_length};
+use files_proto::journal::Journal;
+use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
+use files_proto::manifest::{ManifestError, Offered, Refused};
+use files_proto::message::Message;
+use files_proto::name::{numbered, partial_names};
+use files_proto::plan::{self, Decision, Existing, Resume};
+use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
+
+use super::file::{Incoming, Output, Part, Progressed, Target};
+use super::journal_file::JournalFile;
+use super::ordered::Ordered;
+use super::shared::{Directory, Receiving, Small, reason_of, sentence};
+use crate::destination::{self, Destination};
+use crate::options::{Answer, Conflict, OnConflict, ReceiveOptions};
+use crate::progress::{Counter, Event, How};
+use crate::walk::Filter;
+
+/// Plans entries in the order in which they are offered.
+pub(super) struct Planner<'a> {
+    pub(super) receiving: &'a Receiving,
+    pub(super) options: &'a ReceiveOptions,
+    pub(super) only: Filter,
+    /// Whether the one file for standard output has been offered.
+    pub(super) has_output: bool,
+    /// Files whose addresses were asked for.
+    pub(super) asked: Vec<Asked>,
+}
+
+/// A file of which chunks may be in another file here.
+pub(super) struct Asked {
+    pub(super) file: Arc<Incoming>,
+    /// The file that may have them.
+    candidate: Candidate,
+    pub(super) addresses: Vec<Address>,
+}
+
+/// Where chunks may be.
+enum Candidate {
+    /// In the file that is to be replaced.
+    Replaced,
+    /// In the part of the file as it was, which is of no use afterwards.
+    Former(PathBuf),
+    /// Nowhere else: only what is in the part is to be held against the addresses.
+    Nowhere,
+}
+
+/// Something in the place of an entry, or not.
+enum Place {
+    Free(PathBuf),
+    /// To be replaced.
+    Taken(PathBuf),
+    /// What is offered is there.
+    Same(PathBuf),
+    Skip,
+    Blocked(&'static str),
+}
+
+impl Planner<'_> {
+    /// Plans one; an error ends the transfer.
+    pub(super) fn plan(&mut self, entry: Entry) -> Result<(), ManifestError> {
+        let offered = String::from_utf8_lossy(&entry.name).into_owned();
+        let handled = self.receiving.state().manifest.handle_entry(entry)?;
+        let Offered { entry, path, renamed } = match handled {
+            Ok(offered) => offered,
+            Err(Refused { entry, reason, error }) => {
+                if let Some(error) = error {
+                    self.receiving.problem(offered, error.to_string());
+                }
+                match entry.kind {
+                    // It is done when it has ended.
+                    Kind::Directory => self.receiving.outbox.push(&Message::Skip {
+                        entry: entry.id,
+                        reason,
+                    }),
+                    _ => self.receiving.skip(entry.id, reason),
+                }
+                return Ok(());
+            }
+        };
+        let path: PathBuf = path.iter().map(|name| OsStr::from_bytes(name)).collect();
+        if renamed {
+            self.receiving.progress.tell(Event::Renamed {
+                from: path.with_file_name(offered).display().to_string(),
+                to: path.display().to_string(),
+            });
+        }
+        if entry.kind == Kind::Directory {
+            self.plan_directory(&entry, path);
+        } else if !(self.only)(&path, false) {
+            self.receiving.skip(entry.id, SkipReason::Filtered);
+        } else if self.options.list {
+            self.offer(&entry, &path, entry.size());
+        } else if self.receiving.destination.is_none() && !self.options.dry_run {
+            self.plan_output(&entry, path);
+        } else {
+            self.plan_placed(&entry, path);
+        }
+        Ok(())
+    }
+
+    /// Only tells of it.
+    fn offer(&self, entry: &Entry, path: &Path, missing: u64) {
+        self.receiving.progress.tell(Event::Offered {
+            path: path.display().to_string(),
+            bytes: entry.size(),
+            missing,
+        });
+        self.receiving.skip(entry.id, SkipReason::DryRun);
+    }
+
+    fn plan_directory(&self, entry: &Entry, path: PathBuf) {
+        let writes = !self.options.dry_run && !self.options.list;
+        let Some(destination) = self.receiving.destination.as_ref().filter(|_| writes) else {
+            // What is in it is looked at all the same.
+            let reason = SkipReason::DryRun;
+            return self.receiving.outbox.push(&Message::Skip {
+                entry: entry.id,
+                reason,
+            });
+        };
+        let made = destination.make_directory(&path);
+        let mut state = self.receiving.state();
+        if made.is_err() {
+            state.manifest.refuse_directory(entry.id);
+        }
+        let directory = Directory {
+            path: path.clone(),
+            mode: entry.mode,
+            modified: entry.modified_ns,
+            is_made: made.is_ok(),
+        };
+        state.directories.insert(entry.id, directory);
+        drop(state);
+        if let Err(error) = made {
+            let text = sentence(&error);
+            self.receiving.outbox.push(&Message::Failed {
+                entry: entry.id,
+                reason: reason_of(&error),
+                text: text.clone(),
+            });
+            self.receiving.problem(path.display().to_string(), text);
+        }
+    }
+
+    /// The one file that goes to standard output.
+    fn plan_output(&mut self, entry: &Entry, path: PathBuf) {
+        let is_file = matches!(entry.kind, Kind::File { .. } | Kind::Pipe);
+        if !is_file || std::mem::replace(&mut self.has_output, true) {
+            let text = "only one file goes to standard output";
+            return self
+                .receiving
+                .fail(entry.id, &path.display().to_string(), FailReason::Other, text);
+        }
+        let output = Output::Stdout(Ordered::new(io::stdout()));
+        let file = Arc::new(Incoming::new(target(entry, path), output, &BTreeMap::new()));
+        self.count(entry.size());
+        self.begin(&file);
+    }
+
+    fn count(&self, size: u64) {
+        self.receiving.progress.add(Counter::FilesTotal, 1);
+        self.receiving.progress.add(Counter::BytesTotal, size);
+    }
+
+    fn plan_placed(&mut self, entry: &Entry, path: PathBuf) {
+        let Some(destination) = &self.receiving.destination else {
+            return self.offer(entry, &path, entry.size());
+        };
+        let fail = |path: &Path, error: &io::Error| {
+            let path = path.display().to_string();
+            self.receiving
+                .fail(entry.id, &path, reason_of(error), &sentence(error));
+        };
+        let place = match self.place(destination, entry, &path) {
+            Ok(place) => place,
+            Err(error) => return fail(&path, &error),
+        };
+        if !matches!(entry.kind, Kind::Symlink { .. }) {
+            self.count(entry.size());
+        }
+        let (path, is_taken) = match place {
+            Place::Free(path) => (path, false),
+            Place::Taken(path) => (path, true),
+            Place::Same(path) => {
+                let size = entry.size();
+                self.receiving.progress.add(Counter::BytesThere, size);
+                self.receiving.progress.add(Counter::BytesDone, size);
+                return self.end_unsent(entry, &path, How::There, SkipReason::Same);
+            }
+            Place::Skip => return self.end_unsent(entry, &path, How::Skipped, SkipReason::Conflict),
+            Place::Blocked(text) => {
+                let path = path.display().to_string();
+                return self.receiving.fail(entry.id, &path, FailReason::Denied, text);
+            }
+        };
+        if self.options.dry_run {
+            return self.offer(entry, &path, entry.size());
+        }
+        let begun = match &entry.kind {
+            Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
+            Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
+                self.begin_small(entry, &path);
+                Ok(())
+            }
+            _ => self.begin_file(destination, entry, &path, is_taken),
+        };
+        if let Err(error) = begun {
+            fail(&path, &error);
+        }
+    }
+
+    fn end_unsent(&self, entry: &Entry, path: &Path, how: How, reason: SkipReason) {
+        self.receiving.progress.add(Counter::FilesDone, 1);
+        self.receiving.progress.tell(Event::Done {
+            path: path.display().to_string(),
+            bytes: entry.size(),
+            how,
+        });
+        self.receiving.skip(entry.id, reason);
+    }
+
+    /// Looks at what is in the place, and decides by the user's rule.
+    fn place(&self, destination: &Destination, entry: &Entry, path: &Path) -> io::Result<Place> {
+        let Some(existing) = existing(destination, path)? else {
+            return Ok(Place::Free(path.to_owned()));
+        };
+        let rule = match &self.options.on_conflict {
+            OnConflict::Skip => plan::OnConflict::Skip,
+            OnConflict::Rename => plan::OnConflict::Rename,
+            OnConflict::Overwrite => plan::OnConflict::Overwrite,
+            OnConflict::Newer => plan::OnConflict::Newer,
+            OnConflict::Ask(_) => plan::OnConflict::Ask,
+        };
+        let mut decision = plan::decide(entry, Some(&existing), rule, self.options.checksum);
+        if decision == Decision::Ask
+            && let OnConflict::Ask(ask) = &self.options.on_conflict
+        {
+            let answer = match ask(&conflict(entry, &existing, path)) {
+                Answer::Skip => plan::OnConflict::Skip,
+                Answer::Rename => plan::OnConflict::Rename,
+                Answer::Overwrite => plan::OnConflict::Overwrite,
+            };
+            decision = plan::decide(entry, Some(&existing), answer, self.options.checksum);
+        }
+        match decision {
+            Decision::Create => Ok(Place::Free(path.to_owned())),
+            Decision::Skip(SkipReason::Same) => Ok(Place::Same(path.to_owned())),
+            Decision::Skip(_) if matches!(existing, Existing::Directory | Existing::Special) => Ok(
+                Place::Blocked("something that is no file is in its place; move it away"),
+            ),
+            Decision::Skip(_) | Decision::Ask | Decision::Merge => Ok(Place::Skip),
+            // Its addresses are compared, and only what differs is sent.
+            Decision::Compare | Decision::Overwrite => Ok(Place::Taken(path.to_owned())),
+            Decision::Rename => self.free_name(destination, entry, path),
+        }
+    }
+
+    fn free_name(&self, destination: &Destination, entry: &Entry, path: &Path) -> io::Result<Place> {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        for number in 2..u32::MAX {
+            let other = path.with_file_name(OsStr::from_bytes(&numbered(name, number)));
+            let there = existing(destination, &other)?;
+            let place = match plan::decide(entry, there.as_ref(), plan::OnConflict::Skip, false) {
+                Decision::Create => Place::Free(other),
+                // Of an earlier transfer of the same file.
+                Decision::Skip(SkipReason::Same) => Place::Same(other),
+                _ => continue,
+            };
+            if let Place::Free(other) = &place {
+                self.receiving.progress.tell(Event::Renamed {
+                    from: path.display().to_string(),
+                    to: other.display().to_string(),
+                });
+            }
+            return Ok(place);
+        }
+        Ok(Place::Skip)
+    }
+
+    fn make_link(&self, destination: &Destination, entry: &Entry, path: &Path, to: &[u8]) -> io::Result<()> {
+        let to = Path::new(OsStr::from_bytes(to));
+        if !self.options.links_all && !stays_inside(path, to) {
+            let text = format!(
+                "a link to {} leads out of the destination and is left out",
+                to.display()
+            );
+            self.receiving.problem(path.display().to_string(), text);
+            self.receiving.skip(entry.id, SkipReason::UnsafeLink);
+            return Ok(());
+        }
+        let (part, _) = beside(path);
+        destination.symlink(to.as_os_str(), path, &part, entry.modified_ns)?;
+        let path = path.display().to_string();
+        self.receiving.stored(entry.id, path, 0, How::Sent);
+        Ok(())
+    }
+
+    fn begin_small(&self, entry: &Entry, path: &Path) {
+        let small = Small {
+            path: path.to_owned(),
+            part: beside(path).0,
+            size: entry.size(),
+            mode: entry.mode,
+            modified: entry.modified_ns,
+            attributes: self.attributes(entry),
+        };
+        if small.size == 0 {
+            return self.receiving.store_small(entry.id, &small, b"");
+        }
+        self.receiving.state().small.insert(entry.id, small);
+        self.receiving.outbox.push(&Message::Want {
+            entry: entry.id,
+            chunks: Ranges::from_range(0..1),
+        });
+    }
+
+    fn attributes(&self, entry: &Entry) -> Vec<files_proto::Attribute> {
+        match self.options.xattrs {
+            true => entry.attributes.clone(),
+            false => Vec::new(),
+        }
+    }
+
+    fn begin_file(
+        &mut self,
+        destination: &Arc<Destination>,
+        entry: &Entry,
+        path: &Path,
+        is_taken: bool,
+    ) -> io::Result<()> {
+        let mut target = target(entry, path.to_owned());
+        target.attributes = self.attributes(entry);
+        self.receiving.progress.set_current(&path.display().to_string());
+        let kept = match target.size {
+            Some(size) => kept(destination, &target, size),
+            None => Kept::Nothing,
+        };
+        let mut kept_journal_bytes = None;
+        let mut known = BTreeMap::new();
+        let mut candidate = is_taken.then_some(Candidate::Replaced);
+        match kept {
+            Kept::Same(journal) => {
+                kept_journal_bytes = Some(journal.valid_bytes);
+                known = journal.chunks;
+                let count = target.size.map(chunk_count);
+                if count == Some(known.len() as u64) {
+                    // Killed just before its end: whether it is the sender's file, addresses tell.
+                    candidate = candidate.or(Some(Candidate::Nowhere));
+                }
+            }
+            Kept::Other if candidate.is_none() => {
+                // The source has changed since: what did not change is in the part of then.
+                let former = former(&target.part);
+                destination.rename(&target.part, &former)?;
+                candidate = Some(Candidate::Former(former));
+            }
+            Kept::Other | Kept::Nothing => {}
+        }
+        let part = Part::new(destination, kept_journal_bytes);
+        let there: u64 = target.size.map_or(0, |size| {
+            known.keys().map(|index| chunk_length(size, *index)).sum()
+        });
+        self.receiving.progress.add(Counter::BytesThere, there);
+        self.receiving.progress.add(Counter::BytesDone, there);
+        let file = Arc::new(Incoming::new(target, Output::Part(part), &known));
+        match candidate {
+            Some(candidate) if file.target.size.is_some() => {
+                let entry = file.target.entry;
+                self.receiving.state().files.insert(entry, Arc::clone(&file));
+                self.asked.push(Asked {
+                    file,
+                    candidate,
+                    addresses: Vec::new(),
+                });
+                self.receiving.outbox.push(&Message::Ask { entry });
+            }
+            _ => self.begin(&file),
+        }
+        Ok(())
+    }
+
+    /// Wants what is missing.
+    fn begin(&self, file: &Arc<Incoming>) {
+        self.receiving
+            .state()
+            .files
+            .insert(file.target.entry, Arc::clone(file));
+        self.receiving.want(file);
+    }
+
+    /// Addresses of a file's chunks have come; the whole question where they are the last ones.
+    pub(super) fn hashes(
+        &mut self,
+        entry: EntryId,
+        first: u64,
+        addresses: &[Address],
+    ) -> Result<Option<Asked>, &'static str> {
+        let Some(place) = self
+            .asked
+            .iter()
+            .position(|asked| asked.file.target.entry == entry)
+        else {
+            return Ok(None);
+        };
+        let asked = &mut self.asked[place];
+        if asked.addresses.len() as u64 != first {
+            return Err("addresses do not come one after the other");
+        }
+        asked.addresses.extend_from_slice(addresses);
+        let count = asked.file.target.size.map_or(0, chunk_count);
+        match (asked.addresses.len() as u64).cmp(&count) {
+            std::cmp::Ordering::Less => Ok(None),
+            std::cmp::Ordering::Equal => Ok(Some(self.asked.swap_remove(place))),
+            std::cmp::Ordering::Greater => Err("a file has more addresses than chunks"),
+        }
+    }
+}
+
+impl Receiving {
+    /// Wants the chunks of a file that are missing, or as many as can be kept on the way to standard output.
+    pub(super) fn want(&self, file: &Arc<Incoming>) {
+        let entry = file.target.entry;
+        let mut missing = match file.target.size {
+            None => Ranges::from_range(0..1),
+            Some(_) => file.missing(),
+        };
+        if let Some(wanted) = file.window() {
+            missing = wanted;
+        }
+        if missing.is_empty() {
+            // Everything is there; the hash is that of what the addresses say.
+            let progressed = file.complete_by_itself();
+            return self.go_on(file, &progressed);
+        }
+        while !missing.is_empty() {
+            let chunks = missing.split_first(files_proto::limits::RANGES_MAX);
+            self.outbox.push(&Message::Want { entry, chunks });
+        }
+    }
+
+    /// On the way to standard output, wants those behind as those before leave.
+    pub(super) fn want_more(&self, file: &Arc<Incoming>) {
+        if let Some(chunks) = file.window().filter(|chunks| !chunks.is_empty()) {
+            let entry = file.target.entry;
+            self.outbox.push(&Message::Want { entry, chunks });
+        }
+    }
+
+    /// Takes from a file here what it has of another, and wants the rest.
+    pub(super) fn compare(&self, asked: &Asked) {
+        let Asked {
+            file,
+            candidate,
+            addresses,
+        } = asked;
+        let Some(destination) = &self.destination else {
+            return;
+        };
+        let size = file.target.size.unwrap_or(0);
+        let from = match candidate {
+            Candidate::Replaced => destination.read(&file.target.path).ok(),
+            Candidate::Former(path) => destination.read(path).ok(),
+            Candidate::Nowhere => None,
+        };
+        file.forget_others(addresses);
+        if let Some(from) = from {
+            let missing = file.missing();
+            let mut bytes = vec![0; CHUNK_BYTES as usize];
+            for index in missing.iter().flatten() {
+                if self.is_over() {
+                    return;
+                }
+                let Some(address) = usize::try_from(index).ok().and_then(|index| addresses.get(index)) else {
+                    break;
+                };
+                let length = chunk_length(size, index);
+                match take_chunk(
+                    &from,
+                    file,
+                    index,
+                    length,
+                    *address,
+                    addresses.len() == 1,
+                    &mut bytes,
+                ) {
+                    Ok(Progressed::Known) => {}
+                    Ok(_) => {
+                        self.progress.add(Counter::BytesThere, length);
+                        self.progress.add(Counter::BytesDone, length);
+                    }
+                    Err(error) => {
+                        return self.fail_file(file, reason_of(&error), &sentence(&error), true);
+                    }
+                }
+            }
+        }
+        if let Candidate::Former(path) = candidate {
+            // It lies there otherwise, by a name that tells what it is.
+            let _ = destination.remove(path);
+        }
+        self.want(file);
+    }
+}
+
+/// Takes a chunk where it has this address.
+fn take_chunk(
+    from: &File,
+    file: &Incoming,
+    index: u64,
+    length: u64,
+    address: Address,
+    only: bool,
+    buffer: &mut [u8],
+) -> io::Result<Progressed> {
+    use std::os::unix::fs::FileExt;
+    let bytes = &mut buffer[..usize::try_from(length).unwrap_or(0)];
+    // A shorter file ends before it, and what cannot be read is fetched.
+    if from.read_exact_at(bytes, index * CHUNK_BYTES).is_err() || chunk_address(index, only, bytes) != address
+    {
+        return Ok(Progressed::Known);
+    }
+    file.copy(from, index, address)
+}
+
+/// What lies beside the place, of a transfer that ended early.
+enum Kept {
+    Nothing,
+    /// Chunks of the same file.
+    Same(Journal),
+    /// Chunks of the file as it was.
+    Other,
+}
+
+fn kept(destination: &Destination, target: &Target, size: u64) -> Kept {
+    let Some(journal) = JournalFile::read(destination, &target.journal) else {
+        return Kept::Nothing;
+    };
+    let Ok(Some(part)) = destination.existing(&target.part) else {
+        return Kept::Nothing;
+    };
+    match plan::resume(size, target.modified, &journal) {
+        Resume::Missing(_) if part.size == size => Kept::Same(journal),
+        Resume::Nothing => Kept::Nothing,
+        Resume::Missing(_) | Resume::Compare => Kept::Other,
+    }
+}
+
+/// The name of a part that is of use once more: one that is reserved as well (FILE-20).
+fn former(part: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(part.file_name().unwrap_or_default());
+    part.with_file_name(name)
+}
+
+fn target(entry: &Entry, path: PathBuf) -> Target {
+    let (part, journal) = beside(&path);
+    Target {
+        entry: entry.id,
+        path,
+        part,
+        journal,
+        size: match entry.kind {
+            Kind::File { size } => Some(size),
+            _ => None,
+        },
+        mode: entry.mode,
+        modified: entry.modified_ns,
+        attributes: Vec::new(),
+    }
+}
+
+/// What is at a path, as plans know it.
+fn existing(destination: &Destination, path: &Path) -> io::Result<Option<Existing>> {
+    let Some(found) = destination.existing(path)? else {
+        return Ok(None);
+    };
+    Ok(Some(match found.kind {
+        destination::Kind::File => Existing::File {
+            size: found.size,
+            modified_ns: found.modified,
+        },
+        destination::Kind::Directory => Existing::Directory,
+        destination::Kind::Symlink => Existing::Symlink {
+            target: destination.read_link(path)?.into_vec(),
+        },
+        destination::Kind::Other => Existing::Special,
+    }))
+}
+
+fn conflict(entry: &Entry, existing: &Existing, path: &Path) -> Conflict {
+    let (size, modified_ns) = match existing {
+        Existing::File { size, modified_ns } => (*size, *modified_ns),
+        _ => (0, 0),
+    };
+    Conflict {
+        path: path.display().to_string(),
+        size,
+        modified_ns,
+        offered_size: entry.size(),
+        offered_modified_ns: entry.modified_ns,
+    }
+}
+
+/// The paths of a part and its journal.
+fn beside(path: &Path) -> (PathBuf, PathBuf) {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let (part, journal) = partial_names(name);
+    let with = |name: &[u8]| path.with_file_name(OsStr::from_bytes(name));
+    (with(&part), with(&journal))
+}
+
+/// Whether a link at `path` leads to something below the destination, as far as its text tells.
+fn stays_inside(path: &Path, to: &Path) -> bool {
+    let mut depth = path.components().count().saturating_sub(1);
+    to.components().all(|component| match component {
+        Component::Normal(_) => {
+            depth += 1;
+            true
+        }
+        Component::CurDir => true,
+        Component::ParentDir if depth > 0 => {
+            depth -= 1;
+            true
+        }
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_out_by_their_text_or_stay() {
+        let stays = |path: &str, to: &str| stays_inside(Path::new(path), Path::new(to));
+        assert!(stays("tree/link", "file"));
+        assert!(stays("tree/link", "../other/file"));
+        assert!(stays("tree/deep/link", "../../file"));
+        assert!(!stays("tree/link", "../../file"));
+        assert!(!stays("link", ".."));
+        assert!(!stays("tree/link", "/etc/passwd"));
+        assert!(!stays("tree/link", "down/../../../out"));
+    }
+}

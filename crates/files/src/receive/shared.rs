@@ -1,0 +1,254 @@
+//! What all threads of a receiver share: files under way, directories that are not complete, and what is to be
+//! acknowledged.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use files_proto::limits::RANGES_MAX;
+use files_proto::manifest::Manifest;
+use files_proto::message::{Message, Totals};
+use files_proto::name::Rules;
+use files_proto::{Attribute, EntryId, FailReason, Ranges, SkipReason};
+
+use super::file::Incoming;
+use super::write_back::WriteBack;
+use crate::control::Outbox;
+use crate::destination::Destination;
+use crate::error::TransferError;
+use crate::limits::PROBLEMS_MAX;
+use crate::progress::{Counter, Event, How, Progress};
+
+pub(super) struct Receiving {
+    /// `None` for standard output, or where nothing is written.
+    pub(super) destination: Option<Arc<Destination>>,
+    pub(super) outbox: Outbox,
+    pub(super) progress: Progress,
+    pub(super) write_back: WriteBack,
+    pub(super) state: Mutex<State>,
+    /// What ends the whole transfer.
+    pub(super) fatal: Mutex<Option<TransferError>>,
+    pub(super) is_over: AtomicBool,
+    pub(super) lanes: AtomicUsize,
+    pub(super) sockets: Mutex<Vec<TcpStream>>,
+    pub(super) bytes_sent: AtomicU64,
+    pub(super) chunks_sent: AtomicU64,
+}
+
+pub(super) struct State {
+    pub(super) files: HashMap<EntryId, Arc<Incoming>>,
+    /// Files that come whole, in packs.
+    pub(super) small: HashMap<EntryId, Small>,
+    pub(super) manifest: Manifest,
+    pub(super) directories: HashMap<EntryId, Directory>,
+    acks: BTreeMap<EntryId, Ranges>,
+    stored: Ranges,
+    pub(super) totals: Totals,
+    pub(super) problems: Vec<(String, String)>,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            files: HashMap::new(),
+            small: HashMap::new(),
+            manifest: Manifest::new(Rules::default()),
+            directories: HashMap::new(),
+            acks: BTreeMap::new(),
+            stored: Ranges::new(),
+            totals: Totals::default(),
+            problems: Vec::new(),
+        }
+    }
+}
+
+/// A small file that is wanted.
+#[derive(Debug)]
+pub(super) struct Small {
+    pub(super) path: PathBuf,
+    pub(super) part: PathBuf,
+    pub(super) size: u64,
+    pub(super) mode: u32,
+    pub(super) modified: i64,
+    pub(super) attributes: Vec<Attribute>,
+}
+
+/// A directory that has not ended, or in which something is missing.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    pub(super) mode: u32,
+    pub(super) modified: i64,
+    /// Whether it is there to be written to.
+    pub(super) is_made: bool,
+}
+
+impl Receiving {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Ends the whole transfer.
+    pub(super) fn end_by(&self, error: TransferError) {
+        self.fatal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
+    }
+
+    /// What is to be acknowledged, as messages.
+    pub(super) fn write_acks(&self, out: &mut Vec<u8>) {
+        let mut state = self.state();
+        let acks = std::mem::take(&mut state.acks);
+        let mut stored = std::mem::take(&mut state.stored);
+        drop(state);
+        for (entry, mut chunks) in acks {
+            while !chunks.is_empty() {
+                let chunks = chunks.split_first(RANGES_MAX);
+                Message::Ack { entry, chunks }.encode(out);
+            }
+        }
+        while !stored.is_empty() {
+            let entries = stored.split_first(RANGES_MAX);
+            Message::Stored { entries }.encode(out);
+        }
+    }
+
+    pub(super) fn acknowledge(&self, entry: EntryId, index: u64) {
+        self.state()
+            .acks
+            .entry(entry)
+            .or_default()
+            .insert(index..index + 1);
+        self.outbox.poke();
+    }
+
+    /// An entry is complete in its place.
+    pub(super) fn stored(&self, entry: EntryId, path: String, bytes: u64, how: How) {
+        let mut state = self.state();
+        state.stored.insert(entry..entry + 1);
+        state.totals.stored += 1;
+        drop(state);
+        self.progress.add(Counter::FilesDone, 1);
+        self.progress.tell(Event::Done { path, bytes, how });
+        self.finish(entry);
+        self.outbox.poke();
+    }
+
+    /// An entry is not wanted.
+    pub(super) fn skip(&self, entry: EntryId, reason: SkipReason) {
+        self.state().totals.skipped += 1;
+        self.outbox.push(&Message::Skip { entry, reason });
+        self.finish(entry);
+    }
+
+    /// An entry cannot be stored; the rest goes on.
+    pub(super) fn fail(&self, entry: EntryId, path: &str, reason: FailReason, text: &str) {
+        self.state().totals.failed += 1;
+        self.outbox.push(&Message::Failed {
+            entry,
+            reason,
+            text: text.to_owned(),
+        });
+        self.problem(path.to_owned(), text.to_owned());
+        self.progress.add(Counter::FilesDone, 1);
+        self.finish(entry);
+    }
+
+    pub(super) fn problem(&self, path: String, text: String) {
+        let mut state = self.state();
+        if state.problems.len() < PROBLEMS_MAX {
+            state.problems.push((path.clone(), text.clone()));
+        }
+        drop(state);
+        self.progress.tell(Event::Problem { path, text });
+    }
+
+    /// A file that is under way has failed here or there.
+    pub(super) fn fail_file(&self, file: &Incoming, reason: FailReason, text: &str, tell: bool) {
+        let target = &file.target;
+        if self.state().files.remove(&target.entry).is_none() {
+            return;
+        }
+        file.abandon(reason);
+        let path = target.path.display().to_string();
+        match tell {
+            true => self.fail(target.entry, &path, reason, text),
+            false => {
+                self.state().totals.failed += 1;
+                self.problem(path, text.to_owned());
+                self.progress.add(Counter::FilesDone, 1);
+                self.finish(target.entry);
+            }
+        }
+    }
+
+    /// An entry has come to its end; so have directories in which it was the last one.
+    pub(super) fn finish(&self, entry: EntryId) {
+        self.state().manifest.finish(entry);
+        self.finish_directories();
+    }
+
+    /// Gives directories that have ended, and in which everything is done, their modes and times.
+    pub(super) fn finish_directories(&self) {
+        loop {
+            let mut state = self.state();
+            let Some(entry) = state.manifest.poll_finished_directory() else {
+                return;
+            };
+            let directory = state.directories.remove(&entry);
+            drop(state);
+            if let (Some(directory), Some(destination)) = (directory, &self.destination)
+                && directory.is_made
+            {
+                let finished =
+                    destination.finish_directory(&directory.path, directory.mode, directory.modified);
+                let mut state = self.state();
+                state.stored.insert(entry..entry + 1);
+                state.totals.stored += 1;
+                drop(state);
+                if let Err(error) = finished {
+                    // What is in it is complete.
+                    let text = format!("its mode or time cannot be set: {error}");
+                    self.problem(directory.path.display().to_string(), text);
+                }
+                self.outbox.poke();
+            }
+            self.state().manifest.finish(entry);
+        }
+    }
+}
+
+/// What kind of failure it is to the sender.
+pub(super) fn reason_of(error: &io::Error) -> FailReason {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FailReason::NoSpace,
+        io::ErrorKind::ReadOnlyFilesystem => FailReason::ReadOnly,
+        io::ErrorKind::PermissionDenied => FailReason::Denied,
+        io::ErrorKind::FileTooLarge => FailReason::Limit,
+        _ => FailReason::Other,
+    }
+}
+
+/// What to do about it, for people.
+pub(super) fn sentence(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "no space is left at the destination; free some and receive again to go on".to_owned()
+        }
+        io::ErrorKind::QuotaExceeded => {
+            "the quota at the destination is used up; free some and receive again to go on".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "the destination is on a read-only file system".to_owned(),
+        io::ErrorKind::PermissionDenied => format!("the destination does not let us write: {error}"),
+        io::ErrorKind::FileTooLarge => "the destination's file system takes no file of this size".to_owned(),
+        _ => format!("it cannot be written: {error}"),
+    }
+}

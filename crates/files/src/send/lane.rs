@@ -1,0 +1,301 @@
+//! The thread of one carrier: takes a job, reads, hashes, compresses and sends it, and takes the next one. Several of
+//! them keep disk, processors and network busy at the same time without handing bytes from thread to thread.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use files_proto::compress::{Compression, Policy};
+use files_proto::content::{chunk_address, chunk_count, chunk_length};
+use files_proto::limits::{CHUNK_BYTES, PACK_BYTES_MAX};
+use files_proto::message::Message;
+use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::{EntryId, pack};
+
+use super::Sending;
+use super::state::{Desk, End, Job, Lane, Step};
+use crate::carrier::RecordSender;
+use crate::options::Compress;
+use crate::pool::{Buffer, Pool};
+use crate::progress::{Counter, Event};
+use crate::source::{Failure, Source};
+
+/// One carrier and what its thread needs.
+pub(super) struct LaneThread<'a> {
+    pub(super) number: Lane,
+    pub(super) sender: RecordSender,
+    pub(super) sending: &'a Sending,
+    /// Buffers of all carriers of this kind.
+    pub(super) pool: Pool,
+    pub(super) compression: Compressing,
+}
+
+/// Compresses bodies, or leaves them.
+pub(super) struct Compressing {
+    policy: Policy,
+    compression: Compression,
+    compressed: Vec<u8>,
+    /// Whether the last body took the carrier longer than compressing takes.
+    network_is_slow: bool,
+}
+
+impl Compressing {
+    pub(super) fn new(compress: Compress) -> Self {
+        Self {
+            policy: match compress {
+                Compress::Auto => Policy::auto(),
+                Compress::No => Policy::never(),
+            },
+            compression: Compression::new(),
+            compressed: Vec::new(),
+            network_is_slow: true,
+        }
+    }
+
+    /// Compresses `buffer` in its place, where that is worth it; whether it was.
+    fn compress(&mut self, buffer: &mut Buffer) -> bool {
+        if !self.policy.tries(self.network_is_slow) {
+            return false;
+        }
+        self.compressed.clear();
+        let shrank = self.compression.compress(buffer, &mut self.compressed);
+        self.policy.tried(shrank);
+        if shrank {
+            buffer.set_length(self.compressed.len());
+            buffer.copy_from_slice(&self.compressed);
+        }
+        shrank
+    }
+}
+
+/// Where a chunk takes a carrier longer than this, compressing it takes less.
+const SLOW_CHUNK: Duration = Duration::from_millis(3);
+
+/// Why a job was not sent: the carrier is gone, and the thread ends.
+struct CarrierLost;
+
+impl From<io::Error> for CarrierLost {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+impl LaneThread<'_> {
+    /// Works until the transfer is over or the carrier fails; what was under way on it is left to the others then.
+    pub(super) fn run(mut self) {
+        let carrier = self.sender.carrier();
+        while let Some(job) = self.desk().next(self.number, carrier) {
+            let worked = match job {
+                Job::Send { source, index } => self.send_chunk(&source, index),
+                Job::Hash { source, index } => {
+                    let mut buffer = self.pool.take(length_of(&source, index));
+                    self.read_chunk(&source, index, &mut buffer);
+                    Ok(())
+                }
+                Job::Pack(sources) => self.send_pack(&sources),
+            };
+            if worked.is_err() {
+                self.desk().lose(self.number);
+                return;
+            }
+        }
+        // The transfer is over; the other end may be gone.
+        let _ = self.sender.finish();
+    }
+
+    fn desk(&self) -> &Desk {
+        &self.sending.desk
+    }
+
+    fn send_chunk(&mut self, source: &Source, index: u64) -> Result<(), CarrierLost> {
+        let mut buffer = self.pool.take(length_of(source, index));
+        let Some((hole, address)) = self.read_chunk(source, index, &mut buffer) else {
+            return Ok(());
+        };
+        let chunk = Chunk {
+            entry: source.entry,
+            index,
+            address,
+            only: chunk_count(source.stamp.size) == 1,
+            hole,
+        };
+        if hole {
+            let raw_bytes = buffer.len() as u32;
+            buffer.set_length(0);
+            let head = RecordHead {
+                body: Body::Chunk(chunk),
+                compressed: false,
+                stored_bytes: 0,
+                raw_bytes,
+            };
+            return self.send(&head, buffer);
+        }
+        self.send_body(Body::Chunk(chunk), buffer)
+    }
+
+    /// Reads a chunk and tells its address; whether it is a hole. `None` where the file has failed by that.
+    fn read_chunk(&mut self, source: &Source, index: u64, buffer: &mut Buffer) -> Option<(bool, [u8; 32])> {
+        let began = Instant::now();
+        let hole = source.is_hole(index * CHUNK_BYTES, buffer.len() as u64);
+        if hole {
+            buffer.fill(0);
+        } else if let Err(failure) = source.read(index * CHUNK_BYTES, buffer) {
+            self.desk().put_down(source.entry);
+            self.sending.fail(source.entry, failure);
+            return None;
+        }
+        self.waited(Counter::WaitsDisk, began);
+        let address = chunk_address(index, chunk_count(source.stamp.size) == 1, buffer);
+        let step = self.desk().read(source.entry, index, address);
+        self.sending.go_on(source.entry, step);
+        Some((hole, address))
+    }
+
+    fn send_pack(&mut self, sources: &[Arc<Source>]) -> Result<(), CarrierLost> {
+        let mut builder = pack::Builder::default();
+        let mut bytes = Vec::new();
+        for source in sources {
+            bytes.clear();
+            let began = Instant::now();
+            let read = source.read_whole(&mut bytes);
+            self.waited(Counter::WaitsDisk, began);
+            if let Err(failure) = read {
+                self.sending.fail(source.entry, failure);
+            } else if !builder.push(source.entry, &bytes) {
+                self.send_packed(&mut builder)?;
+                builder.push(source.entry, &bytes);
+            }
+        }
+        self.send_packed(&mut builder)
+    }
+
+    fn send_packed(&mut self, builder: &mut pack::Builder) -> Result<(), CarrierLost> {
+        if builder.is_empty() {
+            return Ok(());
+        }
+        let mut body = Vec::with_capacity(builder.length());
+        builder.finish(&mut body);
+        let mut buffer = self.pool.take(PACK_BYTES_MAX);
+        buffer.set_length(body.len());
+        buffer.copy_from_slice(&body);
+        self.send_body(Body::Pack, buffer)
+    }
+
+    fn send_body(&mut self, body: Body, mut buffer: Buffer) -> Result<(), CarrierLost> {
+        let raw_bytes = buffer.len() as u32;
+        let compressed = self.compression.compress(&mut buffer);
+        let head = RecordHead {
+            body,
+            compressed,
+            stored_bytes: buffer.len() as u32,
+            raw_bytes,
+        };
+        self.send(&head, buffer)
+    }
+
+    fn send(&mut self, head: &RecordHead, body: Buffer) -> Result<(), CarrierLost> {
+        let head = head.encode();
+        let bytes = head.len() + body.len();
+        if let Some(limit) = &self.sending.limit {
+            let began = Instant::now();
+            let pause = limit.grant(began, bytes);
+            let end = began + pause;
+            while !self.sending.is_over() {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                thread::sleep(left.min(crate::limits::TURN));
+            }
+            self.waited(Counter::WaitsLimit, began);
+        }
+        let began = Instant::now();
+        self.sender.send(&head, body)?;
+        self.compression.network_is_slow =
+            began.elapsed() >= SLOW_CHUNK.mul_f64(bytes as f64 / CHUNK_BYTES as f64);
+        self.waited(Counter::WaitsNetwork, began);
+        self.sending.progress.add(Counter::BytesWire, bytes as u64);
+        Ok(())
+    }
+
+    fn waited(&self, counter: Counter, since: Instant) {
+        let nanoseconds = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.sending.progress.add(counter, nanoseconds);
+    }
+}
+
+fn length_of(source: &Source, index: u64) -> usize {
+    usize::try_from(chunk_length(source.stamp.size, index)).unwrap_or(0)
+}
+
+impl Sending {
+    /// Nothing more comes of a file; the rest goes on.
+    pub(super) fn fail(&self, entry: EntryId, failure: Failure) {
+        let Failure { reason, text } = failure;
+        let Ok(Some((source, _))) = self.desk.end(entry, End::Failed) else {
+            return;
+        };
+        self.outbox.push(&Message::Failed {
+            entry,
+            reason,
+            text: text.clone(),
+        });
+        let path = source.map(|source| source.name.clone()).unwrap_or_default();
+        self.progress.add(Counter::FilesDone, 1);
+        self.problem(path, text);
+    }
+
+    /// For the report, and for people at once.
+    pub(super) fn problem(&self, path: String, text: String) {
+        let mut problems = self
+            .problems
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if problems.len() < crate::limits::PROBLEMS_MAX {
+            problems.push((path.clone(), text.clone()));
+        }
+        drop(problems);
+        self.progress.tell(Event::Problem { path, text });
+    }
+
+    /// Does what is left to do for a file after a step.
+    pub(super) fn go_on(&self, entry: EntryId, step: Step) {
+        match step {
+            Step::More => {}
+            Step::Answer { addresses } => {
+                for (part, addresses) in addresses.chunks(files_proto::limits::HASHES_MAX).enumerate() {
+                    self.outbox.push(&Message::Hashes {
+                        entry,
+                        first: (part * files_proto::limits::HASHES_MAX) as u64,
+                        addresses: addresses.to_vec(),
+                    });
+                }
+                let next = self.desk.completion(entry);
+                self.go_on(entry, next);
+            }
+            Step::Complete { root } => {
+                let Some(source) = self.desk.source(entry) else {
+                    return;
+                };
+                if let Err(failure) = source.check_unchanged() {
+                    return self.fail(entry, failure);
+                }
+                if let Some(cache) = &self.cache {
+                    cache.keep(&source.stamp, &self.desk.addresses(entry));
+                }
+                // It is opened again should a chunk have to go again.
+                source.close();
+                let size = source.stamp.size;
+                self.outbox.push(&Message::FileEnd { entry, size, root });
+            }
+            Step::Changed => self.fail(
+                entry,
+                Failure {
+                    reason: files_proto::FailReason::Changed,
+                    text: "it changed while it was read".to_owned(),
+                },
+            ),
+        }
+    }
+}

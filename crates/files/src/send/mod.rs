@@ -1,0 +1,548 @@
+//! Sending: a thread walks and offers, this one hears what the receiver wants, one for each carrier sends it, and one
+//! writes what is to be said. `state` has what is left to do, `lane` the carriers' threads.
+
+mod lane;
+mod pipe;
+mod state;
+
+use std::ffi::OsStr;
+use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use files_proto::limits::CHUNK_BYTES;
+use files_proto::message::{CarrierKind, Hello, Message, TcpOffer, VERSION};
+use files_proto::{Entry, EntryId, Kind, SkipReason};
+use peer::blocking::{wait, wait_for};
+use peer::{Peer, PeerPath};
+use quic::{KeyIdentity, records};
+
+use crate::cache::Cache;
+use crate::carrier::tls::{PROTOCOL, TlsSender};
+use crate::carrier::{Carrier, RecordSender, cut, tcp};
+use crate::choice::{Choice, Decision, Totals};
+use crate::control::{Heard, Inbox, Outbox};
+use crate::error::TransferError;
+use crate::limits::{
+    CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS, STREAMS_MAX,
+    TCP_CONNECTIONS, TURN,
+};
+use crate::options::{Report, SendOptions, Source as Named, Transport};
+use crate::pool::Pool;
+use crate::processor::process_time;
+use crate::progress::{Counter, Event, How, Progress};
+use crate::rate_limit::RateLimit;
+use crate::source::Source;
+use crate::walk::{Content, Found, Step, Walk};
+use crate::{attributes, filter, session_key};
+use lane::{Compressing, LaneThread};
+use state::{Desk, End};
+
+/// What all threads of a sender share.
+struct Sending {
+    desk: Desk,
+    outbox: Outbox,
+    progress: Progress,
+    limit: Option<RateLimit>,
+    cache: Option<Cache>,
+    problems: Mutex<Vec<(String, String)>>,
+    /// Numbers of carriers' threads.
+    lanes: AtomicUsize,
+    /// TCP connections that are open, to be cut at the end.
+    sockets: Mutex<Vec<TcpStream>>,
+    tcp_open: AtomicUsize,
+    is_over: AtomicBool,
+    /// The pipe that is sent, and whether it is wanted.
+    pipe: Mutex<Option<EntryId>>,
+    chunks_sent: AtomicU64,
+}
+
+impl Sending {
+    fn new(progress: Progress) -> Self {
+        Self {
+            desk: Desk::default(),
+            outbox: Outbox::default(),
+            progress,
+            limit: None,
+            cache: None,
+            problems: Mutex::default(),
+            lanes: AtomicUsize::new(0),
+            sockets: Mutex::default(),
+            tcp_open: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+            pipe: Mutex::default(),
+            chunks_sent: AtomicU64::new(0),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+}
+
+/// Sends to a peer that calls [`crate::receive()`], and returns when that one has everything; waits on this thread, and
+/// ends the connection. What is wrong with single files is in the report.
+///
+/// # Errors
+/// [`TransferError`].
+pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<Report, TransferError> {
+    let select = filter::of(&options.include, &options.exclude).map_err(TransferError::Pattern)?;
+    let sending = Sending {
+        limit: options.limit.map(RateLimit::new),
+        // Without it files are hashed again.
+        cache: options.state.as_ref().and_then(|state| Cache::open(state).ok()),
+        ..Sending::new(progress.clone())
+    };
+    let lost = |closed: peer::Closed| TransferError::Lost(closed.to_string());
+    let (mut writer, reader) = wait(peer.open(CONTROL_PRIORITY)).map_err(lost)?;
+    let mut report = Report::default();
+    let result = thread::scope(|scope| {
+        let sending = &sending;
+        scope.spawn(move || {
+            // Without the stream, reading fails as well and tells why.
+            let _ = sending.outbox.write_to(&mut writer, |_| {});
+        });
+        let mut conversation = Conversation {
+            scope,
+            sending,
+            peer,
+            options,
+            inbox: Inbox::new(reader),
+            choice: Choice::new(Instant::now(), Carrier::Quic),
+            key: None,
+            totals: Totals::default(),
+            cached: Instant::now(),
+            looked: Instant::now(),
+            has_tcp: false,
+            is_told: false,
+            reason: None,
+        };
+        let result = conversation.run(select);
+        conversation.keep_addresses();
+        report.carrier_reason = conversation.reason.take();
+        if let Err(error) = &result
+            && !matches!(error, TransferError::Lost(_) | TransferError::Aborted(_))
+        {
+            sending.outbox.push(&Message::Abort {
+                text: error.to_string(),
+            });
+        }
+        // Everything that a thread may wait for ends here.
+        sending.is_over.store(true, Ordering::SeqCst);
+        sending.desk.end_all();
+        sending.outbox.close();
+        if result.is_err() {
+            // It ends the connection when it has read why.
+            wait_for(FAREWELL_TIME_MAX, peer.closed());
+        }
+        peer.close(0, "the transfer is over");
+        for socket in sending
+            .sockets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            cut(socket);
+        }
+        result
+    });
+    result?;
+    let totals = sending.desk.totals();
+    report.stored = totals.stored;
+    report.skipped = totals.skipped;
+    report.failed = totals.failed;
+    let snapshot = progress.snapshot();
+    report.bytes_there = snapshot.bytes_there;
+    report.bytes_sent = snapshot.bytes_done - snapshot.bytes_there.min(snapshot.bytes_done);
+    report.chunks_sent = sending.chunks_sent.load(Ordering::Relaxed);
+    report.problems = sending
+        .problems
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    Ok(report)
+}
+
+/// The thread that hears the receiver.
+struct Conversation<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    sending: &'scope Sending,
+    peer: &'scope Peer,
+    options: &'scope SendOptions,
+    inbox: Inbox,
+    choice: Choice,
+    /// Of TCP connections.
+    key: Option<KeyIdentity>,
+    totals: Totals,
+    cached: Instant,
+    looked: Instant,
+    has_tcp: bool,
+    /// Whether the receiver knows that nothing more comes.
+    is_told: bool,
+    reason: Option<String>,
+}
+
+impl<'scope> Conversation<'scope, '_> {
+    fn run(&mut self, select: crate::walk::Filter) -> Result<(), TransferError> {
+        self.sending.outbox.push(&Message::Hello(Hello {
+            version: VERSION,
+            sender: true,
+            extensions: Vec::new(),
+        }));
+        self.begin_quic()?;
+        let paths = self.options.sources.clone();
+        let (sending, xattrs) = (self.sending, self.options.xattrs);
+        self.scope.spawn(move || offer(sending, paths, select, xattrs));
+        let mut has_greeted = false;
+        loop {
+            if self.sending.progress.is_cancelled() {
+                return Err(TransferError::Cancelled);
+            }
+            match self.inbox.next(TURN)? {
+                Heard::Message(Message::Hello(hello)) => {
+                    if hello.sender || hello.version == 0 {
+                        return Err(TransferError::Broken("both ends want to send".to_owned()));
+                    }
+                    has_greeted = true;
+                }
+                Heard::Message(_) if !has_greeted => {
+                    return Err(TransferError::Broken("its first message is no HELLO".to_owned()));
+                }
+                Heard::Message(Message::Done(_)) => return Ok(()),
+                Heard::Message(message) => self.handle(message)?,
+                Heard::Nothing => {}
+                Heard::End => return Err(TransferError::Lost("it stopped talking".to_owned())),
+            }
+            self.turn();
+        }
+    }
+
+    fn handle(&mut self, message: Message) -> Result<(), TransferError> {
+        let sending = self.sending;
+        match message {
+            Message::Want { entry, chunks } => {
+                if *sending.pipe.lock().unwrap_or_else(PoisonError::into_inner) == Some(entry) {
+                    let streams = wait(self.peer.open_one_way(CHUNK_PRIORITY));
+                    let stream = streams.map_err(|closed| TransferError::Lost(closed.to_string()))?;
+                    self.scope.spawn(move || pipe::send(sending, entry, stream));
+                } else {
+                    sending.desk.want(entry, &chunks)?;
+                }
+            }
+            Message::Ask { entry } => {
+                let step = sending.desk.ask(entry)?;
+                sending.go_on(entry, step);
+            }
+            Message::Ack { entry, chunks } => {
+                let arrived = sending.desk.acknowledge(entry, &chunks);
+                self.count(arrived, chunks.len());
+            }
+            Message::Stored { entries } => {
+                for entry in sending.desk.stored(&entries)? {
+                    self.stored(entry);
+                }
+            }
+            Message::Skip { entry, reason } => {
+                if let Some((Some(source), _)) = sending.desk.end(entry, End::Skipped)? {
+                    let how = match reason {
+                        SkipReason::Same => How::There,
+                        _ => How::Skipped,
+                    };
+                    if reason == SkipReason::Same {
+                        sending.progress.add(Counter::BytesThere, source.stamp.size);
+                        sending.progress.add(Counter::BytesDone, source.stamp.size);
+                    }
+                    sending.progress.add(Counter::FilesDone, 1);
+                    sending.progress.tell(Event::Done {
+                        path: source.name.clone(),
+                        bytes: source.stamp.size,
+                        how,
+                    });
+                }
+            }
+            Message::Failed { entry, text, .. } => {
+                if let Some((source, _)) = sending.desk.end(entry, End::Failed)? {
+                    let path = source.map(|source| source.name.clone()).unwrap_or_default();
+                    sending.progress.add(Counter::FilesDone, 1);
+                    sending.problem(path, format!("at the receiver: {text}"));
+                }
+            }
+            Message::TcpOffer(offer) => self.begin_tcp(&offer),
+            Message::Measure(measure) => self.totals.cpu += Duration::from_nanos(measure.cpu_ns),
+            Message::Abort { text } => return Err(TransferError::Aborted(text)),
+            // What only a sender says, or a later version: nothing that we need.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn stored(&mut self, (source, arrived): state::Ended) {
+        self.count(arrived, u64::from(arrived.quic + arrived.tcp > 0));
+        if let Some(source) = source {
+            self.sending.progress.add(Counter::FilesDone, 1);
+            self.sending.progress.tell(Event::Done {
+                path: source.name.clone(),
+                bytes: source.stamp.size,
+                how: How::Sent,
+            });
+        }
+    }
+
+    fn count(&mut self, arrived: state::Arrived, chunks: u64) {
+        self.totals.quic += arrived.quic;
+        self.totals.tcp += arrived.tcp;
+        self.sending
+            .progress
+            .add(Counter::BytesDone, arrived.quic + arrived.tcp);
+        self.sending.chunks_sent.fetch_add(chunks, Ordering::Relaxed);
+    }
+
+    /// What is due now and then.
+    fn turn(&mut self) {
+        let sending = self.sending;
+        if sending.desk.is_complete() && !std::mem::replace(&mut self.is_told, true) {
+            sending.outbox.push(&Message::Done(sending.desk.totals()));
+        }
+        let now = Instant::now();
+        if now.duration_since(self.looked) < TURN / 2 {
+            return;
+        }
+        self.looked = now;
+        sending
+            .progress
+            .set_path(self.peer.path().map(|path| path.to_string()));
+        let totals = Totals {
+            cpu: self.totals.cpu + process_time(),
+            ..self.totals
+        };
+        let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
+        let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
+            (false, true) if self.options.transport == Transport::Tcp => self.choice.prefer_tcp(),
+            (false, true) => self.choice.offer_tcp(now),
+            (true, false) => self.choice.lose_tcp(),
+            _ => self.choice.look(now, totals),
+        };
+        self.decide(decision);
+        if now.duration_since(self.cached) >= CACHE_TURN {
+            self.cached = now;
+            self.keep_addresses();
+        }
+    }
+
+    fn decide(&mut self, decision: Option<Decision>) {
+        match decision {
+            None => {}
+            Some(Decision::Use(carrier)) => self.sending.desk.allow(&[carrier]),
+            Some(Decision::Choose(carrier, reason)) => {
+                self.sending.desk.allow(&[carrier]);
+                let kind = match carrier {
+                    Carrier::Quic => CarrierKind::Quic,
+                    Carrier::Tcp => CarrierKind::Tcp,
+                };
+                self.sending.outbox.push(&Message::Choice {
+                    carrier: kind,
+                    text: reason.clone(),
+                });
+                self.reason = Some(reason.clone());
+                self.sending.progress.tell(Event::Carrier { carrier, reason });
+            }
+        }
+    }
+
+    fn keep_addresses(&self) {
+        if let Some(cache) = &self.sending.cache {
+            for (stamp, addresses) in self.sending.desk.partly_read() {
+                cache.keep(&stamp, &addresses);
+            }
+        }
+    }
+
+    fn begin_quic(&mut self) -> Result<(), TransferError> {
+        let streams = self.options.streams.unwrap_or(QUIC_STREAMS).clamp(1, STREAMS_MAX);
+        let pool = Pool::new(QUIC_BUFFERS.max(streams), CHUNK_BYTES as usize);
+        for _ in 0..streams {
+            let stream = wait(self.peer.open_one_way(CHUNK_PRIORITY));
+            let stream = stream.map_err(|closed| TransferError::Lost(closed.to_string()))?;
+            let lane = self.lane(RecordSender::Quic(stream), pool.clone());
+            self.scope.spawn(move || lane.run());
+        }
+        self.sending.desk.allow(&[Carrier::Quic]);
+        self.sending.progress.tell(Event::Carrier {
+            carrier: Carrier::Quic,
+            reason: "the connection that is there".to_owned(),
+        });
+        Ok(())
+    }
+
+    fn lane(&self, sender: RecordSender, pool: Pool) -> LaneThread<'scope> {
+        LaneThread {
+            number: self.sending.lanes.fetch_add(1, Ordering::Relaxed),
+            sender,
+            sending: self.sending,
+            pool,
+            compression: Compressing::new(self.options.compress),
+        }
+    }
+
+    /// Connects to the receiver's port, where the path leads to itself; threads do so, because it takes a while where
+    /// nobody answers.
+    fn begin_tcp(&mut self, offer: &TcpOffer) {
+        let path = self.peer.path();
+        let (Some(PeerPath::Direct(address)), Some(port)) =
+            (path, offer.addresses.first().map(std::net::SocketAddr::port))
+        else {
+            return;
+        };
+        if self.options.transport == Transport::Quic || self.key.is_some() {
+            return;
+        }
+        let Ok(key) = session_key() else { return };
+        self.sending.outbox.push(&Message::TcpKey {
+            key: key.public_key(),
+        });
+        let config = records::connecting(&key, PROTOCOL, offer.key);
+        self.key = Some(key);
+        let count = self
+            .options
+            .streams
+            .unwrap_or(TCP_CONNECTIONS)
+            .clamp(1, STREAMS_MAX);
+        let pool = Pool::new(count, CHUNK_BYTES as usize);
+        let lanes: Vec<_> = (0..count)
+            .map(|_| {
+                (
+                    self.sending.lanes.fetch_add(1, Ordering::Relaxed),
+                    pool.clone(),
+                    Arc::clone(&config),
+                )
+            })
+            .collect();
+        let (sending, compress) = (self.sending, self.options.compress);
+        // The first connection decides whether there are others.
+        let first = self.scope.spawn(move || {
+            let mut senders = Vec::new();
+            for (number, pool, config) in lanes {
+                let sender = tcp::connect(address, port).and_then(|socket| TlsSender::new(socket, config));
+                let Ok(sender) = sender else { break };
+                let Ok(socket) = sender.socket().try_clone() else {
+                    break;
+                };
+                sending
+                    .sockets
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(socket);
+                senders.push((number, pool, sender));
+            }
+            sending.tcp_open.store(senders.len(), Ordering::SeqCst);
+            thread::scope(|scope| {
+                for (number, pool, sender) in senders {
+                    let lane = LaneThread {
+                        number,
+                        sender: RecordSender::Tcp(sender),
+                        sending,
+                        pool,
+                        compression: Compressing::new(compress),
+                    };
+                    scope.spawn(move || {
+                        lane.run();
+                        sending.tcp_open.fetch_sub(1, Ordering::SeqCst);
+                    });
+                }
+            });
+        });
+        drop(first);
+    }
+}
+
+/// Walks over the sources and offers what it finds.
+fn offer(sending: &Sending, sources: Vec<Named>, select: crate::walk::Filter, xattrs: bool) {
+    let mut paths = Vec::new();
+    let mut pipes = Vec::new();
+    for source in sources {
+        match source {
+            Named::Path(path) => paths.push(path),
+            Named::Stdin { name } => pipes.push(name),
+        }
+    }
+    let mut entries = 0;
+    for step in Walk::new(paths, select) {
+        if !sending.outbox.wait_for_room() {
+            return;
+        }
+        match step {
+            Step::Found(found) => {
+                entries = found.entry + 1;
+                if !offer_one(sending, found, xattrs) {
+                    return;
+                }
+            }
+            Step::DirectoryEnd { entry } => sending.outbox.push(&Message::DirectoryEnd { entry }),
+            Step::Problem { path, text } => sending.problem(path.display().to_string(), text),
+        }
+    }
+    // There is one standard input.
+    if let Some(name) = pipes.into_iter().next() {
+        let entry = entries;
+        *sending.pipe.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
+        let offered = Entry {
+            id: entry,
+            parent: None,
+            name: name.into_bytes(),
+            kind: Kind::Pipe,
+            mode: 0o644,
+            modified_ns: crate::processor::now_ns(),
+            attributes: Vec::new(),
+        };
+        if !sending.desk.offer(&offered, None, Vec::new()) {
+            return;
+        }
+        sending.progress.add(Counter::FilesTotal, 1);
+        sending.outbox.push(&Message::Entry(offered));
+    }
+    sending.outbox.push(&sending.desk.end_offer());
+    sending.progress.complete_manifest();
+}
+
+/// `false` once the transfer is over.
+fn offer_one(sending: &Sending, found: Found, xattrs: bool) -> bool {
+    let attributes = match xattrs {
+        true => attributes::of(&found.path),
+        false => Vec::new(),
+    };
+    let kind = match &found.content {
+        Content::File => Kind::File {
+            size: found.stamp.size,
+        },
+        Content::Directory => Kind::Directory,
+        Content::Symlink { target } => Kind::Symlink {
+            target: target.as_bytes().to_vec(),
+        },
+    };
+    let source = matches!(found.content, Content::File).then(|| {
+        let name = found.relative.display().to_string();
+        sending.progress.add(Counter::FilesTotal, 1);
+        sending.progress.add(Counter::BytesTotal, found.stamp.size);
+        Arc::new(Source::new(found.entry, found.path.clone(), name, found.stamp))
+    });
+    let known = match (&source, &sending.cache) {
+        (Some(source), Some(cache)) => cache.known(&source.stamp),
+        _ => Vec::new(),
+    };
+    let entry = Entry {
+        id: found.entry,
+        parent: found.parent,
+        name: OsStr::as_bytes(&found.name).to_vec(),
+        kind,
+        mode: found.stamp.mode,
+        modified_ns: found.stamp.modified,
+        attributes,
+    };
+    let is_offered = sending.desk.offer(&entry, source, known);
+    if is_offered {
+        sending.outbox.push(&Message::Entry(entry));
+    }
+    is_offered
+}

@@ -1,0 +1,162 @@
+//! Sending what a program writes to our standard input (FILE-15): chunks in order on one QUIC stream, since nothing of
+//! it can be read twice.
+
+use std::io::{self, Read};
+
+use files_proto::content::{RootBuilder, chunk_address};
+use files_proto::limits::CHUNK_BYTES;
+use files_proto::message::Message;
+use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::{EntryId, FailReason};
+use peer::SendStream;
+
+use super::Sending;
+use crate::carrier::RecordSender;
+use crate::pool::{Buffer, Pool};
+use crate::progress::Counter;
+use crate::source::Failure;
+
+/// Chunks of the pipe in memory.
+const BUFFERS: usize = 8;
+
+/// Sends standard input to its end.
+pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {
+    let pool = Pool::new(BUFFERS, CHUNK_BYTES as usize);
+    let mut sender = RecordSender::Quic(stream);
+    let sent = send_from(&mut io::stdin().lock(), sending, entry, &pool, |head, body| {
+        sender.send(&head.encode(), body)
+    });
+    match sent {
+        Ok(()) => {
+            // The connection may be gone, which is told by its end.
+            let _ = sender.finish();
+        }
+        Err(error) => sending.fail(
+            entry,
+            Failure {
+                reason: FailReason::Unreadable,
+                text: format!("standard input: {error}"),
+            },
+        ),
+    }
+}
+
+/// A chunk is sent when the next byte has come or the end: only the last one knows that it is alone.
+fn send_from(
+    input: &mut impl Read,
+    sending: &Sending,
+    entry: EntryId,
+    pool: &Pool,
+    mut send: impl FnMut(&RecordHead, Buffer) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut builder = RootBuilder::default();
+    let mut size = 0;
+    let mut index = 0;
+    let mut waiting = fill(input, pool)?;
+    while !waiting.is_empty() && !sending.is_over() {
+        let next = match waiting.len() < CHUNK_BYTES as usize {
+            true => None,
+            false => Some(fill(input, pool)?).filter(|next| !next.is_empty()),
+        };
+        let only = index == 0 && next.is_none();
+        let address = chunk_address(index, only, &waiting);
+        builder.insert(index, address);
+        let length = waiting.len();
+        let chunk = Chunk {
+            entry,
+            index,
+            address,
+            only,
+            hole: false,
+        };
+        let head = RecordHead {
+            body: Body::Chunk(chunk),
+            compressed: false,
+            stored_bytes: length as u32,
+            raw_bytes: length as u32,
+        };
+        if let Some(limit) = &sending.limit {
+            std::thread::sleep(limit.grant(std::time::Instant::now(), length));
+        }
+        send(&head, waiting)?;
+        size += length as u64;
+        index += 1;
+        sending.progress.add(Counter::BytesTotal, length as u64);
+        sending.progress.add(Counter::BytesDone, length as u64);
+        sending.progress.add(Counter::BytesWire, length as u64);
+        match next {
+            Some(next) => waiting = next,
+            None => break,
+        }
+    }
+    if let Some(root) = builder.root(index) {
+        sending.outbox.push(&Message::FileEnd { entry, size, root });
+    }
+    Ok(())
+}
+
+/// A whole chunk, or what is left.
+fn fill(input: &mut impl Read, pool: &Pool) -> io::Result<Buffer> {
+    let mut buffer = pool.take(CHUNK_BYTES as usize);
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.set_length(filled);
+    Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use files_proto::message::Decoder;
+
+    use super::*;
+
+    /// FILE-15.
+    #[test]
+    fn a_pipe_is_cut_in_whole_chunks_whose_hash_is_told_at_its_end() {
+        let chunk = CHUNK_BYTES as usize;
+        for length in [0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk] {
+            let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+            let sending = Sending::new(Default::default());
+            let pool = Pool::new(2, chunk);
+            let mut sent = Vec::new();
+            send_from(&mut &bytes[..], &sending, 7, &pool, |head, body| {
+                let Body::Chunk(chunk) = head.body else {
+                    panic!("{head:?}")
+                };
+                chunk.verify(&body).unwrap();
+                assert_eq!(chunk.index * CHUNK_BYTES, sent.len() as u64);
+                sent.extend_from_slice(&body);
+                Ok(())
+            })
+            .unwrap();
+            assert!(sent == bytes);
+            let mut decoder = Decoder::default();
+            decoder.push(&sending.outbox.take());
+            let end = decoder.next_message().unwrap();
+            let root = files_proto::content::root(&addresses(&bytes));
+            assert_eq!(
+                end,
+                Some(Message::FileEnd {
+                    entry: 7,
+                    size: length as u64,
+                    root
+                })
+            );
+        }
+    }
+
+    fn addresses(bytes: &[u8]) -> Vec<[u8; 32]> {
+        let only = bytes.len() as u64 <= CHUNK_BYTES;
+        let chunks = bytes.chunks(CHUNK_BYTES as usize).zip(0..);
+        chunks
+            .map(|(chunk, index)| chunk_address(index, only, chunk))
+            .collect()
+    }
+}

@@ -1,0 +1,303 @@
+//! What is to be sent, found depth first: each directory before what is in it, names in the order of their bytes, so
+//! that two walks of the same tree tell the same. Symbolic links are told and not followed; those that the user names
+//! are followed, because he means what they lead to.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+/// One step of a walk.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Found(Found),
+    /// Everything in this directory has been told.
+    DirectoryEnd {
+        entry: u64,
+    },
+    /// Something cannot be sent; the walk goes on.
+    Problem {
+        path: PathBuf,
+        text: String,
+    },
+}
+
+/// Something to send. Entries are numbered from 0 in the order in which they are told.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) entry: u64,
+    pub(crate) parent: Option<u64>,
+    pub(crate) name: OsString,
+    /// Where it is here.
+    pub(crate) path: PathBuf,
+    /// Where it is below what the user named, for filters and for people.
+    pub(crate) relative: PathBuf,
+    pub(crate) content: Content,
+    pub(crate) stamp: Stamp,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    File,
+    Directory,
+    Symlink { target: OsString },
+}
+
+/// By what a file is known not to have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    /// Nanoseconds since 1970, of content and of everything.
+    pub(crate) modified: i64,
+    pub(crate) changed: i64,
+    pub(crate) mode: u32,
+    /// Whether parts of it are not on disk.
+    pub(crate) is_sparse: bool,
+}
+
+impl Stamp {
+    pub(crate) fn new(metadata: &Metadata) -> Self {
+        let nanoseconds =
+            |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+            mode: metadata.mode() & 0o7777,
+            is_sparse: metadata.blocks().saturating_mul(512) < metadata.size(),
+        }
+    }
+}
+
+/// Whether an entry (path below what was named; whether it is a directory) is to be sent.
+pub(crate) type Filter = Box<dyn Fn(&Path, bool) -> bool + Send>;
+
+/// A walk over several sources.
+pub(crate) struct Walk {
+    sources: vec::IntoIter<PathBuf>,
+    /// The directories that are open, the deepest at the end.
+    open: Vec<Open>,
+    next_entry: u64,
+    filter: Filter,
+}
+
+struct Open {
+    entry: u64,
+    path: PathBuf,
+    relative: PathBuf,
+    names: vec::IntoIter<OsString>,
+}
+
+impl Walk {
+    pub(crate) fn new(sources: Vec<PathBuf>, filter: Filter) -> Self {
+        Self {
+            sources: sources.into_iter(),
+            open: Vec::new(),
+            next_entry: 0,
+            filter,
+        }
+    }
+
+    fn source(&mut self, path: &Path) -> Option<Step> {
+        let problem = |error: &io::Error| Step::Problem {
+            path: path.to_owned(),
+            text: error.to_string(),
+        };
+        // `.` and `..` have no name of their own.
+        let real = match path.canonicalize() {
+            Ok(real) => real,
+            Err(error) => return Some(problem(&error)),
+        };
+        let name = match path.file_name().or(real.file_name()) {
+            Some(name) => name.to_owned(),
+            None => OsString::from("root"),
+        };
+        match fs::metadata(&real) {
+            Ok(metadata) => self.found(None, name.clone(), real, PathBuf::from(name), &metadata),
+            Err(error) => Some(problem(&error)),
+        }
+    }
+
+    fn found(
+        &mut self,
+        parent: Option<u64>,
+        name: OsString,
+        path: PathBuf,
+        relative: PathBuf,
+        metadata: &Metadata,
+    ) -> Option<Step> {
+        if !(self.filter)(&relative, metadata.is_dir()) {
+            return None;
+        }
+        let failed = |text: String| {
+            Some(Step::Problem {
+                path: path.clone(),
+                text,
+            })
+        };
+        let content = if metadata.is_file() {
+            Content::File
+        } else if metadata.is_dir() {
+            Content::Directory
+        } else if metadata.is_symlink() {
+            match fs::read_link(&path) {
+                Ok(target) => Content::Symlink {
+                    target: target.into(),
+                },
+                Err(error) => return failed(error.to_string()),
+            }
+        } else {
+            return failed("it is neither a file nor a directory nor a link, and is left out".to_owned());
+        };
+        let entry = self.next_entry;
+        if matches!(content, Content::Directory) {
+            let names = match names(&path) {
+                Ok(names) => names,
+                Err(error) => return failed(format!("the directory cannot be read: {error}")),
+            };
+            self.open.push(Open {
+                entry,
+                path: path.clone(),
+                relative: relative.clone(),
+                names: names.into_iter(),
+            });
+        }
+        self.next_entry += 1;
+        Some(Step::Found(Found {
+            entry,
+            parent,
+            name,
+            path,
+            relative,
+            content,
+            stamp: Stamp::new(metadata),
+        }))
+    }
+
+    fn child(&mut self, parent: u64, name: &OsStr) -> Option<Step> {
+        let open = self.open.last()?;
+        let (path, relative) = (open.path.join(name), open.relative.join(name));
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) => self.found(Some(parent), name.to_owned(), path, relative, &metadata),
+            // It was there a moment ago.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(Step::Problem {
+                path,
+                text: error.to_string(),
+            }),
+        }
+    }
+}
+
+fn names(directory: &Path) -> io::Result<Vec<OsString>> {
+    let names = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let mut names: Vec<OsString> = names.collect::<io::Result<_>>()?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+impl Iterator for Walk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            let step = match self.open.last_mut() {
+                Some(open) => {
+                    let parent = open.entry;
+                    match open.names.next() {
+                        Some(name) => self.child(parent, &name),
+                        None => {
+                            self.open.pop();
+                            Some(Step::DirectoryEnd { entry: parent })
+                        }
+                    }
+                }
+                None => {
+                    let source = self.sources.next()?;
+                    self.source(&source)
+                }
+            };
+            if step.is_some() {
+                return step;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn told(walk: Walk, base: &Path) -> Vec<String> {
+        let short = |path: &Path| path.strip_prefix(base).unwrap_or(path).display().to_string();
+        walk.map(|step| match step {
+            Step::Found(found) => {
+                let kind = match &found.content {
+                    Content::File => format!("file of {}", found.stamp.size),
+                    Content::Directory => "directory".to_owned(),
+                    Content::Symlink { target } => format!("link to {}", target.display()),
+                };
+                let parent = found.parent.map_or("-".to_owned(), |parent| parent.to_string());
+                format!("{} in {parent}: {} {kind}", found.entry, found.relative.display())
+            }
+            Step::DirectoryEnd { entry } => format!("end of {entry}"),
+            Step::Problem { path, .. } => format!("problem: {}", short(&path)),
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_tree_is_told_in_order_with_links_and_without_what_is_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        fs::create_dir_all(base.join("tree/b/empty")).unwrap();
+        fs::write(base.join("tree/a"), "one").unwrap();
+        fs::write(base.join("tree/b/c"), "").unwrap();
+        symlink("../outside", base.join("tree/link")).unwrap();
+        let fifo = base.join("tree/pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        fs::write(base.join("single"), "12").unwrap();
+        symlink("single", base.join("named")).unwrap();
+        let sources = vec![base.join("tree"), base.join("missing"), base.join("named")];
+        let walk = Walk::new(sources, Box::new(|_, _| true));
+        let expected = [
+            "0 in -: tree directory",
+            "1 in 0: tree/a file of 3",
+            "2 in 0: tree/b directory",
+            "3 in 2: tree/b/c file of 0",
+            "4 in 2: tree/b/empty directory",
+            "end of 4",
+            "end of 2",
+            "5 in 0: tree/link link to ../outside",
+            "problem: tree/pipe",
+            "end of 0",
+            "problem: missing",
+            "6 in -: named file of 2",
+        ];
+        assert_eq!(told(walk, &base), expected);
+    }
+
+    #[test]
+    fn what_a_filter_leaves_out_is_not_entered() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        fs::create_dir_all(base.join("tree/target/deep")).unwrap();
+        fs::write(base.join("tree/kept"), "").unwrap();
+        let filter: Filter = Box::new(|path, is_directory| !(is_directory && path.ends_with("target")));
+        let walk = Walk::new(vec![base.join("tree")], filter);
+        let expected = [
+            "0 in -: tree directory",
+            "1 in 0: tree/kept file of 0",
+            "end of 0",
+        ];
+        assert_eq!(told(walk, &base), expected);
+    }
+}

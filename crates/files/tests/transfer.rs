@@ -1,0 +1,381 @@
+//! Transfers between two real endpoints of this process: what arrives, what is not sent again, and by which carrier.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use files::{
+    Carrier, Destination, Event, How, OnConflict, Progress, ReceiveOptions, Report, SendOptions, Source,
+    TransferError, Transport,
+};
+use peer::blocking::wait;
+use peer::{Endpoint, Peer, SecretKey};
+use rand::{Rng, SeedableRng};
+
+const MIB: usize = 1 << 20;
+
+/// Two ends of a connection: of the sender, and of the receiver. The endpoints live as long as they do.
+fn pair() -> (Peer, Peer) {
+    let bind = || Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (sender, receiver) = (bind(), bind());
+    let to_sender = wait(receiver.connect(sender.id(), &[sender.local_addr()])).unwrap();
+    let to_receiver = wait(sender.accept()).unwrap();
+    (to_receiver, to_sender)
+}
+
+fn random(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    rand::rngs::SmallRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    bytes
+}
+
+struct Trial {
+    directory: tempfile::TempDir,
+    send: SendOptions,
+    receive: ReceiveOptions,
+}
+
+type Ended = Result<Report, TransferError>;
+
+impl Trial {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["from", "to", "state"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let send = SendOptions {
+            sources: vec![Source::Path(directory.path().join("from/tree"))],
+            state: Some(directory.path().join("state")),
+            ..SendOptions::default()
+        };
+        let receive = ReceiveOptions::new(Destination::Directory(directory.path().join("to")));
+        fs::create_dir(directory.path().join("from/tree")).unwrap();
+        Self {
+            directory,
+            send,
+            receive,
+        }
+    }
+
+    fn from(&self, name: &str) -> PathBuf {
+        self.directory.path().join("from/tree").join(name)
+    }
+
+    fn to(&self, name: &str) -> PathBuf {
+        self.directory.path().join("to/tree").join(name)
+    }
+
+    fn run_with(&self, sent: &Progress, received: &Progress) -> (Ended, Ended) {
+        let (to_receiver, to_sender) = pair();
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| files::send(&to_receiver, &self.send, sent));
+            let received = files::receive(&to_sender, &self.receive, received);
+            (sending.join().unwrap(), received)
+        })
+    }
+
+    fn run(&self) -> Report {
+        let (sent, received) = self.run_with(&Progress::default(), &Progress::default());
+        let (sent, received) = (sent.unwrap(), received.unwrap());
+        assert_eq!(
+            (sent.stored, sent.failed),
+            (received.stored, received.failed),
+            "{sent:?} {received:?}"
+        );
+        received
+    }
+
+    fn compare(&self) {
+        compare(&self.from(""), &self.to(""));
+    }
+}
+
+/// Both trees are the same, byte by byte and by mode, time and link.
+fn compare(from: &Path, to: &Path) {
+    let names = |path: &Path| {
+        let mut names: Vec<_> = fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    let (there, here) = (
+        fs::symlink_metadata(from).unwrap(),
+        fs::symlink_metadata(to).unwrap(),
+    );
+    assert_eq!(there.file_type(), here.file_type(), "{to:?}");
+    assert_eq!(
+        (there.mtime(), there.mtime_nsec()),
+        (here.mtime(), here.mtime_nsec()),
+        "{to:?}"
+    );
+    if there.is_symlink() {
+        assert_eq!(fs::read_link(from).unwrap(), fs::read_link(to).unwrap());
+        return;
+    }
+    assert_eq!(there.mode(), here.mode(), "{to:?}");
+    if there.is_dir() {
+        assert_eq!(names(from), names(to), "{to:?}");
+        for name in names(from) {
+            compare(&from.join(&name), &to.join(&name));
+        }
+    } else {
+        assert!(
+            fs::read(from).unwrap() == fs::read(to).unwrap(),
+            "{to:?} has other bytes"
+        );
+    }
+}
+
+/// A tree with everything that there is in trees.
+fn grow(trial: &Trial) {
+    fs::create_dir_all(trial.from("deep/deeper/empty")).unwrap();
+    for (name, length) in [
+        ("empty", 0),
+        ("one", 1),
+        ("deep/packed", 64 << 10),
+        ("deep/single", (64 << 10) + 1),
+        ("deep/whole", MIB),
+        ("deep/deeper/large", 7 * MIB + 12_345),
+        (" -strange \u{e9}\n*name", 77),
+    ] {
+        fs::write(trial.from(name), random(length as u64, length)).unwrap();
+    }
+    for number in 0..300 {
+        fs::write(trial.from(&format!("deep/small-{number}")), random(number, 4_096)).unwrap();
+    }
+    fs::write(trial.from("deep/text"), "the same line again\n".repeat(200_000)).unwrap();
+    let mut sparse = fs::File::create(trial.from("sparse")).unwrap();
+    sparse.set_len(20 << 20).unwrap();
+    sparse.seek(SeekFrom::Start(9 << 20)).unwrap();
+    sparse.write_all(b"in the middle").unwrap();
+    symlink("deep/one", trial.from("link")).unwrap();
+    symlink("../tree/deep", trial.from("deep/up")).unwrap();
+    fs::set_permissions(trial.from("one"), fs::Permissions::from_mode(0o751)).unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    fs::File::open(trial.from("deep/whole"))
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+    fs::set_permissions(trial.from("deep/deeper"), fs::Permissions::from_mode(0o555)).unwrap();
+    fs::File::open(trial.from("deep/deeper"))
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+}
+
+#[test]
+fn a_tree_arrives_byte_by_byte_and_with_its_metadata_and_a_second_time_nothing_is_sent() {
+    let trial = Trial::new();
+    grow(&trial);
+    let report = trial.run();
+    assert_eq!((report.failed, &report.problems[..]), (0, &[][..]));
+    trial.compare();
+    let blocks = fs::metadata(trial.to("sparse")).unwrap().blocks();
+    assert!(blocks * 512 < 4 << 20, "a hole stays a hole: {blocks} blocks");
+    let again = trial.run();
+    assert_eq!((again.bytes_sent, again.chunks_sent, again.failed), (0, 0, 0));
+    assert_eq!(again.bytes_there, report.bytes_sent);
+    trial.compare();
+}
+
+#[test]
+fn what_came_before_a_transfer_ended_early_is_not_sent_again() {
+    let mut trial = Trial::new();
+    let size = 40 * MIB;
+    fs::write(trial.from("large"), random(1, size)).unwrap();
+    trial.send.limit = Some(20 << 20);
+    let (sent, received) = (Progress::default(), Progress::default());
+    let ended = thread::scope(|scope| {
+        let running = scope.spawn(|| trial.run_with(&sent, &received));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while received.snapshot().bytes_done < 10 << 20 {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
+        received.cancel();
+        running.join().unwrap()
+    });
+    assert!(matches!(ended.1, Err(TransferError::Cancelled)), "{:?}", ended.1);
+    assert!(ended.0.is_err());
+    assert!(!trial.to("large").exists());
+    let before = received.snapshot().bytes_done;
+    trial.send.limit = None;
+    let report = trial.run();
+    assert_eq!(report.bytes_there, before, "what was written is there");
+    assert_eq!(report.bytes_sent + before, size as u64);
+    assert_eq!(report.chunks_sent, report.bytes_sent / MIB as u64);
+    trial.compare();
+    let left = fs::read_dir(trial.to("")).unwrap().count();
+    assert_eq!(left, 1, "neither part nor journal is left");
+}
+
+#[test]
+fn of_a_file_that_has_changed_only_the_changed_chunks_come() {
+    let mut trial = Trial::new();
+    let mut bytes = random(2, 12 * MIB);
+    fs::write(trial.from("file"), &bytes).unwrap();
+    trial.run();
+    bytes[5 * MIB + 7] ^= 1;
+    bytes.extend_from_slice(b"more");
+    fs::write(trial.from("file"), &bytes).unwrap();
+    trial.receive.on_conflict = OnConflict::Overwrite;
+    let report = trial.run();
+    assert_eq!(report.chunks_sent, 2, "one that changed, and the new one");
+    trial.compare();
+}
+
+#[test]
+fn every_carrier_carries_everything_and_is_told() {
+    for (transport, expected) in [(Transport::Quic, Carrier::Quic), (Transport::Tcp, Carrier::Tcp)] {
+        let mut trial = Trial::new();
+        fs::write(trial.from("file"), random(3, 80 * MIB)).unwrap();
+        trial.send.transport = transport;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let progress = Progress::new(move |event| {
+            if let Event::Carrier { carrier, .. } = event {
+                telling.lock().unwrap().push(carrier);
+            }
+        });
+        // TCP connections come while QUIC carries already: what is slow enough meets both.
+        trial.send.limit = Some(100 << 20);
+        let (sent, received) = trial.run_with(&progress, &Progress::default());
+        sent.unwrap();
+        received.unwrap();
+        assert_eq!(told.lock().unwrap().last(), Some(&expected));
+        trial.compare();
+    }
+}
+
+#[test]
+fn other_files_in_the_places_stay_unless_they_are_to_be_replaced() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("file"), "new").unwrap();
+    fs::create_dir(trial.to("")).unwrap();
+    fs::write(trial.to("file"), "other").unwrap();
+    trial.receive.on_conflict = OnConflict::Skip;
+    assert_eq!(trial.run().skipped, 1);
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"other");
+    trial.receive.on_conflict = OnConflict::Rename;
+    trial.run();
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"other");
+    assert_eq!(fs::read(trial.to("file (2)")).unwrap(), b"new");
+    // It is found there the next time.
+    assert_eq!(trial.run().bytes_sent, 0);
+    trial.receive.on_conflict = OnConflict::Overwrite;
+    trial.run();
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"new");
+    assert_eq!(fs::read_dir(trial.to("")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_dry_run_tells_and_writes_nothing() {
+    let mut trial = Trial::new();
+    grow(&trial);
+    trial.receive.dry_run = true;
+    let told = Arc::new(Mutex::new(0));
+    let telling = Arc::clone(&told);
+    let progress = Progress::new(move |event| {
+        if let Event::Offered { missing, .. } = event {
+            *telling.lock().unwrap() += missing;
+        }
+    });
+    let (sent, received) = trial.run_with(&Progress::default(), &progress);
+    sent.unwrap();
+    assert_eq!(received.unwrap().bytes_sent, 0);
+    assert!(*told.lock().unwrap() > 28 << 20);
+    assert!(!trial.to("").exists());
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_fails_alone() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("other"), random(4, 3 * MIB)).unwrap();
+    fs::write(trial.from("shrinks"), random(5, 60 * MIB)).unwrap();
+    trial.send.limit = Some(30 << 20);
+    let (sent, received) = (Progress::default(), Progress::default());
+    let (sent, received) = thread::scope(|scope| {
+        let running = scope.spawn(|| trial.run_with(&sent, &received));
+        while received.snapshot().bytes_done < 8 << 20 && !running.is_finished() {
+            thread::yield_now();
+        }
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(trial.from("shrinks"))
+            .unwrap();
+        file.set_len(1_000).unwrap();
+        running.join().unwrap()
+    });
+    let (sent, received) = (sent.unwrap(), received.unwrap());
+    assert_eq!((sent.failed, received.failed), (1, 1));
+    assert!(
+        received.problems[0].1.contains("changed while it was read"),
+        "{received:?}"
+    );
+    assert_eq!(
+        fs::read(trial.to("other")).unwrap(),
+        fs::read(trial.from("other")).unwrap()
+    );
+    assert!(!trial.to("shrinks").exists());
+}
+
+#[test]
+fn links_that_lead_out_are_left_out_and_told() {
+    let trial = Trial::new();
+    symlink("/etc/passwd", trial.from("absolute")).unwrap();
+    symlink("../../outside", trial.from("above")).unwrap();
+    symlink("inside", trial.from("good")).unwrap();
+    let report = trial.run();
+    assert_eq!(report.problems.len(), 2);
+    assert!(report.problems.iter().all(|(_, text)| text.contains("leads out")));
+    assert_eq!(fs::read_link(trial.to("good")).unwrap(), Path::new("inside"));
+    assert_eq!(fs::read_dir(trial.to("")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_sender_that_is_killed_and_comes_back_hashes_nothing_that_it_sent() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("file"), random(6, 30 * MIB)).unwrap();
+    trial.send.limit = Some(20 << 20);
+    let (sent, received) = (Progress::default(), Progress::default());
+    thread::scope(|scope| {
+        let running = scope.spawn(|| trial.run_with(&sent, &received));
+        while received.snapshot().bytes_done < 6 << 20 {
+            thread::yield_now();
+        }
+        sent.cancel();
+        let (sent, received) = running.join().unwrap();
+        assert!(matches!(sent, Err(TransferError::Cancelled)));
+        assert!(
+            matches!(received, Err(TransferError::Aborted(_) | TransferError::Lost(_))),
+            "{received:?}"
+        );
+    });
+    let kept = fs::read_dir(trial.directory.path().join("state/files"))
+        .unwrap()
+        .count();
+    assert_eq!(kept, 1, "addresses are kept");
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let progress = Progress::new(move |event| telling.lock().unwrap().push(event));
+    let (sent, received) = trial.run_with(&Progress::default(), &progress);
+    sent.unwrap();
+    assert!(received.unwrap().bytes_there >= 6 << 20);
+    let resumed = |event: &Event| {
+        matches!(
+            event,
+            Event::Done {
+                how: How::Resumed,
+                ..
+            }
+        )
+    };
+    assert!(told.lock().unwrap().iter().any(resumed));
+    trial.compare();
+}
