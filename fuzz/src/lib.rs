@@ -88,6 +88,9 @@ pub mod control_messages;
 pub mod engine;
 pub mod fake_tcp_segment;
 pub mod fake_tcp_stack;
+pub mod files_code;
+pub mod files_manifest;
+pub mod files_state;
 pub mod helper_call;
 pub mod hook_answer;
 pub mod http3_connection;
@@ -171,5 +174,8 @@ targets!(
     initial,
     config_file,
     name_lookup,
+    files_manifest,
+    files_code,
+    files_state,
     engine
 );
