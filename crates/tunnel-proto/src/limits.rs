@@ -193,9 +193,19 @@ pub const RELAY_CONTEXTS_MAX: usize = 16_384;
 /// [`HELD_ENTRY_BYTES`] for each payload: what arrives while the shard is busy with one batch.
 pub const RELAY_WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// Pieces of answers about contexts that QUIC has not taken, after which a request is broken off: its client asks and does
-/// not listen.
-pub const RELAY_ANSWERS_MAX: usize = 4 * RELAY_CONTEXTS_PER_SOCKET_MAX;
+/// Those of one user: 16 sockets with as many as one may have. 16 users fill the server's.
+pub const RELAY_CONTEXTS_PER_USER_MAX: usize = 1_024;
+
+/// Contexts that a bound socket is asked for at once; more cost the socket. A program that changes all of them does so
+/// four times. Each answer costs QUIC a search among those that were not acknowledged.
+pub const RELAY_ASKED_BURST: u32 = 4 * RELAY_CONTEXTS_PER_SOCKET_MAX as u32;
+
+/// In which one more may follow: five times as often as [`RENDEZVOUS_CALL_INTERVAL`], since others call, too.
+pub const RELAY_ASKED_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Answers about contexts that QUIC has not taken, after which a request is broken off: its client asks and does not
+/// listen.
+pub const RELAY_ANSWERS_MAX: usize = 2 * RELAY_CONTEXTS_PER_SOCKET_MAX;
 
 /// Numbers of invitations: at most five digits, for people to type, and none with so few that it looks unfinished.
 pub const INVITATION_NUMBERS: Range<u32> = 1_000..100_000;
@@ -416,6 +426,8 @@ const _: () = assert!(USER_SESSIONS_MAX as usize >= UDP_SESSIONS_MAX + LEASES_MA
 const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() + 1_000 <= CONNECT_ATTEMPT.as_millis());
 const _: () = assert!(AUTHORIZATION_TIME_MAX.as_millis() < quic::limits::AUTHENTICATION_DEADLINE.as_millis());
 const _: () = assert!(WAITING_BYTES_MAX <= QUEUE_BYTES_MAX);
+const _: () = assert!(RELAY_CONTEXTS_PER_SOCKET_MAX <= RELAY_CONTEXTS_PER_USER_MAX);
+const _: () = assert!(RELAY_CONTEXTS_PER_USER_MAX <= RELAY_CONTEXTS_MAX);
 const _: () = assert!(REPAIR_BYTES_MAX >= 8 * repair::limits::DECODER_BYTES_MAX);
 
 // A connection to the genuine site is there for its least rest when the next attempt begins.

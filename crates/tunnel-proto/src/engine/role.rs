@@ -69,6 +69,7 @@ pub trait Side: Sized {
     /// A capsule about a context of a bound socket.
     fn bind_capsule(
         engine: &mut Engine<Self>,
+        now: Instant,
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError>;

@@ -190,7 +190,7 @@ pub(crate) struct BoundSocket {
     /// Whose it is.
     user: User,
     end: SocketEnd,
-    /// Those that count among all of the server.
+    /// Those that count among all of its user and of the server.
     contexts: usize,
 }
 
@@ -210,20 +210,20 @@ impl BoundSocket {
         if address == self.end.address {
             return None;
         }
-        let place = self.rendezvous.take_context(address)?;
+        let place = self.rendezvous.take_context(self.user.id(), address)?;
         self.contexts += 1;
         Some(SocketEnd { address, place })
     }
 
     pub(crate) fn close_context(&mut self) {
         self.contexts -= 1;
-        self.rendezvous.give_contexts_back(1);
+        self.rendezvous.give_contexts_back(self.user.id(), 1);
     }
 }
 
 impl Drop for BoundSocket {
     fn drop(&mut self) {
-        self.rendezvous.give_contexts_back(self.contexts);
+        self.rendezvous.give_contexts_back(self.user.id(), self.contexts);
         self.rendezvous.unbind(self.end);
     }
 }

@@ -57,6 +57,8 @@ struct Table {
     socket_numbers: u64,
     /// Contexts of all of them.
     contexts: usize,
+    /// The same by user.
+    contexts_by_user: BTreeMap<UserId, usize>,
     /// What it has done; what is there at present is counted where it is asked for.
     counters: RendezvousCounters,
 }
@@ -294,20 +296,31 @@ impl Rendezvous {
         }
     }
 
-    /// Where the socket with this address is; a context to it has a place from here on.
-    pub(super) fn take_context(&self, address: SocketAddr) -> Option<Place> {
+    /// Where the socket with this address is; a context of this user to it has a place from here on.
+    pub(super) fn take_context(&self, user: UserId, address: SocketAddr) -> Option<Place> {
         let mut table = self.table();
         let (_, place) = table.sockets.get(&address).copied()?;
-        let has_room = table.contexts < limits::RELAY_CONTEXTS_MAX;
+        let of_user = table.contexts_by_user.get(&user).copied().unwrap_or(0);
+        let has_room =
+            table.contexts < limits::RELAY_CONTEXTS_MAX && of_user < limits::RELAY_CONTEXTS_PER_USER_MAX;
         has_room.then(|| {
             table.contexts += 1;
+            table.contexts_by_user.insert(user, of_user + 1);
             place
         })
     }
 
-    pub(super) fn give_contexts_back(&self, contexts: usize) {
-        if contexts > 0 {
-            self.table().contexts -= contexts;
+    pub(super) fn give_contexts_back(&self, user: UserId, contexts: usize) {
+        if contexts == 0 {
+            return;
+        }
+        let mut table = self.table();
+        table.contexts -= contexts;
+        if let Some(of_user) = table.contexts_by_user.get_mut(&user) {
+            *of_user -= contexts;
+            if *of_user == 0 {
+                table.contexts_by_user.remove(&user);
+            }
         }
     }
 
@@ -478,10 +491,11 @@ mod tests {
 
     /// RDV-12.
     #[test]
-    fn contexts_of_all_sockets_are_bounded_and_their_places_come_back() {
+    fn contexts_of_a_user_and_of_all_are_bounded_and_their_places_come_back() {
         let rendezvous = Rendezvous::new(1, Box::new(|_| {}));
         let address = relayed_address(1);
-        assert_eq!(rendezvous.take_context(address), None);
+        let user = |number: usize| UserId([number as u8; 16]);
+        assert_eq!(rendezvous.take_context(user(1), address), None);
         let ticket = Ticket {
             peer: [1; 32],
             number: 1,
@@ -491,12 +505,20 @@ mod tests {
             request: RequestId::from_index(0),
         };
         rendezvous.table().sockets.insert(address, (ticket, place));
-        for _ in 0..limits::RELAY_CONTEXTS_MAX {
-            assert_eq!(rendezvous.take_context(address), Some(place));
+        let users = limits::RELAY_CONTEXTS_MAX / limits::RELAY_CONTEXTS_PER_USER_MAX;
+        for number in 0..users {
+            for _ in 0..limits::RELAY_CONTEXTS_PER_USER_MAX {
+                assert_eq!(rendezvous.take_context(user(number), address), Some(place));
+            }
+            assert_eq!(rendezvous.take_context(user(number), address), None);
         }
-        assert_eq!(rendezvous.take_context(address), None);
-        rendezvous.give_contexts_back(1);
-        assert_eq!(rendezvous.take_context(address), Some(place));
-        assert_eq!(rendezvous.take_context(address), None);
+        // Another one has none yet, and there is no room; that of the first one is its, and then anybody's.
+        assert_eq!(rendezvous.take_context(user(users), address), None);
+        rendezvous.give_contexts_back(user(0), 2);
+        assert_eq!(rendezvous.take_context(user(0), address), Some(place));
+        assert_eq!(rendezvous.take_context(user(users), address), Some(place));
+        assert_eq!(rendezvous.take_context(user(0), address), None);
+        rendezvous.give_contexts_back(user(users), 1);
+        assert!(!rendezvous.table().contexts_by_user.contains_key(&user(users)));
     }
 }

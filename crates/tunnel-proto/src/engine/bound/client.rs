@@ -111,6 +111,7 @@ impl Engine<Client> {
     /// The server says something about a context.
     pub(in crate::engine) fn hear_of_context(
         &mut self,
+        now: Instant,
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError> {
@@ -121,7 +122,9 @@ impl Engine<Client> {
             BindCapsule::Assign { context_id, .. } if context_id % 2 == 0 => return Err(bind::MALFORMED),
             // Contexts are this end's to ask for.
             BindCapsule::Assign { context_id, .. } => {
-                self.say_of_context(id, &BindCapsule::Close(*context_id));
+                if self.admits_question(now, id) {
+                    self.say_of_context(id, &BindCapsule::Close(*context_id));
+                }
                 return Ok(());
             }
             BindCapsule::Ack(context_id) => session.by_id(*context_id).map(|context| {

@@ -18,6 +18,7 @@ use masque::{Code, HeaderList, MessageError, capsule, datagram, request as reque
 use packet::varint;
 
 use super::handler::{Asker, Handler};
+use super::ip::bucket::Bucket;
 use super::ip::control::push_capsule;
 use super::life::{Cause, Life};
 use super::offer::{ContextOffer, Offer};
@@ -43,6 +44,8 @@ pub(crate) struct BoundSession {
     contexts: Vec<Context>,
     /// Client: the next context ID.
     next_context: u64,
+    /// How often the other end may ask for one.
+    asked: Bucket,
     /// Server.
     socket: Option<BoundSocket>,
 }
@@ -67,6 +70,7 @@ impl BoundSession {
             address: socket.as_ref().map(|socket| socket.end().address),
             contexts: Vec::new(),
             next_context: bind::FIRST_CONTEXT_ID,
+            asked: Bucket::new(limits::RELAY_ASKED_BURST, limits::RELAY_ASKED_INTERVAL),
             socket,
         }
     }
@@ -87,6 +91,11 @@ impl BoundSession {
         }
         Some(self.contexts.swap_remove(place))
     }
+}
+
+/// Whether the other end asks without giving credit for answers.
+fn is_unheard(output: &VecDeque<Bytes>) -> bool {
+    output.len() > limits::RELAY_ANSWERS_MAX
 }
 
 impl Handler for BoundSession {
@@ -154,7 +163,7 @@ impl<R: Role> Engine<R> {
                     self.state.ledger.egress.accepted += 1;
                     self.state.ledger.egress.drop(DropReason::TargetTooLarge, 1);
                 }
-                other => R::bind_capsule(self, id, &other)?,
+                other => R::bind_capsule(self, now, id, &other)?,
             }
         }
     }
@@ -165,11 +174,23 @@ impl<R: Role> Engine<R> {
             return;
         };
         push_capsule(&mut request.output, capsule);
-        let is_unheard = request.output.len() > limits::RELAY_ANSWERS_MAX;
+        let is_unheard = is_unheard(&request.output);
         self.pump(id);
         if is_unheard {
             self.end_for(id, Cause::Reset(Code::ExcessiveLoad));
         }
+    }
+
+    /// The other end asks for a context. Whether it may; too many questions cost the request.
+    fn admits_question(&mut self, now: Instant, id: RequestId) -> bool {
+        let is_admitted = self
+            .state
+            .bound(id)
+            .is_some_and(|session| session.asked.take(now));
+        if !is_admitted {
+            self.end_for(id, Cause::Reset(Code::ExcessiveLoad));
+        }
+        is_admitted
     }
 
     /// A payload for the other end of a bound request goes into its peer's queue; it is counted as accepted already.
@@ -273,5 +294,25 @@ impl<R: Role> State<R> {
         if !is_split {
             writer.ingress.drop(DropReason::TooLarge, 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RDV-12: an answer is one piece, and who takes none is told no more of them.
+    #[test]
+    fn answers_that_nobody_takes_are_bounded() {
+        let mut output = VecDeque::new();
+        for number in 0..limits::RELAY_ANSWERS_MAX {
+            let answer = BindCapsule::Close(2 * number as u64 + 2).encode();
+            push_capsule(&mut output, answer.expect("it is of contexts"));
+            assert!(!is_unheard(&output), "{number}");
+        }
+        let answer = BindCapsule::Ack(2).encode().expect("it is of contexts");
+        push_capsule(&mut output, answer);
+        assert!(is_unheard(&output));
+        assert_eq!(output.back().map(|piece| &piece[..]), Some(&[0, 3, 0x12, 1, 2][..]));
     }
 }

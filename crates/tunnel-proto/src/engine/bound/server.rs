@@ -66,9 +66,13 @@ impl Engine<Server> {
     /// A client says something about a context (RDV-12).
     pub(in crate::engine) fn judge_context(
         &mut self,
+        now: Instant,
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError> {
+        if matches!(capsule, BindCapsule::Assign { .. }) && !self.admits_question(now, id) {
+            return Ok(());
+        }
         let Some(session) = self.state.bound(id) else {
             return Ok(());
         };

@@ -75,10 +75,11 @@ impl Side for Client {
 
     fn bind_capsule(
         engine: &mut Engine<Self>,
+        now: Instant,
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError> {
-        engine.hear_of_context(id, capsule)
+        engine.hear_of_context(now, id, capsule)
     }
 
     fn take_relayed(

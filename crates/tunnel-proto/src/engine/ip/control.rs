@@ -113,8 +113,9 @@ impl<R: Role> State<R> {
     }
 }
 
+/// Frames a capsule. It is one piece, because QUIC looks for what it sends among all pieces of a stream that were not
+/// acknowledged.
 pub(in crate::engine) fn push_capsule(output: &mut std::collections::VecDeque<Bytes>, capsule: Vec<u8>) {
     let (header, used) = masque::data_frame_header(capsule.len() as u64);
-    output.push_back(Bytes::copy_from_slice(&header[..used]));
-    output.push_back(owned(capsule));
+    output.push_back(owned([&header[..used], &capsule].concat()));
 }

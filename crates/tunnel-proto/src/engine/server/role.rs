@@ -92,10 +92,11 @@ impl Side for Server {
 
     fn bind_capsule(
         engine: &mut Engine<Self>,
+        now: Instant,
         id: RequestId,
         capsule: &BindCapsule,
     ) -> Result<(), MessageError> {
-        engine.judge_context(id, capsule)
+        engine.judge_context(now, id, capsule)
     }
 
     fn take_relayed(

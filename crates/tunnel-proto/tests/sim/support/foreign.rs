@@ -65,8 +65,6 @@ pub(crate) struct Foreign {
     pub(crate) closed: Option<CloseReason>,
     /// Opens the streams of HTTP/3, in this role.
     greets: Option<Role>,
-    /// Reads nothing from streams any more.
-    pub(crate) is_deaf: bool,
     source: Source,
     sink: Sink,
     streams: BTreeMap<StreamId, Vec<u8>>,
@@ -86,7 +84,6 @@ impl Foreign {
             is_connected: false,
             closed: None,
             greets,
-            is_deaf: false,
             source: Source::default(),
             sink: Sink::default(),
             streams: BTreeMap::new(),
@@ -162,9 +159,6 @@ impl Foreign {
     }
 
     fn read(&mut self, stream: StreamId) {
-        if self.is_deaf {
-            return;
-        }
         let connection = self.key();
         while let Ok(Read::Data(bytes)) = self.endpoint.read(connection, stream, usize::MAX) {
             self.streams.entry(stream).or_default().extend_from_slice(&bytes);
