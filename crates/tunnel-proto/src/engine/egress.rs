@@ -144,7 +144,7 @@ impl<R: Role> State<R> {
             }
             Some(Content::Datagram) => deliver.deliver(receiver_of(&request.kind, id), view.payload),
             Some(Content::Packet(checksum)) => self.take_packet(now, id, view.payload, checksum, deliver),
-            Some(Content::Relayed) => self.take_relayed(id, view.context_id, view.payload, deliver),
+            Some(Content::Relayed) => self.take_relayed(now, id, view.context_id, view.payload, deliver),
             Some(Content::Service) => self.take_service_datagram(id, view.payload),
             Some(Content::Repair(part)) => self.take_repair(now, id, part, view.payload, deliver),
             Some(Content::Fragment) => self.take_fragment(now, id, connection, &view, deliver),
@@ -181,7 +181,7 @@ impl<R: Role> State<R> {
                     self.take_packet(now, id, &packet, ChecksumState::Full, deliver);
                 } else if matches!(request.kind, Kind::Bound(_)) {
                     let joined = payload.to_vec();
-                    self.take_joined_relayed(id, &joined, deliver);
+                    self.take_joined_relayed(now, id, &joined, deliver);
                 } else if payload.len() > packet::UDP_PAYLOAD_MAX {
                     egress.drop(DropReason::TargetTooLarge, 1);
                 } else {

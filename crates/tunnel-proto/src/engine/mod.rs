@@ -74,7 +74,6 @@ use crate::config::EngineConfig;
 use crate::drops::{DropReason, Ledger};
 use crate::idleness::Idleness;
 use crate::limits;
-use crate::rendezvous::sockets::SocketEnd;
 use crate::snapshot::TimeSamples;
 use hold_queue::HoldQueue;
 use life::{Cause, Life};
@@ -117,10 +116,8 @@ pub struct State<R: Role> {
     pacing: pacing::Pacing,
     /// Datagrams of services, for their next turn.
     service_datagrams: VecDeque<(RequestId, Vec<u8>)>,
-    /// Server: payloads between bound sockets, for the end of the turn: where from, and where to.
-    relayed: VecDeque<(SocketEnd, SocketEnd, Bytes)>,
-    /// Their bytes, with their bookkeeping.
-    relayed_bytes: usize,
+    /// Server: what payloads between bound sockets leave for the end of the turn.
+    relayed: bound::RelayTurn,
 }
 
 /// One shard's tunnel.
@@ -157,8 +154,7 @@ impl<R: Role> Engine<R> {
             repair: repair::RepairState::default(),
             pacing: pacing::Pacing::default(),
             service_datagrams: VecDeque::new(),
-            relayed: VecDeque::new(),
-            relayed_bytes: 0,
+            relayed: bound::RelayTurn::default(),
         };
         Self {
             endpoint,

@@ -73,6 +73,14 @@ impl QueueWriter<'_> {
         self.push(bytes, Patience::whole(limits::QUEUE_TIME_MAX));
     }
 
+    /// Queues a payload that lies behind its prefix already.
+    pub(super) fn push_prefixed(&mut self, bytes: Bytes) {
+        match self.make_room(bytes.len()) {
+            Ok(()) => self.push(bytes, Patience::whole(limits::QUEUE_TIME_MAX)),
+            Err(reason) => self.ingress.drop(reason, 1),
+        }
+    }
+
     /// Queues a payload that one datagram does not hold, in pieces in the split context.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ impl<R: Role> Engine<R> {
     pub fn egress_waiting(&self) -> u64 {
         let peers = self.state.peers.iter().flatten();
         let waiting = peers.map(|peer| peer.early.len() as u64 + u64::from(peer.reassembler.waiting()));
-        let of_turn = self.state.service_datagrams.len() + self.state.relayed.len();
+        let of_turn = self.state.service_datagrams.len() + self.state.relayed.waiting();
         waiting.sum::<u64>() + of_turn as u64
     }
 

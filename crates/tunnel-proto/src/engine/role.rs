@@ -77,6 +77,7 @@ pub trait Side: Sized {
     /// A payload in a context of a bound socket; it is counted as accepted already.
     fn take_relayed(
         state: &mut State<Self>,
+        now: Instant,
         id: RequestId,
         context: u64,
         payload: &[u8],

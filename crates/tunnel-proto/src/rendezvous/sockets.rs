@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
+use masque::datagram::PREFIX_BYTES_MAX;
 use quic::ConnectionKey;
 
 use super::table::{Place, Rendezvous};
@@ -30,7 +31,7 @@ pub(super) fn relayed_address(number: u64) -> SocketAddr {
 }
 
 /// A bound socket, as shards name it to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SocketEnd {
     pub(crate) address: SocketAddr,
     pub(super) place: Place,
@@ -54,7 +55,7 @@ pub(crate) enum Handover {
     Payload {
         from: SocketEnd,
         to: SocketEnd,
-        payload: Bytes,
+        transfer: Transfer,
     },
     /// There is no socket any more at an address that `to` has sent something to.
     Gone { to: SocketEnd, address: SocketAddr },
@@ -63,12 +64,46 @@ pub(crate) enum Handover {
 }
 
 impl Handover {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let payload = match self {
-            Self::Payload { payload, .. } => payload.len(),
+            Self::Payload { transfer, .. } => transfer.payload().len(),
             Self::Gone { .. } | Self::Over { .. } => 0,
         };
-        payload + limits::HELD_ENTRY_BYTES
+        Transfer::cost(payload)
+    }
+}
+
+/// A payload on its way to another shard, behind room for the prefix that it gets there: it is copied once.
+#[derive(Debug)]
+pub(crate) struct Transfer(BytesMut);
+
+impl Transfer {
+    /// Takes its bytes from the arena.
+    pub(crate) fn new(arena: &mut BytesMut, payload: &[u8]) -> Self {
+        let bytes = PREFIX_BYTES_MAX + payload.len();
+        if arena.capacity() - arena.len() < bytes {
+            arena.reserve(limits::ARENA_BYTES.max(bytes));
+        }
+        arena.extend_from_slice(&[0; PREFIX_BYTES_MAX]);
+        arena.extend_from_slice(payload);
+        Self(arena.split())
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.0[PREFIX_BYTES_MAX..]
+    }
+
+    /// The payload behind its prefix, which has at most [`PREFIX_BYTES_MAX`] bytes.
+    pub(crate) fn behind(mut self, prefix: &[u8]) -> Bytes {
+        let start = PREFIX_BYTES_MAX - prefix.len();
+        self.0[start..PREFIX_BYTES_MAX].copy_from_slice(prefix);
+        self.0.advance(start);
+        self.0.freeze()
+    }
+
+    /// What a payload of so many bytes costs while it waits, with its bookkeeping.
+    pub(crate) fn cost(payload_bytes: usize) -> usize {
+        payload_bytes + PREFIX_BYTES_MAX + limits::HELD_ENTRY_BYTES
     }
 }
 
@@ -243,7 +278,7 @@ mod tests {
         Handover::Payload {
             from: end,
             to: end,
-            payload: vec![0; bytes].into(),
+            transfer: Transfer::new(&mut BytesMut::new(), &vec![0; bytes]),
         }
     }
 
@@ -257,12 +292,23 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_transferred_payload_has_room_for_every_prefix() {
+        let mut arena = BytesMut::new();
+        for length in 0..=PREFIX_BYTES_MAX {
+            let transfer = Transfer::new(&mut arena, b"payload");
+            assert_eq!(transfer.payload(), b"payload");
+            let prefix = vec![7; length];
+            assert_eq!(transfer.behind(&prefix), [&prefix[..], b"payload"].concat());
+        }
+    }
+
     /// RDV-13.
     #[test]
     fn what_waits_for_a_shard_is_bounded_and_its_room_comes_back() {
         let mailbox = Mailbox::default();
         assert!(mailbox.take().is_empty());
-        let fits = limits::RELAY_WAITING_BYTES_MAX / (60_000 + limits::HELD_ENTRY_BYTES);
+        let fits = limits::RELAY_WAITING_BYTES_MAX / Transfer::cost(60_000);
         let many = (0..fits + 3).map(|_| payload(60_000)).collect();
         assert_eq!(mailbox.push(many), (3, true));
         assert_eq!(mailbox.push(vec![payload(60_000)]), (1, false));

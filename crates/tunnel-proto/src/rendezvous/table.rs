@@ -87,7 +87,7 @@ impl Registration {
 }
 
 /// Whose end of a request a registration is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) shard: usize,
     pub(super) request: RequestId,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use masque::MessageError;
 use masque::bind::{self, BindCapsule};
 
-use super::{BoundSession, Context};
+use super::{BoundSession, Context, Payload};
 use crate::drops::DropReason;
 use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::{Action, Client, ClientAction, Deliver, Engine, State};
@@ -89,13 +89,19 @@ impl Engine<Client> {
     ) {
         let session = self.state.bound(id);
         let context = session.and_then(|session| Some(session.by_address(to)?.id));
+        let stream = self.state.requests.get(id.0).and_then(Request::stream);
+        let (Some(context), Some(stream)) = (context, stream) else {
+            let count = payloads.count() as u64;
+            self.state.ledger.ingress.accepted += count;
+            return self.state.ledger.ingress.drop(DropReason::UnknownContext, count);
+        };
+        self.measure_datagrams(stream.connection);
         for payload in payloads {
             self.state.ledger.ingress.accepted += 1;
-            match context {
-                Some(context) => self.send_in_context(now, id, context, payload),
-                None => self.state.ledger.ingress.drop(DropReason::UnknownContext, 1),
-            }
+            self.state
+                .enqueue_in_context(now, id, context, Payload::Borrowed(payload));
         }
+        self.endpoint.mark_ready(stream.connection);
     }
 
     /// The largest payload that travels to other peers in one DATAGRAM frame at present, in bytes; longer ones are split.

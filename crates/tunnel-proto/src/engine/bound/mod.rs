@@ -2,10 +2,11 @@
 //!
 //! A context of such a request stands for the address of another peer's bound socket. This file has what both ends do:
 //! capsules, and payloads into their peer's queue. `client` opens sockets and contexts, `server` hands payloads over from one
-//! request to the other.
+//! request to the other: on the same shard at once, to another one at the end of the turn (`turn`).
 
 mod client;
 mod server;
+mod turn;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use masque::bind::{self, BindCapsule, BindCapsuleReader};
 use masque::split::Splitter;
 use masque::{Code, HeaderList, MessageError, capsule, datagram, request as request_headers};
 use packet::varint;
+use quic::ConnectionKey;
 
 use super::handler::{Asker, Handler};
 use super::ip::bucket::Bucket;
@@ -29,8 +31,9 @@ use super::{Deliver, Engine, Role, State};
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::limits;
-use crate::rendezvous::sockets::{BoundSocket, SocketEnd};
+use crate::rendezvous::sockets::{BoundSocket, SocketEnd, Transfer};
 pub use client::NoContext;
+pub(in crate::engine) use turn::RelayTurn;
 
 /// A request for a bound socket, at either end.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(crate) struct BoundSession {
     /// Of the socket, once it is there.
     address: Option<SocketAddr>,
     contexts: Vec<Context>,
+    /// The place of the one that was asked for last: payloads come in runs.
+    recent: usize,
     /// Client: the next context ID.
     next_context: u64,
     /// How often the other end may ask for one.
@@ -69,18 +74,26 @@ impl BoundSession {
             split: Offer::offered(split),
             address: socket.as_ref().map(|socket| socket.end().address),
             contexts: Vec::new(),
+            recent: 0,
             next_context: bind::FIRST_CONTEXT_ID,
             asked: Bucket::new(limits::RELAY_ASKED_BURST, limits::RELAY_ASKED_INTERVAL),
             socket,
         }
     }
 
-    fn by_id(&self, id: u64) -> Option<&Context> {
-        self.contexts.iter().find(|context| context.id == id)
+    fn by_id(&mut self, id: u64) -> Option<&Context> {
+        self.find(|context| context.id == id)
     }
 
-    fn by_address(&self, address: SocketAddr) -> Option<&Context> {
-        self.contexts.iter().find(|context| context.address == address)
+    fn by_address(&mut self, address: SocketAddr) -> Option<&Context> {
+        self.find(|context| context.address == address)
+    }
+
+    fn find(&mut self, is: impl Fn(&Context) -> bool) -> Option<&Context> {
+        if !self.contexts.get(self.recent).is_some_and(&is) {
+            self.recent = self.contexts.iter().position(is)?;
+        }
+        self.contexts.get(self.recent)
     }
 
     /// Takes a context out, and gives its place back.
@@ -154,7 +167,7 @@ impl<R: Role> Engine<R> {
                     }
                     match capsule::split_context(datagram) {
                         Some((context, payload)) => {
-                            self.state.take_relayed(id, context, &payload, deliver);
+                            self.state.take_relayed(now, id, context, &payload, deliver);
                         }
                         None => self.state.ledger.egress.drop(DropReason::Malformed, 1),
                     }
@@ -193,18 +206,29 @@ impl<R: Role> Engine<R> {
         is_admitted
     }
 
-    /// A payload for the other end of a bound request goes into its peer's queue; it is counted as accepted already.
-    fn send_in_context(&mut self, now: Instant, id: RequestId, context: u64, payload: &[u8]) {
-        let request = self.state.requests.get(id.0);
-        let Some(stream) = request.and_then(Request::stream) else {
-            return self.state.ledger.ingress.drop(DropReason::SessionClosed, 1);
-        };
-        let datagram_max = self.endpoint.datagram_max(stream.connection).unwrap_or(0);
-        if let Some(peer) = self.state.peer(stream.connection) {
+    /// What a datagram of a connection holds at present.
+    fn measure_datagrams(&mut self, connection: ConnectionKey) {
+        let datagram_max = self.endpoint.datagram_max(connection).unwrap_or(0);
+        if let Some(peer) = self.state.peer(connection) {
             peer.datagram_max = datagram_max;
         }
-        self.state.enqueue_in_context(now, id, context, payload);
-        self.endpoint.mark_ready(stream.connection);
+    }
+}
+
+/// What goes into a peer's queue.
+enum Payload<'a> {
+    /// It is copied there.
+    Borrowed(&'a [u8]),
+    /// From another shard: it lies behind room for its prefix.
+    Transferred(Transfer),
+}
+
+impl Payload<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Transferred(transfer) => transfer.payload(),
+        }
     }
 }
 
@@ -224,12 +248,13 @@ impl<R: Role> State<R> {
     /// A payload that was joined from fragments: it begins with its context (RDV-12).
     pub(in crate::engine) fn take_joined_relayed(
         &mut self,
+        now: Instant,
         id: RequestId,
         joined: &[u8],
         deliver: &mut impl Deliver,
     ) {
         match varint::read(joined) {
-            Some((context, used)) => self.take_relayed(id, context, &joined[used..], deliver),
+            Some((context, used)) => self.take_relayed(now, id, context, &joined[used..], deliver),
             None => self.ledger.egress.drop(DropReason::Malformed, 1),
         }
     }
@@ -237,6 +262,7 @@ impl<R: Role> State<R> {
     /// A payload of the other end in a context; it is counted as accepted already.
     pub(in crate::engine) fn take_relayed(
         &mut self,
+        now: Instant,
         id: RequestId,
         context: u64,
         payload: &[u8],
@@ -245,10 +271,12 @@ impl<R: Role> State<R> {
         if payload.len() > packet::UDP_PAYLOAD_MAX {
             return self.ledger.egress.drop(DropReason::TargetTooLarge, 1);
         }
-        R::take_relayed(self, id, context, payload, deliver);
+        R::take_relayed(self, now, id, context, payload, deliver);
     }
 
-    fn enqueue_in_context(&mut self, now: Instant, id: RequestId, context: u64, payload: &[u8]) {
+    /// A payload for the other end of a bound request goes into its peer's queue; it is counted as accepted already. The
+    /// connection then has something to send.
+    fn enqueue_in_context(&mut self, now: Instant, id: RequestId, context: u64, payload: Payload<'_>) {
         let ingress = &mut self.ledger.ingress;
         let Some(Request {
             kind: Kind::Bound(session),
@@ -277,8 +305,12 @@ impl<R: Role> State<R> {
             },
         };
         let (prefix, prefix_bytes) = datagram::prefix(quarter, context);
-        if prefix_bytes + payload.len() <= writer.peer.datagram_max {
-            return writer.push_whole(&prefix[..prefix_bytes], payload);
+        let prefix = &prefix[..prefix_bytes];
+        if prefix_bytes + payload.bytes().len() <= writer.peer.datagram_max {
+            return match payload {
+                Payload::Borrowed(bytes) => writer.push_whole(prefix, bytes),
+                Payload::Transferred(transfer) => writer.push_prefixed(transfer.behind(prefix)),
+            };
         }
         let (context, context_bytes) = varint::encode(context);
         let split = session
@@ -286,7 +318,7 @@ impl<R: Role> State<R> {
             .agreed()
             .filter(|_| self.config.oversize == Oversize::Split);
         let is_split = split.is_some_and(|split| {
-            let whole = [&context[..context_bytes], payload].concat();
+            let whole = [&context[..context_bytes], payload.bytes()].concat();
             writer
                 .push_fragments(&mut session.splitter, split, &whole)
                 .is_ok()

@@ -1,24 +1,22 @@
 //! A server's bound sockets: who gets one, which contexts it has, and how payloads go from one to the other.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use bytes::Bytes;
 use masque::MessageError;
 use masque::bind::{self, BindCapsule};
 use masque::request::ConnectUdp;
 use masque::response::{self, ProxyError};
 
-use super::{BoundSession, Context};
+use super::{BoundSession, Context, Payload};
 use crate::config::Oversize;
 use crate::drops::DropReason;
 use crate::engine::life::{Cause, Life, RequestStream};
-use crate::engine::request::{Kind, RequestId};
+use crate::engine::request::{Kind, Request, RequestId};
 use crate::engine::{Engine, Server, State};
 use crate::limits;
 use crate::rendezvous::Relay;
-use crate::rendezvous::sockets::{Handover, SocketEnd};
+use crate::rendezvous::sockets::{Handover, SocketEnd, Transfer};
 
 impl Engine<Server> {
     /// Relays between peers that are registered at the rendezvous from here on.
@@ -61,6 +59,8 @@ impl Engine<Server> {
         request.last_active = now;
         let accepted = request.kind.handler_mut().accept();
         self.send_headers(id, &accepted);
+        // Payloads may come before this connection's next turn.
+        self.measure_datagrams(stream.connection);
     }
 
     /// A client says something about a context (RDV-12).
@@ -119,68 +119,42 @@ impl Engine<Server> {
         };
         let own = relay.shard();
         for handover in relay.take_handed_over() {
-            self.take_handover(now, handover);
-        }
-        let mut elsewhere = BTreeMap::<usize, Vec<Handover>>::new();
-        while let Some((from, to, payload)) = self.state.relayed.pop_front() {
-            if to.shard() == own {
-                self.state.ledger.egress.sent += 1;
-                self.take_handover(now, Handover::Payload { from, to, payload });
-            } else {
-                let handed = elsewhere.entry(to.shard()).or_default();
-                handed.push(Handover::Payload { from, to, payload });
-            }
-        }
-        self.state.relayed_bytes = 0;
-        for (shard, handed) in elsewhere {
-            let count = handed.len() as u64;
-            let refused = self.hand_over(shard, handed);
-            self.state.ledger.egress.sent += count - refused;
-            self.state.ledger.egress.drop(DropReason::QueueFull, refused);
-        }
-    }
-
-    fn hand_over(&self, shard: usize, handed: Vec<Handover>) -> u64 {
-        let relay = self.state.role.relay.as_ref();
-        relay.map_or(0, |relay| relay.hand_over(shard, handed))
-    }
-
-    fn take_handover(&mut self, now: Instant, handover: Handover) {
-        match handover {
-            Handover::Payload { from, to, payload } => self.relay(now, from, to, &payload),
-            Handover::Gone { to, address } => self.close_context_of(to, address),
-            Handover::Over { socket } => {
-                if self.state.socket(socket).is_some() {
-                    self.end_for(socket.request(), Cause::Finished);
+            match handover {
+                Handover::Payload { from, to, transfer } => {
+                    self.state.relay(now, from, to, Payload::Transferred(transfer));
+                }
+                Handover::Gone { to, address } => self.close_context_of(to, address),
+                Handover::Over { socket } => {
+                    if self.state.socket(socket).is_some() {
+                        self.end_for(socket.request(), Cause::Finished);
+                    }
                 }
             }
         }
-    }
-
-    /// A payload from one socket to another one, which is on this shard.
-    fn relay(&mut self, now: Instant, from: SocketEnd, to: SocketEnd, payload: &[u8]) {
-        let ingress = &mut self.state.ledger.ingress;
-        ingress.accepted += 1;
-        let Some(session) = self.state.socket(to) else {
-            self.state.ledger.ingress.drop(DropReason::SessionClosed, 1);
-            let (shard, address) = (from.shard(), to.address);
-            let gone = Handover::Gone { to: from, address };
-            if self
-                .state
-                .role
-                .relay
-                .as_ref()
-                .is_some_and(|relay| relay.shard() == shard)
-            {
-                self.take_handover(now, gone);
+        let turn = self.state.relayed.take();
+        for connection in turn.filled {
+            self.measure_datagrams(connection);
+            self.endpoint.mark_ready(connection);
+        }
+        let mut elsewhere = turn.elsewhere;
+        for (to, address) in turn.gone {
+            if to.shard() == own {
+                self.close_context_of(to, address);
             } else {
-                self.hand_over(shard, vec![gone]);
+                let handed = elsewhere.entry(to.shard()).or_default();
+                handed.push(Handover::Gone { to, address });
             }
+        }
+        let Some(relay) = &self.state.role.relay else {
             return;
         };
-        match session.by_address(from.address).map(|context| context.id) {
-            Some(context) => self.send_in_context(now, to.request(), context, payload),
-            None => self.state.ledger.ingress.drop(DropReason::UnknownContext, 1),
+        let egress = &mut self.state.ledger.egress;
+        for (shard, handed) in elsewhere {
+            let is_payload = |handover: &&Handover| matches!(handover, Handover::Payload { .. });
+            let payloads = handed.iter().filter(is_payload).count() as u64;
+            let refused = relay.hand_over(shard, handed);
+            egress.sent += payloads - refused;
+            egress.drop(DropReason::QueueFull, refused);
         }
     }
 
@@ -201,34 +175,55 @@ impl State<Server> {
         (session.address == Some(end.address)).then_some(session)
     }
 
-    /// A payload of a client for another one's socket waits for the end of the turn.
-    pub(in crate::engine) fn take_for_relay(&mut self, id: RequestId, context: u64, payload: &[u8]) {
-        let bytes = payload.len() + limits::HELD_ENTRY_BYTES;
-        let has_room = self.relayed_bytes + bytes <= limits::RELAY_WAITING_BYTES_MAX;
+    /// A payload of a client for another one's socket: into the queue of that one's connection, or to the shard where it is
+    /// at the end of the turn.
+    pub(in crate::engine) fn take_for_relay(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        context: u64,
+        payload: &[u8],
+    ) {
+        let has_room = self.relayed.has_room(payload.len());
         let ends = self.bound(id).and_then(|session| {
-            let socket = session.socket.as_ref()?;
             let to = session.by_id(context)?.end?;
-            if has_room {
+            let socket = session.socket.as_ref()?;
+            let from = socket.end();
+            let is_here = to.shard() == from.shard();
+            if is_here || has_room {
                 socket.count_relayed(payload.len());
             }
-            Some((socket.end(), to))
+            Some((from, to, is_here))
         });
-        let Some((from, to)) = ends else {
+        let Some((from, to, is_here)) = ends else {
             return self.ledger.egress.drop(DropReason::UnknownContext, 1);
         };
+        if is_here {
+            self.ledger.egress.sent += 1;
+            return self.relay(now, from, to, Payload::Borrowed(payload));
+        }
         if !has_room {
             return self.ledger.egress.drop(DropReason::QueueFull, 1);
         }
-        self.relayed_bytes += bytes;
-        let payload = self.copied(payload);
-        self.relayed.push_back((from, to, payload));
+        let transfer = Transfer::new(&mut self.arena, payload);
+        self.relayed
+            .hand_over(to.shard(), Handover::Payload { from, to, transfer });
     }
 
-    fn copied(&mut self, payload: &[u8]) -> Bytes {
-        if self.arena.capacity() - self.arena.len() < payload.len() {
-            self.arena.reserve(limits::ARENA_BYTES.max(payload.len()));
+    /// A payload from one socket to another one, which is on this shard.
+    fn relay(&mut self, now: Instant, from: SocketEnd, to: SocketEnd, payload: Payload<'_>) {
+        self.ledger.ingress.accepted += 1;
+        let Some(session) = self.socket(to) else {
+            self.relayed.gone.insert((from, to.address));
+            return self.ledger.ingress.drop(DropReason::SessionClosed, 1);
+        };
+        let Some(context) = session.by_address(from.address).map(|context| context.id) else {
+            return self.ledger.ingress.drop(DropReason::UnknownContext, 1);
+        };
+        let id = to.request();
+        self.enqueue_in_context(now, id, context, payload);
+        if let Some(stream) = self.requests.get(id.0).and_then(Request::stream) {
+            self.relayed.fill(stream.connection);
         }
-        self.arena.extend_from_slice(payload);
-        self.arena.split().freeze()
     }
 }

@@ -84,6 +84,7 @@ impl Side for Client {
 
     fn take_relayed(
         state: &mut State<Self>,
+        _: Instant,
         id: RequestId,
         context: u64,
         payload: &[u8],

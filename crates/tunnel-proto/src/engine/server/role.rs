@@ -101,12 +101,13 @@ impl Side for Server {
 
     fn take_relayed(
         state: &mut State<Self>,
+        now: Instant,
         id: RequestId,
         context: u64,
         payload: &[u8],
         _: &mut impl Deliver,
     ) {
-        state.take_for_relay(id, context, payload);
+        state.take_for_relay(now, id, context, payload);
     }
 
     fn relay(engine: &mut Engine<Self>, now: Instant) {
