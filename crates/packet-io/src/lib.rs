@@ -37,6 +37,7 @@ mod batch;
 mod buffers;
 mod capabilities;
 mod classic_bpf;
+mod clock;
 mod datagram;
 mod faulty;
 mod interface;
@@ -70,6 +71,7 @@ pub mod fuzzing {
 pub use batch::{ReceiveBatch, ReceiveMeta, Received};
 pub use buffers::{BufferGrants, Grant};
 pub use capabilities::{Capabilities, Offloads};
+pub use clock::unix_seconds;
 pub use datagram::{DatagramSocket, IoStats, Outgoing, SendDrops, SendOutcome};
 pub use faulty::{FaultCounts, Faults, FaultySocket};
 pub use interface::InterfaceName;
@@ -88,7 +90,7 @@ pub use privileges::{Delegate, PrivilegedOption, bind_to_interface, delegate, se
 pub use raw::{Link, NeighbourSearch, PortGuard, RawHead, RawHeads, RawPacket, RawSocket};
 pub use reach::ReachProbe;
 pub use seqpacket::{SeqpacketMessage, receive_seqpackets, send_seqpackets};
-pub use socket::{SocketOptions, UdpSocket, route_mtu};
+pub use socket::{SocketOptions, UdpSocket, payload_max, route_mtu};
 pub use tun::{
     TunDevice, TunError, TunFloodLimit, TunOffloads, TunOpenError, TunOverflow, TunQueue, TunRead, TunStats,
 };

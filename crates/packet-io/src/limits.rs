@@ -4,6 +4,13 @@ use std::time::Duration;
 
 // Fixed by the kernel or a protocol.
 
+/// MTU where the kernel does not tell that of an interface, in bytes: Ethernet's.
+pub(crate) const ETHERNET_MTU: u32 = 1_500;
+
+/// IP headers without options and extensions, in bytes.
+pub(crate) const IPV4_HEADER_BYTES: u32 = 20;
+pub(crate) const IPV6_HEADER_BYTES: u32 = 40;
+
 /// Largest receive slot that is of use, in bytes: an IP packet, which a coalesced buffer never exceeds, behind what
 /// stands before it on a raw socket.
 pub const SLOT_BYTES_MAX: usize = 65_536 + 64;

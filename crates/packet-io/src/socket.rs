@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use packet::Ecn;
+use packet::{CarrierKind, Ecn};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -13,7 +13,10 @@ use crate::buffers::{BufferGrants, Grant};
 use crate::capabilities::{Capabilities, Offloads};
 use crate::datagram::{DatagramSocket, IoStats, Outgoing, SendOutcome};
 use crate::interface::InterfaceName;
-use crate::limits::{RECEIVE_BUFFER_BYTES_DEFAULT, SEND_BUFFER_BYTES_DEFAULT, TRAIN_BYTES_MAX};
+use crate::limits::{
+    ETHERNET_MTU, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, RECEIVE_BUFFER_BYTES_DEFAULT,
+    SEND_BUFFER_BYTES_DEFAULT, TRAIN_BYTES_MAX,
+};
 use crate::privileges::{bind_interface, set_mark};
 use crate::send::Sender;
 use crate::sys::addr::Family;
@@ -318,6 +321,20 @@ pub fn route_mtu(remote: SocketAddr, mark: Option<u32>) -> io::Result<u32> {
         ..SocketOptions::default()
     };
     UdpSocket::connect(None, remote, &options)?.path_mtu()
+}
+
+/// Largest datagram to `remote`, in bytes, where IP packets may have `mtu` bytes, or what the route there carries.
+#[must_use]
+pub fn payload_max(remote: SocketAddr, mtu: Option<u32>) -> u16 {
+    let mtu = mtu.or_else(|| route_mtu(remote, None).ok());
+    let ip_header = if remote.ip().to_canonical().is_ipv4() {
+        IPV4_HEADER_BYTES
+    } else {
+        IPV6_HEADER_BYTES
+    };
+    let headers = ip_header + u32::from(CarrierKind::of(remote).header_bytes());
+    let payload = mtu.unwrap_or(ETHERNET_MTU).saturating_sub(headers);
+    payload.min(packet::UDP_PAYLOAD_MAX as u32) as u16
 }
 
 impl DatagramSocket for UdpSocket {

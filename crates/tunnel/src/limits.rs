@@ -413,9 +413,6 @@ pub const ACCEPTS_PER_TURN: usize = 64;
 /// How long the program waits for a shard's counters.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The MTU of an interface whose MTU the kernel does not say, in bytes: Ethernet's.
-pub const ETHERNET_MTU: u32 = 1_500;
-
 /// How long after it was refused a client asks the host again for addresses or routes; then twice as long each time.
 pub const HOST_RETRY: Duration = Duration::from_secs(1);
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use packet::checksum::ChecksumState;
-use packet::{CarrierKind, Ecn, Train, TrainLimits};
-use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, route_mtu};
+use packet::{Ecn, Train, TrainLimits};
+use packet_io::{DatagramSocket, Outgoing, SendOutcome, UdpSocket, payload_max};
 use quic::Path;
 use tunnel_proto::{Account, Deliver, DropReason, RequestId};
 
@@ -16,10 +16,6 @@ use super::neighbours::Segment;
 use super::tun::end::TunEnd;
 use crate::carrier::offered::Predecessor;
 use crate::limits;
-
-/// IP headers, in bytes.
-const IP_HEADER_V4: u32 = 20;
-const IP_HEADER_V6: u32 = 40;
 
 const TRAIN_LIMITS: TrainLimits = TrainLimits {
     segments: limits::INNER_TRAIN_SEGMENTS,
@@ -127,16 +123,7 @@ impl Deliver for Delivery {
 /// Largest datagram of QUIC towards `remote` where IP packets may have `mtu` bytes, or what the route there carries,
 /// and the carrier adds `overhead_bytes` to each.
 pub(super) fn udp_payload_max(remote: SocketAddr, mtu: Option<u32>, overhead_bytes: u16) -> u16 {
-    let mtu = mtu.or_else(|| route_mtu(remote, None).ok());
-    let ip_header = if remote.ip().to_canonical().is_ipv4() {
-        IP_HEADER_V4
-    } else {
-        IP_HEADER_V6
-    };
-    let headers = ip_header + u32::from(CarrierKind::of(remote).header_bytes());
-    let payload = mtu.unwrap_or(limits::ETHERNET_MTU).saturating_sub(headers);
-    let payload = payload.min(packet::UDP_PAYLOAD_MAX as u32) as u16;
-    payload.saturating_sub(overhead_bytes)
+    payload_max(remote, mtu).saturating_sub(overhead_bytes)
 }
 
 impl Delivery {

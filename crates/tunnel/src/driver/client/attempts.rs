@@ -7,12 +7,11 @@ use std::task::Poll;
 use std::time::Instant;
 
 use packet::CarrierKind;
-use packet_io::route_mtu;
+use packet_io::{route_mtu, unix_seconds};
 use quic::ConnectError;
 use tunnel_proto::{AttemptId, ConnectAction};
 
 use super::Client;
-use super::front_door::unix_seconds;
 use super::uplink::UplinkBinding;
 use crate::carrier::{Carrier, Refusal};
 use crate::driver::Shard;

@@ -2,19 +2,13 @@
 //! browser's does, and is closed.
 
 use std::net::SocketAddr;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use tunnel_proto::AttemptId;
 
 use super::Client;
 use crate::driver::Shard;
 use crate::driver::start::seed;
-
-/// The clock, in seconds of Unix time; zero before 1970.
-pub(super) fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
-}
 
 impl Shard<Client> {
     /// The genuine site answered an attempt.

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use reality::limits::REPLAY_FILE_BYTES_MAX;
 use reality::replay::{BootId, RECORD_BYTES, Refused, ReplayWindow, Tag, begin_again};
@@ -231,10 +231,9 @@ impl ReplayFile {
     }
 }
 
-/// The clock, in seconds of Unix time; zero before 1970.
+/// The clock, as hellos have it.
 pub(super) fn unix_seconds() -> u32 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    u32::try_from(since.unwrap_or_default().as_secs()).unwrap_or(u32::MAX)
+    u32::try_from(packet_io::unix_seconds()).unwrap_or(u32::MAX)
 }
 
 /// Where the kernel does not say, each process is a boot of its own, and no file is believed.
