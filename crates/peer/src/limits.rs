@@ -25,9 +25,6 @@ pub const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 /// with jumbo frames and the loopback device do: four fit a train, and a lost packet does not take too much with it.
 pub const UDP_PAYLOAD_MAX: u16 = 16_376;
 
-/// MTU where the system does not tell that of the route to a peer, in bytes.
-pub const ETHERNET_MTU: u32 = 1_500;
-
 /// How long an endpoint that closes goes on sending what QUIC still says to its peers.
 pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(200);
 
@@ -43,6 +40,11 @@ pub const NAME_ADDRESSES_MAX: usize = 8;
 
 /// Largest UDP payload to and from a rendezvous, in bytes: what IPv6 over Ethernet carries.
 pub const RENDEZVOUS_PAYLOAD_MAX: u16 = 1_452;
+
+/// Largest relayed packet, in bytes: what one packet to and from the rendezvous holds beside its header with the longest
+/// connection ID, its tag, and the heads of frame and HTTP Datagram. A longer one would become two; a packet of another
+/// path that comes here is lost, so that QUIC finds the size.
+pub const RELAYED_PAYLOAD_MAX: u16 = RENDEZVOUS_PAYLOAD_MAX - (1 + 20 + 4) - 16 - 9 - 4;
 
 /// Relayed packets of one batch: as many as one whose messages are full carries.
 pub const RELAYED_WAITING_MAX: usize = 1_024;

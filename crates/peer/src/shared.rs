@@ -196,10 +196,15 @@ impl State {
         let Some(meetings) = &mut self.meetings else {
             return;
         };
-        for (remote, packet) in meetings.take_relayed() {
-            let path = Path { remote, local: None };
+        for train in meetings.take_relayed() {
+            let path = Path {
+                remote: train.from,
+                local: None,
+            };
+            // What a message keeps of a train would not be counted otherwise.
+            self.peers.set_copies_received(true);
             self.peers
-                .handle_received(now, path, Ecn::NotEct, packet, 0, outbox);
+                .handle_received(now, path, Ecn::NotEct, train.bytes, train.segment_size, outbox);
         }
         meetings.relay(now, outbox);
     }
@@ -207,17 +212,16 @@ impl State {
     /// Fills `outbox`; whether there is more.
     pub(crate) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
         self.take_relayed(now, outbox);
-        // It says little, and others wait for it.
-        let says_more = |meetings: &mut Meetings, outbox: &mut Outbox| meetings.flush(now, outbox);
+        // The rendezvous is told little, and others wait for it.
         let mut more = self
             .meetings
             .as_mut()
-            .is_some_and(|meetings| says_more(meetings, outbox));
+            .is_some_and(|meetings| meetings.flush(now, outbox));
         more |= self.peers.flush(now, outbox);
         if let Some(meetings) = &mut self.meetings
             && meetings.relay(now, outbox)
         {
-            more |= says_more(meetings, outbox);
+            more |= meetings.flush(now, outbox);
         }
         more
     }

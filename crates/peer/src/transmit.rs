@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use packet_io::{DatagramSocket, Outgoing, SocketOptions, UdpSocket, route_mtu};
-use peer_proto::Outbox;
+use packet_io::{DatagramSocket, Outgoing, SocketOptions, UdpSocket, payload_max};
+use peer_proto::{Outbox, is_relayed};
 
-use crate::limits::{ETHERNET_MTU, SOCKET_BUFFER_BYTES};
+use crate::limits::{RELAYED_PAYLOAD_MAX, SOCKET_BUFFER_BYTES};
 
 /// How an endpoint's socket is set up.
 pub(crate) fn socket_options() -> SocketOptions {
@@ -19,15 +19,13 @@ pub(crate) fn socket_options() -> SocketOptions {
     }
 }
 
-/// Largest UDP payload that the interface towards a peer carries, in bytes.
+/// Largest UDP payload that the interface towards a peer carries, or its relay without cutting it, in bytes.
 pub(crate) fn udp_payload_to(remote: SocketAddr) -> u16 {
-    let headers = if remote.ip().to_canonical().is_ipv4() {
-        20
+    if is_relayed(remote) {
+        RELAYED_PAYLOAD_MAX
     } else {
-        40
-    } + 8;
-    let mtu = route_mtu(remote, None).unwrap_or(ETHERNET_MTU);
-    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
+        payload_max(remote, None)
+    }
 }
 
 /// Sends what is in the outbox; whether the socket took no more, so that some is left.

@@ -96,7 +96,7 @@ pub(super) fn announced(local: SocketAddr) -> Option<Option<IpAddr>> {
 
 #[cfg(test)]
 mod tests {
-    use mdns_sd::{ScopedIp, ServiceInfo};
+    use mdns_sd::ServiceInfo;
 
     use super::*;
 
@@ -175,14 +175,7 @@ mod tests {
     #[test]
     fn a_link_local_address_is_used_with_its_interface_alone() {
         let without = answer("fe80::1", 9);
-        let mut with = without.clone();
-        assert!(
-            with.addresses
-                .iter()
-                .all(|address| matches!(address, ScopedIp::V6(_)))
-        );
         assert_eq!(addresses_of(&without, &[], true), []);
-        with.addresses.clear();
         let scoped = SocketAddrV6::new("fe80::1".parse().unwrap(), 9, 0, 3);
         assert!(is_usable(scoped.into(), &[], true));
         assert!(!is_usable(scoped.into(), &[], false));

@@ -13,13 +13,14 @@ use tunnel_proto::limits::RENDEZVOUS_ADDRESSES_MAX;
 use tunnel_proto::rendezvous::Message;
 
 use super::addresses_of;
+use super::inbox::RelayedTrain;
 use super::invitations::{Asked, Invitations};
 use super::link::Rendezvous;
 use super::registration::{Registration, Resolution};
 use crate::error::{BindError, InviteError};
 use crate::face::Wakers;
 use crate::key::SecretKey;
-use crate::limits::{CALLS_MAX, INVITES_MAX, MEETING_TIME_MAX};
+use crate::limits::{CALLS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
 
 /// Somebody whom we want to connect to.
 struct Call {
@@ -371,6 +372,7 @@ impl Meetings {
             .filter(|train| is_relayed(train.destination))
         {
             let packets = packet::segments(&train.bytes, train.segment_size);
+            let packets = packets.filter(|packet| packet.len() <= RELAYED_PAYLOAD_MAX.into());
             self.registration.send_relayed(now, train.destination, packets);
             relays = true;
         }
@@ -380,8 +382,8 @@ impl Meetings {
         relays
     }
 
-    /// What was relayed for us, and for whom.
-    pub(crate) fn take_relayed(&mut self) -> Vec<(SocketAddr, BytesMut)> {
+    /// What was relayed for us.
+    pub(crate) fn take_relayed(&mut self) -> Vec<RelayedTrain> {
         self.registration.take_relayed()
     }
 

@@ -3,6 +3,7 @@
 //! [`Rendezvous`] says which server. [`registration`] keeps a connection to it, over the endpoint's own socket, so that
 //! the server sees the address that routers give to the peers' packets; [`meetings`] carries out what it says.
 
+mod inbox;
 mod invitations;
 mod link;
 mod local;

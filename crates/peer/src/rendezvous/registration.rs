@@ -2,45 +2,25 @@
 //! whenever they are lost; connections between peers live on meanwhile.
 
 use std::net::SocketAddr;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use bytes::BytesMut;
-use packet::checksum::ChecksumState;
 use packet::{Ecn, Path};
+use packet_io::unix_seconds;
 use peer_proto::PeerId;
 use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
 use tunnel_proto::{
-    Action, CarrierChoice, Client, ClientAction, ConnectAction, Deliver, Ending, Engine, KnownServer,
-    NoContext, Reconnection, RequestId, Resting,
+    Action, CarrierChoice, Client, ClientAction, ConnectAction, Ending, Engine, KnownServer, NoContext,
+    Reconnection, RequestId, Resting,
 };
 
+use super::inbox::{Inbox, RelayedTrain};
 use super::link::Rendezvous;
 use crate::error::BindError;
 use crate::key::SecretKey;
-use crate::limits::{REGISTRATION_PAUSE, RELAYED_WAITING_MAX, RENDEZVOUS_PAYLOAD_MAX};
-
-/// What is relayed for us; nothing else is asked for that would be delivered.
-#[derive(Default)]
-struct Inbox(Vec<(SocketAddr, BytesMut)>);
-
-impl Deliver for Inbox {
-    fn deliver(&mut self, _: RequestId, _: &[u8]) {}
-
-    fn deliver_relayed(&mut self, _: RequestId, from: SocketAddr, payload: &[u8]) {
-        // What one batch of packets carried.
-        if self.0.len() < RELAYED_WAITING_MAX {
-            self.0.push((from, BytesMut::from(payload)));
-        }
-    }
-
-    fn udp_payload_ceiling(&mut self, _: SocketAddr) -> u16 {
-        RENDEZVOUS_PAYLOAD_MAX
-    }
-
-    fn deliver_packet(&mut self, _: &[u8], _: ChecksumState) {}
-}
+use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
 
 /// A name that is to be resolved.
 pub(crate) struct Resolution {
@@ -187,9 +167,9 @@ impl Registration {
         }
     }
 
-    /// What was relayed for us, and for whom.
-    pub(super) fn take_relayed(&mut self) -> Vec<(SocketAddr, BytesMut)> {
-        std::mem::take(&mut self.inbox.0)
+    /// What was relayed for us.
+    pub(super) fn take_relayed(&mut self) -> Vec<RelayedTrain> {
+        self.inbox.take()
     }
 
     pub(super) fn problem(&self) -> Option<&str> {
@@ -442,10 +422,4 @@ fn why_ended(ending: &Ending) -> String {
             .to_owned(),
         Ending::Idle | Ending::ConnectionLost => "the connection to the server is lost".to_owned(),
     }
-}
-
-/// The clock, in seconds of Unix time; zero before 1970.
-fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }

@@ -345,6 +345,9 @@ mod tests {
         let answer = BindCapsule::Ack(2).encode().expect("it is of contexts");
         push_capsule(&mut output, answer);
         assert!(is_unheard(&output));
-        assert_eq!(output.back().map(|piece| &piece[..]), Some(&[0, 3, 0x12, 1, 2][..]));
+        assert_eq!(
+            output.back().map(|piece| &piece[..]),
+            Some(&[0, 3, 0x12, 1, 2][..])
+        );
     }
 }
