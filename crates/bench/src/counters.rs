@@ -71,6 +71,18 @@ impl Counters {
         self.number("/inner_io/segments_sent")
     }
 
+    /// Of the datagrams that this process took for QUIC, those that it gave up.
+    #[cfg(feature = "rivals")]
+    pub(crate) fn share_given_up(&self) -> f64 {
+        let drops = self.0.pointer("/ingress/drops").and_then(Value::as_object);
+        let given_up: u64 = drops
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, count)| count.as_u64())
+            .sum();
+        given_up as f64 / self.number("/ingress/accepted").max(1) as f64
+    }
+
     /// Datagrams lost in this process or in front of it, by reason: both directions, and the kernel's receive
     /// drops of inner and outer sockets.
     pub(crate) fn drops(&self) -> BTreeMap<String, u64> {

@@ -5,8 +5,8 @@
 //! Only `scale` links the tunnel's pure part: thousands of clients in one process show what the state of each costs.
 //!
 //! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature
-//! `rivals`, which only bench's own program has: `paths::run`, `peers::run`, `front_door::run`, `rpc::run`,
-//! `scale::run`, `tcp_shape::run`, and `rivals::L3` for [`Command::run`].
+//! `rivals`, which only bench's own program has: `paths::run`, `peers::run`, `relayed::run`, `front_door::run`,
+//! `rpc::run`, `scale::run`, `tcp_shape::run`, and `rivals::L3` for [`Command::run`].
 
 #[cfg(feature = "rivals")]
 mod check;
@@ -39,6 +39,8 @@ mod payload;
 pub mod peers;
 mod programs;
 mod relay;
+#[cfg(feature = "rivals")]
+pub mod relayed;
 #[cfg(feature = "rivals")]
 pub mod rivals;
 #[cfg(feature = "rivals")]

@@ -5,7 +5,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::{MatrixOptions, Programs, demo, front_door, hidden, paths, peers, rivals, rpc, scale, tcp_shape};
+use bench::{
+    MatrixOptions, Programs, demo, front_door, hidden, paths, peers, relayed, rivals, rpc, scale, tcp_shape,
+};
 use clap::{Parser, Subcommand};
 
 /// Benchmarks of gramway.
@@ -27,6 +29,8 @@ enum Command {
     Paths(paths::Options),
     /// Messages and streams between two programs, compared with iroh and quinn; the case of a long path needs root
     Peers(MatrixOptions),
+    /// A pair of peers that a server relays, compared with a direct one and with a UDP forward; needs root
+    Relayed(MatrixOptions),
     /// What a server's front door costs and bears: handshakes, first bytes, a flood; needs root
     FrontDoor(MatrixOptions),
     /// UDP in packets that look like TCP, compared with direct traffic, a plaintext relay and phantun; needs root
@@ -73,6 +77,9 @@ fn run() -> anyhow::Result<()> {
     if arguments.first().is_some_and(|name| peers::is_hidden(name)) {
         return Ok(peers::run_hidden(&arguments)?);
     }
+    if arguments.first().is_some_and(|name| relayed::is_hidden(name)) {
+        return Ok(relayed::run_hidden(&arguments)?);
+    }
     let Arguments { gramway, command } = Arguments::parse();
     let programs = Programs::of_bench(gramway)?;
     let mut output = std::io::stdout();
@@ -81,6 +88,7 @@ fn run() -> anyhow::Result<()> {
         Command::Tcp(options) => tcp_shape::run(&programs, &options, &mut output)?,
         Command::Paths(options) => paths::run(&programs, &options, &mut output)?,
         Command::Peers(options) => peers::run(&programs, &options, &mut output)?,
+        Command::Relayed(options) => relayed::run(&programs, &options, &mut output)?,
         Command::FrontDoor(options) => front_door::run(&programs, &options, &mut output)?,
         Command::Rpc { json, quick, only } => {
             let options = rpc::Options {
