@@ -1,9 +1,12 @@
 //! Guests of a server: let in by a number, to meet a peer and for nothing else.
 
+use std::time::Duration;
+
 use quic::CloseReason;
 use tunnel_proto::rendezvous::Message;
 use tunnel_proto::{ClientAction, Ending, Protocol, Target, limits};
 
+use crate::relay::Relayed;
 use crate::rendezvous::{Site, call, id};
 use crate::support::SECOND;
 
@@ -69,6 +72,45 @@ fn a_guest_meets_a_peer_and_may_do_nothing_else() {
     let is_refused = |action: &ClientAction| matches!(action, ClientAction::Refused { status: 403, .. });
     assert_eq!(site.world.client_at(guest).count(is_refused), 1);
     assert_eq!(invite(&mut site, 1), None);
+}
+
+/// RDV-15: by the relay, each way; what was moved counts among its bytes, which [`limits::GUEST_BYTES_MAX`] bounds.
+#[test]
+fn a_guest_is_held_to_its_rate_each_way_and_all_of_it_is_its_use() {
+    const PAYLOAD: usize = 1_100;
+    const TURN: Duration = Duration::from_millis(5);
+    let mut site = Site::with_guests(1);
+    let number = invite(&mut site, 0).expect("there is room");
+    let guest = site.world.add_guest(number);
+    site.add(guest, 7);
+    let mut relayed = Relayed::of(site);
+    relayed.join(0, 1);
+    let addresses = [relayed.addresses[0], relayed.addresses[1]];
+    // Twice the rate.
+    let per_turn = (limits::GUEST_BITS_PER_SECOND / 4).div_ceil(200 * PAYLOAD as u64) as usize;
+    let mut come = [0; 2];
+    for span in [SECOND, 2 * SECOND] {
+        come = [0; 2];
+        for _ in 0..span.as_millis() / TURN.as_millis() {
+            relayed.send(0, addresses[1], &vec![vec![7; PAYLOAD]; per_turn]);
+            relayed.send(1, addresses[0], &vec![vec![7; PAYLOAD]; per_turn]);
+            relayed.site.world.run(TURN);
+            come[0] += relayed.received(0).len();
+            come[1] += relayed.received(1).len();
+        }
+    }
+    for (whose, payloads) in come.into_iter().enumerate() {
+        let part = (8 * payloads * PAYLOAD) as f64 / (2 * limits::GUEST_BITS_PER_SECOND) as f64;
+        assert!((0.93..=1.05).contains(&part), "to {whose}: {part} of the rate");
+    }
+    relayed.site.world.run(2 * SECOND);
+    let users = relayed.site.world.server().engine.users();
+    let counted = users.values().map(|user| user.bytes).min();
+    let moved = (come.iter().sum::<usize>() * PAYLOAD) as u64;
+    assert!(
+        counted.is_some_and(|bytes| bytes > moved),
+        "{counted:?} of {moved}"
+    );
 }
 
 /// RDV-15.

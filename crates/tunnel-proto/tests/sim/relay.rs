@@ -13,15 +13,19 @@ use crate::rendezvous::{Site, call, id, path};
 use crate::support::{DELAY, MILLISECOND, SECOND, user};
 
 /// Clients that are registered, and have a bound socket each.
-struct Relayed {
-    site: Site,
+pub(crate) struct Relayed {
+    pub(crate) site: Site,
     sockets: Vec<RequestId>,
-    addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl Relayed {
     fn new(shards: u8, clients: usize) -> Self {
-        let mut site = Site::registered(shards, clients);
+        Self::of(Site::registered(shards, clients))
+    }
+
+    pub(crate) fn of(mut site: Site) -> Self {
+        let clients = site.clients.len();
         let now = site.world.now();
         let sockets: Vec<_> = (0..clients)
             .map(|client| site.client(client).open_relay(now))
@@ -44,7 +48,7 @@ impl Relayed {
     }
 
     /// Both ends ask for each other.
-    fn join(&mut self, one: usize, other: usize) {
+    pub(crate) fn join(&mut self, one: usize, other: usize) {
         for (from, to) in [(one, other), (other, one)] {
             let to = self.addresses[to];
             assert_eq!(self.open_context(from, to), Ok(()));
@@ -52,14 +56,14 @@ impl Relayed {
         self.site.run();
     }
 
-    fn send(&mut self, from: usize, to: SocketAddr, payloads: &[Vec<u8>]) {
+    pub(crate) fn send(&mut self, from: usize, to: SocketAddr, payloads: &[Vec<u8>]) {
         let (now, socket) = (self.site.world.now(), self.sockets[from]);
         let payloads = payloads.iter().map(Vec::as_slice);
         self.site.client(from).send_relayed(now, socket, to, payloads);
     }
 
     /// What has come for a client since the last time.
-    fn received(&mut self, client: usize) -> Vec<(SocketAddr, Vec<u8>)> {
+    pub(crate) fn received(&mut self, client: usize) -> Vec<(SocketAddr, Vec<u8>)> {
         let address = self.site.clients[client];
         std::mem::take(&mut self.site.world.client_at(address).relayed)
     }

@@ -115,6 +115,25 @@ impl Site {
         site
     }
 
+    /// A server of one shard that is there already, without guests, and clients of it, each registered.
+    pub(crate) fn of(mut world: World, clients: &[SocketAddr]) -> Self {
+        let rendezvous = Rendezvous::new(1, Box::new(|_| {}));
+        let server = &mut world.server().engine;
+        server.serve(PROTOCOL, rendezvous.provider(0));
+        server.serve_relay(rendezvous.relay(0));
+        let mut site = Self {
+            world,
+            rendezvous,
+            woken: Arc::default(),
+            clients: Vec::new(),
+            requests: Vec::new(),
+        };
+        for (number, client) in clients.iter().enumerate() {
+            site.add(*client, number);
+        }
+        site
+    }
+
     /// A client or guest that connects, and is registered.
     pub(crate) fn add(&mut self, address: SocketAddr, number: usize) {
         self.world.wait_until_up(address);

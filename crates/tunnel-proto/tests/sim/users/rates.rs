@@ -4,6 +4,8 @@
 use sim::LinkConfig;
 
 use super::*;
+use crate::relay::Relayed;
+use crate::rendezvous::Site;
 
 const RATE: u64 = 20_000_000;
 const ENDLESS: Script = Script {
@@ -240,4 +242,36 @@ fn on_a_full_line_tcp_of_two_users_is_shared_evenly() {
         assert!((0.9..=1.1).contains(&bob), "{name}: {alice} and {bob}");
         assert!((0.85..=1.1).contains(&alice), "{name}: {alice} and {bob}");
     }
+}
+
+/// RDV-13: what is relayed is its user's.
+#[test]
+fn on_a_full_line_a_relayed_pair_leaves_another_user_its_share() {
+    let (world, alices, bob) = world_with_a_line();
+    let mut relayed = Relayed::of(Site::of(world, &alices[..2]));
+    relayed.join(0, 1);
+    let to = relayed.addresses[1];
+    let session = relayed.site.world.book.session();
+    let (mut pair, mut before) = (0, [0; 2]);
+    let moved = |world: &World| [Way::Up, Way::Down].map(|way| world.book.count(session, way));
+    for span in [SECOND, TIME] {
+        relayed.received(1);
+        (pair, before) = (0, moved(&relayed.site.world));
+        for _ in 0..span.as_millis() / 5 {
+            // Twice the line, and for Bob as much as his share.
+            relayed.send(0, to, &vec![vec![7; 1_000]; 50]);
+            let world = &mut relayed.site.world;
+            world.send_from(bob, "sink", session, &[1_000; 12]);
+            world.answer(session, &[1_000; 12]);
+            world.run(Duration::from_millis(5));
+            pair += relayed.received(1).len() as u64;
+        }
+    }
+    let after = moved(&relayed.site.world);
+    let pair = part(pair * 1_000);
+    for way in [0, 1] {
+        let bob = part((after[way] - before[way]) * 1_000);
+        assert!((0.9..=1.0).contains(&bob), "{way}: {bob} beside {pair}");
+    }
+    assert!((0.85..=1.1).contains(&pair), "{pair}");
 }
