@@ -325,8 +325,8 @@ fn contexts_lead_to_sockets_of_the_rendezvous_alone_and_are_bounded() {
     assert_eq!(relayed.open_context(0, other), Ok(()));
 }
 
-/// RDV-13: a path that carries little, flooded by a peer; others of the same client get their share, and what others read
-/// from the TUN or inner sockets does not wait for it.
+/// RDV-13: a path that carries little, flooded by a peer; others of the same client get their share, what others read
+/// from the TUN or inner sockets does not wait for it, and nothing waits for long.
 #[test]
 fn a_flood_is_dropped_by_reason_and_keeps_no_other_peer_from_the_client() {
     let mut relayed = Relayed::new(2, 3);
@@ -352,6 +352,16 @@ fn a_flood_is_dropped_by_reason_and_keeps_no_other_peer_from_the_client() {
         let shards = relayed.site.world.shards(server).iter();
         assert!(!shards.map(|shard| &shard.engine).any(Engine::queue_is_long));
     }
+    // What waits is younger than [`limits::QUEUE_TIME_MAX`], but for the last payload of each flow.
+    let waiting = |relayed: &mut Relayed| {
+        let server = relayed.site.world.server;
+        let shards = relayed.site.world.shards(server).iter();
+        shards.map(|shard| shard.engine.ingress_waiting()).sum::<u64>()
+    };
+    assert!(waiting(&mut relayed) > 5, "the queue is not full");
+    relayed.site.world.run(limits::QUEUE_TIME_MAX + 20 * MILLISECOND);
+    assert!(waiting(&mut relayed) <= 2, "{}", waiting(&mut relayed));
+    assert!(relayed.dropped(DropReason::QueueExpired) > 1_000);
     relayed.site.world.run(SECOND);
     let received = relayed.received(2);
     let of_flooder = received.iter().filter(|(from, _)| *from == flooder).count();

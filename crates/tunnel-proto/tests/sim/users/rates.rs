@@ -252,6 +252,8 @@ fn on_a_full_line_a_relayed_pair_leaves_another_user_its_share() {
     relayed.join(0, 1);
     let to = relayed.addresses[1];
     let session = relayed.site.world.book.session();
+    relayed.site.world.send_from(bob, "sink", session, &[100]);
+    relayed.site.world.run(SECOND);
     let (mut pair, mut before) = (0, [0; 2]);
     let moved = |world: &World| [Way::Up, Way::Down].map(|way| world.book.count(session, way));
     for span in [SECOND, TIME] {
