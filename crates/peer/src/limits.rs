@@ -41,9 +41,9 @@ pub const NAME_ADDRESSES_MAX: usize = 8;
 /// Largest UDP payload to and from a rendezvous, in bytes: what IPv6 over Ethernet carries.
 pub const RENDEZVOUS_PAYLOAD_MAX: u16 = 1_452;
 
-/// Largest relayed packet, in bytes: what one packet to and from the rendezvous holds beside its header with the longest
-/// connection ID, its tag, and the heads of frame and HTTP Datagram. A longer one would become two; a packet of
-/// another path that comes here is lost, so that QUIC finds the size.
+/// Largest relayed packet, in bytes: what one packet to and from the rendezvous holds beside its header with the
+/// longest connection ID, its tag, and the heads of frame and HTTP Datagram. A longer one would become two; a packet
+/// of another path that comes here is lost, so that QUIC finds the size.
 pub const RELAYED_PAYLOAD_MAX: u16 = RENDEZVOUS_PAYLOAD_MAX - (1 + 20 + 4) - 16 - 9 - 4;
 
 /// Relayed packets of one batch: as many as one whose messages are full carries.
