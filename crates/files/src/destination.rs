@@ -48,12 +48,14 @@ impl Existing {
             FileType::Symlink => Kind::Symlink,
             _ => Kind::Other,
         };
-        let seconds = i64::try_from(stat.st_mtime).unwrap_or(i64::MAX);
         let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
         Self {
             kind,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            modified: seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds),
+            modified: stat
+                .st_mtime
+                .saturating_mul(1_000_000_000)
+                .saturating_add(nanoseconds),
             mode: stat.st_mode & 0o7777,
         }
     }

@@ -37,7 +37,7 @@ impl Carrier {
 /// The sending end of one.
 pub(crate) enum RecordSender {
     Quic(SendStream),
-    Tcp(TlsSender),
+    Tcp(Box<TlsSender>),
 }
 
 impl RecordSender {

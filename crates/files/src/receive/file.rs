@@ -309,21 +309,31 @@ impl Incoming {
     }
 
     /// Forgets chunks that have another address than the sender's.
-    pub(super) fn forget_others(&self, addresses: &[Address]) {
+    pub(super) fn forget_others(&self, addresses: &[Address]) -> io::Result<()> {
+        self.open()?;
         let mut state = self.state();
+        let mut lost = Vec::new();
         for (index, address) in addresses.iter().enumerate() {
-            if state
-                .addresses
-                .get(index)
-                .is_some_and(|here| here.is_some_and(|here| here != *address))
+            if let Some(place) = state.addresses.get_mut(index)
+                && place.is_some_and(|here| here != *address)
             {
-                state.addresses[index] = None;
-                state.have.remove(index as u64..index as u64 + 1);
-                if let Some(journal) = &mut state.journal {
-                    // Where it cannot be written, the next transfer finds out again.
-                    let _ = journal.lost(index as u64);
-                }
+                *place = None;
+                lost.push(index as u64);
             }
+        }
+        for index in &lost {
+            state.have.remove(*index..*index + 1);
+        }
+        match &mut state.journal {
+            Some(journal) => journal.lost(&lost),
+            None => Ok(()),
+        }
+    }
+
+    fn open(&self) -> io::Result<()> {
+        match &self.output {
+            Output::Part(part) => self.file(part).map(drop),
+            Output::Stdout(_) => Ok(()),
         }
     }
 
@@ -334,12 +344,11 @@ impl Incoming {
         if state.damaged > 1 {
             return false;
         }
-        let have = std::mem::take(&mut state.have);
-        if let Some(journal) = &mut state.journal {
-            for index in have.iter().flatten() {
-                // Where it cannot be written, the next transfer finds out again.
-                let _ = journal.lost(index);
-            }
+        let have: Vec<u64> = std::mem::take(&mut state.have).iter().flatten().collect();
+        if let Some(journal) = &mut state.journal
+            && journal.lost(&have).is_err()
+        {
+            return false;
         }
         state.addresses.fill(None);
         state.is_finished = false;

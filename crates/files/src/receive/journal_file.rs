@@ -87,9 +87,17 @@ impl JournalFile {
         self.append(&[Record::Chunk { index, address }])
     }
 
-    /// A chunk is no longer in the part.
-    pub(super) fn lost(&mut self, index: u64) -> io::Result<()> {
-        self.append(&[Record::Lost { index }])
+    /// Chunks are no longer in the part; before others are written in their places, the disk knows (FILE-27).
+    pub(super) fn lost(&mut self, indices: &[u64]) -> io::Result<()> {
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let records: Vec<Record> = indices
+            .iter()
+            .map(|index| Record::Lost { index: *index })
+            .collect();
+        self.append(&records)?;
+        self.file.sync_data()
     }
 
     /// The disk is asked to take the part.
@@ -135,7 +143,7 @@ mod tests {
         // And it goes on.
         drop(journal);
         let mut journal = JournalFile::go_on(&destination, path, read.valid_bytes).unwrap();
-        journal.lost(3).unwrap();
+        journal.lost(&[3]).unwrap();
         journal.chunk(5, [5; 32]).unwrap();
         let read = JournalFile::read(&destination, path).unwrap();
         assert_eq!(read.chunks.keys().copied().collect::<Vec<u64>>(), [4, 5]);

@@ -10,7 +10,7 @@ mod shared;
 mod write_back;
 
 use std::net::{Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -140,9 +140,9 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
     Ok(report)
 }
 
-fn open(path: &PathBuf, options: &ReceiveOptions) -> Result<Destination, TransferError> {
+fn open(path: &Path, options: &ReceiveOptions) -> Result<Destination, TransferError> {
     let failed = |error| TransferError::Destination {
-        path: path.clone(),
+        path: path.to_owned(),
         error,
     };
     let destination = Destination::open(path).map_err(failed)?;
@@ -183,7 +183,7 @@ fn begin_lane<'scope>(
     receiving: &'scope Receiving,
     carrier: RecordReceiver,
 ) {
-    if receiving.lanes.fetch_add(1, Ordering::SeqCst) >= 2 * STREAMS_MAX + 1 {
+    if receiving.lanes.fetch_add(1, Ordering::SeqCst) > 2 * STREAMS_MAX {
         receiving.lanes.fetch_sub(1, Ordering::SeqCst);
         return receiving.end_by(broken("it opens more streams than a transfer has"));
     }

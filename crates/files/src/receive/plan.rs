@@ -473,7 +473,9 @@ impl Receiving {
             Candidate::Former(path) => destination.read(path).ok(),
             Candidate::Nowhere => None,
         };
-        file.forget_others(addresses);
+        if let Err(error) = file.forget_others(addresses) {
+            return self.fail_file(file, reason_of(&error), &sentence(&error), true);
+        }
         if let Some(from) = from {
             let missing = file.missing();
             let mut bytes = vec![0; CHUNK_BYTES as usize];

@@ -229,6 +229,9 @@ impl<'scope> Conversation<'scope, '_> {
                     self.scope.spawn(move || pipe::send(sending, entry, stream));
                 } else {
                     sending.desk.want(entry, &chunks)?;
+                    // A WANT of no chunk asks for the end alone (FILE-14).
+                    let step = sending.desk.completion(entry);
+                    sending.go_on(entry, step);
                 }
             }
             Message::Ask { entry } => {
@@ -441,7 +444,7 @@ impl<'scope> Conversation<'scope, '_> {
                 for (number, pool, sender) in senders {
                     let lane = LaneThread {
                         number,
-                        sender: RecordSender::Tcp(sender),
+                        sender: RecordSender::Tcp(Box::new(sender)),
                         sending,
                         pool,
                         compression: Compressing::new(compress),

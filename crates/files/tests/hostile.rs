@@ -1,0 +1,282 @@
+//! Ends that lie: a sender and a receiver written here, against the real other end.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError};
+use files_proto::content::chunk_address;
+use files_proto::message::{Decoder, Hello, Message, Totals, VERSION};
+use files_proto::record::{Body, Chunk, RecordHead};
+use files_proto::{Entry, Kind, Ranges, SkipReason};
+use peer::blocking::{wait, wait_for};
+use peer::{Endpoint, Peer, ReceiveStream, SecretKey, SendStream};
+
+fn pair() -> (Peer, Peer) {
+    let bind = || Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (sender, receiver) = (bind(), bind());
+    let to_sender = wait(receiver.connect(sender.id(), &[sender.local_addr()])).unwrap();
+    let to_receiver = wait(sender.accept()).unwrap();
+    (to_receiver, to_sender)
+}
+
+/// A control stream in the hands of somebody who says anything.
+struct Liar {
+    writer: SendStream,
+    reader: ReceiveStream,
+    decoder: Decoder,
+}
+
+impl Liar {
+    fn say(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        // The other end may have had enough.
+        let _ = wait(self.writer.write_chunk(Bytes::from(bytes)));
+    }
+
+    /// The next message but those about carriers; `None` where the other end says nothing more.
+    fn hear(&mut self) -> Option<Message> {
+        loop {
+            match self.decoder.next_message().unwrap() {
+                Some(
+                    Message::TcpOffer(_)
+                    | Message::TcpKey { .. }
+                    | Message::Measure(_)
+                    | Message::Choice { .. },
+                ) => {}
+                Some(message) => return Some(message),
+                None => {
+                    let read = wait_for(Duration::from_secs(30), self.reader.read_chunk(65_536));
+                    self.decoder
+                        .push(&read.expect("it says something, or ends").ok()??);
+                }
+            }
+        }
+    }
+}
+
+fn hello(sender: bool, extensions: Vec<(u64, Vec<u8>)>) -> Message {
+    Message::Hello(Hello {
+        version: VERSION,
+        sender,
+        extensions,
+    })
+}
+
+fn file(id: u64, name: &str, size: u64) -> Message {
+    entry(id, name, Kind::File { size })
+}
+
+fn entry(id: u64, name: &str, kind: Kind) -> Message {
+    Message::Entry(Entry {
+        id,
+        parent: None,
+        name: name.as_bytes().to_vec(),
+        kind,
+        mode: 0o644,
+        modified_ns: 1_000_000_000,
+        attributes: Vec::new(),
+    })
+}
+
+/// Runs a receiver against a lying sender; what it said, and what lies in its destination then.
+fn receive_from(lie: impl FnOnce(&mut Liar, &Peer) + Send) -> (Result<Report, TransferError>, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("to");
+    fs::create_dir(&to).unwrap();
+    let (to_receiver, to_sender) = pair();
+    let received = thread::scope(|scope| {
+        scope.spawn(move || {
+            let (writer, reader) = wait(to_receiver.open(0)).unwrap();
+            let mut liar = Liar {
+                writer,
+                reader,
+                decoder: Decoder::default(),
+            };
+            lie(&mut liar, &to_receiver);
+            // Until the receiver has seen it.
+            wait_for(Duration::from_secs(30), to_receiver.closed()).expect("it ends the connection");
+        });
+        let options = ReceiveOptions::new(Destination::Directory(to.clone()));
+        files::receive(&to_sender, &options, &Progress::default())
+    });
+    let outside = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(outside, 1, "nothing is made beside the destination");
+    let names = fs::read_dir(&to).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    (received, names.collect())
+}
+
+fn send_to(lie: impl FnOnce(&mut Liar) + Send) -> Result<Report, TransferError> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, vec![7; 3 << 20]).unwrap();
+    let (to_receiver, to_sender) = pair();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (writer, reader) = wait(to_sender.accept()).unwrap();
+            let mut liar = Liar {
+                writer,
+                reader,
+                decoder: Decoder::default(),
+            };
+            lie(&mut liar);
+            wait_for(Duration::from_secs(30), to_sender.closed()).expect("it ends the connection");
+        });
+        let options = SendOptions {
+            sources: vec![Source::Path(path)],
+            ..SendOptions::default()
+        };
+        files::send(&to_receiver, &options, &Progress::default())
+    })
+}
+
+/// FILE-10: a chunk that has not the address that it comes with counts for nothing.
+#[test]
+fn a_sender_whose_chunks_have_other_bytes_than_their_addresses_say_is_left() {
+    let (received, names) = receive_from(|liar, peer| {
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&file(0, "file", 2 << 20));
+        while !matches!(liar.hear(), Some(Message::Want { .. }) | None) {}
+        let bytes = vec![1; 1 << 20];
+        let head = RecordHead {
+            body: Body::Chunk(Chunk {
+                entry: 0,
+                index: 0,
+                address: chunk_address(0, false, &[2; 1 << 20]),
+                only: false,
+                hole: false,
+            }),
+            compressed: false,
+            stored_bytes: 1 << 20,
+            raw_bytes: 1 << 20,
+        };
+        let mut stream = wait(peer.open_one_way(0)).unwrap();
+        wait(stream.write_chunk(Bytes::copy_from_slice(&head.encode()))).unwrap();
+        wait(stream.write_chunk(Bytes::from(bytes))).unwrap();
+    });
+    assert!(matches!(received, Err(TransferError::Broken(_))), "{received:?}");
+    assert!(!names.contains(&"file".to_owned()), "{names:?}");
+}
+
+/// FILE-20, FILE-23: and the rest goes on.
+#[test]
+fn names_and_links_that_lead_out_are_skipped() {
+    let (received, names) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        for (id, name) in [
+            "..",
+            "../beside",
+            "/absolute",
+            "",
+            ".",
+            "a/b",
+            "nul\0",
+            "x.gramway-part",
+        ]
+        .iter()
+        .enumerate()
+        {
+            liar.say(&file(id as u64, name, 0));
+        }
+        let target = b"../beside".to_vec();
+        liar.say(&entry(8, "link", Kind::Symlink { target }));
+        liar.say(&file(9, "good", 0));
+        liar.say(&Message::OfferEnd {
+            entries: 10,
+            bytes: 0,
+        });
+        let mut skipped = Vec::new();
+        loop {
+            match liar.hear() {
+                Some(Message::Skip { entry, reason }) => skipped.push((entry, reason)),
+                Some(Message::Stored { entries }) => {
+                    assert_eq!(entries, Ranges::from_range(9..10));
+                    break;
+                }
+                Some(Message::Hello(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        while skipped.len() < 9 {
+            match liar.hear() {
+                Some(Message::Skip { entry, reason }) => skipped.push((entry, reason)),
+                other => panic!("{other:?}"),
+            }
+        }
+        let names = skipped
+            .iter()
+            .filter(|(_, reason)| *reason == SkipReason::UnsafeName);
+        assert_eq!(names.count(), 8);
+        assert!(skipped.contains(&(8, SkipReason::UnsafeLink)));
+        liar.say(&Message::Done(Totals::default()));
+        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+        // A sender ends the connection then.
+        liar.writer.finish();
+    });
+    let report = received.unwrap();
+    assert_eq!((report.stored, report.problems.len()), (1, 9));
+    assert_eq!(names, ["good"]);
+}
+
+/// FILE-6.
+#[test]
+fn an_offer_out_of_order_ends_the_transfer() {
+    let (received, names) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&file(5, "file", 0));
+    });
+    assert!(
+        matches!(received, Err(TransferError::Manifest(_))),
+        "{received:?}"
+    );
+    assert!(names.is_empty());
+}
+
+/// FILE-14.
+#[test]
+fn a_receiver_that_wants_what_is_not_offered_or_for_ever_is_left() {
+    let sent = send_to(|liar| {
+        liar.say(&hello(false, Vec::new()));
+        liar.say(&Message::Want {
+            entry: 77,
+            chunks: Ranges::from_range(0..1),
+        });
+    });
+    assert!(matches!(sent, Err(TransferError::Answer(_))), "{sent:?}");
+    let sent = send_to(|liar| {
+        liar.say(&hello(false, Vec::new()));
+        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        for _ in 0..10 {
+            liar.say(&Message::Want {
+                entry: 0,
+                chunks: Ranges::from_range(0..3),
+            });
+        }
+    });
+    assert!(matches!(sent, Err(TransferError::Answer(_))), "{sent:?}");
+}
+
+/// FILE-2, FILE-4: a later version's extensions and messages are passed over.
+#[test]
+fn a_receiver_of_a_later_version_is_served() {
+    let sent = send_to(|liar| {
+        liar.say(&Message::Hello(Hello {
+            version: VERSION + 1,
+            sender: false,
+            extensions: vec![(99, b"unknown".to_vec())],
+        }));
+        // Type 63 with three bytes.
+        let _ = wait(liar.writer.write_chunk(Bytes::from_static(&[63, 3, 1, 2, 3])));
+        while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        liar.say(&Message::Skip {
+            entry: 0,
+            reason: SkipReason::Filtered,
+        });
+        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+        liar.say(&Message::Done(Totals::default()));
+    });
+    assert_eq!(sent.unwrap().skipped, 1);
+}
