@@ -1,4 +1,5 @@
 //! Transfers between two real endpoints of this process: what arrives, what is not sent again, and by which carrier.
+#![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
