@@ -16,7 +16,7 @@ fn is_allowed() -> bool {
 }
 
 /// What is missing, and how it is had.
-fn require(setting: &str) -> Result<(), Problem> {
+pub(crate) fn require(setting: &str) -> Result<(), Problem> {
     if is_allowed() {
         return Ok(());
     }

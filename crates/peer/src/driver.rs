@@ -1,10 +1,11 @@
-//! The endpoint's thread: one socket in an event loop around [`Peers`](peer_proto::Peers).
+//! The endpoint's thread: one socket in an event loop around [`Peers`](peer_proto::Peers), and where UDP does not reach
+//! the rendezvous, one in TCP's shape beside it.
 //!
 //! One turn: wait; take what has come, a batch at a time; run due timers; send trains. System calls are made without
 //! the lock.
 
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -19,8 +20,9 @@ use crate::limits::{
     CLOSE_TIME_MAX, FLUSHES_PER_TURN, LOCKED_BYTES, NAME_ADDRESSES_MAX, RECEIVE_SLOTS, RECEIVES_PER_TURN,
     TAKE_BACK_TIME_MAX,
 };
-use crate::rendezvous::{Meetings, Resolution};
+use crate::rendezvous::{Meetings, Resolution, TcpChange};
 use crate::shared::Shared;
+use crate::tcp_shape::{PortClosed, TcpSockets};
 use crate::transmit::transmit;
 
 /// Token of the socket's events.
@@ -32,6 +34,7 @@ pub(crate) struct Driver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) socket: UdpSocket,
     pub(crate) poller: Poller,
+    tcp: TcpSockets,
     batch: ReceiveBatch,
     outbox: Outbox,
     ready: Vec<Ready>,
@@ -54,6 +57,7 @@ impl Driver {
             shared,
             socket,
             poller,
+            tcp: TcpSockets::default(),
             batch: ReceiveBatch::new(RECEIVE_SLOTS, packet_io::SLOT_BYTES_MAX),
             outbox: Outbox::default(),
             ready: Vec::new(),
@@ -108,7 +112,8 @@ impl Driver {
             return Some(Duration::ZERO);
         }
         let mut state = self.shared.lock();
-        let due = [state.poll_timeout(), end].into_iter().flatten().min();
+        let due = [state.poll_timeout(), self.tcp.poll_timeout(), end];
+        let due = due.into_iter().flatten().min();
         state.wakes_at = due;
         drop(state);
         due.map(|due| due.saturating_duration_since(Instant::now()))
@@ -117,10 +122,13 @@ impl Driver {
     /// One turn; whether the next one should not wait.
     fn turn(&mut self, now: Instant) -> bool {
         let (mut readable, mut writable) = (false, false);
+        let mut tcp = Vec::new();
         for event in &self.ready {
             if event.token == SOCKET {
                 readable |= event.readable;
                 writable |= event.writable;
+            } else {
+                tcp.extend(self.tcp.remote(event.token));
             }
         }
         if writable && self.is_blocked {
@@ -132,6 +140,10 @@ impl Driver {
         if readable {
             is_busy = self.receive(now);
         }
+        for remote in tcp {
+            is_busy |= self.receive_tcp(now, remote);
+        }
+        self.tcp.handle_timeout(now);
         let mut state = self.shared.lock();
         state.handle_timeout(now);
         state.take_events(now, &mut self.woken);
@@ -141,7 +153,51 @@ impl Driver {
         if let Some(resolution) = resolution {
             resolve(&self.shared, resolution);
         }
-        self.flush() || is_busy
+        let more = self.flush();
+        self.change_tcp(now) || more || is_busy
+    }
+
+    /// Takes a batch of a socket in TCP's shape; whether more may have come.
+    fn receive_tcp(&mut self, now: Instant, remote: SocketAddr) -> bool {
+        match self.tcp.receive(now, remote, &mut self.batch) {
+            Ok(count) => {
+                let mut next = 0;
+                while next < count {
+                    next = self.take_received(now, next, count);
+                    self.wake();
+                }
+                count > 0
+            }
+            Err(PortClosed) => {
+                let mut state = self.shared.lock();
+                if let Some(meetings) = &mut state.meetings {
+                    meetings.handle_tcp_refused(now, remote);
+                }
+                true
+            }
+        }
+    }
+
+    /// Opens and closes sockets in TCP's shape, after everything was sent; whether there is more to send.
+    fn change_tcp(&mut self, now: Instant) -> bool {
+        let mut has_changed = false;
+        loop {
+            let mut state = self.shared.lock();
+            let change = state.meetings.as_mut().and_then(Meetings::poll_tcp_change);
+            drop(state);
+            match change {
+                None => return has_changed,
+                Some(TcpChange::Close(remote)) => self.tcp.close(now, remote, &self.poller),
+                Some(TcpChange::Open(remote)) => {
+                    has_changed = true;
+                    let opened = self.tcp.open(remote, &self.poller);
+                    let mut state = self.shared.lock();
+                    if let Some(meetings) = &mut state.meetings {
+                        meetings.handle_tcp_opened(now, remote, opened);
+                    }
+                }
+            }
+        }
     }
 
     /// Takes batches; whether more may have come.
@@ -209,6 +265,7 @@ impl Driver {
     }
 
     fn send(&mut self) {
+        self.tcp.send(Instant::now(), &mut self.outbox);
         if transmit(&mut self.socket, &mut self.outbox) {
             self.is_blocked = true;
             // It is watched since the endpoint was bound.

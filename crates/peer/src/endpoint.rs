@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use packet::CarrierKind;
 use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
 
@@ -351,6 +352,13 @@ impl Endpoint {
     #[must_use]
     pub fn events(&self) -> EndpointEvents {
         EndpointEvents::new(&self.0)
+    }
+
+    /// Over what the endpoint reaches its rendezvous at present, and relayed peers with it; `None` while it does not.
+    #[must_use]
+    pub fn rendezvous_carrier(&self) -> Option<CarrierKind> {
+        let state = self.shared().lock();
+        state.meetings.as_ref().and_then(Meetings::carrier)
     }
 
     /// Why the endpoint is not registered at its rendezvous at present, as far as something went wrong.

@@ -101,6 +101,7 @@ mod path;
 mod rendezvous;
 mod shared;
 mod streams;
+mod tcp_shape;
 mod ticket;
 mod transmit;
 
@@ -112,13 +113,14 @@ pub use events::{EndpointEvent, EndpointEvents, PeerEvent, PeerEvents};
 pub use handle::Peer;
 pub use key::SecretKey;
 pub use mapping::MappingProblem;
+pub use packet::CarrierKind;
 pub use path::PeerPath;
 pub use peer_proto::{
     AddressSource, Attempt, AttemptState, CloseReason, Congestion, Counters, Delivery, DropReason, Failure,
     LimitedBy, Order, Outcome, ParseIdError, PathStats, PeerId, Received, Reliability, SendError,
     StreamError, code,
 };
-pub use rendezvous::Rendezvous;
+pub use rendezvous::{Rendezvous, RendezvousCarrier};
 pub use streams::{ReceiveStream, SendStream};
 pub use ticket::Ticket;
 pub use tunnel_proto::link::LinkError;

@@ -186,6 +186,11 @@ impl State {
         }
     }
 
+    /// Whether the thread alone may send, because it owns a socket that is in use.
+    fn is_sent_by_thread(&self) -> bool {
+        self.meetings.as_ref().is_some_and(Meetings::is_sent_by_thread)
+    }
+
     /// Whether something may be sent, so that [`Self::flush`] is not in vain.
     fn may_send(&self) -> bool {
         self.peers.may_send() || self.meetings.is_some()
@@ -543,6 +548,9 @@ impl Shared {
         let Caller { socket, outbox, .. } = &mut *caller;
         let mut woken = Vec::new();
         let mut state = self.lock();
+        if state.is_sent_by_thread() {
+            return false;
+        }
         state.take_in(now, &self.intake, &mut woken);
         let more = state.flush(now, outbox);
         state.take_events(now, &mut woken);

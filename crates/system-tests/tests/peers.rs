@@ -1,7 +1,9 @@
 //! Peers behind routers, with a Gramway server as rendezvous and relay: [`world`] has the networks, [`pairs`] which
 //! kinds of routers can be opened for each other, [`nested`] routers behind routers and peers behind the same one,
-//! and [`moves`] what becomes of connections when routers and addresses change.
+//! [`blocked`] networks that let no UDP through, and [`moves`] what becomes of connections when routers and addresses
+//! change.
 
+mod blocked;
 mod moves;
 mod nested;
 mod pairs;

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use peer::RendezvousCarrier;
 
 use crate::limits::{PEER_PINGS, PEER_PINGS_MAX, PEER_TIMEOUT_S};
 
@@ -42,6 +43,30 @@ pub(super) struct RendezvousArguments {
     /// Trust the authorities in this PEM file, too, where that server has an ordinary certificate or a cover
     #[arg(long, value_name = "FILE", requires = "rendezvous_file")]
     pub(super) rendezvous_roots: Option<PathBuf>,
+    /// Over what to reach that server: packets that look like TCP need the capability CAP_NET_RAW [default: auto]
+    #[arg(long, value_name = "CARRIER", requires = "rendezvous_file")]
+    pub(super) rendezvous_carrier: Option<Carrier>,
+}
+
+/// Over what the rendezvous is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Carrier {
+    /// UDP, or packets that look like TCP where UDP does not come through
+    Auto,
+    /// UDP alone
+    Udp,
+    /// Packets that look like TCP alone
+    Tcp,
+}
+
+impl From<Carrier> for RendezvousCarrier {
+    fn from(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Auto => Self::Auto,
+            Carrier::Udp => Self::Udp,
+            Carrier::Tcp => Self::Tcp,
+        }
+    }
 }
 
 /// `gramway peer listen`.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::{
-    CloseReason, Closed, ConnectError, Endpoint, Failure, Peer, PeerId, PeerPath, Rendezvous, SecretKey,
-    blocking, code,
+    CarrierKind, CloseReason, Closed, ConnectError, Endpoint, Failure, Peer, PeerId, PeerPath, Rendezvous,
+    SecretKey, blocking, code,
 };
 use serde_json::{Value, json};
 
@@ -52,7 +52,10 @@ impl Connection {
         let id = peer_id(id)?;
         let rendezvous = rendezvous::of(&place.rendezvous)?;
         let is_met = rendezvous.is_some();
-        confinement.enter(OfPeer::default());
+        confinement.enter(OfPeer {
+            has_tcp: rendezvous.as_ref().is_some_and(Rendezvous::may_look_like_tcp),
+            ..OfPeer::default()
+        });
         let places = at.into_iter().chain(place.at.iter().map(String::as_str));
         let candidates = candidates::of_places(places, is_met || !place.no_lan)?;
         let endpoint = bind(key, rendezvous, !place.no_lan)?;
@@ -111,6 +114,20 @@ impl Connection {
             false => self.is_met.then_some("of the rendezvous"),
         };
         candidates::shown(&self.candidates, address, otherwise)
+    }
+
+    /// Over what the rendezvous relays.
+    pub(super) fn carrier(&self) -> Option<&'static str> {
+        self.endpoint.rendezvous_carrier().map(CarrierKind::name)
+    }
+
+    /// By which way packets go, for people.
+    pub(super) fn how(&self, path: PeerPath) -> &'static str {
+        match (path, self.endpoint.rendezvous_carrier()) {
+            (PeerPath::Direct(_), _) => "directly",
+            (PeerPath::Relayed(_), Some(CarrierKind::Tcp)) => "relayed, over TCP's shape",
+            (PeerPath::Relayed(_), _) => "relayed, over UDP",
+        }
     }
 
     /// What ended the connection, for people.
@@ -247,6 +264,7 @@ mod tests {
             rendezvous: RendezvousArguments {
                 rendezvous_file: None,
                 rendezvous_roots: None,
+                rendezvous_carrier: None,
             },
             timeout: 1,
         };

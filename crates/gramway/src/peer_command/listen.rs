@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use peer::{Delivery, Endpoint, Peer, PeerId, ReceiveStream, SecretKey, blocking};
+use peer::{CarrierKind, Delivery, Endpoint, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey, blocking};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -90,7 +90,9 @@ fn bind(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -
     if !arguments.any {
         builder = builder.allow(allowed(arguments)?);
     }
-    if let Some(rendezvous) = rendezvous::of(&arguments.rendezvous)? {
+    let rendezvous = rendezvous::of(&arguments.rendezvous)?;
+    let has_tcp = rendezvous.as_ref().is_some_and(Rendezvous::may_look_like_tcp);
+    if let Some(rendezvous) = rendezvous {
         builder = builder.rendezvous(rendezvous);
     }
     if announces(arguments) {
@@ -101,6 +103,7 @@ fn bind(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -
     }
     confinement.enter(OfPeer {
         listen: arguments.listen,
+        has_tcp,
     });
     let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
     if let Some(address) = arguments.listen {
@@ -126,8 +129,14 @@ fn tell_registration(endpoint: &Endpoint, reports: Reports) {
         }
     };
     if let Some(seen) = seen {
-        let text = format!("registered at the rendezvous, which sees this machine at {seen}");
-        reports.note("registered", json!({ "address": seen }), &text);
+        let carrier = endpoint.rendezvous_carrier();
+        let how = match carrier {
+            Some(CarrierKind::Tcp) => ", over TCP's shape",
+            _ => "",
+        };
+        let text = format!("registered at the rendezvous, which sees this machine at {seen}{how}");
+        let fields = json!({ "address": seen, "carrier": carrier.map(CarrierKind::name) });
+        reports.note("registered", fields, &text);
     }
 }
 

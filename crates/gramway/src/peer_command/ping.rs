@@ -133,7 +133,7 @@ fn take_answers(
         if let Some((number, round_trip)) = tally.answered(&received.body, Instant::now()) {
             tell_move(connection, path, reports)?;
             let address = connection.address(*path);
-            let mut fields = path_fields(*path);
+            let mut fields = path_fields(connection, *path);
             fields["number"] = number.into();
             fields["round_trip_ms"] = milliseconds(round_trip).into();
             let time = shown(round_trip);
@@ -159,21 +159,26 @@ fn tell_move(connection: &Connection, path: &mut PeerPath, reports: Reports) -> 
     *path = taken;
     let address = connection.address(taken);
     let after = connection.began.elapsed();
-    let mut fields = path_fields(taken);
+    let mut fields = path_fields(connection, taken);
     fields["after_ms"] = milliseconds(after).into();
     let after = after.as_secs_f64();
-    let text = format!("moved to {address}, {}, {after:.1} s after the start", how(taken));
+    let text = format!(
+        "moved to {address}, {}, {after:.1} s after the start",
+        connection.how(taken)
+    );
     reports.data("moved", fields, &text)
 }
 
 /// Where a path leads to: no address, where a rendezvous relays.
-fn path_fields(path: PeerPath) -> Value {
+fn path_fields(connection: &Connection, path: PeerPath) -> Value {
     match path {
         PeerPath::Direct(address) => {
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-            json!({ "path": "direct", "address": address })
+            json!({ "path": "direct", "address": address, "carrier": null })
         }
-        PeerPath::Relayed(_) => json!({ "path": "relayed", "address": null }),
+        PeerPath::Relayed(_) => {
+            json!({ "path": "relayed", "address": null, "carrier": connection.carrier() })
+        }
     }
 }
 
@@ -181,13 +186,6 @@ fn path_fields(path: PeerPath) -> Value {
 fn stats_of(connection: &Connection) -> Value {
     let stats = connection.peer.path_stats();
     stats.as_ref().map_or(Value::Null, stats::as_json)
-}
-
-fn how(path: PeerPath) -> &'static str {
-    match path {
-        PeerPath::Direct(_) => "directly",
-        PeerPath::Relayed(_) => "not directly",
-    }
 }
 
 fn tell_path(connection: &Connection, reports: Reports) -> Result<PeerPath, Problem> {
@@ -200,13 +198,13 @@ fn tell_path(connection: &Connection, reports: Reports) -> Result<PeerPath, Prob
     let mtu = stats.path_mtu;
     let mut text = format!(
         "{id} at {address}, {}, after {took} ms; packets of {mtu} bytes",
-        how(path)
+        connection.how(path)
     );
     let (tried, attempts) = &connection.tried;
     if let [_, _, ..] = tried[..] {
         text += &format!("\ntried: {}", tried.join("; "));
     }
-    let mut fields = path_fields(path);
+    let mut fields = path_fields(connection, path);
     fields["peer"] = id.to_string().into();
     fields["after_ms"] = milliseconds(connection.took).into();
     fields["attempts"] = attempts.clone();

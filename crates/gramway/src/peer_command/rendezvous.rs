@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use peer::{Endpoint, Rendezvous, blocking};
 
-use super::arguments::RendezvousArguments;
+use super::arguments::{Carrier, RendezvousArguments};
 use crate::exit::Problem;
-use crate::{authorities, connect};
+use crate::{authorities, connect, output, tcp_shape};
 
 /// The server that the command line names, if it does.
 ///
@@ -21,7 +21,13 @@ pub(super) fn of(arguments: &RendezvousArguments) -> Result<Option<Rendezvous>, 
     let rendezvous = Rendezvous::from_link(&text)
         .map_err(|error| Problem::configuration(format!("{}: {error}", path.display())))?;
     let authorities = authorities::read(arguments.rendezvous_roots.as_deref())?;
-    Ok(Some(rendezvous.with_authorities(authorities)))
+    let carrier = arguments.rendezvous_carrier.unwrap_or(Carrier::Auto);
+    if carrier == Carrier::Tcp {
+        tcp_shape::require("--rendezvous-carrier tcp")?;
+    }
+    Ok(Some(
+        rendezvous.with_authorities(authorities).over(carrier.into()),
+    ))
 }
 
 /// Waits until the endpoint is registered there: the address that the server sees it at.
@@ -35,7 +41,7 @@ pub(super) fn registered(endpoint: &Endpoint, limit: Duration) -> Result<SocketA
     let why = endpoint.rendezvous_problem();
     let why = why.map_or_else(
         || "it does not answer".to_owned(),
-        |why| crate::output::shown(&why).into_owned(),
+        |why| output::shown(&why).into_owned(),
     );
     Err(Problem::unavailable(format!(
         "not registered at the server of the link within {} s: {why}",

@@ -18,6 +18,8 @@ const PORT_FOR_ALL_MIN: u16 = 1_024;
 pub(crate) struct OfPeer {
     /// Where it is to listen.
     pub(crate) listen: Option<SocketAddr>,
+    /// It may reach a rendezvous in TCP's shape.
+    pub(crate) has_tcp: bool,
 }
 
 impl OfPeer {
@@ -27,13 +29,18 @@ impl OfPeer {
         kept.set(CapabilitySet::NET_BIND_SERVICE, self.listen.is_some_and(is_low));
         let exceeds_buffers = privileges::exceed_limits(SOCKET_BUFFER_BYTES, SOCKET_BUFFER_BYTES);
         kept.set(CapabilitySet::NET_ADMIN, exceeds_buffers);
+        kept.set(CapabilitySet::NET_RAW, self.has_tcp);
         kept
     }
 }
 
 /// Confines this process, and tells what does not hold.
 pub(crate) fn confine_peer(needs: OfPeer) {
-    let (_, told) = confine(needs.capabilities(), files::of_peer(), Calls::Program);
+    let calls = match needs.has_tcp {
+        true => Calls::PacketSockets,
+        false => Calls::Program,
+    };
+    let (_, told) = confine(needs.capabilities(), files::of_peer(), calls);
     for text in told {
         output::note(&format!("warning: the sandbox does not hold for {text}"));
     }
@@ -47,7 +54,12 @@ mod tests {
     fn only_who_listens_at_a_low_port_keeps_the_right_to() {
         let keeps = |listen: Option<&str>| {
             let listen = listen.map(|text| text.parse().unwrap());
-            let kept = OfPeer { listen }.capabilities();
+            let needs = OfPeer {
+                listen,
+                ..OfPeer::default()
+            };
+            let kept = needs.capabilities();
+            assert!(!kept.contains(CapabilitySet::NET_RAW));
             kept.contains(CapabilitySet::NET_BIND_SERVICE)
         };
         assert!(keeps(Some("[::]:443")));

@@ -1,8 +1,12 @@
 //! Which server: the link that its owner shares, or the number of a guest.
 
+use crate::error::BindError;
 use quic::ConfigurationError;
 use tunnel_proto::link::{Endpoint, EndpointError, Link, LinkError};
-use tunnel_proto::{Client, Engine, EngineConfig, KnownServer, ServerProof};
+use tunnel_proto::{CarrierChoice, Client, Engine, EngineConfig, KnownServer, ServerProof};
+
+const NO_TCP_PORT: &str =
+    "its link names no TCP port; start the server with --tcp, and use the link that it prints then";
 
 /// A Gramway server at which an endpoint is registered, so that peers reach it behind a router.
 #[derive(Clone, Debug)]
@@ -10,6 +14,22 @@ pub struct Rendezvous {
     entrance: Entrance,
     /// Certificates, DER, of authorities besides those of the web.
     authorities: Vec<Vec<u8>>,
+    carrier: RendezvousCarrier,
+}
+
+/// Over what an endpoint reaches its rendezvous.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RendezvousCarrier {
+    /// UDP, or packets that look like TCP where UDP does not come through and the server listens in that shape. They
+    /// need the capability CAP_NET_RAW; without it only UDP is left, and where that is blocked,
+    /// [`crate::Endpoint::rendezvous_problem`] says so.
+    #[default]
+    Auto,
+    /// UDP alone.
+    Udp,
+    /// Packets that look like TCP alone. Peers are not told where the server sees this endpoint then, so that most are
+    /// relayed.
+    Tcp,
 }
 
 /// By what the server lets us in.
@@ -40,6 +60,7 @@ impl Rendezvous {
         Ok(Self {
             entrance: Entrance::Guest { server, number },
             authorities: Vec::new(),
+            carrier: RendezvousCarrier::default(),
         })
     }
 
@@ -61,6 +82,7 @@ impl Rendezvous {
         Ok(Self {
             entrance: Entrance::Link(Link::parse(link)?),
             authorities: Vec::new(),
+            carrier: RendezvousCarrier::default(),
         })
     }
 
@@ -70,6 +92,40 @@ impl Rendezvous {
     pub fn with_authorities(mut self, certificates: Vec<Vec<u8>>) -> Self {
         self.authorities = certificates;
         self
+    }
+
+    /// Reaches the server over this carrier.
+    #[must_use]
+    pub fn over(mut self, carrier: RendezvousCarrier) -> Self {
+        self.carrier = carrier;
+        self
+    }
+
+    /// Whether the server may be reached in packets that look like TCP.
+    #[must_use]
+    pub fn may_look_like_tcp(&self) -> bool {
+        self.carriers().is_ok_and(|carriers| carriers.tcp_port.is_some())
+    }
+
+    /// The port at which the server listens in TCP's shape: a guest is not told it, and tries that of UDP.
+    fn tcp_port(&self) -> Option<u16> {
+        match &self.entrance {
+            Entrance::Link(link) => link.tcp_port,
+            Entrance::Guest { server, .. } => Some(server.port),
+        }
+    }
+
+    /// Over what the server is tried.
+    ///
+    /// # Errors
+    /// TCP's shape alone is wanted, and the link names no port for it.
+    pub(super) fn carriers(&self) -> Result<CarrierChoice, BindError> {
+        let udp = self.carrier != RendezvousCarrier::Tcp;
+        let tcp_port = self.tcp_port().filter(|_| self.carrier != RendezvousCarrier::Udp);
+        match (udp, tcp_port) {
+            (false, None) => Err(BindError::Rendezvous(NO_TCP_PORT.to_owned())),
+            _ => Ok(CarrierChoice { udp, tcp_port }),
+        }
     }
 
     /// Hosts and ports, in order of preference.
@@ -125,6 +181,24 @@ mod tests {
             let servers = [("one.example".to_owned(), 443), ("2001:db8::1".to_owned(), 8443)];
             assert_eq!(rendezvous.servers(), servers);
             assert!(!format!("{rendezvous:?}").contains(&secret));
+            let carriers = |carrier| rendezvous.clone().over(carrier).carriers().unwrap();
+            let both = CarrierChoice {
+                udp: true,
+                tcp_port: Some(443),
+            };
+            assert_eq!(carriers(RendezvousCarrier::Auto), both);
+            assert_eq!(carriers(RendezvousCarrier::Udp), CarrierChoice::UDP);
+            assert_eq!(
+                carriers(RendezvousCarrier::Tcp),
+                CarrierChoice { udp: false, ..both }
+            );
+            let without = Rendezvous::from_link(&link.replace("tcp=443&", "")).unwrap();
+            assert_eq!(without.carriers().unwrap(), CarrierChoice::UDP);
+            let refused = without.over(RendezvousCarrier::Tcp).carriers().unwrap_err();
+            assert!(
+                refused.to_string().contains("start the server with --tcp"),
+                "{refused}"
+            );
             for broken in [
                 link.replace(":443,", ","),
                 link.replace(&format!("{secret}@"), "short@"),

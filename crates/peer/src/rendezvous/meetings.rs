@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use packet::{Ecn, Path};
+use packet::{CarrierKind, Ecn, Path};
 use peer_proto::{AddressSource, ConnectError, Meeting, Outbox, PeerId, PeerKey, Peers, is_relayed};
 use tunnel_proto::NoContext;
 use tunnel_proto::limits::RENDEZVOUS_ADDRESSES_MAX;
@@ -17,6 +17,7 @@ use super::inbox::RelayedTrain;
 use super::invitations::{Asked, Invitations};
 use super::link::Rendezvous;
 use super::registration::{Registration, Resolution};
+use super::ways::TcpChange;
 use crate::error::{BindError, InviteError};
 use crate::face::Wakers;
 use crate::key::SecretKey;
@@ -93,6 +94,31 @@ impl Meetings {
     /// What went wrong last on the way to the rendezvous, for people.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.registration.problem()
+    }
+
+    /// Over what the rendezvous is reached, while it is.
+    pub(crate) fn carrier(&self) -> Option<CarrierKind> {
+        self.registration.carrier()
+    }
+
+    /// Whether the endpoint's thread alone may send to it.
+    pub(crate) fn is_sent_by_thread(&self) -> bool {
+        self.registration.is_sent_by_thread()
+    }
+
+    /// The next thing to do about sockets in TCP's shape.
+    pub(crate) fn poll_tcp_change(&mut self) -> Option<TcpChange> {
+        self.registration.poll_tcp_change()
+    }
+
+    /// A socket in TCP's shape is open that carries so many bytes, or why it is not.
+    pub(crate) fn handle_tcp_opened(&mut self, now: Instant, over: SocketAddr, opened: Result<u16, String>) {
+        self.registration.handle_tcp_opened(now, over, opened);
+    }
+
+    /// Nothing listens in TCP's shape there.
+    pub(crate) fn handle_tcp_refused(&mut self, now: Instant, over: SocketAddr) {
+        self.registration.handle_tcp_refused(now, over);
     }
 
     pub(crate) fn is_server(&self, remote: SocketAddr) -> bool {
@@ -242,7 +268,7 @@ impl Meetings {
             self.invitations.fail();
         }
         if is_registered && !self.has_told {
-            let server = self.registration.server();
+            let server = self.registration.server().map(CarrierKind::unmark);
             let addresses = server.map(|server| addresses_of(self.local, server, RENDEZVOUS_ADDRESSES_MAX));
             let addresses = self.mapped.into_iter().chain(addresses.into_iter().flatten());
             let message = Message::Addresses(addresses.take(RENDEZVOUS_ADDRESSES_MAX).collect());

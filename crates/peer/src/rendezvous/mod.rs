@@ -1,7 +1,8 @@
 //! How peers behind routers are met: a Gramway server that both reach (`specs/rendezvous.md`).
 //!
 //! [`Rendezvous`] says which server. [`registration`] keeps a connection to it, over the endpoint's own socket, so that
-//! the server sees the address that routers give to the peers' packets; [`meetings`] carries out what it says.
+//! the server sees the address that routers give to the peers' packets, or in TCP's shape where UDP is blocked
+//! ([`ways`]); [`meetings`] carries out what it says.
 
 mod inbox;
 mod invitations;
@@ -9,8 +10,10 @@ mod link;
 mod local;
 mod meetings;
 mod registration;
+mod ways;
 
-pub use link::Rendezvous;
+pub use link::{Rendezvous, RendezvousCarrier};
 pub(crate) use local::{addresses_of, source_towards};
 pub(crate) use meetings::Meetings;
 pub(crate) use registration::Resolution;
+pub(crate) use ways::TcpChange;

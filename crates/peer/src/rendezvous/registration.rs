@@ -1,26 +1,29 @@
 //! The connection to the rendezvous, and the request by which the endpoint is registered there. Both are made again
 //! whenever they are lost; connections between peers live on meanwhile.
 
+mod moves;
+
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use bytes::BytesMut;
 use packet::{Ecn, Path};
-use packet_io::unix_seconds;
 use peer_proto::PeerId;
 use quic::{CloseReason, EndpointParameters, Outbox};
 use tunnel_proto::rendezvous::{Membership, Message, PROTOCOL, RegistrationPath, statement};
 use tunnel_proto::{
-    Action, CarrierChoice, Client, ClientAction, ConnectAction, Ending, Engine, KnownServer, NoContext,
+    Action, AttemptId, Client, ClientAction, ConnectAction, Ending, Engine, KnownServer, NoContext,
     Reconnection, RequestId, Resting,
 };
 
 use super::inbox::{Inbox, RelayedTrain};
 use super::link::Rendezvous;
+use super::ways::Ways;
 use crate::error::BindError;
 use crate::key::SecretKey;
 use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
+use moves::Watch;
 
 /// A name that is to be resolved.
 pub(crate) struct Resolution {
@@ -58,8 +61,11 @@ pub(super) struct Registration {
     own: PeerId,
     /// Addresses that connections were begun to.
     servers: Vec<SocketAddr>,
-    /// The address of the present connection.
+    /// The address of the present connection, and what it came of.
     server: Option<SocketAddr>,
+    connection: Option<AttemptId>,
+    ways: Ways,
+    watch: Watch,
     request: Option<RequestId>,
     relay: Relay,
     inbox: Inbox,
@@ -95,7 +101,7 @@ impl Registration {
         let random = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         Ok(Self {
             engine,
-            reconnection: Reconnection::new(rendezvous.servers(), CarrierChoice::UDP, random, now),
+            reconnection: Reconnection::new(rendezvous.servers(), rendezvous.carriers()?, random, now),
             knows,
             resting: Resting::default(),
             random,
@@ -103,6 +109,9 @@ impl Registration {
             own: key.id(),
             servers: Vec::new(),
             server: None,
+            connection: None,
+            ways: Ways::default(),
+            watch: Watch::default(),
             request: None,
             relay: Relay::None,
             inbox: Inbox::default(),
@@ -179,14 +188,21 @@ impl Registration {
     pub(super) fn handle_received(
         &mut self,
         now: Instant,
-        path: Path,
+        mut path: Path,
         ecn: Ecn,
         data: BytesMut,
         segment_size: usize,
         outbox: &mut Outbox,
     ) {
+        path.remote = self.ways.known(path.remote);
         self.engine
             .handle_outer(now, path, ecn, data, segment_size, &mut self.inbox, outbox);
+        self.ways.redirect(outbox);
+    }
+
+    /// Whether the endpoint's thread alone may send.
+    pub(super) fn is_sent_by_thread(&self) -> bool {
+        self.ways.are_of_thread()
     }
 
     pub(super) fn set_copies_received(&mut self, copies: bool) {
@@ -196,11 +212,13 @@ impl Registration {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let again = self.again.filter(|_| !self.has_ended);
         let reconnection = self.reconnection.poll_timeout().filter(|_| !self.has_ended);
+        let watch = self.watch.due.filter(|_| !self.has_ended);
         [
             self.engine.poll_timeout(),
             reconnection,
             again,
             self.resting.poll_timeout(),
+            watch,
         ]
         .into_iter()
         .flatten()
@@ -216,6 +234,9 @@ impl Registration {
         }
         if !self.has_ended {
             self.reconnection.handle_timeout(now);
+            if self.watch.due.is_some_and(|due| due <= now) {
+                self.watch_carrier(now);
+            }
         }
         if self.again.is_some_and(|again| again <= now) {
             self.again = None;
@@ -232,7 +253,13 @@ impl Registration {
     }
 
     pub(super) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
-        self.engine.flush(now, outbox)
+        let before = outbox.trains().len();
+        let more = self.engine.flush(now, outbox);
+        if outbox.trains().len() > before {
+            self.ways.redirect(outbox);
+            self.sent(now);
+        }
+        more
     }
 
     /// Processes what came.
@@ -269,30 +296,20 @@ impl Registration {
                 if !self.servers.contains(&address) {
                     self.servers.push(address);
                 }
-                while let Some(attempt) = self.resting.take_at(address) {
-                    self.engine.abandon(now, attempt);
-                }
-                let begun = self.engine.connect(
-                    now,
-                    attempt,
-                    address,
-                    self.knows.name(&server_name),
-                    &self.knows.parameters(unix_seconds()),
-                    RENDEZVOUS_PAYLOAD_MAX,
-                );
-                if let Err(error) = begun {
-                    self.reconnection
-                        .handle_lost(now, attempt, Some(error.to_string()));
-                }
+                self.begin(now, attempt, address, server_name);
             }
             ConnectAction::Choose { attempt } => {
                 self.server = self.reconnection.address_of(attempt);
+                self.watch_from(now, attempt);
                 self.engine.choose(now, attempt);
             }
-            ConnectAction::Disconnect { attempt } => self.engine.abandon(now, attempt),
+            ConnectAction::Disconnect { attempt } => {
+                self.engine.abandon(now, attempt);
+                self.ways.give_up_waiting(attempt);
+            }
             ConnectAction::Unreachable { reason, .. } => self.problem = Some(reason),
-            // There is one carrier.
-            ConnectAction::Move { .. } | ConnectAction::NotMoved { .. } => {}
+            ConnectAction::Move { attempt } => self.move_to_other_carrier(now, attempt),
+            ConnectAction::NotMoved { carrier } => self.watch.not_moved(now, carrier),
         }
     }
 
@@ -317,10 +334,10 @@ impl Registration {
                     self.problem = Some(reason.clone());
                 }
                 self.resting.forget(attempt);
-                self.reconnection.handle_lost(now, attempt, told);
+                self.lose(now, attempt, told);
             }
-            // Without connection IDs nothing can be tried at its address beside it: it is lost first.
-            Action::Role(ClientAction::GoingAway) if self.knows.is_cover() => {}
+            // Without connection IDs nothing can be tried at its address beside it: it ends first.
+            Action::Role(ClientAction::GoingAway) if self.knows.is_cover() => self.engine.disconnect(now),
             Action::Role(ClientAction::GoingAway) => self.reconnection.handle_going_away(now),
             Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),
             Action::Role(ClientAction::TokenRefused { status }) => {

@@ -11,7 +11,7 @@ use system_tests::require_root;
 use super::world::{FIRST_PORT, FullCone, Open, PortRestricted, Symmetric, World, first_message};
 
 /// How long one attempt to connect is given where there will be others.
-const ATTEMPT: Duration = Duration::from_secs(4);
+pub(super) const ATTEMPT: Duration = Duration::from_secs(4);
 
 /// Between two messages of a test.
 const PACE: Duration = Duration::from_millis(5);
@@ -51,7 +51,7 @@ impl Talk {
     }
 
     /// Goes on until `condition`.
-    fn until(&mut self, what: &str, condition: impl Fn(&[Peer; 2]) -> bool) -> Duration {
+    pub(super) fn until(&mut self, what: &str, condition: impl Fn(&[Peer; 2]) -> bool) -> Duration {
         let begin = Instant::now();
         while !condition(&self.ends) {
             assert!(begin.elapsed() < PROGRAM_LIMIT, "{what}: {:?}", self.paths());

@@ -88,6 +88,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// The server has these options.
+    pub(super) fn with(options: &[&str]) -> Self {
         let core = Namespace::create().unwrap();
         let server = Namespace::create().unwrap();
         cable(
@@ -119,7 +124,7 @@ impl World {
         });
         core.set_parameter("net.ipv4.ip_forward", "1").unwrap();
         let directory = Directory::create_for_test().unwrap();
-        let running = Server::start(&server.place(), "server", SERVER, &[], directory.path());
+        let running = Server::start(&server.place(), "server", SERVER, options, directory.path());
         // The link names the addresses that the server found; peers know it by this one.
         let link = running.link();
         let (before, rest) = link.split_once('@').unwrap();

@@ -1,0 +1,236 @@
+//! The connection to the rendezvous finds and keeps a carrier that carries it (specs/path.md): attempts in TCP's shape
+//! begin once their socket is open, and a connection that is up moves to the other carrier where its own is silent, and
+//! back to UDP, which shows the rendezvous where peers can reach this endpoint.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use packet::CarrierKind;
+use packet_io::unix_seconds;
+use tunnel_proto::limits::{CARRIER_WATCH_INTERVAL, PATH_WATCH_INTERVAL};
+use tunnel_proto::{AttemptId, CarrierAdvice, CarrierWatch, PathWatch};
+
+use super::super::ways::{TcpChange, Waiting};
+use super::Registration;
+use crate::limits::RENDEZVOUS_PAYLOAD_MAX;
+
+/// Why an attempt failed whose port is closed.
+const PORT_CLOSED: &str = "nothing listens on its port";
+
+/// What is watched of the carrier in use.
+#[derive(Default)]
+pub(super) struct Watch {
+    path: PathWatch,
+    carrier: CarrierWatch,
+    /// When it is looked at next: while something is awaited, and always in TCP's shape.
+    pub(super) due: Option<Instant>,
+    /// When it is looked whether the carrier carries what is wanted.
+    next_look: Option<Instant>,
+}
+
+impl Watch {
+    /// The server cannot be reached over this carrier.
+    pub(super) fn not_moved(&mut self, now: Instant, carrier: CarrierKind) {
+        self.carrier.not_moved(now, carrier);
+    }
+}
+
+impl Registration {
+    /// Begins an attempt, or has its socket opened first.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        attempt: AttemptId,
+        address: SocketAddr,
+        server_name: String,
+    ) {
+        let payload_max = match CarrierKind::of(address) {
+            CarrierKind::Udp => Some(RENDEZVOUS_PAYLOAD_MAX),
+            CarrierKind::Tcp => self.ways.payload_max(address),
+        };
+        let Some(payload_max) = payload_max else {
+            return self.ways.wait(Waiting {
+                attempt,
+                address,
+                server_name,
+            });
+        };
+        while let Some(attempt) = self.resting.take_at(address) {
+            self.engine.abandon(now, attempt);
+        }
+        let known = self.ways.add(attempt, address);
+        let begun = self.engine.connect(
+            now,
+            attempt,
+            known,
+            self.knows.name(&server_name),
+            &self.knows.parameters(unix_seconds()),
+            payload_max,
+        );
+        if let Err(error) = begun {
+            self.lose(now, attempt, Some(error.to_string()));
+        }
+    }
+
+    /// The next thing to do about sockets in TCP's shape.
+    pub(in crate::rendezvous) fn poll_tcp_change(&mut self) -> Option<TcpChange> {
+        self.ways.poll_change()
+    }
+
+    /// A socket is open that carries so many bytes, or why it is not.
+    pub(in crate::rendezvous) fn handle_tcp_opened(
+        &mut self,
+        now: Instant,
+        over: SocketAddr,
+        opened: Result<u16, String>,
+    ) {
+        let (payload_max, reason) = match opened {
+            Ok(bytes) => (Some(bytes), None),
+            Err(reason) => {
+                // The attempts over UDP take their time.
+                self.problem = Some(reason.clone());
+                (None, Some(reason))
+            }
+        };
+        for waited in self.ways.opened(over, payload_max) {
+            match &reason {
+                Some(reason) => self.lose(now, waited.attempt, Some(reason.clone())),
+                None => self.begin(now, waited.attempt, waited.address, waited.server_name),
+            }
+        }
+    }
+
+    /// The server's machine says that nothing listens there, as anybody on the way can: a connection that is up is not
+    /// ended by it.
+    pub(in crate::rendezvous) fn handle_tcp_refused(&mut self, now: Instant, over: SocketAddr) {
+        for attempt in self.ways.attempts_over(over) {
+            if !self.reconnection.is_connection(attempt) {
+                self.engine.abandon(now, attempt);
+                self.lose(now, attempt, Some(PORT_CLOSED.to_owned()));
+            }
+        }
+    }
+
+    /// An attempt, or the connection, is over.
+    pub(super) fn lose(&mut self, now: Instant, attempt: AttemptId, reason: Option<String>) {
+        self.ways.remove(attempt);
+        self.reconnection.handle_lost(now, attempt, reason);
+    }
+
+    /// An attempt has become the connection.
+    pub(super) fn watch_from(&mut self, now: Instant, attempt: AttemptId) {
+        self.connection = Some(attempt);
+        self.watch.path.forget();
+        if let Some((kind, _)) = self.reconnection.carrier() {
+            self.watch.carrier.connected(now, kind);
+        }
+        self.sent(now);
+    }
+
+    /// Something was sent, and its acknowledgement may be awaited.
+    pub(super) fn sent(&mut self, now: Instant) {
+        if self.watch.due.is_none() && self.reconnection.has_other_carrier() {
+            self.watch.due = Some(now + PATH_WATCH_INTERVAL);
+        }
+    }
+
+    /// Looks at the carrier in use.
+    pub(super) fn watch_carrier(&mut self, now: Instant) {
+        self.watch.due = None;
+        let Some((kind, _)) = self.reconnection.carrier().filter(|_| self.reconnection.is_up()) else {
+            return;
+        };
+        if !self.reconnection.has_other_carrier() {
+            return;
+        }
+        let Some(activity) = self.engine.path_activity() else {
+            return;
+        };
+        let has_answered = self.watch.path.has_answered(activity);
+        let is_dead = self.watch.path.is_dead(now, activity);
+        if has_answered {
+            if self.watch.carrier.answered() {
+                self.reconnection.forget_other_carrier();
+            }
+        } else if is_dead || self.watch.path.is_silent(now, activity) {
+            self.carrier_is_silent(now, kind);
+        }
+        let is_watched = kind == CarrierKind::Tcp || self.watch.carrier.is_on_trial();
+        if is_watched && self.watch.next_look.is_none_or(|at| at <= now) {
+            self.watch.next_look = Some(now + CARRIER_WATCH_INTERVAL);
+            self.judge_carrier(now, kind);
+        }
+        let interval = match activity.is_awaited {
+            true => Some(PATH_WATCH_INTERVAL),
+            false => is_watched.then_some(CARRIER_WATCH_INTERVAL),
+        };
+        self.watch.due = interval.map(|interval| now + interval);
+    }
+
+    /// PATH-8.
+    fn carrier_is_silent(&mut self, now: Instant, kind: CarrierKind) {
+        if self.watch.carrier.is_on_trial() {
+            self.watch.carrier.fell_silent(now, kind);
+            self.return_to_other_carrier(now);
+        } else if self.watch.carrier.is_silent(now, kind) {
+            self.try_other_carrier(now, kind);
+        }
+    }
+
+    /// PATH-6, PATH-7.
+    fn judge_carrier(&mut self, now: Instant, kind: CarrierKind) {
+        let Some(carried) = self.engine.carried(now) else {
+            return;
+        };
+        match self.watch.carrier.look(now, kind, carried) {
+            Some(CarrierAdvice::TryOther) => self.try_other_carrier(now, kind),
+            Some(CarrierAdvice::Keep) => {
+                self.reconnection.keep_carrier();
+            }
+            Some(CarrierAdvice::Return) => self.return_to_other_carrier(now),
+            None => {}
+        }
+    }
+
+    fn try_other_carrier(&mut self, now: Instant, kind: CarrierKind) {
+        if !self.reconnection.try_other_carrier(now) {
+            self.watch.carrier.not_moved(now, kind.other());
+        }
+    }
+
+    /// The server answers an attempt over the other carrier, which the connection takes from here on (PATH-5).
+    pub(super) fn move_to_other_carrier(&mut self, now: Instant, attempt: AttemptId) {
+        self.engine.abandon(now, attempt);
+        let (Some(over), Some((kind, _))) =
+            (self.reconnection.address_of(attempt), self.reconnection.carrier())
+        else {
+            return;
+        };
+        let is_on_trial = self.watch.carrier.moved(now, kind);
+        self.reconnection.handle_moved(attempt, is_on_trial);
+        self.go_over(now, over);
+        self.ways.remove(attempt);
+    }
+
+    fn return_to_other_carrier(&mut self, now: Instant) {
+        if let Some(over) = self.reconnection.return_to_other_carrier() {
+            self.go_over(now, over);
+        }
+    }
+
+    fn go_over(&mut self, now: Instant, over: SocketAddr) {
+        if let Some(connection) = self.connection {
+            self.ways.move_to(connection, over);
+        }
+        self.server = Some(over);
+        self.watch.path.forget();
+        self.engine.path_changed(now);
+        self.engine.local_address_changed();
+    }
+
+    /// Over what the server is reached, while it is.
+    pub(in crate::rendezvous) fn carrier(&self) -> Option<CarrierKind> {
+        let (kind, _) = self.reconnection.carrier()?;
+        self.reconnection.is_up().then_some(kind)
+    }
+}

@@ -1,0 +1,105 @@
+//! Networks that let no UDP through: peers in them are registered in TCP's shape, and relayed.
+
+use peer::blocking::{wait, wait_for};
+use peer::{CarrierKind, Delivery, Endpoint, Peer};
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::require_root;
+use testbed::wait::wait_until;
+
+use super::moves::Talk;
+use super::world::{FIRST_PORT, Open, World, first_message};
+
+/// Has a server that listens in TCP's shape, too, and no translating routers.
+fn world() -> World {
+    let world = World::with(&["--tcp"]);
+    world.set_kinds([Open, Open], FIRST_PORT);
+    world
+}
+
+/// The router lets no UDP through.
+fn block_udp(world: &World, router: usize) {
+    let rules = "table ip blocked { chain forward { type filter hook forward priority -1; meta l4proto udp drop; }; }";
+    world.routers[router].nft(rules).unwrap();
+}
+
+fn carrier(endpoint: &Endpoint) -> CarrierKind {
+    endpoint.rendezvous_carrier().expect("it is registered")
+}
+
+/// A message that takes a thousand packets comes whole.
+fn assert_carries(from: &Peer, to: &Peer) {
+    let body: Vec<u8> = (0..1_000_000_u32)
+        .map(|place| (place ^ (place >> 8)) as u8)
+        .collect();
+    let ticket = wait(from.send(body.clone(), Delivery::unordered())).unwrap();
+    let received = wait_for(PROGRAM_LIMIT, to.receive()).expect("it comes").unwrap();
+    assert!(received.body == body);
+    assert_eq!(wait_for(PROGRAM_LIMIT, ticket), Some(peer::Outcome::Acked));
+}
+
+/// RDV-3, RDV-7, RDV-10.
+#[test]
+fn peers_whose_networks_block_udp_are_registered_in_tcps_shape_and_relayed() {
+    require_root!();
+    let world = world();
+    for (port, blocked) in (FIRST_PORT..).zip([&[0][..], &[1], &[0, 1]]) {
+        world.set_kinds([Open, Open], port);
+        blocked.iter().for_each(|router| block_udp(&world, *router));
+        let ends = [world.peer(0, port), world.peer(1, port)];
+        for (index, end) in ends.iter().enumerate() {
+            let expected = match blocked.contains(&index) {
+                true => CarrierKind::Tcp,
+                false => CarrierKind::Udp,
+            };
+            assert_eq!(carrier(end), expected, "{blocked:?}");
+        }
+        let [caller, callee] = &ends;
+        let met = first_message(caller, callee, PROGRAM_LIMIT);
+        let (took, [peer, incoming]) = met.expect("the peer is reached");
+        println!(
+            "UDP blocked at {blocked:?}: relayed after {} ms",
+            took.as_millis()
+        );
+        assert!(peer.path().unwrap().is_relayed());
+        assert_carries(&peer, &incoming);
+        assert_carries(&incoming, &peer);
+        ends.iter().for_each(|end| end.close(0, "the next pair"));
+    }
+}
+
+/// PATH-5, PATH-8: UDP is blocked while messages flow, and the relayed pair goes on by the same registration.
+#[test]
+fn a_registration_moves_to_tcps_shape_where_udp_falls_silent() {
+    require_root!();
+    let world = world();
+    let (caller, callee) = (world.peer(0, FIRST_PORT), world.peer(1, FIRST_PORT));
+    assert_eq!([carrier(&caller), carrier(&callee)], [CarrierKind::Udp; 2]);
+    let (_, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
+    let mut talk = Talk::new(ends);
+    block_udp(&world, 0);
+    let took = talk.until("relayed in TCP's shape", |ends| {
+        let is_relayed = |end: &Peer| end.path().is_some_and(|path| path.is_relayed());
+        ends.iter().all(is_relayed) && carrier(&caller) == CarrierKind::Tcp
+    });
+    println!(
+        "relayed in TCP's shape {} ms after UDP was blocked",
+        took.as_millis()
+    );
+    talk.finish();
+    assert_eq!(carrier(&callee), CarrierKind::Udp);
+}
+
+/// RDV-9.
+#[test]
+fn a_registration_in_tcps_shape_is_made_again_when_the_server_is_back() {
+    require_root!();
+    let mut world = world();
+    block_udp(&world, 0);
+    let (caller, callee) = (world.peer(0, FIRST_PORT), world.peer(1, FIRST_PORT));
+    world.server.kill();
+    world.server.start_again();
+    wait_until("both meet again", PROGRAM_LIMIT, || {
+        first_message(&caller, &callee, super::moves::ATTEMPT).is_some()
+    });
+    assert_eq!(carrier(&caller), CarrierKind::Tcp);
+}
