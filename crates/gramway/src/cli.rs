@@ -13,6 +13,7 @@ use crate::log::LogFormat;
 use crate::output;
 use crate::peer_command::PeerArguments;
 use crate::profiles::Profile;
+use crate::transfer::{ReceiveArguments, SendArguments, ShareArguments};
 
 const SETTINGS_HELP: &str = "A flag overrides the environment (GRAMWAY_ and the key in capitals), which overrides the config file. \
 The first run of a server writes DIR/config.toml, which lists every key.";
@@ -66,6 +67,14 @@ pub(crate) enum Command {
     /// Reach another machine that has gramway, by its public key: measure the path, or pipe data, encrypted
     #[command(after_help = PEER_HELP)]
     Peer(PeerArguments),
+    /// Send files and directories to whoever has the code that it prints, or to a peer
+    #[command(after_help = SEND_HELP)]
+    Send(SendArguments),
+    /// Receive what `gramway send` or `gramway share` offers
+    #[command(after_help = SEND_HELP)]
+    Receive(ReceiveArguments),
+    /// Let named peers read a directory
+    Share(ShareArguments),
     /// Run a server or clients as services of systemd, with no more rights than their settings need
     #[command(after_help = SERVICE_HELP)]
     Service(ServiceArguments),
@@ -461,6 +470,13 @@ Both machines print their ID once; then one listens and the other connects, dire
   here   gramway peer listen --allow ID-OF-THE-OTHER --listen 0.0.0.0:4000 > copy
   there  gramway peer pipe ID-OF-THIS@HOST:4000 < file
 Both prove their keys, and nobody between them reads anything.";
+
+const SEND_HELP: &str = "\
+On one network, or with the link of a Gramway server that both reach:
+  here   gramway send photos                  prints: gramway receive 4711-maple-otter
+  there  gramway receive 4711-maple-otter --to DIR
+The code is valid once, for ten minutes; one wrong guess uses it up, and whoever relays learns nothing. The link is that of \
+--rendezvous-file or of GRAMWAY_LINK; the receiver needs none. What was interrupted goes on where it ended when the same is sent again.";
 
 const SERVICE_HELP: &str = "\
 gramway service install                               a server: unit gramway.service

@@ -264,5 +264,50 @@ pub(crate) const PEER_ANNOUNCEMENT_PATIENCE: Duration = Duration::from_secs(5);
 /// How often `gramway peer ping` and `pipe` look at what the network says of addresses, while nobody has answered.
 pub(crate) const PEER_ATTEMPTS_TURN: Duration = Duration::from_millis(50);
 
+/// Receivers of one `gramway send`, each with a code of its own: as many guests as a server lets one user invite.
+pub(crate) const TRANSFER_RECEIVERS_MAX: u16 = 16;
+
+/// Connections or streams of one transfer that a user may ask for.
+pub(crate) const TRANSFER_STREAMS_MAX: usize = files::limits::STREAMS_MAX;
+
+/// Seconds that `gramway receive` waits for the sender unless told otherwise.
+pub(crate) const TRANSFER_TIMEOUT_S: u32 = 30;
+
+/// Seconds that `gramway send` shows a code unless told otherwise: as long as a server keeps its number.
+pub(crate) const TRANSFER_INVITATION_S: u32 = 600;
+
+/// How long a server may take to give numbers for codes.
+pub(crate) const TRANSFER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.
+pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800);
+
+/// Connections of one transfer that may break before a receiver gives up.
+pub(crate) const TRANSFER_BREAKS_MAX: u32 = 100;
+
+/// How often threads look whether the user has ended the program, and a sender is tried that is not there yet.
+pub(crate) const TRANSFER_TURN: Duration = Duration::from_millis(100);
+
+/// How long the proof of a code may take: six packets across the worst path.
+pub(crate) const TRANSFER_PROOF_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Bytes of the proof that are read at once: its frames are shorter.
+pub(crate) const TRANSFER_PROOF_BYTES_MAX: usize = 128;
+
+/// How often a code may be tried without being proved wrong: each costs a key exchange, and says nothing of the code.
+pub(crate) const TRANSFER_ATTEMPTS_MAX: u32 = 100;
+
+/// Connections that a sender serves at a time: all receivers, and some who have no code.
+pub(crate) const TRANSFER_GUESTS_MAX: usize = 32;
+
+/// How long the key for a code is kept for a receiver that may go on.
+pub(crate) const TRANSFER_KEY_AGE_MAX: Duration = Duration::from_secs(86_400);
+
+/// How often a bar is drawn.
+pub(crate) const TRANSFER_BAR_TURN: Duration = Duration::from_millis(200);
+
+/// How often a line of JSON tells how far a transfer is.
+pub(crate) const TRANSFER_JSON_TURN: Duration = Duration::from_secs(1);
+
 /// How long an end that leaves waits for its last packets, and for the other's.
 pub(crate) const PEER_GOODBYE_MAX: Duration = Duration::from_secs(1);

@@ -57,6 +57,7 @@ mod test_support;
 mod tls_names;
 mod top;
 mod tproxy;
+mod transfer;
 mod tun;
 mod units;
 mod up;
@@ -119,6 +120,9 @@ fn dispatch() -> Result<(), Problem> {
         cli::Command::Release(arguments) => release::run(&arguments),
         cli::Command::Peer(arguments) => peer_command::run(&arguments),
         cli::Command::Relay(arguments) => relay_command::run(&arguments),
+        cli::Command::Send(arguments) => transfer::send(&arguments),
+        cli::Command::Receive(arguments) => transfer::receive(&arguments),
+        cli::Command::Share(arguments) => transfer::share(&arguments),
         cli::Command::Service(arguments) => service::run(&arguments),
         cli::Command::Bench(command) => bench_command::run(command),
         cli::Command::Helper(arguments) => helper::run(&arguments),

@@ -44,6 +44,7 @@ mod stripes;
 mod tcp_shape;
 mod top;
 mod tproxy;
+mod transfers;
 mod unprivileged;
 mod upgrade;
 mod users;

@@ -36,21 +36,21 @@ pub(super) enum PeerAction {
 
 /// Where peers find each other without addresses.
 #[derive(Args, Debug)]
-pub(super) struct RendezvousArguments {
+pub(crate) struct RendezvousArguments {
     /// Meet the peer at the Gramway server of the link in this file, which opens the routers between both
     #[arg(long, value_name = "FILE")]
-    pub(super) rendezvous_file: Option<PathBuf>,
+    pub(crate) rendezvous_file: Option<PathBuf>,
     /// Trust the authorities in this PEM file, too, where that server has an ordinary certificate or a cover
     #[arg(long, value_name = "FILE", requires = "rendezvous_file")]
-    pub(super) rendezvous_roots: Option<PathBuf>,
+    pub(crate) rendezvous_roots: Option<PathBuf>,
     /// Over what to reach that server: packets that look like TCP need the capability CAP_NET_RAW [default: auto]
     #[arg(long, value_name = "CARRIER", requires = "rendezvous_file")]
-    pub(super) rendezvous_carrier: Option<Carrier>,
+    pub(crate) rendezvous_carrier: Option<Carrier>,
 }
 
 /// Over what the rendezvous is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Carrier {
+pub(crate) enum Carrier {
     /// UDP, or packets that look like TCP where UDP does not come through
     Auto,
     /// UDP alone

@@ -143,7 +143,7 @@ impl Connection {
 }
 
 /// A peer ID of the command line.
-pub(super) fn peer_id(text: &str) -> Result<PeerId, Problem> {
+pub(crate) fn peer_id(text: &str) -> Result<PeerId, Problem> {
     let id = text.parse::<PeerId>();
     id.map_err(|error| Problem::usage(format!("\"{text}\": {error}")))
 }

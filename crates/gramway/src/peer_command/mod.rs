@@ -16,12 +16,15 @@ mod rendezvous;
 mod reports;
 mod stats;
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use peer::{KeyFileError, SecretKey};
 
 use arguments::PeerAction;
-pub(crate) use arguments::PeerArguments;
+pub(crate) use arguments::{PeerArguments, RendezvousArguments};
+pub(crate) use connection::peer_id;
+pub(crate) use rendezvous::reached_as_said;
 
 use crate::exit::Problem;
 use crate::output;
@@ -78,8 +81,23 @@ impl Confinement {
     }
 }
 
+/// The addresses of these places, HOST:PORT each; where others name some, there need be none.
+///
+/// # Errors
+/// A place is none, there are none or too many, or no name has an address.
+pub(crate) fn places<'a>(
+    places: impl Iterator<Item = &'a str>,
+    others_name_some: bool,
+) -> Result<Vec<SocketAddr>, Problem> {
+    let found = candidates::of_places(places, others_name_some)?;
+    Ok(found.into_iter().map(|candidate| candidate.address).collect())
+}
+
 /// This machine's key, made where there is none.
-fn key(state: Option<&Path>) -> Result<SecretKey, Problem> {
+///
+/// # Errors
+/// It cannot be read or written, or others may read it.
+pub(crate) fn key(state: Option<&Path>) -> Result<SecretKey, Problem> {
     let directory = StateDirectory::locate(state, |name| std::env::var_os(name))?;
     directory.create()?;
     // Whose it is, and who may read it.

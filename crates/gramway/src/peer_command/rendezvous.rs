@@ -20,14 +20,23 @@ pub(super) fn of(arguments: &RendezvousArguments) -> Result<Option<Rendezvous>, 
     let text = connect::read_link_file(path)?;
     let rendezvous = Rendezvous::from_link(&text)
         .map_err(|error| Problem::configuration(format!("{}: {error}", path.display())))?;
+    reached_as_said(rendezvous, arguments).map(Some)
+}
+
+/// A server that is reached, and known, as the command line says.
+///
+/// # Errors
+/// There are no certificates in the file, or the carrier cannot be had.
+pub(crate) fn reached_as_said(
+    rendezvous: Rendezvous,
+    arguments: &RendezvousArguments,
+) -> Result<Rendezvous, Problem> {
     let authorities = authorities::read(arguments.rendezvous_roots.as_deref())?;
     let carrier = arguments.rendezvous_carrier.unwrap_or(Carrier::Auto);
     if carrier == Carrier::Tcp {
         tcp_shape::require("--rendezvous-carrier tcp")?;
     }
-    Ok(Some(
-        rendezvous.with_authorities(authorities).over(carrier.into()),
-    ))
+    Ok(rendezvous.with_authorities(authorities).over(carrier.into()))
 }
 
 /// Waits until the endpoint is registered there: the address that the server sees it at.

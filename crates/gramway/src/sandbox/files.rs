@@ -131,6 +131,18 @@ pub(super) fn of_peer() -> Rules {
     rules
 }
 
+/// What a transfer of files needs. Links in what is read lead to their targets, as the command line names them.
+pub(super) fn of_transfer(reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Rules {
+    let mut rules = of_all();
+    rules.extend([
+        (name_server_files(), reading()),
+        (paths(&LIBRARIES), reading()),
+        (reads, reading()),
+        (writes, reading() | writing()),
+    ]);
+    rules
+}
+
 fn of_all() -> Rules {
     vec![
         (paths(&READ), reading()),

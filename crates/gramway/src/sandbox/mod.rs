@@ -193,6 +193,15 @@ pub(crate) fn confine_relay(relay: OfRelay) {
     warn(&confine(privileges::of_relay(relay), files::of_relay(), calls).1);
 }
 
+/// Confines a transfer of files to reading and writing these, before its first thread. It keeps its privileges: they
+/// may be why its user can read or make the files.
+pub(crate) fn confine_transfer(reads: Vec<PathBuf>, writes: Vec<PathBuf>) {
+    // Without Landlock the kernel is older than 5.13, which is no news to its user.
+    if let Err(error) = files::confine(files::of_transfer(reads, writes)) {
+        crate::output::note(&format!("warning: the sandbox does not hold for files: {error}"));
+    }
+}
+
 fn warn(told: &[String]) {
     for text in told {
         log::warning("sandbox", format!("the sandbox does not hold for {text}"));

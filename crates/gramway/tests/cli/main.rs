@@ -10,4 +10,5 @@ mod metrics;
 mod peer;
 mod reload;
 mod support;
+mod transfer;
 mod users;

@@ -1,0 +1,174 @@
+//! The codes of a sender, each for one receiver: who may try one, and which are over (FILE-33).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use files_proto::code::{Code, ExchangeError};
+use peer::PeerId;
+
+use super::proof::Unproved;
+use crate::limits::TRANSFER_ATTEMPTS_MAX;
+
+/// All of a command.
+#[derive(Debug)]
+pub(super) struct Codes(Mutex<Vec<Slot>>);
+
+#[derive(Debug)]
+struct Slot {
+    code: Code,
+    state: State,
+    /// Exchanges that were begun.
+    attempts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody has shown that it knows the words.
+    Free,
+    /// Somebody is about to.
+    Tried(PeerId),
+    /// This peer knows them, and may come again.
+    Taken(PeerId),
+    /// Somebody guessed, or everything is transferred.
+    Over,
+}
+
+impl Codes {
+    pub(super) fn new(codes: Vec<Code>) -> Self {
+        let slot = |code| Slot {
+            code,
+            state: State::Free,
+            attempts: 0,
+        };
+        Self(Mutex::new(codes.into_iter().map(slot).collect()))
+    }
+
+    /// The code with this number, which `peer` may try to prove; each is tried by one at a time.
+    pub(super) fn begin(&self, number: u32, peer: PeerId) -> Option<Code> {
+        let mut slots = self.slots();
+        let slot = slots.iter_mut().find(|slot| slot.code.number() == number)?;
+        let may_try = match slot.state {
+            State::Free => true,
+            State::Taken(known) => known == peer,
+            State::Tried(_) | State::Over => false,
+        };
+        if !may_try {
+            return None;
+        }
+        slot.attempts += 1;
+        if slot.attempts > TRANSFER_ATTEMPTS_MAX {
+            slot.state = State::Over;
+            return None;
+        }
+        if slot.state == State::Free {
+            slot.state = State::Tried(peer);
+        }
+        Some(slot.code.clone())
+    }
+
+    /// What became of that.
+    pub(super) fn end(&self, number: u32, peer: PeerId, proved: Result<(), Unproved>) {
+        let mut slots = self.slots();
+        let slot = slots.iter_mut().find(|slot| slot.code.number() == number);
+        let Some(slot) = slot else { return };
+        slot.state = match (proved, slot.state) {
+            (Ok(()), _) => State::Taken(peer),
+            (Err(Unproved::Exchange(ExchangeError::WrongGuess)), _) => State::Over,
+            // Who leaves before it has confirmed has learned nothing.
+            (Err(_), State::Tried(_)) => State::Free,
+            (Err(_), state) => state,
+        };
+    }
+
+    /// Everything is transferred to whoever had this code.
+    pub(super) fn complete(&self, number: u32) {
+        for slot in self
+            .slots()
+            .iter_mut()
+            .filter(|slot| slot.code.number() == number)
+        {
+            slot.state = State::Over;
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.slots().len() as u64
+    }
+
+    /// Whether somebody may still come with one of them.
+    pub(super) fn are_open(&self) -> bool {
+        self.slots().iter().any(|slot| slot.state != State::Over)
+    }
+
+    /// Whether one of them is still to be told to somebody.
+    pub(super) fn are_free(&self) -> bool {
+        let is_free = |slot: &Slot| matches!(slot.state, State::Free | State::Tried(_));
+        self.slots().iter().any(is_free)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u8) -> PeerId {
+        PeerId::from([number; 32])
+    }
+
+    fn codes() -> Codes {
+        Codes::new(vec![
+            "4711-maple-otter".parse().unwrap(),
+            "4712-otter-maple".parse().unwrap(),
+        ])
+    }
+
+    /// FILE-33.
+    #[test]
+    fn a_code_is_one_peers_and_tried_by_one_at_a_time() {
+        let codes = codes();
+        assert_eq!(codes.begin(4_713, peer(1)), None);
+        assert_eq!(codes.begin(4_711, peer(1)).unwrap().number(), 4_711);
+        assert_eq!(codes.begin(4_711, peer(2)), None);
+        codes.end(4_711, peer(1), Err(Unproved::Silent));
+        assert!(codes.begin(4_711, peer(2)).is_some());
+        codes.end(4_711, peer(2), Ok(()));
+        assert_eq!(codes.begin(4_711, peer(1)), None);
+        assert!(codes.begin(4_711, peer(2)).is_some());
+        // What fails then says nothing of the code.
+        codes.end(4_711, peer(2), Err(Unproved::Silent));
+        assert!(codes.begin(4_711, peer(2)).is_some());
+        assert!(codes.are_free() && codes.are_open());
+    }
+
+    /// FILE-33.
+    #[test]
+    fn a_wrong_guess_ends_a_code_and_leaves_the_others() {
+        let codes = codes();
+        assert!(codes.begin(4_711, peer(1)).is_some());
+        let wrong = Err(Unproved::Exchange(ExchangeError::WrongGuess));
+        codes.end(4_711, peer(1), wrong);
+        assert_eq!(codes.begin(4_711, peer(1)), None);
+        assert!(codes.are_free());
+        codes.begin(4_712, peer(1)).unwrap();
+        codes.end(4_712, peer(1), Ok(()));
+        assert!(codes.are_open() && !codes.are_free());
+        codes.complete(4_712);
+        assert!(!codes.are_open());
+        assert_eq!(codes.begin(4_712, peer(1)), None);
+    }
+
+    #[test]
+    fn a_code_is_not_tried_for_ever() {
+        let codes = codes();
+        for _ in 0..TRANSFER_ATTEMPTS_MAX {
+            assert!(codes.begin(4_711, peer(1)).is_some());
+            codes.end(4_711, peer(1), Err(Unproved::Silent));
+        }
+        assert_eq!(codes.begin(4_711, peer(1)), None);
+        assert_eq!(codes.begin(4_711, peer(1)), None);
+    }
+}

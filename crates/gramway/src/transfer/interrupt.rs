@@ -1,0 +1,68 @@
+//! Ctrl-C and SIGTERM: transfers end where they are, and what has come is kept. A second signal ends the program.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use files::Progress;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::exit::{Problem, sentence};
+
+/// Whether the user wants an end, and what has to be told so. A clone is the same.
+#[derive(Clone, Default)]
+pub(super) struct Interrupt(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    is_over: AtomicBool,
+    running: Mutex<Vec<Progress>>,
+}
+
+impl Interrupt {
+    /// Watches for signals from here on.
+    ///
+    /// # Errors
+    /// The system allows no handler or no thread.
+    pub(super) fn watch() -> Result<Self, Problem> {
+        let cannot =
+            |error: std::io::Error| Problem::bug(format!("cannot watch for signals: {}", sentence(&error)));
+        let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
+        let interrupt = Self::default();
+        let of_thread = interrupt.clone();
+        let watch = move || {
+            for signal in signals.forever() {
+                if of_thread.is_over() {
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+                of_thread.end();
+            }
+        };
+        let started = thread::Builder::new().name("signals".to_owned()).spawn(watch);
+        started.map_err(cannot)?;
+        Ok(interrupt)
+    }
+
+    fn end(&self) {
+        self.0.is_over.store(true, Ordering::SeqCst);
+        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.iter().for_each(Progress::cancel);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::SeqCst)
+    }
+
+    /// A transfer that is to end with the program.
+    pub(super) fn add(&self, progress: &Progress) {
+        self.0
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(progress.clone());
+        if self.is_over() {
+            progress.cancel();
+        }
+    }
+}

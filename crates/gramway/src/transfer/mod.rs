@@ -1,0 +1,121 @@
+//! `gramway send`, `receive` and `share`: files from one machine to another, around crate `files`.
+//!
+//! The sender listens and the receiver connects. Who has only a code finds the sender by the code's number, at a
+//! server ([`server`]) or on the local network ([`meeting`]); both then prove that they know its words ([`proof`],
+//! [`codes`]). Peers that know each other's IDs need no code. [`display`] has what people and programs see.
+
+mod arguments;
+mod codes;
+mod display;
+mod interrupt;
+mod meeting;
+mod proof;
+mod receive;
+mod send;
+mod server;
+mod share;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use files::{Compress, Report, SendOptions, Source, TransferError};
+use peer::{Builder, Endpoint, blocking};
+
+use arguments::{CommonArguments, CompressArgument, OfferArguments};
+pub(crate) use arguments::{ReceiveArguments, SendArguments, ShareArguments};
+pub(crate) use receive::run as receive;
+pub(crate) use send::run as send;
+pub(crate) use share::run as share;
+
+use crate::exit::{Problem, sentence};
+use crate::limits::PEER_GOODBYE_MAX;
+use crate::sandbox;
+use crate::state::StateDirectory;
+
+/// The directory of crate `files` in the state directory.
+const CACHE: &str = "files";
+
+/// The state directory of a command, made where there is none.
+fn state(arguments: &CommonArguments) -> Result<StateDirectory, Problem> {
+    let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
+    directory.create()?;
+    Ok(directory)
+}
+
+/// From here on, the program reads these files alone and writes these and its state: before its first thread.
+fn confine(
+    arguments: &CommonArguments,
+    state: &StateDirectory,
+    reads: Vec<PathBuf>,
+    mut writes: Vec<PathBuf>,
+) {
+    if !arguments.no_sandbox {
+        writes.push(state.path().to_owned());
+        sandbox::confine_transfer(reads, writes);
+    }
+}
+
+/// What a sender offers, and how.
+fn options(
+    offer: &OfferArguments,
+    common: &CommonArguments,
+    state: &StateDirectory,
+    sources: Vec<Source>,
+) -> SendOptions {
+    SendOptions {
+        sources,
+        include: offer.include.clone(),
+        exclude: offer.exclude.clone(),
+        compress: match offer.compress {
+            CompressArgument::Auto => Compress::Auto,
+            CompressArgument::No => Compress::No,
+        },
+        streams: offer.streams.0,
+        limit: offer.limit,
+        xattrs: common.xattrs,
+        state: Some(state.path().join(CACHE)),
+        ..SendOptions::default()
+    }
+}
+
+/// Binds an endpoint there, or for both families where the machine has both.
+fn bind(builder: Builder, address: Option<SocketAddr>) -> Result<Endpoint, Problem> {
+    let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
+    if let Some(address) = address {
+        return builder.bind(address).map_err(unavailable);
+    }
+    let [v6, v4] = [
+        SocketAddr::from(([0_u16; 8], 0)),
+        SocketAddr::from(([0_u8; 4], 0)),
+    ];
+    let bound = builder.clone().bind(v6);
+    bound.or_else(|_| builder.bind(v4)).map_err(unavailable)
+}
+
+/// Takes leave of all peers, so that they do not wait for us.
+fn close(endpoint: &Endpoint) {
+    endpoint.close(0, "");
+    let _ = blocking::wait_for(PEER_GOODBYE_MAX, endpoint.ended());
+}
+
+/// A transfer's end as the program's.
+fn problem(error: &TransferError) -> Problem {
+    match error {
+        TransferError::Destination { path, error } => Problem::file("write to", path, error),
+        TransferError::System { what, error } => {
+            Problem::unavailable(format!("cannot {what}: {}", sentence(error)))
+        }
+        TransferError::Pattern(text) => Problem::usage(text.clone()),
+        other => Problem::unavailable(other.to_string()),
+    }
+}
+
+/// What failed of single files, told already, as the program's end.
+fn complete(report: &Report) -> Result<(), Problem> {
+    match report.failed {
+        0 => Ok(()),
+        failed => Err(Problem::unavailable(format!(
+            "{failed} files or directories were not transferred, for the reasons above; the rest was"
+        ))),
+    }
+}

@@ -1,0 +1,226 @@
+//! `gramway receive`: meets the sender, takes what it offers, and meets it again where the connection breaks.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use files::{Answer, Conflict, Destination, OnConflict, ReceiveOptions, TransferError};
+use peer::{CloseReason, PeerId, blocking, code};
+use serde_json::json;
+
+use super::arguments::{ConflictArgument, ReceiveArguments};
+use super::display::Display;
+use super::interrupt::Interrupt;
+use super::meeting::Meeting;
+use super::{complete, confine, problem, state};
+use crate::exit::Problem;
+use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_TURN};
+use crate::{output, units};
+
+/// Runs the command.
+///
+/// # Errors
+/// The command line is wrong, the sender is not met, or the transfer failed.
+pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
+    let has_data = arguments.output.is_some();
+    let writes_nothing = arguments.list || arguments.dry_run;
+    let state = state(&arguments.common)?;
+    let to = match has_data {
+        true => Destination::Stdout,
+        false => Destination::Directory(destination(arguments)?),
+    };
+    let writes: Vec<PathBuf> = match &to {
+        Destination::Directory(directory) => vec![directory.clone()],
+        Destination::Stdout => Vec::new(),
+    };
+    confine(&arguments.common, &state, Vec::new(), writes);
+    let display = Display::new(
+        arguments.common.json,
+        has_data || writes_nothing && !arguments.common.json,
+    );
+    let interrupt = Interrupt::watch()?;
+    let meeting = Meeting::new(arguments, &state)?;
+    let options = ReceiveOptions {
+        on_conflict: on_conflict(arguments.on_conflict, &display),
+        only: arguments.only.clone(),
+        checksum: arguments.checksum,
+        xattrs: arguments.common.xattrs,
+        links_all: arguments.all_links,
+        dry_run: arguments.dry_run,
+        list: arguments.list,
+        ..ReceiveOptions::new(to)
+    };
+    let received = receive(arguments, &meeting, &options, &display, &interrupt);
+    if received.is_ok() {
+        meeting.forget();
+    }
+    meeting.close();
+    received
+}
+
+/// Receives, over several connections where one breaks.
+fn receive(
+    arguments: &ReceiveArguments,
+    meeting: &Meeting,
+    options: &ReceiveOptions,
+    display: &Display,
+    interrupt: &Interrupt,
+) -> Result<(), Problem> {
+    let limit = Duration::from_secs(arguments.timeout.into());
+    let began = Instant::now();
+    let mut breaks = 0;
+    loop {
+        let met = meeting.meet(limit, &|| interrupt.is_over());
+        if interrupt.is_over() {
+            return Err(interrupted());
+        }
+        let peer = met?;
+        display.json(&json!({ "event": "connected", "peer": peer.id().to_string() }));
+        let progress = display.progress("");
+        interrupt.add(&progress);
+        let watch = display.watch("", &progress);
+        let received = files::receive(&peer, options, &progress);
+        drop(watch);
+        match received {
+            Ok(report) => {
+                let is_transfer = !options.list && !options.dry_run;
+                if is_transfer {
+                    display.report("", "received", &report, &progress.snapshot(), began.elapsed());
+                }
+                return complete(&report);
+            }
+            Err(TransferError::Cancelled) => return Err(interrupted()),
+            Err(error @ TransferError::Lost(_)) => {
+                let ended = blocking::wait_for(PEER_GOODBYE_MAX, peer.closed());
+                if let Some(end) = ended.and_then(|reason| said(&reason, meeting.own())) {
+                    return Err(end);
+                }
+                // What standard output has cannot be taken back.
+                if options.to == Destination::Stdout || breaks >= TRANSFER_BREAKS_MAX {
+                    return Err(problem(&error));
+                }
+                breaks += 1;
+                let why = output::shown(&error.to_string()).into_owned();
+                display.tell("lost", &format!("{why}: connecting again"));
+                std::thread::sleep(TRANSFER_TURN);
+            }
+            Err(error) => return Err(problem(&error)),
+        }
+    }
+}
+
+/// What the sender said when it ended the connection: then it does not wait for us.
+fn said(reason: &CloseReason, own: PeerId) -> Option<Problem> {
+    match reason {
+        CloseReason::ApplicationClosed { code, .. } if *code == u64::from(code::REFUSED) => {
+            Some(Problem::permission(format!(
+                "the sender does not let this machine in; there, name its ID, {own}, by send --peer or share --to"
+            )))
+        }
+        CloseReason::ApplicationClosed { .. } => Some(Problem::unavailable(
+            "the sender has ended before everything had come. What has come is kept: have it send again, and receive into the \
+             same directory; only the rest is sent",
+        )),
+        _ => None,
+    }
+}
+
+/// The directory to put everything into, made where there is none.
+fn destination(arguments: &ReceiveArguments) -> Result<PathBuf, Problem> {
+    let path = std::path::absolute(&arguments.to);
+    let path = path.map_err(|error| Problem::file("use", &arguments.to, &error))?;
+    if !arguments.list && !arguments.dry_run {
+        fs::create_dir_all(&path).map_err(|error| Problem::file("create", &path, &error))?;
+    }
+    match fs::metadata(&path) {
+        Ok(found) if !found.is_dir() => Err(Problem::usage(format!("{} is not a directory", path.display()))),
+        Ok(_) => Ok(path),
+        Err(error) => Err(Problem::file("receive into", &path, &error)),
+    }
+}
+
+fn on_conflict(argument: ConflictArgument, display: &Display) -> OnConflict {
+    match argument {
+        ConflictArgument::Skip => OnConflict::Skip,
+        ConflictArgument::Rename => OnConflict::Rename,
+        ConflictArgument::Overwrite => OnConflict::Overwrite,
+        ConflictArgument::Newer => OnConflict::Newer,
+        // Nobody is there to answer: nothing is lost by another name.
+        ConflictArgument::Ask if !std::io::stdin().is_terminal() => OnConflict::Rename,
+        ConflictArgument::Ask => {
+            let (display, for_all) = (display.clone(), Mutex::new(None));
+            OnConflict::Ask(Arc::new(move |conflict| {
+                let mut for_all = for_all.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(answer) = *for_all {
+                    return answer;
+                }
+                let (answer, is_for_all) = ask(&display, conflict);
+                if is_for_all {
+                    *for_all = Some(answer);
+                }
+                answer
+            }))
+        }
+    }
+}
+
+/// Asks until there is an answer; without anybody at the terminal, nothing is lost by another name.
+fn ask(display: &Display, conflict: &Conflict) -> (Answer, bool) {
+    let age = match conflict.offered_modified_ns.cmp(&conflict.modified_ns) {
+        std::cmp::Ordering::Less => "older",
+        std::cmp::Ordering::Equal => "as old",
+        std::cmp::Ordering::Greater => "newer",
+    };
+    let question = format!(
+        "{} is there, with {}; the offered one has {} and is {age}.\n\
+         [s]kip it, [r]ename the offered one, [o]verwrite; in capitals for all that follow: ",
+        output::shown(&conflict.path),
+        units::bytes(conflict.size),
+        units::bytes(conflict.offered_size),
+    );
+    loop {
+        match display.ask(&question) {
+            Ok(text) if !text.is_empty() => {
+                if let Some(answer) = answer(text.trim()) {
+                    return answer;
+                }
+            }
+            _ => return (Answer::Rename, true),
+        }
+    }
+}
+
+/// What somebody has typed, and whether it is for all.
+fn answer(text: &str) -> Option<(Answer, bool)> {
+    let chosen = match text.to_lowercase().as_str() {
+        "s" | "skip" => Answer::Skip,
+        "r" | "rename" => Answer::Rename,
+        "o" | "overwrite" => Answer::Overwrite,
+        _ => return None,
+    };
+    Some((chosen, text.starts_with(char::is_uppercase)))
+}
+
+/// The user ended it.
+fn interrupted() -> Problem {
+    Problem::unavailable(
+        "interrupted. What has come is kept: run the same command again, with a new code where the sender has ended; only the rest is sent",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_letter_or_a_word_and_a_capital_counts_for_all() {
+        assert_eq!(answer("s"), Some((Answer::Skip, false)));
+        assert_eq!(answer("R"), Some((Answer::Rename, true)));
+        assert_eq!(answer("Overwrite"), Some((Answer::Overwrite, true)));
+        for text in ["", "x", "yes", "so"] {
+            assert_eq!(answer(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! `gramway send`: shows codes, or waits for a peer that is known, and sends to whoever proves to be the one.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use files::{SendOptions, Source, TransferError};
+use files_proto::code::{Code, ExchangeError};
+use peer::{Endpoint, Peer, PeerId, SecretKey, blocking};
+use serde_json::json;
+use tunnel_proto::limits::INVITATION_NUMBERS;
+
+use super::arguments::SendArguments;
+use super::codes::Codes;
+use super::display::Display;
+use super::interrupt::Interrupt;
+use super::proof::{self, UNPROVED, Unproved};
+use super::server::Server;
+use super::{bind, close, complete, confine, options, problem, server, state};
+use crate::exit::Problem;
+use crate::limits::{
+    PEER_ANNOUNCEMENT_PATIENCE, TRANSFER_GUESTS_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE,
+    TRANSFER_RETURN_TIME_MAX, TRANSFER_TURN,
+};
+use crate::peer_command::{key, peer_id};
+use crate::{output, qr};
+
+/// What the threads of all receivers share.
+struct Sending {
+    own: PeerId,
+    codes: Option<Codes>,
+    options: SendOptions,
+    display: Display,
+    interrupt: Interrupt,
+    /// Receivers that have everything.
+    served: AtomicUsize,
+    /// Connections that have a thread.
+    busy: AtomicUsize,
+    /// Somebody has guessed wrongly.
+    was_guessed: AtomicBool,
+    /// What failed at single files, or at all of them.
+    failure: Mutex<Option<Problem>>,
+    /// When the last connection ended or the wait began.
+    since: Mutex<Instant>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The command line is wrong, nobody came, or a transfer failed.
+pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
+    let sources = sources(arguments)?;
+    let state = state(&arguments.common)?;
+    let known = arguments.peer.as_deref().map(peer_id).transpose()?;
+    let key = match known {
+        Some(_) => key(arguments.common.state.as_deref())?,
+        // Whoever has a code need not recognize this machine another time.
+        None => SecretKey::generate().map_err(|error| Problem::bug(error.to_string()))?,
+    };
+    let server = server::of(&arguments.common.rendezvous)?;
+    let options = options(&arguments.offer, &arguments.common, &state, sources);
+    let reads = arguments.paths.iter().filter(|path| !is_stdin(path)).cloned();
+    confine(&arguments.common, &state, reads.collect(), Vec::new());
+    let display = Display::new(arguments.common.json, false);
+    let interrupt = Interrupt::watch()?;
+    let (endpoint, codes) = match known {
+        Some(peer) => (listen(arguments, key, server, [peer])?, None),
+        None => {
+            let (endpoint, codes) = show_codes(arguments, key, server, &display)?;
+            (endpoint, Some(codes))
+        }
+    };
+    if known.is_some() {
+        let id = endpoint.id();
+        display.json(&json!({ "event": "waiting", "peer": id.to_string() }));
+        if !arguments.common.json {
+            output::note(&format!(
+                "waiting for the peer; there, run: gramway receive --peer {id}"
+            ));
+        }
+    }
+    let sending = Arc::new(Sending {
+        own: endpoint.id(),
+        codes,
+        options,
+        display,
+        interrupt,
+        served: AtomicUsize::new(0),
+        busy: AtomicUsize::new(0),
+        was_guessed: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        since: Mutex::new(Instant::now()),
+    });
+    let ended = serve(&sending, &endpoint, arguments);
+    close(&endpoint);
+    ended
+}
+
+/// What is to be sent, by absolute paths: the last name of each is the one at the other end.
+fn sources(arguments: &SendArguments) -> Result<Vec<Source>, Problem> {
+    if arguments.paths.len() > 1 && arguments.paths.iter().any(|path| is_stdin(path)) {
+        return Err(Problem::usage("standard input (-) is sent alone"));
+    }
+    if arguments.receivers > 1 && arguments.paths.iter().any(|path| is_stdin(path)) {
+        return Err(Problem::usage(
+            "standard input (-) can be read once: it goes to one receiver",
+        ));
+    }
+    let source = |path: &PathBuf| {
+        if is_stdin(path) {
+            if std::io::stdin().is_terminal() {
+                output::note("reading standard input; Ctrl-D ends it");
+            }
+            return Ok(Source::Stdin {
+                name: arguments.name.clone(),
+            });
+        }
+        let found = std::fs::symlink_metadata(path).and_then(|_| std::path::absolute(path));
+        found
+            .map(Source::Path)
+            .map_err(|error| Problem::file("send", path, &error))
+    };
+    arguments.paths.iter().map(source).collect()
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Listens for peers that are known.
+pub(super) fn listen(
+    arguments: &SendArguments,
+    key: SecretKey,
+    server: Option<Server>,
+    peers: impl IntoIterator<Item = PeerId>,
+) -> Result<Endpoint, Problem> {
+    listen_for(
+        key,
+        server,
+        peers,
+        arguments.common.no_lan,
+        arguments.offer.listen,
+    )
+}
+
+/// The same of any command.
+pub(super) fn listen_for(
+    key: SecretKey,
+    server: Option<Server>,
+    peers: impl IntoIterator<Item = PeerId>,
+    no_lan: bool,
+    address: Option<std::net::SocketAddr>,
+) -> Result<Endpoint, Problem> {
+    let mut builder = Endpoint::builder(key).allow(peers);
+    if let Some(server) = server {
+        builder = builder.rendezvous(server.rendezvous);
+    }
+    if !no_lan && !address.is_some_and(|address| address.ip().is_loopback()) {
+        builder = builder.announce_on_lan();
+    }
+    bind(builder, address)
+}
+
+/// Listens for whoever has a code, and shows the codes.
+fn show_codes(
+    arguments: &SendArguments,
+    key: SecretKey,
+    server: Option<Server>,
+    display: &Display,
+) -> Result<(Endpoint, Codes), Problem> {
+    let (endpoint, numbers, host) = match server {
+        Some(Server { rendezvous, host }) => {
+            let endpoint = bind(
+                Endpoint::builder(key).rendezvous(rendezvous),
+                arguments.offer.listen,
+            )?;
+            let numbers = server::invite(&endpoint, arguments.receivers, TRANSFER_PATIENCE)?;
+            (endpoint, numbers, Some(host))
+        }
+        None if arguments.common.no_lan => {
+            return Err(Problem::usage(
+                "where is the receiver to find this machine? Give --rendezvous-file FILE with the link of a server, or leave out --no-lan",
+            ));
+        }
+        None => {
+            let numbers = draw_numbers(arguments.receivers)?;
+            let builder = Endpoint::builder(key).announce_numbers_on_lan(numbers.iter().copied());
+            let endpoint = bind(builder, arguments.offer.listen)?;
+            if blocking::wait_for(PEER_ANNOUNCEMENT_PATIENCE, endpoint.announced()) != Some(true) {
+                let why = endpoint
+                    .lan_problem()
+                    .unwrap_or_else(|| "it takes long".to_owned());
+                return Err(Problem::unavailable(format!(
+                    "not announced on the local network: {why}. Across networks, give --rendezvous-file FILE with the link of \
+                     a Gramway server"
+                )));
+            }
+            (endpoint, numbers, None)
+        }
+    };
+    let mut codes = Vec::new();
+    for number in numbers {
+        let seed = proof::random().map_err(|_| Problem::bug("the system gives no random bytes"))?;
+        codes.push(Code::new(number, host.clone(), &seed));
+    }
+    for code in &codes {
+        let command = format!("gramway receive {code}");
+        if arguments.common.json {
+            display.json(&json!({ "event": "code", "code": code.to_string(), "command": command }));
+            continue;
+        }
+        // People copy it, and scripts read it, from standard output.
+        output::data(&command)?;
+        if display.is_drawn()
+            && !arguments.no_qr
+            && codes.len() == 1
+            && std::io::stdout().is_terminal()
+            && let Some(drawing) = qr::draw(&command)
+        {
+            output::data(&drawing)?;
+        }
+    }
+    Ok((endpoint, Codes::new(codes)))
+}
+
+/// Different numbers that nobody can foresee.
+fn draw_numbers(count: u16) -> Result<Vec<u32>, Problem> {
+    let mut numbers = Vec::new();
+    while numbers.len() < usize::from(count) {
+        let bytes = proof::random().map_err(|_| Problem::bug("the system gives no random bytes"))?;
+        let [a, b, c, d, ..] = bytes;
+        let drawn = u32::from_be_bytes([a, b, c, d]);
+        let number = INVITATION_NUMBERS.start + drawn % (INVITATION_NUMBERS.end - INVITATION_NUMBERS.start);
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// Serves whoever connects until all have everything, or nobody can come any more.
+fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments) -> Result<(), Problem> {
+    let wanted = usize::from(arguments.receivers);
+    let limit = match (arguments.timeout, &sending.codes) {
+        (Some(seconds), _) => Some(Duration::from_secs(seconds.into())),
+        (None, Some(_)) => Some(Duration::from_secs(TRANSFER_INVITATION_S.into())),
+        (None, None) => None,
+    };
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let ended = loop {
+        if let Some(accepted) = blocking::wait_for(TRANSFER_TURN, endpoint.accept()) {
+            let Some(peer) = accepted else {
+                break Err(Problem::unavailable("the socket has failed"));
+            };
+            threads.retain(|thread| !thread.is_finished());
+            take(sending, peer, &mut threads);
+        }
+        if sending.interrupt.is_over() {
+            break Err(interrupted());
+        }
+        let is_idle = sending.busy.load(Ordering::SeqCst) == 0;
+        let served = sending.served.load(Ordering::SeqCst);
+        if served >= wanted {
+            break Ok(());
+        }
+        let are_open = sending.codes.as_ref().is_none_or(Codes::are_open);
+        if is_idle && !are_open {
+            break Err(sending.why_over(served, wanted));
+        }
+        if is_idle && let Some(problem) = sending.give_up(limit, served) {
+            break Err(problem);
+        }
+    };
+    for thread in threads {
+        let _ = thread.join();
+    }
+    ended?;
+    let failure = sending
+        .failure
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    failure.map_or(Ok(()), Err)
+}
+
+/// Has a thread serve a peer.
+fn take(sending: &Arc<Sending>, peer: Peer, threads: &mut Vec<JoinHandle<()>>) {
+    if sending.busy.load(Ordering::SeqCst) >= TRANSFER_GUESTS_MAX {
+        return peer.close(UNPROVED, "too many at once");
+    }
+    sending.busy.fetch_add(1, Ordering::SeqCst);
+    let of_thread = Arc::clone(sending);
+    let started = thread::Builder::new().name("receiver".to_owned()).spawn(move || {
+        of_thread.serve(&peer);
+        *of_thread.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        of_thread.busy.fetch_sub(1, Ordering::SeqCst);
+    });
+    match started {
+        Ok(thread) => threads.push(thread),
+        Err(_) => drop(sending.busy.fetch_sub(1, Ordering::SeqCst)),
+    }
+}
+
+impl Sending {
+    /// Sends to a peer that proves that it is a receiver.
+    fn serve(&self, peer: &Peer) {
+        let number = match &self.codes {
+            None => None,
+            Some(codes) => match proof::as_host(peer, self.own, codes) {
+                Ok(number) => Some(number),
+                Err(error) => {
+                    if error == Unproved::Exchange(ExchangeError::WrongGuess) {
+                        self.was_guessed.store(true, Ordering::SeqCst);
+                        self.display.tell(
+                            "wrong_code",
+                            "somebody tried a wrong code: it was mistyped, or guessed. That code is not valid any more",
+                        );
+                    }
+                    return peer.close(UNPROVED, "the code is not known here");
+                }
+            },
+        };
+        let whose = number.map_or_else(String::new, |number| match self.codes_count() {
+            1 => String::new(),
+            _ => format!("{number}: "),
+        });
+        let progress = self.display.progress(&whose);
+        self.interrupt.add(&progress);
+        let began = Instant::now();
+        let watch = self.display.watch(&whose, &progress);
+        let sent = files::send(peer, &self.options, &progress);
+        drop(watch);
+        match sent {
+            Ok(report) => {
+                let snapshot = progress.snapshot();
+                self.display
+                    .report(&whose, "sent", &report, &snapshot, began.elapsed());
+                if let Err(problem) = complete(&report) {
+                    self.fail(problem);
+                }
+                if let (Some(number), Some(codes)) = (number, &self.codes) {
+                    codes.complete(number);
+                }
+                self.served.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(TransferError::Cancelled) => {}
+            Err(TransferError::Lost(why)) => {
+                let why = output::shown(&why).into_owned();
+                self.display.tell(
+                    "lost",
+                    &format!("{whose}the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
+                );
+            }
+            Err(error) => {
+                self.display.tell("failed", &format!("{whose}{}", shown(&error)));
+                self.fail(problem(&error));
+                if let (Some(number), Some(codes)) = (number, &self.codes) {
+                    codes.complete(number);
+                } else {
+                    self.served.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    fn codes_count(&self) -> u64 {
+        self.codes.as_ref().map_or(0, Codes::count)
+    }
+
+    fn fail(&self, problem: Problem) {
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(problem);
+    }
+
+    /// No code is valid any more, and not all receivers have everything.
+    fn why_over(&self, served: usize, wanted: usize) -> Problem {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(failure) = failure.filter(|_| !self.was_guessed.load(Ordering::SeqCst)) {
+            return failure;
+        }
+        let served = match wanted {
+            1 => String::new(),
+            _ => format!(" ({served} of {wanted} receivers have everything)"),
+        };
+        Problem::permission(format!(
+            "a wrong code was tried, and no code is left{served}: run the command again for a new one"
+        ))
+    }
+
+    /// Why nobody is waited for any longer, if so.
+    fn give_up(&self, limit: Option<Duration>, served: usize) -> Option<Problem> {
+        let waited = self
+            .since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .elapsed();
+        let is_free = self.codes.as_ref().is_none_or(Codes::are_free);
+        let limit = if is_free {
+            limit?
+        } else {
+            TRANSFER_RETURN_TIME_MAX.max(limit.unwrap_or_default())
+        };
+        if waited < limit {
+            return None;
+        }
+        let seconds = limit.as_secs();
+        Some(Problem::unavailable(match (is_free, served) {
+            (true, 0) => format!("nobody came within {seconds} s; run the command again for a new code"),
+            (true, _) => format!("nobody else came within {seconds} s"),
+            (false, _) => format!(
+                "the receiver did not come again within {seconds} s; run the command again: what it has is not sent twice"
+            ),
+        }))
+    }
+}
+
+fn shown(error: &TransferError) -> String {
+    output::shown(&error.to_string()).into_owned()
+}
+
+/// The user ended it.
+fn interrupted() -> Problem {
+    Problem::unavailable(
+        "interrupted. What has arrived stays there: send again, and receive into the same directory; only the rest is sent",
+    )
+}

@@ -1,0 +1,153 @@
+//! `gramway send`, `receive` and `share` on the loopback, by peer IDs; and what is said where something is wrong.
+
+use std::fs;
+
+use crate::support::{CONFIGURATION, PERMISSION, Place, Program, USAGE, free_port};
+
+fn id(place: &Place, state: &str) -> String {
+    let output = place.run(&["peer", "id", "--state", state]);
+    String::from_utf8(output.stdout)
+        .expect("an ID is text")
+        .trim()
+        .to_owned()
+}
+
+/// A file with these bytes, and a sender of it for this machine's `receiver`, and where that is.
+fn sender(place: &Place, bytes: &[u8]) -> (Program, String) {
+    fs::write(place.path("file"), bytes).expect("the file is written");
+    let (own, other) = (id(place, "sender"), id(place, "receiver"));
+    let address = format!("127.0.0.1:{}", free_port());
+    let arguments = [
+        "send", "file", "--peer", &other, "--listen", &address, "--state", "sender",
+    ];
+    let sender = Program::watch(place.command(&arguments).spawn().expect("it starts"));
+    sender.wait_for("waiting for the peer");
+    (sender, format!("{own}@{address}"))
+}
+
+#[test]
+fn a_file_comes_once_and_what_is_in_its_place_is_what_the_user_says() {
+    let place = Place::new();
+    for (on_conflict, kept, other) in [
+        ("rename", "old", Some("file (2)")),
+        ("skip", "old", None),
+        ("overwrite", "new one", None),
+    ] {
+        let _ = fs::remove_dir_all(place.path("to"));
+        fs::create_dir(place.path("to")).expect("it is made");
+        fs::write(place.path("to/file"), "old").expect("it is written");
+        let (sender, at) = sender(&place, b"new one");
+        let arguments = [
+            "receive",
+            "--peer",
+            &at,
+            "--no-lan",
+            "--to",
+            "to",
+            "--state",
+            "receiver",
+            "--on-conflict",
+            on_conflict,
+        ];
+        let output = place.run(&arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{on_conflict}: {told}");
+        assert_eq!(sender.end(), Some(0), "{on_conflict}");
+        assert_eq!(
+            fs::read_to_string(place.path("to/file")).expect("it is there"),
+            kept,
+            "{on_conflict}"
+        );
+        let found = fs::read_dir(place.path("to")).expect("it is there").count();
+        assert_eq!(found, 1 + usize::from(other.is_some()), "{on_conflict}");
+        if let Some(other) = other {
+            let text = fs::read_to_string(place.path("to").join(other)).expect("it has another name");
+            assert_eq!(text, "new one");
+        }
+    }
+}
+
+#[test]
+fn standard_output_has_the_bytes_and_nothing_else_and_a_dry_run_writes_nothing() {
+    let place = Place::new();
+    let (first, at) = sender(&place, b"bytes\n");
+    let dry = [
+        "receive",
+        "--peer",
+        &at,
+        "--no-lan",
+        "--to",
+        ".",
+        "--state",
+        "receiver",
+        "--dry-run",
+        "--on-conflict",
+        "rename",
+    ];
+    let output = place.run(&dry);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(!place.path("file (2)").exists() && !place.path(".file.gramway-part").exists());
+    assert_eq!(first.end(), Some(0));
+    let (second, at) = sender(&place, b"bytes\n");
+    let output = place.run(&[
+        "receive", "--peer", &at, "--no-lan", "-o", "-", "--state", "receiver",
+    ]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert_eq!(output.stdout, b"bytes\n");
+    assert_eq!(second.end(), Some(0));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anybody_is_asked() {
+    let place = Place::new();
+    for (arguments, code, part) in [
+        (
+            &["receive", "4711-mapel-otter"][..],
+            USAGE,
+            "did you mean `maple`?",
+        ),
+        (&["receive", "47-maple-otter"], USAGE, "not the number of a code"),
+        (&["receive"], USAGE, "CODE"),
+        (
+            &["receive", "4711-maple-otter", "--no-lan"],
+            USAGE,
+            "local network",
+        ),
+        (
+            &["send", "absent", "--no-lan"],
+            CONFIGURATION,
+            "cannot send absent",
+        ),
+        (&["send", "-", "--receivers", "2"], USAGE, "goes to one receiver"),
+        (&["send", ".", "--no-lan"], USAGE, "--rendezvous-file"),
+        (&["send", ".", "--limit", "1"], USAGE, "bytes a second"),
+        (
+            &["share", "absent", "--to", "somebody"],
+            CONFIGURATION,
+            "cannot share absent",
+        ),
+        (&["share", ".", "--to", "somebody"], USAGE, "52 characters"),
+        (
+            &["receive", "4711-maple-otter", "--output", "file"],
+            USAGE,
+            "--output",
+        ),
+    ] {
+        place.refused(&[arguments, &["--state", "one"]].concat(), code, part);
+    }
+    let (_sender, at) = sender(&place, b"secret");
+    let stranger = [
+        "receive",
+        "--peer",
+        &at,
+        "--no-lan",
+        "--state",
+        "stranger",
+        "--timeout",
+        "1",
+    ];
+    let output = place.run(&stranger);
+    assert_eq!(output.status.code(), Some(PERMISSION));
+}

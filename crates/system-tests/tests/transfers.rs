@@ -1,0 +1,320 @@
+//! `gramway send`, `receive` and `share` between machines: by a code at a server and on one network, by peer IDs, in
+//! pipes, after kills, and with wrong codes.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{PERMISSION, gramway_binary};
+use system_tests::require_root;
+use system_tests::topology::{PAIR_SERVER_V4, Pair};
+use system_tests::tunnel::Server;
+use testbed::directory::Directory;
+use testbed::namespace::Namespace;
+use testbed::process::Process;
+use testbed::wait::wait_until;
+
+use crate::peer_command::id;
+use crate::scene::LISTEN;
+
+/// A command of one machine, with a state directory of its own.
+fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
+    let mut command = machine.command(gramway_binary());
+    command.args(arguments).arg("--state").arg(directory.join(name));
+    Process::start(command, "gramway").unwrap()
+}
+
+/// Its exit code, once it has ended.
+fn code(process: &mut Process) -> i32 {
+    process.wait(PROGRAM_LIMIT).unwrap().code().unwrap()
+}
+
+fn assert_done(process: &mut Process) {
+    let code = code(process);
+    assert_eq!(code, 0, "{}", process.stderr());
+}
+
+/// The code that a sender prints next.
+fn shown_code(sender: &Process) -> String {
+    let line = sender.next_line_where(PROGRAM_LIMIT, |line| line.starts_with("gramway receive "));
+    let line = line.unwrap_or_else(|| panic!("no code: {}", sender.stderr()));
+    line.trim_start_matches("gramway receive ").to_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A server that both machines reach, and its link's file.
+fn server(pair: &Pair, directory: &Directory) -> (Server, String) {
+    let server = Server::start(&pair.server.place(), "server", LISTEN, &[], directory.path());
+    let link = directory.write("link", &server.link()).unwrap();
+    (server, text(&link).to_owned())
+}
+
+/// Bytes that no compressor and no hole makes fewer.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(count + 8);
+    while bytes.len() < count {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_le_bytes());
+    }
+    bytes.truncate(count);
+    bytes
+}
+
+/// A directory with whatever may be in one.
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("empty")).unwrap();
+    fs::create_dir_all(root.join("deep/er")).unwrap();
+    fs::write(root.join("large"), noise(5_000_000)).unwrap();
+    fs::write(root.join("none"), "").unwrap();
+    for number in 0..200 {
+        fs::write(
+            root.join(format!("deep/er/{number}")),
+            format!("{number}\n").repeat(number),
+        )
+        .unwrap();
+    }
+    fs::set_permissions(root.join("none"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("deep/er/7", root.join("link")).unwrap();
+}
+
+/// Both are the same, byte by byte, and in modes, times and targets.
+fn assert_same(one: &Path, other: &Path) {
+    let (left, right) = (
+        fs::symlink_metadata(one).unwrap(),
+        fs::symlink_metadata(other).unwrap(),
+    );
+    assert_eq!(left.file_type(), right.file_type(), "{}", one.display());
+    if left.is_symlink() {
+        assert_eq!(fs::read_link(one).unwrap(), fs::read_link(other).unwrap());
+        return;
+    }
+    assert_eq!(left.mode(), right.mode(), "{}", one.display());
+    assert_eq!(
+        (left.mtime(), left.mtime_nsec()),
+        (right.mtime(), right.mtime_nsec()),
+        "{}",
+        one.display()
+    );
+    if left.is_file() {
+        assert!(
+            fs::read(one).unwrap() == fs::read(other).unwrap(),
+            "{}",
+            one.display()
+        );
+        return;
+    }
+    let names = |path: &Path| {
+        let mut names: Vec<_> = fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(one), names(other), "{}", one.display());
+    for name in names(one) {
+        assert_same(&one.join(&name), &other.join(&name));
+    }
+}
+
+/// The last line of JSON with this event.
+fn event(process: &Process, name: &str) -> serde_json::Value {
+    let lines = process.stdout();
+    let values = lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    values
+        .filter(|value| value["event"] == name)
+        .last()
+        .unwrap_or_else(|| panic!("no {name}: {lines}"))
+}
+
+/// FILE-31, RDV-17. The sender has a link of the server, the receiver nothing but the code.
+#[test]
+fn a_directory_comes_by_a_code_over_a_server_and_comes_again_without_being_sent() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (_server, link) = server(&pair, &directory);
+    let (from, to) = (directory.join("tree"), directory.join("to"));
+    make_tree(&from);
+    for round in 0..2 {
+        let send = ["send", text(&from), "--rendezvous-file", &link];
+        let mut sender = start(&pair.server, &directory, "sender", &send);
+        let shown = shown_code(&sender);
+        let host = format!("@{PAIR_SERVER_V4}:");
+        assert!(shown.contains(&host), "{shown}");
+        let receive = ["receive", &shown, "--to", text(&to), "--json"];
+        let mut receiver = start(&pair.client, &directory, "receiver", &receive);
+        assert_done(&mut receiver);
+        assert_done(&mut sender);
+        assert_same(&from, &to.join("tree"));
+        let end = event(&receiver, "end");
+        assert_eq!(end["bytes_sent"] == 0, round == 1, "{end}");
+    }
+}
+
+/// FILE-33.
+#[test]
+fn a_wrong_code_is_one_guess_and_both_ends_say_so() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (_server, link) = server(&pair, &directory);
+    let file = directory.write("file", "secret").unwrap();
+    let send = [
+        "send",
+        text(&file),
+        "--rendezvous-file",
+        &link,
+        "--receivers",
+        "3",
+    ];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let to = directory.join("to");
+    for _ in 0..3 {
+        let shown = shown_code(&sender);
+        let (number, host) = (shown.split('-').next().unwrap(), shown.split('@').nth(1).unwrap());
+        // Words that are in the list, and others than the right ones by all likelihood.
+        let wrong = ["maple-otter", "otter-maple"]
+            .into_iter()
+            .find(|words| !shown.contains(words));
+        let wrong = format!("{number}-{}@{host}", wrong.unwrap());
+        let receive = ["receive", &wrong, "--to", text(&to)];
+        let mut receiver = start(&pair.client, &directory, "guesser", &receive);
+        assert_eq!(code(&mut receiver), PERMISSION, "{}", receiver.stderr());
+        assert!(
+            receiver.stderr().contains("the code is wrong"),
+            "{}",
+            receiver.stderr()
+        );
+        // The right one comes too late.
+        let receive = ["receive", &shown, "--to", text(&to)];
+        let mut receiver = start(&pair.client, &directory, "late", &receive);
+        assert_eq!(code(&mut receiver), PERMISSION, "{}", receiver.stderr());
+    }
+    assert_eq!(code(&mut sender), PERMISSION, "{}", sender.stderr());
+    assert!(
+        sender.stderr().contains("a wrong code was tried"),
+        "{}",
+        sender.stderr()
+    );
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
+}
+
+/// LAN-5. What a program writes comes out of another one's standard output.
+#[test]
+fn pipes_meet_by_a_code_on_one_network_without_a_server() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let mut sender = start(&pair.server, &directory, "sender", &["send", "-"]);
+    let shown = shown_code(&sender);
+    assert!(!shown.contains('@'), "{shown}");
+    let mut receiver = start(
+        &pair.client,
+        &directory,
+        "receiver",
+        &["receive", &shown, "-o", "-"],
+    );
+    let lines: String = (0..50_000).map(|number| format!("{number}\n")).collect();
+    sender.tell(lines.trim_end()).unwrap();
+    sender.close_stdin();
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    assert!(receiver.stdout() == lines, "{} bytes", receiver.stdout().len());
+}
+
+/// FILE-24. The receiver is killed and comes again with the same code; the sender is killed and sends again.
+#[test]
+fn kills_of_either_end_cost_nothing_that_has_come() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (_server, link) = server(&pair, &directory);
+    let (from, to) = (directory.join("noise"), directory.join("to"));
+    let whole = 48_u64 << 20;
+    fs::write(&from, noise(whole as usize)).unwrap();
+    let send = |limit: &'static str| {
+        let send = ["send", text(&from), "--rendezvous-file", &link, "--limit", limit];
+        start(&pair.server, &directory, "sender", &send)
+    };
+    let receive = |shown: &str| {
+        let receive = ["receive", shown, "--to", text(&to), "--json", "--timeout", "60"];
+        start(&pair.client, &directory, "receiver", &receive)
+    };
+    let part = to.join(".noise.gramway-part");
+    // Preallocated files have their size at once; blocks tell what was written.
+    let has = |bytes: u64| fs::metadata(&part).is_ok_and(|found| found.blocks() * 512 >= bytes);
+    let mut sender = send("16M");
+    let shown = shown_code(&sender);
+    let mut receiver = receive(&shown);
+    wait_until("a part has come", PROGRAM_LIMIT, || has(8 << 20));
+    receiver.kill();
+    let mut receiver = receive(&shown);
+    wait_until("the receiver has come again", PROGRAM_LIMIT, || {
+        receiver.stdout().contains("progress")
+    });
+    sender.kill();
+    receiver.kill();
+    let mut sender = send("1G");
+    let mut receiver = receive(&shown_code(&sender));
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    assert_same(&from, &to.join("noise"));
+    let end = event(&receiver, "end");
+    let sent = end["bytes_sent"].as_u64().unwrap();
+    assert!(sent < whole, "all was sent again: {end}");
+    assert_eq!(
+        fs::read_dir(&to).unwrap().count(),
+        1,
+        "nothing is left beside the file"
+    );
+}
+
+#[test]
+fn a_shared_directory_is_listed_and_read_by_named_peers_alone() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let from = directory.join("tree");
+    make_tree(&from);
+    let reader = id(&pair.client, &directory, "reader");
+    let sharing = id(&pair.server, &directory, "sharer");
+    let share = ["share", text(&from), "--to", &reader];
+    let mut sharer = start(&pair.server, &directory, "sharer", &share);
+    sharer.wait_for_line("sharing", PROGRAM_LIMIT).unwrap();
+    let to = directory.join("to");
+    let list = ["receive", "--peer", &sharing, "--list"];
+    let mut lister = start(&pair.client, &directory, "reader", &list);
+    assert_done(&mut lister);
+    assert!(
+        lister.stdout().contains("tree/deep/er/199"),
+        "{}",
+        lister.stdout()
+    );
+    let only = [
+        "receive",
+        "--peer",
+        &sharing,
+        "--only",
+        "tree/none",
+        "--to",
+        text(&to),
+    ];
+    assert_done(&mut start(&pair.client, &directory, "reader", &only));
+    let all = ["receive", "--peer", &sharing, "--to", text(&to)];
+    assert_done(&mut start(&pair.client, &directory, "reader", &all));
+    assert_same(&from, &to.join("tree"));
+    let refused = ["receive", "--peer", &sharing, "--to", text(&to), "--timeout", "1"];
+    let mut stranger = start(&pair.client, &directory, "stranger", &refused);
+    assert_eq!(code(&mut stranger), PERMISSION, "{}", stranger.stderr());
+    assert!(sharer.is_running());
+}
