@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line_with_its_fields() {
         let line = object("mapped", json!({ "address": "192.0.2.1:9" }));
-        assert_eq!(line, r#"{"address":"192.0.2.1:9","event":"mapped"}"#);
+        assert_eq!(line, r#"{"event":"mapped","address":"192.0.2.1:9"}"#);
         assert_eq!(object("announced", Value::Null), r#"{"event":"announced"}"#);
         assert!(!object("problem", json!({ "text": "two\nlines" })).contains('\n'));
     }

@@ -338,7 +338,7 @@ mod tests {
             "alice",
             "5.0 MB of 10.0 MB/month",
             "3.0 MB relayed to peers",
-            "500.0 kB",
+            "500 kB",
             "queue full",
             "01:01:01 alice connected",
             "q: quit",
