@@ -17,6 +17,10 @@ pub const TLS_READ_BYTES: usize = 256 << 10;
 /// How long a TCP connection may take, and its TLS handshake after it; QUIC carries everything meanwhile.
 pub const TCP_SETUP_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// How long what was sent on a TCP connection may stay unacknowledged before the connection is lost: longer than disks
+/// stand still, which stops the receiver's reading.
+pub const TCP_SILENCE_MAX: Duration = Duration::from_secs(20);
+
 /// Handshakes on one listener that may fail before it closes: strangers can reach the port.
 pub const TCP_STRANGERS_MAX: usize = 64;
 

@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::vec;
 
+use files_proto::limits::{DEPTH_MAX, FILE_BYTES_MAX};
+
 /// One step of a walk.
 #[derive(Debug)]
 pub(crate) enum Step {
@@ -141,7 +143,14 @@ impl Walk {
                 text,
             })
         };
-        let content = if metadata.is_file() {
+        if self.open.len() > DEPTH_MAX {
+            return failed(format!(
+                "it lies deeper than {DEPTH_MAX} directories, and is left out"
+            ));
+        }
+        let content = if metadata.is_file() && metadata.len() > FILE_BYTES_MAX {
+            return failed("it is larger than 4 TiB, and is left out; split it".to_owned());
+        } else if metadata.is_file() {
             Content::File
         } else if metadata.is_dir() {
             Content::Directory
@@ -283,6 +292,27 @@ mod tests {
             "6 in -: named file of 2",
         ];
         assert_eq!(told(walk, &base), expected);
+    }
+
+    /// FILE-6, FILE-7: an offer beyond these bounds would end the whole transfer.
+    #[test]
+    fn what_is_too_deep_or_too_large_to_be_offered_is_told_and_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        let mut deep = base.join("tree");
+        for _ in 0..DEPTH_MAX {
+            deep.push("d");
+        }
+        fs::create_dir_all(deep.join("too-deep")).unwrap();
+        let large = fs::File::create(base.join("tree/large")).unwrap();
+        let is_large = large.set_len(FILE_BYTES_MAX + 1).is_ok();
+        let told = told(Walk::new(vec![base.join("tree")], Box::new(|_, _| true)), &base);
+        let problems = told.iter().filter(|step| step.starts_with("problem"));
+        assert_eq!(problems.count(), 1 + usize::from(is_large), "{told:?}");
+        assert_eq!(
+            told.iter().filter(|step| step.ends_with(" directory")).count(),
+            1 + DEPTH_MAX
+        );
     }
 
     #[test]

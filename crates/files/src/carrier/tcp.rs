@@ -8,8 +8,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_tcp_user_timeout;
 
-use crate::limits::TCP_SETUP_TIME_MAX;
+use crate::limits::{TCP_SETUP_TIME_MAX, TCP_SILENCE_MAX};
 
 /// How often a listener looks whether it is still needed.
 const LISTENER_TURN: Duration = Duration::from_millis(50);
@@ -38,10 +39,7 @@ impl Listener {
         };
         while !is_over() {
             match self.0.accept() {
-                Ok((socket, _)) => match socket
-                    .set_nonblocking(false)
-                    .and_then(|()| socket.set_nodelay(true))
-                {
+                Ok((socket, _)) => match socket.set_nonblocking(false).and_then(|()| prepare(&socket)) {
                     Ok(()) => return Some(socket),
                     Err(_) => continue,
                 },
@@ -65,8 +63,15 @@ pub(crate) fn connect(mut address: SocketAddr, port: u16) -> io::Result<TcpStrea
     }
     address.set_port(port);
     let socket = TcpStream::connect_timeout(&address, TCP_SETUP_TIME_MAX)?;
-    socket.set_nodelay(true)?;
+    prepare(&socket)?;
     Ok(socket)
+}
+
+/// A path that falls silent ends the connection, and others carry what it had.
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let milliseconds = u32::try_from(TCP_SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
+    Ok(set_tcp_user_timeout(socket, milliseconds)?)
 }
 
 #[cfg(test)]
