@@ -127,12 +127,11 @@ fn assert_same(one: &Path, other: &Path) {
 /// The last line of JSON with this event.
 fn event(process: &Process, name: &str) -> serde_json::Value {
     let lines = process.stdout();
-    let values = lines
+    lines
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    values
-        .filter(|value| value["event"] == name)
-        .last()
+        .rev()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .find(|value| value["event"] == name)
         .unwrap_or_else(|| panic!("no {name}: {lines}"))
 }
 
