@@ -56,8 +56,23 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// Builds the program of the rivals of `bench peers`, where that looks for it.
+/// A rival of `bench files`, by Go's module proxy.
+const CROC: &str = "github.com/schollz/croc/v10@v10.7.0";
+
+/// Builds the program of the rivals of `bench peers` and, where there is Go, croc, where `bench files` looks for it.
 pub(crate) fn build_rivals(repository: &Repository) -> Result<()> {
+    let mut go = repository.command("go");
+    if go
+        .arg("version")
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        let mut build = repository.command("go");
+        build
+            .args(["install", CROC])
+            .env("GOBIN", repository.target().join("rivals/bin"));
+        install(&mut build)?;
+    }
     let mut build = repository.cargo(&["build", "--release", "--locked", "--manifest-path"]);
     build.arg("crates/bench/rivals/Cargo.toml").arg("--target-dir");
     build.arg(repository.target().join("rivals"));

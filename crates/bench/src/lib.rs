@@ -5,8 +5,8 @@
 //! Only `scale` links the tunnel's pure part: thousands of clients in one process show what the state of each costs.
 //!
 //! Entry points: [`Command::run`], [`demo::run`], and [`hidden::run`] for the child processes. With the feature
-//! `rivals`, which only bench's own program has: `paths::run`, `peers::run`, `relayed::run`, `front_door::run`,
-//! `rpc::run`, `scale::run`, `tcp_shape::run`, and `rivals::L3` for [`Command::run`].
+//! `rivals`, which only bench's own program has: `paths::run`, `peers::run`, `relayed::run`, `files::run`,
+//! `front_door::run`, `rpc::run`, `scale::run`, `tcp_shape::run`, and `rivals::L3` for [`Command::run`].
 
 #[cfg(feature = "rivals")]
 mod check;
@@ -16,6 +16,8 @@ mod counters;
 pub mod demo;
 pub mod emulator;
 mod error;
+#[cfg(feature = "rivals")]
+pub mod files;
 mod flood;
 pub mod floor;
 mod flow;

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench::{
-    MatrixOptions, Programs, demo, front_door, hidden, paths, peers, relayed, rivals, rpc, scale, tcp_shape,
+    MatrixOptions, Programs, demo, files, front_door, hidden, paths, peers, relayed, rivals, rpc, scale,
+    tcp_shape,
 };
 use clap::{Parser, Subcommand};
 
@@ -31,6 +32,8 @@ enum Command {
     Peers(MatrixOptions),
     /// A pair of peers that a server relays, compared with a direct one and with a UDP forward; needs root
     Relayed(MatrixOptions),
+    /// Files from one machine to another, compared with croc, scp, rsync and cp; needs root
+    Files(MatrixOptions),
     /// What a server's front door costs and bears: handshakes, first bytes, a flood; needs root
     FrontDoor(MatrixOptions),
     /// UDP in packets that look like TCP, compared with direct traffic, a plaintext relay and phantun; needs root
@@ -89,6 +92,7 @@ fn run() -> anyhow::Result<()> {
         Command::Paths(options) => paths::run(&programs, &options, &mut output)?,
         Command::Peers(options) => peers::run(&programs, &options, &mut output)?,
         Command::Relayed(options) => relayed::run(&programs, &options, &mut output)?,
+        Command::Files(options) => files::run(&programs, &options, &mut output)?,
         Command::FrontDoor(options) => front_door::run(&programs, &options, &mut output)?,
         Command::Rpc { json, quick, only } => {
             let options = rpc::Options {

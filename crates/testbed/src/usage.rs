@@ -47,9 +47,21 @@ pub fn machine_busy_seconds() -> f64 {
     busy_seconds(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
+/// CPU time of all children of this process that have ended and were waited for, and of theirs, in seconds.
+#[must_use]
+pub fn ended_children_cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    times(&stat, 13).unwrap_or(0.0)
+}
+
 fn cpu_seconds(stat: &str) -> Option<f64> {
+    times(stat, 11)
+}
+
+/// User and system time, which follow so many fields after the command's name.
+fn times(stat: &str, skipped: usize) -> Option<f64> {
     // The command name stands in parentheses and may contain spaces and parentheses itself.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(skipped);
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
     Some((user + system) / TICKS_PER_SECOND)
