@@ -13,9 +13,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use files_proto::name::Rules;
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, accessat, fchmod,
-    futimens, mkdirat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
+    accessat, fchmod, fstatfs, futimens, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
+    symlinkat, syncfs, unlinkat, utimensat,
 };
 
 use crate::limits::DIRECTORIES_OPEN_MAX;
@@ -61,9 +63,14 @@ impl Existing {
     }
 }
 
+/// File systems of Windows, by what statfs(2) calls them: FAT, exFAT, NTFS and shares of SMB.
+const WINDOWS_FILE_SYSTEMS: [u32; 5] = [0x4d44, 0x2011_bab0, 0x7366_746e, 0xff53_4d42, 0xfe53_4d42];
+
 /// A directory to write to.
 pub(crate) struct Destination {
     root: Arc<OwnedFd>,
+    /// Where it is, for sentences.
+    path: PathBuf,
     /// The directories below that were used last, the latest at the end.
     open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
 }
@@ -84,6 +91,7 @@ impl Destination {
         let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
         Ok(Self {
             root: Arc::new(root),
+            path: path.to_owned(),
             open: Mutex::default(),
         })
     }
@@ -144,13 +152,14 @@ impl Destination {
         }
     }
 
-    /// A new directory; one that is there already is taken. Its final mode comes with [`Self::finish_directory`],
-    /// because files must be put into it meanwhile.
-    pub(crate) fn make_directory(&self, path: &Path) -> io::Result<()> {
+    /// A new directory; one that is there already is taken. Whether it is new. Its final mode comes with
+    /// [`Self::finish_directory`], because files must be put into it meanwhile.
+    pub(crate) fn make_directory(&self, path: &Path, mode: u32) -> io::Result<bool> {
         let (directory, name) = self.parent(path)?;
-        match mkdirat(&directory, name, Mode::from_raw_mode(0o700)) {
-            Err(rustix::io::Errno::EXIST) => self.directory(path).map(drop),
-            other => Ok(other?),
+        match mkdirat(&directory, name, Mode::from_raw_mode(mode & 0o777 | 0o700)) {
+            Err(rustix::io::Errno::EXIST) => self.directory(path).map(|_| false),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(true),
         }
     }
 
@@ -201,6 +210,47 @@ impl Destination {
         Ok(renameat(&from_directory, from_name, &to_directory, to_name)?)
     }
 
+    /// The same into a place where nothing is; something that is there by then is an error.
+    pub(crate) fn rename_into_free(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from_directory, from_name) = self.parent(from)?;
+        let (to_directory, to_name) = self.parent(to)?;
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(&from_directory, from_name, &to_directory, to_name, flags) {
+            // File systems that cannot.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                if self.existing(to)?.is_some() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                Ok(renameat(&from_directory, from_name, &to_directory, to_name)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Where it is, as the user named it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts everything on disk that was written to its file system.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(syncfs(&self.root)?)
+    }
+
+    /// What its file system does with names.
+    pub(crate) fn rules(&self) -> Rules {
+        let Ok(system) = fstatfs(&self.root) else {
+            return Rules::default();
+        };
+        let magic = u32::try_from(system.f_type & 0xffff_ffff).unwrap_or(0);
+        let is_windows = WINDOWS_FILE_SYSTEMS.contains(&magic);
+        Rules {
+            ignores_case: is_windows,
+            ignores_composition: false,
+            windows: is_windows,
+        }
+    }
+
     /// Removes a file or link; one that is not there is no error.
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         let (directory, name) = self.parent(path)?;
@@ -230,11 +280,14 @@ impl Destination {
         renamed
     }
 
-    /// Mode and time of a directory, once everything is in it.
-    pub(crate) fn finish_directory(&self, path: &Path, mode: u32, modified: i64) -> io::Result<()> {
+    /// Mode, where it is to get one, and time of a directory, once everything is in it.
+    pub(crate) fn finish_directory(&self, path: &Path, mode: Option<u32>, modified: i64) -> io::Result<()> {
         let directory = self.directory(path)?;
         self.forget(path);
-        finish(directory.as_fd(), mode, modified)
+        match mode {
+            Some(mode) => finish(directory.as_fd(), mode, modified),
+            None => Ok(futimens(&directory, &times(modified))?),
+        }
     }
 }
 
@@ -302,8 +355,11 @@ mod tests {
         }
         for path in ["../new", "link/new", "..", "link"].map(Path::new) {
             assert!(destination.create(path).is_err(), "{path:?}");
-            assert!(destination.make_directory(path).is_err(), "{path:?}");
-            assert!(destination.finish_directory(path, 0o777, 0).is_err(), "{path:?}");
+            assert!(destination.make_directory(path, 0o755).is_err(), "{path:?}");
+            assert!(
+                destination.finish_directory(path, Some(0o777), 0).is_err(),
+                "{path:?}"
+            );
         }
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
         assert_eq!(fs::read(outside.join("secret")).unwrap(), b"secret");
@@ -313,7 +369,7 @@ mod tests {
     fn a_directory_that_becomes_a_link_is_left_alone_even_where_it_is_known() {
         let (directory, destination) = destination();
         let inside = directory.path().join("to/inside");
-        destination.make_directory(Path::new("inside")).unwrap();
+        destination.make_directory(Path::new("inside"), 0o755).unwrap();
         destination.create(Path::new("inside/one")).unwrap();
         fs::rename(&inside, directory.path().join("moved")).unwrap();
         fs::create_dir(directory.path().join("outside")).unwrap();
@@ -345,7 +401,7 @@ mod tests {
     fn a_pipe_or_directory_in_the_place_of_a_file_is_an_error_and_nobody_waits() {
         let (directory, destination) = destination();
         rustix::fs::mkfifoat(CWD, directory.path().join("to/pipe"), Mode::from_raw_mode(0o600)).unwrap();
-        destination.make_directory(Path::new("directory")).unwrap();
+        destination.make_directory(Path::new("directory"), 0o755).unwrap();
         for path in ["pipe", "directory"].map(Path::new) {
             assert!(destination.read(path).is_err());
             assert!(destination.write(path).is_err());

@@ -1,6 +1,7 @@
 //! Clocks of the system that transfers read.
 
 use std::fs;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use files_proto::journal::BootId;
@@ -19,11 +20,20 @@ pub(crate) fn now_ns() -> i64 {
     since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// What the system calls its present start: after another one, what was not synchronised may be gone. Zeros where it
-/// does not tell.
+/// What the system calls its present start: after another one, what was not synchronised may be gone. Where it does not
+/// tell, each process has its own.
 pub(crate) fn boot_id() -> BootId {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    let number = u128::from_str_radix(&digits, 16).unwrap_or(0);
-    number.to_be_bytes()
+    match u128::from_str_radix(&digits, 16) {
+        Ok(number) => number.to_be_bytes(),
+        Err(_) => *OF_THIS_PROCESS.get_or_init(|| {
+            let mut id = BootId::default();
+            // Without random bytes nothing else of a transfer works.
+            let _ = aws_lc_rs::rand::fill(&mut id);
+            id
+        }),
+    }
 }
+
+static OF_THIS_PROCESS: OnceLock<BootId> = OnceLock::new();

@@ -250,6 +250,11 @@ fn a_receiver_that_wants_what_is_not_offered_or_for_ever_is_left() {
     let sent = send_to(|liar| {
         liar.say(&hello(false, Vec::new()));
         while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+        // No chunk is wanted: nothing is sent, and nothing breaks.
+        liar.say(&Message::Want {
+            entry: 0,
+            chunks: Ranges::new(),
+        });
         for _ in 0..10 {
             liar.say(&Message::Want {
                 entry: 0,

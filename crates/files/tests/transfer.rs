@@ -276,6 +276,29 @@ fn other_files_in_the_places_stay_unless_they_are_to_be_replaced() {
 }
 
 #[test]
+fn a_file_that_is_stored_under_another_name_never_takes_that_of_one_that_is_offered() {
+    for length in [10, 2 * MIB] {
+        let mut trial = Trial::new();
+        fs::create_dir(trial.to("")).unwrap();
+        fs::write(trial.to("a.txt"), "there before").unwrap();
+        fs::write(trial.from("a.txt"), random(1, length)).unwrap();
+        fs::write(trial.from("a (2).txt"), random(2, length)).unwrap();
+        fs::write(trial.from("a (3).txt"), random(3, length)).unwrap();
+        trial.receive.on_conflict = OnConflict::Rename;
+        assert_eq!(trial.run().failed, 0);
+        let mut contents: Vec<Vec<u8>> = fs::read_dir(trial.to(""))
+            .unwrap()
+            .map(|entry| fs::read(entry.unwrap().path()).unwrap())
+            .collect();
+        let mut expected: Vec<Vec<u8>> = (1..4).map(|seed| random(seed, length)).collect();
+        expected.push(b"there before".to_vec());
+        contents.sort();
+        expected.sort();
+        assert!(contents == expected, "each is there once");
+    }
+}
+
+#[test]
 fn a_dry_run_tells_and_writes_nothing() {
     let mut trial = Trial::new();
     grow(&trial);
@@ -324,6 +347,25 @@ fn a_file_that_shrinks_while_it_is_read_fails_alone() {
         fs::read(trial.from("other")).unwrap()
     );
     assert!(!trial.to("shrinks").exists());
+}
+
+#[test]
+fn one_file_of_any_size_goes_to_standard_output_and_others_are_told() {
+    for length in [0, 12, (64 << 10) + 1] {
+        let mut trial = Trial::new();
+        // Lines, as it is the output of this test.
+        fs::write(trial.from("file"), "\n".repeat(length)).unwrap();
+        fs::write(trial.from("other"), "left out").unwrap();
+        trial.receive.to = Destination::Stdout;
+        let (sent, received) = trial.run_with(&Progress::default(), &Progress::default());
+        let (sent, received) = (sent.unwrap(), received.unwrap());
+        assert_eq!(
+            (received.stored, received.failed, received.bytes_sent),
+            (1, 1, length as u64)
+        );
+        assert_eq!(sent.failed, 1);
+        assert!(received.problems[0].1.contains("only one file"), "{received:?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
@@ -123,7 +124,6 @@ pub(crate) struct TlsReceiver {
 impl TlsReceiver {
     /// Completes the handshake on a connection.
     pub(crate) fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
-        socket.set_read_timeout(Some(TCP_SETUP_TIME_MAX))?;
         let mut receiver = Self {
             socket,
             tls: UnbufferedServerConnection::new(config).map_err(refused)?,
@@ -132,7 +132,14 @@ impl TlsReceiver {
             opened_read: 0,
             is_complete: false,
         };
+        // In all: a stranger may send a byte now and then.
+        let deadline = Instant::now() + TCP_SETUP_TIME_MAX;
         while !receiver.is_complete {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            receiver.socket.set_read_timeout(Some(left))?;
             receiver.turn(&mut [])?;
         }
         receiver.socket.set_read_timeout(None)?;
@@ -167,15 +174,20 @@ impl TlsReceiver {
     }
 
     /// Opens what has come, or waits for more.
-    fn turn(&mut self, bytes: &mut [u8]) -> io::Result<Turn> {
+    fn turn(&mut self, mut bytes: &mut [u8]) -> io::Result<Turn> {
         let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(self.incoming.received());
         let mut turn = Turn::Nothing;
         let mut waits = false;
         match state.map_err(refused)? {
             ConnectionState::ReadTraffic(mut traffic) => {
                 let mut written = 0;
-                self.opened.clear();
-                self.opened_read = 0;
+                if self.opened_read == self.opened.len() {
+                    self.opened.clear();
+                    self.opened_read = 0;
+                } else {
+                    // What came right behind the handshake has not been read yet.
+                    bytes = &mut [];
+                }
                 while let Some(record) = traffic.next_record() {
                     let record = record.map_err(refused)?;
                     discard += record.discard;

@@ -34,6 +34,8 @@ pub(super) struct Target {
     pub(super) mode: u32,
     pub(super) modified: i64,
     pub(super) attributes: Vec<Attribute>,
+    /// Whether it takes the place of what is there.
+    pub(super) replaces: bool,
 }
 
 /// One file.
@@ -54,7 +56,16 @@ pub(super) struct Part {
     pub(super) destination: Arc<Destination>,
     /// Where it is gone on with: so many bytes of its journal count.
     pub(super) kept_journal_bytes: Option<u64>,
-    open: Mutex<Option<Arc<File>>>,
+    open: Mutex<Opened>,
+}
+
+#[derive(Clone, Default)]
+enum Opened {
+    #[default]
+    NotYet,
+    Open(Arc<File>),
+    /// It is complete, or has failed: a thread that comes late does not make another one.
+    Closed,
 }
 
 impl Part {
@@ -134,8 +145,10 @@ impl Incoming {
     /// The part, open, with its journal.
     fn file(&self, part: &Part) -> io::Result<Arc<File>> {
         let mut open = part.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = &*open {
-            return Ok(Arc::clone(file));
+        match &*open {
+            Opened::Open(file) => return Ok(Arc::clone(file)),
+            Opened::Closed => return Err(io::Error::other("the file has come to its end")),
+            Opened::NotYet => {}
         }
         let Target {
             part: path,
@@ -148,6 +161,8 @@ impl Incoming {
         let file = match part.kept_journal_bytes {
             Some(_) => destination.write(path)?,
             None => {
+                // First what would claim that something is in the part.
+                destination.remove(journal)?;
                 destination.remove(path)?;
                 destination.create(path)?
             }
@@ -166,7 +181,7 @@ impl Incoming {
         };
         self.state().journal = journal;
         let file = Arc::new(file);
-        *open = Some(Arc::clone(&file));
+        *open = Opened::Open(Arc::clone(&file));
         Ok(file)
     }
 
@@ -199,6 +214,8 @@ impl Incoming {
                     "a chunk has another length than its file has there",
                 ));
             }
+        } else if index > self.state().addresses.len() as u64 {
+            return Err(StoreError::Broken("the chunks of a pipe do not come in order"));
         } else if length < CHUNK_BYTES
             && self
                 .state()
@@ -330,6 +347,11 @@ impl Incoming {
         }
     }
 
+    /// A disk has failed: nobody knows what of it is in the part.
+    pub(super) fn distrust(&self) {
+        self.state().have = Ranges::new();
+    }
+
     fn open(&self) -> io::Result<()> {
         match &self.output {
             Output::Part(part) => self.file(part).map(drop),
@@ -339,6 +361,10 @@ impl Incoming {
 
     /// Forgets all chunks, once; `false` where that has been tried.
     pub(super) fn restart(&self) -> bool {
+        // A pipe cannot be read twice, and what has left cannot be taken back.
+        if self.target.size.is_none() || matches!(self.output, Output::Stdout(_)) {
+            return false;
+        }
         let mut state = self.state();
         state.damaged += 1;
         if state.damaged > 1 {
@@ -361,7 +387,7 @@ impl Incoming {
             return Ok(());
         };
         let open = part.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(file) = open else {
+        let Opened::Open(file) = open else {
             return Ok(());
         };
         if let Some(journal) = &mut self.state().journal {
@@ -385,11 +411,18 @@ impl Incoming {
                 }
                 attributes::apply(&file, &target.attributes);
                 finish(file.as_fd(), target.mode, target.modified)?;
-                part.destination.rename(&target.part, &target.path)?;
+                *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed;
+                if self.state().journal.is_some() {
+                    // What has this name, size and time later is taken for complete. A disk tells of failures here.
+                    file.sync_data().inspect_err(|_| self.distrust())?;
+                }
+                match target.replaces {
+                    true => part.destination.rename(&target.part, &target.path)?,
+                    false => part.destination.rename_into_free(&target.part, &target.path)?,
+                }
                 if self.state().journal.take().is_some() {
                     part.destination.remove(&target.journal)?;
                 }
-                *part.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Ok(())
             }
             Output::Stdout(ordered) => ordered.flush(),
@@ -399,7 +432,7 @@ impl Incoming {
     /// A file that failed: its part is left where a later transfer can go on with it.
     pub(super) fn abandon(&self, reason: FailReason) {
         let Output::Part(part) = &self.output else { return };
-        *part.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed;
         let has_journal = self.state().journal.take().is_some() || part.kept_journal_bytes.is_some();
         let is_useless = self.state().have.is_empty() || !has_journal || reason == FailReason::Damaged;
         if is_useless {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use files_proto::compress::Decompression;
 use files_proto::limits::RECORD_HEAD_BYTES;
-use files_proto::pack;
+use files_proto::pack::{self, Packed};
 use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{EntryId, FailReason};
 
@@ -72,7 +72,12 @@ impl Receiving {
         chunk
             .verify(bytes)
             .map_err(|_| "a chunk does not have the address that it came with")?;
-        match file.store(chunk, bytes) {
+        let stored = file.store(chunk, bytes);
+        if stored.is_err() && !self.state().files.contains_key(&chunk.entry) {
+            // It has come to its end meanwhile.
+            return Ok(());
+        }
+        match stored {
             Ok(Progressed::Known) => self.acknowledge(chunk.entry, chunk.index),
             Ok(progressed) => {
                 let length = bytes.len() as u64;
@@ -131,16 +136,51 @@ impl Receiving {
     fn take_pack(&self, bytes: &[u8]) -> Result<(), &'static str> {
         for file in pack::read(bytes).map_err(|_| "a pack cannot be read")? {
             let (entry, content) = (file.entry, file.bytes);
-            let Some(small) = self.state().small.remove(&entry) else {
+            if !file.verify() {
+                return Err("a file of a pack has another hash than it came with");
+            }
+            let small = self.state().small.remove(&entry);
+            let Some(small) = small else {
+                self.take_whole(&file)?;
                 continue;
             };
-            if content.len() as u64 != small.size || !file.verify() {
-                return Err("a file of a pack has another size or hash than it came with");
+            if content.len() as u64 != small.size {
+                return Err("a file of a pack has another size than it was offered with");
             }
             self.chunks_sent.fetch_add(1, Ordering::Relaxed);
             self.bytes_sent.fetch_add(small.size, Ordering::Relaxed);
             self.progress.add(Counter::BytesDone, small.size);
             self.store_small(entry, &small, content);
+        }
+        Ok(())
+    }
+
+    /// A small file that does not go to a place: the one for standard output.
+    fn take_whole(&self, packed: &Packed<'_>) -> Result<(), &'static str> {
+        let Some(file) = self.state().files.get(&packed.entry).map(Arc::clone) else {
+            // It failed, or was complete before a carrier was lost.
+            return Ok(());
+        };
+        let chunk = Chunk {
+            entry: packed.entry,
+            index: 0,
+            address: packed.root,
+            only: true,
+            hole: false,
+        };
+        let length = packed.bytes.len() as u64;
+        let stored = file.store(&chunk, packed.bytes);
+        match stored.and_then(|_| file.end(length, packed.root)) {
+            Ok(progressed) => {
+                self.progress.add(Counter::BytesDone, length);
+                self.bytes_sent.fetch_add(length, Ordering::Relaxed);
+                self.chunks_sent.fetch_add(1, Ordering::Relaxed);
+                self.go_on(&file, &progressed);
+            }
+            Err(StoreError::Broken(how)) => return Err(how),
+            Err(StoreError::Write(error)) => {
+                self.fail_file(&file, reason_of(&error), &sentence(&error), true);
+            }
         }
         Ok(())
     }
@@ -173,5 +213,8 @@ fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::i
     file.write_all(bytes)?;
     attributes::apply(&file, &small.attributes);
     finish(file.as_fd(), small.mode, small.modified)?;
-    destination.rename(&small.part, &small.path)
+    match small.replaces {
+        true => destination.rename(&small.part, &small.path),
+        false => destination.rename_into_free(&small.part, &small.path),
+    }
 }

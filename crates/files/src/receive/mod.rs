@@ -49,12 +49,13 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         To::Stdout => None,
     };
     let (writer, reader) = accept(peer, progress)?;
+    let rules = destination.as_ref().map(|destination| destination.rules());
     let receiving = Receiving {
         destination,
         outbox: Outbox::default(),
         progress: progress.clone(),
         write_back: WriteBack::default(),
-        state: Mutex::new(State::new()),
+        state: Mutex::new(State::new(rules.unwrap_or_default())),
         fatal: Mutex::default(),
         is_over: AtomicBool::new(false),
         lanes: AtomicUsize::new(0),
@@ -72,7 +73,12 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 .outbox
                 .write_to(&mut writer, |out| receiving.write_acks(out));
         });
-        scope.spawn(|| receiving.write_back.run());
+        scope.spawn(|| {
+            receiving.write_back.run(|file, error| {
+                file.distrust();
+                receiving.fail_file(file, shared::reason_of(error), &shared::sentence(error), true);
+            });
+        });
         scope.spawn(|| take_streams(scope, receiving, peer));
         let (to_compare, compared) = mpsc::channel::<Asked>();
         scope.spawn(move || {
@@ -245,6 +251,16 @@ impl Conversation<'_, '_> {
                     return Err(broken("its first message is no HELLO"));
                 }
                 Heard::Message(Message::Done(_)) => {
+                    if !self.receiving.state().manifest.is_done() {
+                        return Err(broken("it ended before everything had come"));
+                    }
+                    if let Some(destination) = self.receiving.destination.as_ref().filter(|_| self.writes()) {
+                        // Who is told that all is stored may remove the source.
+                        let path = destination.path().to_owned();
+                        destination
+                            .sync()
+                            .map_err(|error| TransferError::Destination { path, error })?;
+                    }
                     let totals = self.receiving.state().totals;
                     self.receiving.outbox.push(&Message::Done(totals));
                     return Ok(());
@@ -325,6 +341,10 @@ impl Conversation<'_, '_> {
         Ok(())
     }
 
+    fn writes(&self) -> bool {
+        !self.options.dry_run && !self.options.list
+    }
+
     fn turn(&mut self) {
         let (since, before) = self.measured;
         let elapsed = since.elapsed();
@@ -379,19 +399,21 @@ impl Conversation<'_, '_> {
                 while let Some(socket) = listener.accept(is_over) {
                     let config = Arc::clone(&config);
                     strangers.fetch_add(1, Ordering::SeqCst);
+                    // Also a handshake is cut at the end.
+                    let Ok(clone) = socket.try_clone() else { continue };
+                    receiving
+                        .sockets
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(clone);
                     handshakes.spawn(move || {
+                        if receiving.is_over() {
+                            return;
+                        }
                         let Ok(carrier) = TlsReceiver::new(socket, config) else {
                             return;
                         };
-                        let Ok(socket) = carrier.socket().try_clone() else {
-                            return;
-                        };
                         strangers.fetch_sub(1, Ordering::SeqCst);
-                        receiving
-                            .sockets
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push(socket);
                         begin_lane(scope, receiving, RecordReceiver::Tcp(Box::new(carrier)));
                     });
                 }

@@ -13,7 +13,7 @@ use files_proto::journal::Journal;
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::{ManifestError, Offered, Refused};
 use files_proto::message::Message;
-use files_proto::name::{numbered, partial_names};
+use files_proto::name::{PARTIAL_SUFFIX, numbered, partial_names};
 use files_proto::plan::{self, Decision, Existing, Resume};
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
@@ -129,7 +129,7 @@ impl Planner<'_> {
                 reason,
             });
         };
-        let made = destination.make_directory(&path);
+        let made = destination.make_directory(&path, entry.mode);
         let mut state = self.receiving.state();
         if made.is_err() {
             state.manifest.refuse_directory(entry.id);
@@ -139,6 +139,7 @@ impl Planner<'_> {
             mode: entry.mode,
             modified: entry.modified_ns,
             is_made: made.is_ok(),
+            is_new: matches!(made, Ok(true)),
         };
         state.directories.insert(entry.id, directory);
         drop(state);
@@ -194,6 +195,10 @@ impl Planner<'_> {
             Place::Taken(path) => (path, true),
             Place::Same(path) => {
                 let size = entry.size();
+                if size > CHUNK_BYTES {
+                    // Of a transfer that was killed right after its end; nothing is lost where it stays.
+                    let _ = destination.remove(&beside(&path).1);
+                }
                 self.receiving.progress.add(Counter::BytesThere, size);
                 self.receiving.progress.add(Counter::BytesDone, size);
                 return self.end_unsent(entry, &path, How::There, SkipReason::Same);
@@ -210,7 +215,7 @@ impl Planner<'_> {
         let begun = match &entry.kind {
             Kind::Symlink { target: to } => self.make_link(destination, entry, &path, to),
             Kind::File { size } if *size <= PACKED_FILE_BYTES_MAX => {
-                self.begin_small(entry, &path);
+                self.begin_small(entry, &path, is_taken);
                 Ok(())
             }
             _ => self.begin_file(destination, entry, &path, is_taken),
@@ -232,6 +237,10 @@ impl Planner<'_> {
 
     /// Looks at what is in the place, and decides by the user's rule.
     fn place(&self, destination: &Destination, entry: &Entry, path: &Path) -> io::Result<Place> {
+        if self.receiving.state().numbered.contains(path) {
+            // An earlier entry has got this name, because its own was taken.
+            return self.free_name(destination, entry, path);
+        }
         let Some(existing) = existing(destination, path)? else {
             return Ok(Place::Free(path.to_owned()));
         };
@@ -270,6 +279,9 @@ impl Planner<'_> {
         let name = path.file_name().unwrap_or_default().as_bytes();
         for number in 2..u32::MAX {
             let other = path.with_file_name(OsStr::from_bytes(&numbered(name, number)));
+            if self.receiving.state().has_place(&other) {
+                continue;
+            }
             let there = existing(destination, &other)?;
             let place = match plan::decide(entry, there.as_ref(), plan::OnConflict::Skip, false) {
                 Decision::Create => Place::Free(other),
@@ -278,6 +290,7 @@ impl Planner<'_> {
                 _ => continue,
             };
             if let Place::Free(other) = &place {
+                self.receiving.state().numbered.insert(other.clone());
                 self.receiving.progress.tell(Event::Renamed {
                     from: path.display().to_string(),
                     to: other.display().to_string(),
@@ -306,7 +319,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn begin_small(&self, entry: &Entry, path: &Path) {
+    fn begin_small(&self, entry: &Entry, path: &Path, is_taken: bool) {
         let small = Small {
             path: path.to_owned(),
             part: beside(path).0,
@@ -314,6 +327,7 @@ impl Planner<'_> {
             mode: entry.mode,
             modified: entry.modified_ns,
             attributes: self.attributes(entry),
+            replaces: is_taken,
         };
         if small.size == 0 {
             return self.receiving.store_small(entry.id, &small, b"");
@@ -341,6 +355,7 @@ impl Planner<'_> {
     ) -> io::Result<()> {
         let mut target = target(entry, path.to_owned());
         target.attributes = self.attributes(entry);
+        target.replaces = is_taken;
         self.receiving.progress.set_current(&path.display().to_string());
         let kept = match target.size {
             Some(size) => kept(destination, &target, size),
@@ -362,8 +377,11 @@ impl Planner<'_> {
             Kept::Other if candidate.is_none() => {
                 // The source has changed since: what did not change is in the part of then.
                 let former = former(&target.part);
-                destination.rename(&target.part, &former)?;
-                candidate = Some(Candidate::Former(former));
+                destination.remove(&target.journal)?;
+                // A name that is too long: then all of it comes again.
+                if destination.rename(&target.part, &former).is_ok() {
+                    candidate = Some(Candidate::Former(former));
+                }
             }
             Kept::Other | Kept::Nothing => {}
         }
@@ -558,10 +576,11 @@ fn kept(destination: &Destination, target: &Target, size: u64) -> Kept {
     }
 }
 
-/// The name of a part that is of use once more: one that is reserved as well (FILE-20).
+/// The name of a part that is of use once more: one that no other part has, because it would be that of a name that is
+/// reserved (FILE-20).
 fn former(part: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(part.file_name().unwrap_or_default());
+    let mut name = part.file_name().unwrap_or_default().to_owned();
+    name.push(PARTIAL_SUFFIX);
     part.with_file_name(name)
 }
 
@@ -579,6 +598,7 @@ fn target(entry: &Entry, path: PathBuf) -> Target {
         mode: entry.mode,
         modified: entry.modified_ns,
         attributes: Vec::new(),
+        replaces: false,
     }
 }
 

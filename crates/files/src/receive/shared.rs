@@ -1,10 +1,10 @@
 //! What all threads of a receiver share: files under way, directories that are not complete, and what is to be
 //! acknowledged.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) small: HashMap<EntryId, Small>,
     pub(super) manifest: Manifest,
     pub(super) directories: HashMap<EntryId, Directory>,
+    /// Places by other names than were offered, which entries of this transfer have.
+    pub(super) numbered: HashSet<PathBuf>,
     acks: BTreeMap<EntryId, Ranges>,
     stored: Ranges,
     pub(super) totals: Totals,
@@ -51,17 +53,27 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(rules: Rules) -> Self {
         Self {
+            numbered: HashSet::new(),
             files: HashMap::new(),
             small: HashMap::new(),
-            manifest: Manifest::new(Rules::default()),
+            manifest: Manifest::new(rules),
             directories: HashMap::new(),
             acks: BTreeMap::new(),
             stored: Ranges::new(),
             totals: Totals::default(),
             problems: Vec::new(),
         }
+    }
+}
+
+impl State {
+    /// Whether an entry of this transfer has this place.
+    pub(super) fn has_place(&self, path: &Path) -> bool {
+        self.numbered.contains(path)
+            || self.files.values().any(|file| file.target.path == path)
+            || self.small.values().any(|small| small.path == path)
     }
 }
 
@@ -74,6 +86,8 @@ pub(super) struct Small {
     pub(super) mode: u32,
     pub(super) modified: i64,
     pub(super) attributes: Vec<Attribute>,
+    /// Whether it takes the place of what is there.
+    pub(super) replaces: bool,
 }
 
 /// A directory that has not ended, or in which something is missing.
@@ -84,6 +98,8 @@ pub(super) struct Directory {
     pub(super) modified: i64,
     /// Whether it is there to be written to.
     pub(super) is_made: bool,
+    /// Whether it was not there before: others keep their modes.
+    pub(super) is_new: bool,
 }
 
 impl Receiving {
@@ -135,23 +151,26 @@ impl Receiving {
         let mut state = self.state();
         state.stored.insert(entry..entry + 1);
         state.totals.stored += 1;
+        // Before the sender can know of it, and say that everything is done.
+        state.manifest.finish(entry);
         drop(state);
         self.progress.add(Counter::FilesDone, 1);
         self.progress.tell(Event::Done { path, bytes, how });
-        self.finish(entry);
+        self.finish_directories();
         self.outbox.poke();
     }
 
     /// An entry is not wanted.
     pub(super) fn skip(&self, entry: EntryId, reason: SkipReason) {
         self.state().totals.skipped += 1;
-        self.outbox.push(&Message::Skip { entry, reason });
         self.finish(entry);
+        self.outbox.push(&Message::Skip { entry, reason });
     }
 
     /// An entry cannot be stored; the rest goes on.
     pub(super) fn fail(&self, entry: EntryId, path: &str, reason: FailReason, text: &str) {
         self.state().totals.failed += 1;
+        self.finish(entry);
         self.outbox.push(&Message::Failed {
             entry,
             reason,
@@ -159,7 +178,6 @@ impl Receiving {
         });
         self.problem(path.to_owned(), text.to_owned());
         self.progress.add(Counter::FilesDone, 1);
-        self.finish(entry);
     }
 
     pub(super) fn problem(&self, path: String, text: String) {
@@ -208,9 +226,10 @@ impl Receiving {
             if let (Some(directory), Some(destination)) = (directory, &self.destination)
                 && directory.is_made
             {
-                let finished =
-                    destination.finish_directory(&directory.path, directory.mode, directory.modified);
+                let mode = directory.is_new.then_some(directory.mode);
+                let finished = destination.finish_directory(&directory.path, mode, directory.modified);
                 let mut state = self.state();
+                state.manifest.finish(entry);
                 state.stored.insert(entry..entry + 1);
                 state.totals.stored += 1;
                 drop(state);
@@ -248,6 +267,9 @@ pub(super) fn sentence(error: &io::Error) -> String {
         }
         io::ErrorKind::ReadOnlyFilesystem => "the destination is on a read-only file system".to_owned(),
         io::ErrorKind::PermissionDenied => format!("the destination does not let us write: {error}"),
+        io::ErrorKind::AlreadyExists => {
+            "another file was made in its place meanwhile; receive again".to_owned()
+        }
         io::ErrorKind::FileTooLarge => "the destination's file system takes no file of this size".to_owned(),
         _ => format!("it cannot be written: {error}"),
     }

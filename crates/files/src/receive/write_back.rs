@@ -2,6 +2,7 @@
 //! disk is too slow for that the writers wait, and by that the sender.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use files_proto::EntryId;
@@ -41,8 +42,8 @@ impl WriteBack {
         drop(waited);
     }
 
-    /// The thread that has the disk take it, until the end.
-    pub(super) fn run(&self) {
+    /// The thread that has the disk take it, until the end; `failed` is told of files that it does not take.
+    pub(super) fn run(&self, failed: impl Fn(&Arc<Incoming>, &io::Error)) {
         loop {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let mut state = self
@@ -56,8 +57,10 @@ impl WriteBack {
             let files = std::mem::take(&mut state.files);
             drop(state);
             for file in files.into_values() {
-                // A disk that fails tells so to the next write as well, which ends the file.
-                let _ = file.sync();
+                // A disk tells of a failure once, to whoever asks.
+                if let Err(error) = file.sync() {
+                    failed(&file, &error);
+                }
             }
             self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes -= bytes;
             self.changed.notify_all();

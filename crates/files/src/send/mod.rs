@@ -210,7 +210,12 @@ impl<'scope> Conversation<'scope, '_> {
                 Heard::Message(_) if !has_greeted => {
                     return Err(TransferError::Broken("its first message is no HELLO".to_owned()));
                 }
-                Heard::Message(Message::Done(_)) => return Ok(()),
+                Heard::Message(Message::Done(_)) if self.sending.desk.is_complete() => return Ok(()),
+                Heard::Message(Message::Done(_)) => {
+                    return Err(TransferError::Broken(
+                        "it ended before everything was stored".to_owned(),
+                    ));
+                }
                 Heard::Message(message) => self.handle(message)?,
                 Heard::Nothing => {}
                 Heard::End => return Err(TransferError::Lost("it stopped talking".to_owned())),
@@ -223,7 +228,11 @@ impl<'scope> Conversation<'scope, '_> {
         let sending = self.sending;
         match message {
             Message::Want { entry, chunks } => {
-                if *sending.pipe.lock().unwrap_or_else(PoisonError::into_inner) == Some(entry) {
+                let mut pipe = sending.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+                // It can be read once.
+                let is_pipe = pipe.take_if(|pipe| *pipe == entry).is_some();
+                drop(pipe);
+                if is_pipe {
                     let streams = wait(self.peer.open_one_way(CHUNK_PRIORITY));
                     let stream = streams.map_err(|closed| TransferError::Lost(closed.to_string()))?;
                     self.scope.spawn(move || pipe::send(sending, entry, stream));

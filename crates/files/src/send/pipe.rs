@@ -2,6 +2,8 @@
 //! it can be read twice.
 
 use std::io::{self, Read};
+use std::thread;
+use std::time::Instant;
 
 use files_proto::content::{RootBuilder, chunk_address};
 use files_proto::limits::CHUNK_BYTES;
@@ -9,9 +11,11 @@ use files_proto::message::Message;
 use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{EntryId, FailReason};
 use peer::SendStream;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Sending;
 use crate::carrier::RecordSender;
+use crate::limits::TURN;
 use crate::pool::{Buffer, Pool};
 use crate::progress::Counter;
 use crate::source::Failure;
@@ -23,7 +27,7 @@ const BUFFERS: usize = 8;
 pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {
     let pool = Pool::new(BUFFERS, CHUNK_BYTES as usize);
     let mut sender = RecordSender::Quic(stream);
-    let sent = send_from(&mut io::stdin().lock(), sending, entry, &pool, |head, body| {
+    let sent = send_from(&mut Stdin(sending), sending, entry, &pool, |head, body| {
         sender.send(&head.encode(), body)
     });
     match sent {
@@ -38,6 +42,26 @@ pub(super) fn send(sending: &Sending, entry: EntryId, stream: SendStream) {
                 text: format!("standard input: {error}"),
             },
         ),
+    }
+}
+
+/// Standard input, which is not waited for once the transfer is over.
+struct Stdin<'a>(&'a Sending);
+
+impl Read for Stdin<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let turn = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::try_from(TURN.as_nanos()).unwrap_or(0),
+        };
+        let stdin = io::stdin();
+        while !self.0.is_over() {
+            if poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&turn)).is_ok_and(|ready| ready > 0) {
+                // Past the buffer of the library, which polling does not know.
+                return Ok(rustix::io::read(&stdin, bytes)?);
+            }
+        }
+        Err(io::ErrorKind::ConnectionAborted.into())
     }
 }
 
@@ -76,7 +100,10 @@ fn send_from(
             raw_bytes: length as u32,
         };
         if let Some(limit) = &sending.limit {
-            std::thread::sleep(limit.grant(std::time::Instant::now(), length));
+            let end = Instant::now() + limit.grant(Instant::now(), length);
+            while !sending.is_over() && Instant::now() < end {
+                thread::sleep(end.saturating_duration_since(Instant::now()).min(TURN));
+            }
         }
         send(&head, waiting)?;
         size += length as u64;

@@ -165,7 +165,10 @@ impl Desk {
     /// The receiver wants chunks.
     pub(super) fn want(&self, entry: EntryId, chunks: &Ranges) -> Result<(), AnswerError> {
         self.change(|state| {
-            state.offers.handle_want(entry, chunks)?;
+            let is_open = state.offers.handle_want(entry, chunks)?;
+            if !is_open {
+                return Ok(());
+            }
             let Some(open) = state.open.get_mut(&entry) else {
                 // It failed meanwhile.
                 return Ok(());
@@ -175,6 +178,10 @@ impl Desk {
             let is_first = !std::mem::replace(&mut open.is_wanted, true);
             let size = source.stamp.size;
             if size <= PACKED_FILE_BYTES_MAX {
+                // What wants nothing gets nothing.
+                if chunks.is_empty() {
+                    return Ok(());
+                }
                 state.small.push_back(entry);
                 state.small_bytes += size;
                 return Ok(());
