@@ -35,7 +35,7 @@ pub const FILE_BYTES_MAX: u64 = FILE_CHUNKS_MAX * CHUNK_BYTES;
 pub const ENTRIES_OPEN_MAX: usize = 65_536;
 /// Bytes of the values of their ENTRY messages (FILE-8).
 pub const ENTRIES_OPEN_BYTES_MAX: usize = 8 << 20;
-/// Names that are remembered of directories that have not ended (FILE-22): 19 MiB of hashes.
+/// Names that are remembered of directories that are not done (FILE-22): 19 MiB of hashes.
 pub const NAMES_OPEN_MAX: usize = 1_835_008;
 /// Addresses in one HASHES message.
 pub const HASHES_MAX: usize = 2_048;

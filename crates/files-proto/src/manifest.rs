@@ -215,7 +215,6 @@ impl Manifest {
         }
         directory.ended = true;
         let is_finished = directory.pending == 0;
-        self.names.end(entry);
         let parent = self.open.get(&entry).and_then(|open| open.parent);
         if let Some(parent) = parent {
             self.directory(parent)?.unended -= 1;
@@ -256,6 +255,14 @@ impl Manifest {
         }
     }
 
+    /// Takes `name` for an open entry that is stored under another name than the one it was given, because of what is
+    /// on the disk; `false` where another entry of its directory has that name, or it is no name (FILE-22).
+    pub fn reserve(&mut self, entry: EntryId, name: &[u8]) -> bool {
+        self.open
+            .get(&entry)
+            .is_some_and(|open| self.names.reserve(open.parent, name))
+    }
+
     /// The next directory that has ended and in which everything is done: it gets its mode and times, and then
     /// [`Manifest::finish`].
     pub fn poll_finished_directory(&mut self) -> Option<EntryId> {
@@ -269,6 +276,9 @@ impl Manifest {
             return;
         };
         self.open_bytes -= open.kept_bytes;
+        if open.directory.is_some() {
+            self.names.end(entry);
+        }
         if let Some(parent) = open.parent
             && let Some(directory) = self
                 .open

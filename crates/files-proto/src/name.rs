@@ -46,7 +46,7 @@ pub enum NameError {
     #[error("the name is one that Gramway gives files that are not complete: receive the complete file")]
     Reserved,
     /// [`NAMES_OPEN_MAX`] names are remembered.
-    #[error("more than {NAMES_OPEN_MAX} names in directories that have not ended: send fewer at once")]
+    #[error("more than {NAMES_OPEN_MAX} names in directories that are not done: send fewer at once")]
     TooMany,
 }
 
@@ -113,7 +113,7 @@ fn cut(name: &[u8], room: usize) -> usize {
     end
 }
 
-/// The names of directories that have not ended, so that no two are the same at the receiver.
+/// The names of directories that are not done, so that no two are the same at the receiver.
 #[derive(Debug)]
 pub struct NameTable {
     rules: Rules,
@@ -171,7 +171,21 @@ impl NameTable {
         })
     }
 
-    /// The directory has ended: no more names come in it.
+    /// Takes exactly this name; `false` where it is taken, is none, or there is no room for it.
+    pub fn reserve(&mut self, directory: Option<EntryId>, name: &[u8]) -> bool {
+        if check(name).is_err() || self.names == NAMES_OPEN_MAX {
+            return false;
+        }
+        let is_new = self
+            .directories
+            .entry(directory)
+            .or_default()
+            .insert(key(self.rules, name));
+        self.names += usize::from(is_new);
+        is_new
+    }
+
+    /// The directory is done: no more names come in it.
     pub fn end(&mut self, directory: EntryId) {
         if let Some(names) = self.directories.remove(&Some(directory)) {
             self.names -= names.len();

@@ -10,9 +10,7 @@ use thiserror::Error;
 
 use crate::content::chunk_count;
 use crate::entry::{Entry, EntryId, Kind};
-use crate::limits::{
-    ASKED_TIMES_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX, FILE_CHUNKS_MAX, WANTED_TIMES_MAX,
-};
+use crate::limits::{ASKED_TIMES_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX, WANTED_TIMES_MAX};
 use crate::message::Message;
 use crate::ranges::Ranges;
 
@@ -29,11 +27,13 @@ pub struct Offers {
 #[derive(Debug)]
 struct Open {
     kept_bytes: usize,
-    /// Chunks of a file; of a pipe, as many as a file may have; of everything else none.
+    /// Chunks of a file; a pipe is wanted as one (FILE-15); of everything else none.
     chunks: u64,
     /// How many chunks were wanted, those wanted again included.
     wanted: u64,
+    wanted_max: u64,
     asked: u32,
+    asked_max: u32,
 }
 
 /// A receiver's answer that no receiver of this version gives: the transfer ends.
@@ -90,7 +90,7 @@ impl Offers {
         self.open_bytes += self.scratch.len();
         let chunks = match entry.kind {
             Kind::File { size } => chunk_count(size),
-            Kind::Pipe => FILE_CHUNKS_MAX,
+            Kind::Pipe => 1,
             Kind::Directory | Kind::Symlink { .. } => 0,
         };
         self.open.insert(
@@ -99,6 +99,16 @@ impl Offers {
                 kept_bytes: self.scratch.len(),
                 chunks,
                 wanted: 0,
+                wanted_max: if entry.kind == Kind::Pipe {
+                    1
+                } else {
+                    chunks * WANTED_TIMES_MAX
+                },
+                asked_max: if entry.kind == Kind::Pipe {
+                    0
+                } else {
+                    ASKED_TIMES_MAX
+                },
                 asked: 0,
             },
         );
@@ -124,8 +134,9 @@ impl Offers {
         if let Some(chunk) = chunks.last().filter(|last| *last >= open.chunks) {
             return Err(AnswerError::NoChunk { entry, chunk });
         }
-        open.wanted += chunks.len();
-        if open.wanted > open.chunks * WANTED_TIMES_MAX {
+        // One of no chunk makes the sender read what is missing of the root, so that it counts as well.
+        open.wanted += chunks.len().max(1);
+        if open.wanted > open.wanted_max {
             return Err(AnswerError::Again(entry));
         }
         Ok(true)
@@ -140,7 +151,7 @@ impl Offers {
             return Ok(false);
         };
         open.asked += 1;
-        if open.asked > ASKED_TIMES_MAX || open.chunks == 0 {
+        if open.asked > open.asked_max || open.chunks == 0 {
             return Err(AnswerError::Again(entry));
         }
         Ok(true)
@@ -245,7 +256,7 @@ mod tests {
         let mut offers = offers();
         assert_eq!(offers.handle_want(0, &ranges(0..4)), Ok(true));
         assert_eq!(offers.handle_want(3, &ranges(0..1)), Ok(true));
-        for (entry, chunk) in [(0, 4), (1, 0), (2, 1), (0, 1 << 40), (3, FILE_CHUNKS_MAX)] {
+        for (entry, chunk) in [(0, 4), (1, 0), (2, 1), (0, 1 << 40), (3, 1)] {
             let error = AnswerError::NoChunk { entry, chunk };
             assert_eq!(offers.handle_want(entry, &ranges(chunk..chunk + 1)), Err(error));
         }
@@ -275,6 +286,21 @@ mod tests {
         }
         assert_eq!(offers.handle_ask(2), Err(AnswerError::Again(2)));
         assert_eq!(offers.handle_ask(1), Err(AnswerError::Again(1)));
+    }
+
+    /// FILE-14: what names no chunk is work as well, and what a program writes comes once.
+    #[test]
+    fn wants_of_no_chunk_and_of_a_pipe_are_bounded() {
+        let mut offers = offers();
+        offers.offer(&entry(4, Kind::File { size: 0 }));
+        assert_eq!(offers.handle_want(4, &Ranges::new()), Err(AnswerError::Again(4)));
+        for _ in 0..WANTED_TIMES_MAX {
+            offers.handle_want(2, &Ranges::new()).unwrap();
+        }
+        assert_eq!(offers.handle_want(2, &Ranges::new()), Err(AnswerError::Again(2)));
+        offers.handle_want(3, &ranges(0..1)).unwrap();
+        assert_eq!(offers.handle_want(3, &ranges(0..1)), Err(AnswerError::Again(3)));
+        assert_eq!(offers.handle_ask(3), Err(AnswerError::Again(3)));
     }
 
     /// FILE-13: one range may name everything at once, and costs nothing beyond what is open.

@@ -171,6 +171,35 @@ fn what_is_in_a_directory_that_got_another_name_is_stored_there() {
     );
 }
 
+/// FILE-22: neither an entry that came before nor one that comes later shares a name that was taken.
+#[test]
+fn a_name_that_the_disk_asked_for_is_taken_from_other_entries() {
+    let mut manifest = Manifest::new(Rules::default());
+    manifest.handle_entry(directory(0, None, "d")).unwrap().unwrap();
+    manifest.handle_entry(file(1, Some(0), "a.txt")).unwrap().unwrap();
+    manifest
+        .handle_entry(file(2, Some(0), "a (2).txt"))
+        .unwrap()
+        .unwrap();
+    // The directory has ended, but is not done.
+    manifest.handle_directory_end(0).unwrap();
+    assert!(!manifest.reserve(1, b"a (2).txt"));
+    assert!(manifest.reserve(1, b"a (3).txt"));
+    assert!(!manifest.reserve(2, b"a (3).txt"));
+    assert!(!manifest.reserve(1, b"../a") && !manifest.reserve(9, b"b"));
+
+    manifest.handle_entry(file(3, None, "a.txt")).unwrap().unwrap();
+    assert!(manifest.reserve(3, b"a (2).txt"));
+    let later = manifest
+        .handle_entry(file(4, None, "a (2).txt"))
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (later.path, later.renamed),
+        (vec![b"a (2) (2).txt".to_vec()], true)
+    );
+}
+
 /// FILE-8: an endless manifest.
 #[test]
 fn what_is_offered_and_not_done_is_bounded() {
