@@ -276,7 +276,7 @@ pub(crate) const TRANSFER_TIMEOUT_S: u32 = 30;
 /// Seconds that `gramway send` shows a code unless told otherwise: as long as a server keeps its number.
 pub(crate) const TRANSFER_INVITATION_S: u32 = 600;
 
-/// How long a server may take to give numbers for codes.
+/// How long a server may take to give numbers for codes, and a network that has just come up to take an announcement.
 pub(crate) const TRANSFER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.

@@ -312,7 +312,7 @@ fn a_shared_directory_is_listed_and_read_by_named_peers_alone() {
     let all = ["receive", "--peer", &sharing, "--to", text(&to)];
     assert_done(&mut start(&pair.client, &directory, "reader", &all));
     assert_same(&from, &to.join("tree"));
-    let refused = ["receive", "--peer", &sharing, "--to", text(&to), "--timeout", "1"];
+    let refused = ["receive", "--peer", &sharing, "--to", text(&to)];
     let mut stranger = start(&pair.client, &directory, "stranger", &refused);
     assert_eq!(code(&mut stranger), PERMISSION, "{}", stranger.stderr());
     assert!(sharer.is_running());

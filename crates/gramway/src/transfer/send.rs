@@ -22,8 +22,7 @@ use super::server::Server;
 use super::{bind, close, complete, confine, options, problem, server, state};
 use crate::exit::Problem;
 use crate::limits::{
-    PEER_ANNOUNCEMENT_PATIENCE, TRANSFER_GUESTS_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE,
-    TRANSFER_RETURN_TIME_MAX, TRANSFER_TURN,
+    TRANSFER_GUESTS_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX, TRANSFER_TURN,
 };
 use crate::peer_command::{key, peer_id};
 use crate::{output, qr};
@@ -189,7 +188,7 @@ fn show_codes(
             let numbers = draw_numbers(arguments.receivers)?;
             let builder = Endpoint::builder(key).announce_numbers_on_lan(numbers.iter().copied());
             let endpoint = bind(builder, arguments.offer.listen)?;
-            if blocking::wait_for(PEER_ANNOUNCEMENT_PATIENCE, endpoint.announced()) != Some(true) {
+            if blocking::wait_for(TRANSFER_PATIENCE, endpoint.announced()) != Some(true) {
                 let why = endpoint
                     .lan_problem()
                     .unwrap_or_else(|| "it takes long".to_owned());
