@@ -7,7 +7,7 @@
 //! a later SYNCED says that they had reached the disk. Whoever goes on with a journal after another boot appends BOOT
 //! first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
@@ -134,6 +134,9 @@ pub struct Journal {
     pub header: Header,
     /// Chunks that are in the partial file, and their addresses.
     pub chunks: BTreeMap<u64, Address>,
+    /// Those of them that count because the boot is the same, and may not have reached the disk: a medium that was
+    /// pulled out has lost them, so that they are to be hashed before they are relied on.
+    pub unsynced: BTreeSet<u64>,
     /// How many bytes of the journal may be appended to; what is behind them is to be cut off.
     pub valid_bytes: u64,
 }
@@ -221,13 +224,21 @@ impl Reader {
     /// It has no header.
     pub fn finish(mut self) -> Result<Journal, JournalError> {
         let header = self.header.ok_or(JournalError)?;
+        let mut unsynced = BTreeSet::new();
         if self.written_after == self.boot {
+            for (index, address) in &self.unsynced {
+                match address {
+                    Some(_) => unsynced.insert(*index),
+                    None => unsynced.remove(index),
+                };
+            }
             self.settle();
             self.synced_bytes = self.valid_bytes;
         }
         Ok(Journal {
             header,
             chunks: self.chunks,
+            unsynced,
             valid_bytes: self.synced_bytes,
         })
     }
@@ -331,6 +342,7 @@ mod tests {
             assert_eq!(journal.header, HEADER);
             assert_eq!(chunks(&journal), [0, 3, 7]);
             assert_eq!(journal.chunks[&3], [3; 32]);
+            assert_eq!(journal.unsynced, [7].into());
             assert_eq!(journal.valid_bytes, bytes.len() as u64);
         }
     }
@@ -343,7 +355,9 @@ mod tests {
         let journal = read(&bytes, [2; 16], 9).unwrap();
         assert_eq!(chunks(&journal), [0, 3]);
         assert_eq!(journal.valid_bytes, synced.len() as u64);
-        assert_eq!(chunks(&read(&bytes, FIRST, 9).unwrap()), [0, 7]);
+        assert!(journal.unsynced.is_empty());
+        let journal = read(&bytes, FIRST, 9).unwrap();
+        assert_eq!((chunks(&journal), journal.unsynced), (vec![0, 7], [7].into()));
     }
 
     /// FILE-26.

@@ -35,6 +35,9 @@ pub const FILE_BYTES_MAX: u64 = FILE_CHUNKS_MAX * CHUNK_BYTES;
 pub const ENTRIES_OPEN_MAX: usize = 65_536;
 /// Bytes of the values of their ENTRY messages (FILE-8).
 pub const ENTRIES_OPEN_BYTES_MAX: usize = 8 << 20;
+/// Chunks of all files that are open, together (FILE-8): 8 TiB, two of the largest files, whose addresses take
+/// 256 MiB once all of them are known.
+pub const CHUNKS_OPEN_MAX: u64 = 2 * FILE_CHUNKS_MAX;
 /// Names that are remembered of directories that are not done (FILE-22): 19 MiB of hashes.
 pub const NAMES_OPEN_MAX: usize = 1_835_008;
 /// Addresses in one HASHES message.

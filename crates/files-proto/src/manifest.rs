@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use crate::content::chunk_count;
 use crate::entry::{Entry, EntryId, Kind};
-use crate::limits::{DEPTH_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX};
+use crate::limits::{CHUNKS_OPEN_MAX, DEPTH_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX};
 use crate::name::{NameError, NameTable, Rules};
 use crate::reason::SkipReason;
 
@@ -22,6 +23,7 @@ pub struct Manifest {
     complete: bool,
     open: BTreeMap<EntryId, Open>,
     open_bytes: usize,
+    open_chunks: u64,
     /// Directories that have ended, and everything in them is done.
     finished: Vec<EntryId>,
     scratch: Vec<u8>,
@@ -32,6 +34,7 @@ pub struct Manifest {
 struct Open {
     parent: Option<EntryId>,
     kept_bytes: usize,
+    chunks: u64,
     /// Of directories.
     directory: Option<Directory>,
 }
@@ -93,6 +96,9 @@ pub enum ManifestError {
     /// More than [`ENTRIES_OPEN_MAX`] entries or [`ENTRIES_OPEN_BYTES_MAX`] bytes that are not done.
     #[error("the other end offered more than {ENTRIES_OPEN_MAX} entries at once: end the transfer")]
     TooMany,
+    /// More than [`CHUNKS_OPEN_MAX`] chunks of files that are not done.
+    #[error("the other end offered files of more than {} TiB at once: end the transfer", CHUNKS_OPEN_MAX >> 20)]
+    TooMuch,
     /// More names than are remembered.
     #[error(transparent)]
     Names(#[from] NameError),
@@ -115,6 +121,7 @@ impl Manifest {
             complete: false,
             open: BTreeMap::new(),
             open_bytes: 0,
+            open_chunks: 0,
             finished: Vec::new(),
             scratch: Vec::new(),
         }
@@ -139,6 +146,10 @@ impl Manifest {
         let kept_bytes = self.scratch.len();
         if self.open.len() == ENTRIES_OPEN_MAX || self.open_bytes + kept_bytes > ENTRIES_OPEN_BYTES_MAX {
             return Err(ManifestError::TooMany);
+        }
+        let chunks = chunk_count(entry.size());
+        if self.open_chunks + chunks > CHUNKS_OPEN_MAX {
+            return Err(ManifestError::TooMuch);
         }
         let (depth, parent_refused) = match entry.parent {
             None => (0, false),
@@ -173,11 +184,13 @@ impl Manifest {
             parent.unended += usize::from(is_directory);
         }
         self.open_bytes += kept_bytes;
+        self.open_chunks += chunks;
         self.open.insert(
             entry.id,
             Open {
                 parent: entry.parent,
                 kept_bytes,
+                chunks,
                 directory,
             },
         );
@@ -276,6 +289,7 @@ impl Manifest {
             return;
         };
         self.open_bytes -= open.kept_bytes;
+        self.open_chunks -= open.chunks;
         if open.directory.is_some() {
             self.names.end(entry);
         }

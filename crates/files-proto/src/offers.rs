@@ -10,7 +10,9 @@ use thiserror::Error;
 
 use crate::content::chunk_count;
 use crate::entry::{Entry, EntryId, Kind};
-use crate::limits::{ASKED_TIMES_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX, WANTED_TIMES_MAX};
+use crate::limits::{
+    ASKED_TIMES_MAX, CHUNKS_OPEN_MAX, ENTRIES_OPEN_BYTES_MAX, ENTRIES_OPEN_MAX, WANTED_TIMES_MAX,
+};
 use crate::message::Message;
 use crate::ranges::Ranges;
 
@@ -19,6 +21,7 @@ use crate::ranges::Ranges;
 pub struct Offers {
     open: BTreeMap<EntryId, Open>,
     open_bytes: usize,
+    open_chunks: u64,
     next: EntryId,
     bytes: u64,
     scratch: Vec<u8>,
@@ -27,6 +30,8 @@ pub struct Offers {
 #[derive(Debug)]
 struct Open {
     kept_bytes: usize,
+    /// Of a file, as the receiver counts them.
+    kept_chunks: u64,
     /// Chunks of a file; a pipe is wanted as one (FILE-15); of everything else none.
     chunks: u64,
     /// How many chunks were wanted, those wanted again included.
@@ -73,7 +78,9 @@ impl Offers {
     pub fn has_room(&mut self, entry: &Entry) -> bool {
         self.scratch.clear();
         entry.write(&mut self.scratch);
-        self.open.len() < ENTRIES_OPEN_MAX && self.open_bytes + self.scratch.len() <= ENTRIES_OPEN_BYTES_MAX
+        self.open.len() < ENTRIES_OPEN_MAX
+            && self.open_bytes + self.scratch.len() <= ENTRIES_OPEN_BYTES_MAX
+            && self.open_chunks + chunk_count(entry.size()) <= CHUNKS_OPEN_MAX
     }
 
     /// `entry` is offered.
@@ -88,6 +95,7 @@ impl Offers {
         self.next += 1;
         self.bytes += entry.size();
         self.open_bytes += self.scratch.len();
+        self.open_chunks += chunk_count(entry.size());
         let chunks = match entry.kind {
             Kind::File { size } => chunk_count(size),
             Kind::Pipe => 1,
@@ -97,6 +105,7 @@ impl Offers {
             entry.id,
             Open {
                 kept_bytes: self.scratch.len(),
+                kept_chunks: chunk_count(entry.size()),
                 chunks,
                 wanted: 0,
                 wanted_max: if entry.kind == Kind::Pipe {
@@ -217,6 +226,7 @@ impl Offers {
     fn close(&mut self, entry: EntryId) {
         if let Some(open) = self.open.remove(&entry) {
             self.open_bytes -= open.kept_bytes;
+            self.open_chunks -= open.kept_chunks;
         }
     }
 }
@@ -345,11 +355,25 @@ mod tests {
                 }
             }
         }
+        let size = crate::limits::FILE_BYTES_MAX;
+        for room in [true, true, false] {
+            let entry = Entry {
+                name: offers.next_id().to_string().into_bytes(),
+                ..entry(offers.next_id(), Kind::File { size })
+            };
+            assert_eq!(offers.has_room(&entry), room);
+            if room {
+                offers.offer(&entry);
+            }
+            assert_eq!(manifest.handle_entry(entry).is_ok(), room);
+        }
+        offers.finish(offers.next_id() - 1).unwrap();
+        assert!(offers.has_room(&entry(offers.next_id(), Kind::File { size })));
         assert_eq!(
             offers.end(),
             Message::OfferEnd {
                 entries: offers.next_id(),
-                bytes: 0
+                bytes: 2 * size
             }
         );
     }

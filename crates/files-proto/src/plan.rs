@@ -317,6 +317,7 @@ mod tests {
                 boot: [0; 16],
             },
             chunks: chunks.iter().map(|index| (*index, [*index as u8; 32])).collect(),
+            unsynced: std::collections::BTreeSet::new(),
             valid_bytes: 0,
         }
     }

@@ -235,6 +235,32 @@ fn what_is_offered_and_not_done_is_bounded() {
     assert!((least..most).contains(&(bounded.unwrap() as usize)));
 }
 
+/// FILE-8: thirty bytes of an offer must not cost the receiver the addresses of terabytes, again and again.
+#[test]
+fn chunks_of_open_files_are_bounded() {
+    let mut manifest = Manifest::new(Rules::default());
+    let largest = Kind::File {
+        size: crate::limits::FILE_BYTES_MAX,
+    };
+    manifest
+        .handle_entry(entry(0, None, "a", largest.clone()))
+        .unwrap()
+        .unwrap();
+    manifest
+        .handle_entry(entry(1, None, "b", largest.clone()))
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        manifest.handle_entry(file(2, None, "c")),
+        Err(ManifestError::TooMuch)
+    );
+    manifest.finish(0);
+    manifest
+        .handle_entry(entry(2, None, "c", largest))
+        .unwrap()
+        .unwrap();
+}
+
 /// FILE-6.
 #[test]
 fn directories_in_each_other_are_bounded() {
