@@ -57,6 +57,13 @@ impl Outbox {
         !state.is_closed
     }
 
+    /// Whether little waits to be sent, by then at the latest; for those who answer somebody that may not read.
+    pub(crate) fn has_room_within(&self, limit: Duration) -> bool {
+        let is_full = |state: &mut Waiting| state.bytes.len() > CONTROL_QUEUE_BYTES && !state.is_closed;
+        let waited = self.changed.wait_timeout_while(self.state(), limit, is_full);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     /// Has the writer ask its `more` again.
     pub(crate) fn poke(&self) {
         self.state().has_more = true;

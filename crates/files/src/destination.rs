@@ -21,6 +21,7 @@ use rustix::fs::{
 };
 
 use crate::limits::DIRECTORIES_OPEN_MAX;
+use crate::processor::umask;
 
 /// What is at a path already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub(crate) struct Destination {
     root: Arc<OwnedFd>,
     /// Where it is, for sentences.
     path: PathBuf,
+    /// Permissions that files here are not to have.
+    umask: u32,
     /// The directories below that were used last, the latest at the end.
     open: Mutex<VecDeque<(PathBuf, Arc<OwnedFd>)>>,
 }
@@ -92,6 +95,7 @@ impl Destination {
         Ok(Self {
             root: Arc::new(root),
             path: path.to_owned(),
+            umask: umask(),
             open: Mutex::default(),
         })
     }
@@ -227,6 +231,12 @@ impl Destination {
         }
     }
 
+    /// Mode, within what the user allows, and time of what is open. No file becomes one that runs as its owner.
+    pub(crate) fn finish(&self, file: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
+        fchmod(file, Mode::from_raw_mode(mode & 0o777 & !self.umask))?;
+        Ok(futimens(file, &times(modified))?)
+    }
+
     /// Where it is, as the user named it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -285,16 +295,10 @@ impl Destination {
         let directory = self.directory(path)?;
         self.forget(path);
         match mode {
-            Some(mode) => finish(directory.as_fd(), mode, modified),
+            Some(mode) => self.finish(directory.as_fd(), mode, modified),
             None => Ok(futimens(&directory, &times(modified))?),
         }
     }
-}
-
-/// Mode and time of what is open. No file becomes one that runs as its owner.
-pub(crate) fn finish(file: BorrowedFd<'_>, mode: u32, modified: i64) -> io::Result<()> {
-    fchmod(file, Mode::from_raw_mode(mode & 0o777))?;
-    Ok(futimens(file, &times(modified))?)
 }
 
 fn times(modified: i64) -> Timestamps {
@@ -388,11 +392,14 @@ mod tests {
         let path = directory.path().join("to/part");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         file.write_all(b"bytes").unwrap();
-        finish(file.as_fd(), 0o4755, -1_500_000_000).unwrap();
+        destination.finish(file.as_fd(), 0o4755, -1_500_000_000).unwrap();
         destination.rename(Path::new("part"), Path::new("done")).unwrap();
         let existing = destination.existing(Path::new("done")).unwrap().unwrap();
         assert_eq!((existing.kind, existing.size), (Kind::File, 5));
-        assert_eq!((existing.mode, existing.modified), (0o755, -1_500_000_000));
+        assert_eq!(
+            (existing.mode, existing.modified),
+            (0o755 & !umask(), -1_500_000_000)
+        );
         assert_eq!(destination.existing(Path::new("part")).unwrap(), None);
         assert_eq!(destination.existing(Path::new("no/such")).unwrap(), None);
     }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use files_proto::journal::BootId;
+use rustix::fs::Mode;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Processor time of all threads of this process so far.
@@ -12,6 +13,14 @@ pub(crate) fn process_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The permissions that files of this process are not to have. The system tells them only to who sets them; files that
+/// are made at this moment get fewer.
+pub(crate) fn umask() -> u32 {
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
+    rustix::process::umask(umask);
+    umask.as_raw_mode()
 }
 
 /// Nanoseconds since 1970.

@@ -110,7 +110,7 @@ impl Source {
                 _ => unreadable(&error),
             });
         }
-        Ok(())
+        self.check(&file)
     }
 
     /// Whether nothing is on disk of these bytes: they are zeros, and need not be read.

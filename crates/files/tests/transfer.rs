@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -216,6 +216,33 @@ fn what_came_before_a_transfer_ended_early_is_not_sent_again() {
     assert_eq!(left, 1, "neither part nor journal is left");
 }
 
+/// FILE-26.
+#[test]
+fn what_a_disk_lost_of_a_part_comes_again() {
+    let mut trial = Trial::new();
+    fs::write(trial.from("large"), random(9, 30 * MIB)).unwrap();
+    trial.send.limit = Some(20 << 20);
+    let (sent, received) = (Progress::default(), Progress::default());
+    thread::scope(|scope| {
+        let running = scope.spawn(|| trial.run_with(&sent, &received));
+        while received.snapshot().bytes_done < 8 << 20 {
+            thread::yield_now();
+        }
+        received.cancel();
+        assert!(running.join().unwrap().1.is_err());
+    });
+    let part = fs::OpenOptions::new()
+        .write(true)
+        .open(trial.to(".large.gramway-part"))
+        .unwrap();
+    part.write_all_at(&[0; 4_096], 3 << 20).unwrap();
+    drop(part);
+    trial.send.limit = None;
+    let report = trial.run();
+    assert!(report.bytes_there >= 6 << 20, "the rest of it counts: {report:?}");
+    trial.compare();
+}
+
 #[test]
 fn of_a_file_that_has_changed_only_the_changed_chunks_come() {
     let mut trial = Trial::new();
@@ -296,6 +323,19 @@ fn a_file_that_is_stored_under_another_name_never_takes_that_of_one_that_is_offe
         expected.sort();
         assert!(contents == expected, "each is there once");
     }
+}
+
+#[test]
+fn a_directory_that_is_there_keeps_its_mode() {
+    let trial = Trial::new();
+    fs::create_dir(trial.from("private")).unwrap();
+    fs::write(trial.from("private/file"), "new").unwrap();
+    fs::set_permissions(trial.from("private"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::create_dir_all(trial.to("private")).unwrap();
+    fs::set_permissions(trial.to("private"), fs::Permissions::from_mode(0o700)).unwrap();
+    trial.run();
+    assert_eq!(fs::metadata(trial.to("private")).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::read(trial.to("private/file")).unwrap(), b"new");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use rustix::fs::FallocateFlags;
 use super::journal_file::JournalFile;
 use super::ordered::Ordered;
 use crate::attributes;
-use crate::destination::{Destination, finish};
+use crate::destination::Destination;
 use crate::limits::ORDERED_CHUNKS;
 
 /// Where it is and what it is to be.
@@ -117,11 +117,10 @@ pub(super) enum StoreError {
 impl Incoming {
     /// With these chunks in it already.
     pub(super) fn new(target: Target, output: Output, known: &BTreeMap<u64, Address>) -> Self {
-        let count = target.size.map_or(0, chunk_count);
-        let mut state = State {
-            addresses: vec![None; usize::try_from(count).unwrap_or(0)],
-            ..State::default()
-        };
+        let mut state = State::default();
+        if !known.is_empty() {
+            state.make_room(target.size);
+        }
         for (index, address) in known {
             if let Some(place) = usize::try_from(*index)
                 .ok()
@@ -247,6 +246,9 @@ impl Incoming {
             return Ok(Progressed::Known);
         }
         let place = usize::try_from(index).unwrap_or(usize::MAX);
+        if state.addresses.is_empty() {
+            state.make_room(self.target.size);
+        }
         if place >= state.addresses.len() {
             if self.target.size.is_some() {
                 return Ok(Progressed::Known);
@@ -410,7 +412,8 @@ impl Incoming {
                     file.set_len(size)?;
                 }
                 attributes::apply(&file, &target.attributes);
-                finish(file.as_fd(), target.mode, target.modified)?;
+                part.destination
+                    .finish(file.as_fd(), target.mode, target.modified)?;
                 *part.open.lock().unwrap_or_else(PoisonError::into_inner) = Opened::Closed;
                 if self.state().journal.is_some() {
                     // What has this name, size and time later is taken for complete. A disk tells of failures here.
@@ -444,6 +447,12 @@ impl Incoming {
 }
 
 impl State {
+    /// For the addresses of all chunks, once there is one: what is only offered takes no memory.
+    fn make_room(&mut self, size: Option<u64>) {
+        let count = usize::try_from(size.map_or(0, chunk_count)).unwrap_or(0);
+        self.addresses = vec![None; count];
+    }
+
     fn progressed(&mut self) -> Progressed {
         let Some((size, root)) = self.end else {
             return Progressed::More;
@@ -492,5 +501,74 @@ fn check_room(part: &File, size: u64) -> io::Result<()> {
     match room.saturating_add(there) == 0 && size > 0 {
         true => Err(io::ErrorKind::StorageFull.into()),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use files_proto::content::chunk_address;
+
+    use super::*;
+
+    fn target(size: u64) -> Target {
+        Target {
+            entry: 0,
+            path: PathBuf::from("file"),
+            part: PathBuf::from(".part"),
+            journal: PathBuf::from(".journal"),
+            size: Some(size),
+            mode: 0o644,
+            modified: 5,
+            attributes: Vec::new(),
+            replaces: false,
+        }
+    }
+
+    fn chunk(index: u64, bytes: &[u8]) -> Chunk {
+        Chunk {
+            entry: 0,
+            index,
+            address: chunk_address(index, false, bytes),
+            only: false,
+            hole: false,
+        }
+    }
+
+    #[test]
+    fn a_thread_that_comes_late_to_a_file_that_failed_takes_nothing_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let bytes = vec![7; CHUNK_BYTES as usize];
+        let output = Output::Part(Part::new(&destination, None));
+        let file = Incoming::new(target(3 << 20), output, &BTreeMap::new());
+        assert_eq!(file.store(&chunk(0, &bytes), &bytes).unwrap(), Progressed::More);
+        file.abandon(FailReason::NoSpace);
+        let late = file.store(&chunk(1, &bytes), &bytes);
+        assert!(matches!(late, Err(StoreError::Write(_))), "{late:?}");
+        let journal = JournalFile::read(&destination, Path::new(".journal")).unwrap();
+        assert_eq!(journal.chunks.keys().copied().collect::<Vec<u64>>(), [0]);
+        assert_eq!(
+            fs::metadata(directory.path().join(".part")).unwrap().len(),
+            3 << 20
+        );
+    }
+
+    #[test]
+    fn a_file_that_was_made_in_the_place_meanwhile_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let bytes = vec![7; CHUNK_BYTES as usize];
+        let output = Output::Part(Part::new(&destination, None));
+        let file = Incoming::new(target(2 << 20), output, &BTreeMap::new());
+        for index in 0..2 {
+            file.store(&chunk(index, &bytes), &bytes).unwrap();
+        }
+        assert_eq!(file.complete_by_itself(), Progressed::Complete);
+        fs::write(directory.path().join("file"), "the user's").unwrap();
+        assert_eq!(file.place().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"the user's");
     }
 }

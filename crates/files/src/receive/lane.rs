@@ -15,7 +15,7 @@ use super::file::{Incoming, Progressed, StoreError};
 use super::shared::{Receiving, Small, reason_of, sentence};
 use crate::attributes;
 use crate::carrier::RecordReceiver;
-use crate::destination::{Destination, finish};
+use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::progress::{Counter, How};
 
@@ -212,7 +212,7 @@ fn write_small(destination: &Destination, small: &Small, bytes: &[u8]) -> std::i
     };
     file.write_all(bytes)?;
     attributes::apply(&file, &small.attributes);
-    finish(file.as_fd(), small.mode, small.modified)?;
+    destination.finish(file.as_fd(), small.mode, small.modified)?;
     match small.replaces {
         true => destination.rename(&small.part, &small.path),
         false => destination.rename_into_free(&small.part, &small.path),

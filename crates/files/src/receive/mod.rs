@@ -118,8 +118,10 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         receiving.is_over.store(true, Ordering::SeqCst);
         receiving.write_back.end();
         receiving.outbox.close();
-        // The sender ends the connection when it has read our last word.
-        wait_for(FAREWELL_TIME_MAX, peer.closed());
+        if !matches!(result, Err(TransferError::Lost(_) | TransferError::Aborted(_))) {
+            // The sender ends the connection when it has read our last word.
+            wait_for(FAREWELL_TIME_MAX, peer.closed());
+        }
         peer.close(0, "the transfer is over");
         for socket in receiving
             .sockets
@@ -239,6 +241,9 @@ impl Conversation<'_, '_> {
                 .take()
             {
                 return Err(error);
+            }
+            if !self.receiving.outbox.has_room_within(TURN) {
+                continue;
             }
             match self.inbox.next(TURN)? {
                 Heard::Message(Message::Hello(hello)) => {

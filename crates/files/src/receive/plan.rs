@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -543,7 +544,6 @@ fn take_chunk(
     only: bool,
     buffer: &mut [u8],
 ) -> io::Result<Progressed> {
-    use std::os::unix::fs::FileExt;
     let bytes = &mut buffer[..usize::try_from(length).unwrap_or(0)];
     // A shorter file ends before it, and what cannot be read is fetched.
     if from.read_exact_at(bytes, index * CHUNK_BYTES).is_err() || chunk_address(index, only, bytes) != address
@@ -570,10 +570,29 @@ fn kept(destination: &Destination, target: &Target, size: u64) -> Kept {
         return Kept::Nothing;
     };
     match plan::resume(size, target.modified, &journal) {
-        Resume::Missing(_) if part.size == size => Kept::Same(journal),
+        Resume::Missing(_) if part.size == size && has_unsynced(destination, target, size, &journal) => {
+            Kept::Same(journal)
+        }
         Resume::Nothing => Kept::Nothing,
         Resume::Missing(_) | Resume::Compare => Kept::Other,
     }
+}
+
+/// Whether the chunks that may not have reached the disk are in the part (FILE-26): at most what write-back leaves.
+fn has_unsynced(destination: &Destination, target: &Target, size: u64, journal: &Journal) -> bool {
+    if journal.unsynced.is_empty() {
+        return true;
+    }
+    let Ok(part) = destination.read(&target.part) else {
+        return false;
+    };
+    let only = chunk_count(size) == 1;
+    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    journal.unsynced.iter().all(|index| {
+        let bytes = &mut buffer[..usize::try_from(chunk_length(size, *index)).unwrap_or(0)];
+        part.read_exact_at(bytes, index * CHUNK_BYTES).is_ok()
+            && journal.chunks.get(index) == Some(&chunk_address(*index, only, bytes))
+    })
 }
 
 /// The name of a part that is of use once more: one that no other part has, because it would be that of a name that is

@@ -120,7 +120,11 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             is_told: false,
             reason: None,
         };
-        let result = conversation.run(select);
+        let result = match conversation.run(select) {
+            // It has everything, and ended before its last word was read.
+            Err(TransferError::Lost(_)) if sending.desk.is_complete() => Ok(()),
+            other => other,
+        };
         conversation.keep_addresses();
         report.carrier_reason = conversation.reason.take();
         if let Err(error) = &result
@@ -134,7 +138,10 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         sending.is_over.store(true, Ordering::SeqCst);
         sending.desk.end_all();
         sending.outbox.close();
-        if result.is_err() {
+        if !matches!(
+            result,
+            Ok(()) | Err(TransferError::Lost(_) | TransferError::Aborted(_))
+        ) {
             // It ends the connection when it has read why.
             wait_for(FAREWELL_TIME_MAX, peer.closed());
         }
@@ -228,6 +235,7 @@ impl<'scope> Conversation<'scope, '_> {
         let sending = self.sending;
         match message {
             Message::Want { entry, chunks } => {
+                sending.desk.want(entry, &chunks)?;
                 let mut pipe = sending.pipe.lock().unwrap_or_else(PoisonError::into_inner);
                 // It can be read once.
                 let is_pipe = pipe.take_if(|pipe| *pipe == entry).is_some();
@@ -237,7 +245,6 @@ impl<'scope> Conversation<'scope, '_> {
                     let stream = streams.map_err(|closed| TransferError::Lost(closed.to_string()))?;
                     self.scope.spawn(move || pipe::send(sending, entry, stream));
                 } else {
-                    sending.desk.want(entry, &chunks)?;
                     // A WANT of no chunk asks for the end alone (FILE-14).
                     let step = sending.desk.completion(entry);
                     sending.go_on(entry, step);

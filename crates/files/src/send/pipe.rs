@@ -116,6 +116,9 @@ fn send_from(
             None => break,
         }
     }
+    if sending.is_over() {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
     if let Some(root) = builder.root(index) {
         sending.outbox.push(&Message::FileEnd { entry, size, root });
     }
