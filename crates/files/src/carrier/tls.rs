@@ -146,11 +146,6 @@ impl TlsReceiver {
         Ok(receiver)
     }
 
-    /// For another thread that ends the connection.
-    pub(crate) fn socket(&self) -> &TcpStream {
-        &self.socket
-    }
-
     /// Fills `bytes`; `false` where the sender said before their first one that nothing follows.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<bool> {
         let mut read = 0;
