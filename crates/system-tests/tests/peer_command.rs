@@ -126,7 +126,7 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
         &pair.client,
         &directory,
         "caller",
-        &["ping", &nowhere, "--timeout", "1"],
+        &["ping", &nowhere, "--no-lan", "--timeout", "1"],
     );
     assert_eq!(code, UNAVAILABLE, "{errors}");
     let tried = format!("nobody answered within 1 s; tried in this order: {silent} (given): ");

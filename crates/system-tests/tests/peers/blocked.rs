@@ -3,11 +3,15 @@
 use peer::blocking::{wait, wait_for};
 use peer::{CarrierKind, Delivery, Endpoint, Peer};
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::require_root;
+use system_tests::program::{PERMISSION, UNAVAILABLE, gramway_binary};
+use system_tests::{require_program, require_root};
+use testbed::directory::Directory;
+use testbed::process::Process;
 use testbed::wait::wait_until;
 
 use super::moves::Talk;
 use super::world::{FIRST_PORT, Open, World, first_message};
+use crate::peer_command::{id, run, start};
 
 /// Has a server that listens in TCP's shape, too, and no translating routers.
 fn world() -> World {
@@ -102,4 +106,57 @@ fn a_registration_in_tcps_shape_is_made_again_when_the_server_is_back() {
         first_message(&caller, &callee, super::moves::ATTEMPT).is_some()
     });
     assert_eq!(carrier(&caller), CarrierKind::Tcp);
+}
+
+#[test]
+fn ping_shows_the_carrier_of_a_relayed_path_or_says_which_capability_is_missing() {
+    require_root!();
+    require_program!("setpriv");
+    let world = world();
+    block_udp(&world, 0);
+    let directory = Directory::create_for_test().unwrap();
+    let link = directory.write("link", world.link()).unwrap();
+    let rendezvous = ["--no-lan", "--rendezvous-file", link.to_str().unwrap()];
+    let [near, far] = &world.machines;
+    let (caller, listening) = (id(near, &directory, "caller"), id(far, &directory, "listener"));
+    let listen = [
+        &["listen", "--no-port-mapping", "--allow", &caller],
+        &rendezvous[..],
+    ]
+    .concat();
+    let mut listener = start(far, &directory, "listener", &listen);
+    listener
+        .wait_for_line("registered at the rendezvous", PROGRAM_LIMIT)
+        .unwrap();
+    let ping = [
+        &["ping", &listening, "-c", "2", "--interval", "10"],
+        &rendezvous[..],
+    ]
+    .concat();
+    let (code, text, errors) = run(near, &directory, "caller", &ping);
+    assert_eq!(code, 0, "{errors}");
+    assert!(text.contains("relayed, over TCP's shape"), "{text}");
+
+    for (options, expected, reason) in [
+        (
+            &["--timeout", "3"][..],
+            UNAVAILABLE,
+            "need the capability CAP_NET_RAW",
+        ),
+        (
+            &["--rendezvous-carrier", "tcp"],
+            PERMISSION,
+            "needs the capability CAP_NET_RAW",
+        ),
+    ] {
+        let mut command = near.command("setpriv");
+        command.args(["--bounding-set", "-net_raw"]).arg(gramway_binary());
+        command.args(["peer", "--state"]).arg(directory.join("caller"));
+        command.args(&ping).args(options);
+        let mut process = Process::start(command, "gramway peer").unwrap();
+        let code = process.wait(PROGRAM_LIMIT).unwrap().code().unwrap();
+        let errors = process.stderr();
+        assert_eq!(code, expected, "{errors}");
+        assert!(errors.contains(reason), "{errors}");
+    }
 }

@@ -139,6 +139,11 @@ impl World {
         }
     }
 
+    /// What peers know the server by.
+    pub(super) fn link(&self) -> &str {
+        &self.link
+    }
+
     /// Gives both routers their rules.
     pub(super) fn set_kinds(&self, kinds: [Kind; 2], port: u16) {
         for (index, kind) in kinds.into_iter().enumerate() {
