@@ -2,6 +2,8 @@
 //! whenever they are lost; connections between peers live on meanwhile.
 
 mod moves;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::time::Instant;

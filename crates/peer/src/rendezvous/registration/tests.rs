@@ -1,0 +1,216 @@
+//! A registration and its server in virtual time, without sockets.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use packet::{CarrierKind, Ecn, Path};
+use quic::{Certificates, Endpoint, EndpointParameters, Outbox, ServerParameters};
+use tunnel_proto::rendezvous::{Message, PROTOCOL, Rendezvous as Meeting};
+use tunnel_proto::{Engine, EngineConfig, Server, SoleOwner, Token};
+
+use super::super::inbox::Inbox;
+use super::super::link::Rendezvous;
+use super::super::ways::TcpChange;
+use super::Registration;
+use crate::key::SecretKey;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// From one end to the other.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// What TCP's shape carries.
+const TCP_PAYLOAD: u16 = 1_400;
+
+const TOKEN: [u8; 32] = [0; 32];
+
+fn server_address() -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, 1], 443))
+}
+
+fn client_address() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 5_000))
+}
+
+/// A train on its way.
+struct Sent {
+    due: Instant,
+    to_server: bool,
+    carrier: CarrierKind,
+    ecn: Ecn,
+    segment_size: usize,
+    bytes: Vec<u8>,
+}
+
+struct Site {
+    now: Instant,
+    registration: Registration,
+    server: Engine<Server>,
+    blocks_udp: bool,
+    on_the_way: VecDeque<Sent>,
+    /// What the server said.
+    heard: Vec<Message>,
+    /// How often the endpoint became registered.
+    registrations: usize,
+    was_registered: bool,
+}
+
+impl Site {
+    fn new(blocks_udp: bool) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let named = rcgen::CertificateParams::new(["server.test".to_owned()]).unwrap();
+        let certificate = named.self_signed(&key).unwrap().der().to_vec();
+        let pin = quic::public_key_pin(&certificate).unwrap();
+        let identity = ServerParameters {
+            certificates: Certificates::new(vec![certificate], key.serialize_der()).unwrap(),
+            token_key: [9; 64],
+        };
+        let endpoint = Endpoint::new(&EndpointParameters::of_client([2; 32]), Some(identity)).unwrap();
+        let token = Token::from_bytes(TOKEN);
+        let owner = Box::new(SoleOwner::new(vec![token.clone()]));
+        let mut server = Engine::server(endpoint, owner, EngineConfig::default());
+        let meeting = Meeting::new(1, Box::new(|_| {}));
+        server.serve(PROTOCOL, meeting.provider(0));
+        server.serve_relay(meeting.relay(0));
+        let link = tunnel_proto::link::Link {
+            token,
+            endpoints: vec![tunnel_proto::link::Endpoint::parse(&server_address().to_string()).unwrap()],
+            proof: tunnel_proto::link::Proof::Pin(pin),
+            tcp_port: Some(server_address().port()),
+            name: String::new(),
+        };
+        let rendezvous = Rendezvous::from_link(&link.reveal()).unwrap();
+        let now = Instant::now();
+        let key = SecretKey::from_bytes([3; 32]);
+        Self {
+            now,
+            registration: Registration::new(now, &rendezvous, &key, [1; 32]).unwrap(),
+            server,
+            blocks_udp,
+            on_the_way: VecDeque::new(),
+            heard: Vec::new(),
+            registrations: 0,
+            was_registered: false,
+        }
+    }
+
+    /// Lets time pass.
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            while self.turn() {}
+            let arrival = self.on_the_way.front().map(|sent| sent.due);
+            let due = [
+                arrival,
+                self.registration.poll_timeout(),
+                self.server.poll_timeout(),
+            ];
+            match due.into_iter().flatten().min() {
+                Some(due) if due <= end => self.now = self.now.max(due),
+                _ => break self.now = end,
+            }
+            self.deliver();
+            self.registration.handle_timeout(self.now);
+            if self.server.poll_timeout().is_some_and(|due| due <= self.now) {
+                self.server.handle_timeout(self.now);
+            }
+        }
+    }
+
+    /// What is due arrives.
+    fn deliver(&mut self) {
+        let now = self.now;
+        while let Some(sent) = self.on_the_way.pop_front_if(|sent| sent.due <= now) {
+            if self.blocks_udp && sent.carrier == CarrierKind::Udp {
+                continue;
+            }
+            let from = match sent.to_server {
+                true => client_address(),
+                false => server_address(),
+            };
+            let path = Path {
+                remote: sent.carrier.mark(from),
+                local: None,
+            };
+            let (bytes, size) = (BytesMut::from(&sent.bytes[..]), sent.segment_size);
+            let mut outbox = Outbox::default();
+            match sent.to_server {
+                true => {
+                    let mut inbox = Inbox::default();
+                    self.server
+                        .handle_outer(now, path, sent.ecn, bytes, size, &mut inbox, &mut outbox);
+                }
+                false => self
+                    .registration
+                    .handle_received(now, path, sent.ecn, bytes, size, &mut outbox),
+            }
+            self.send(&outbox, !sent.to_server);
+        }
+    }
+
+    /// Both ends do what they have to; whether there is more.
+    fn turn(&mut self) -> bool {
+        let now = self.now;
+        self.registration.settle(now);
+        while let Some(change) = self.registration.poll_tcp_change() {
+            if let TcpChange::Open(over) = change {
+                self.registration.handle_tcp_opened(now, over, Ok(TCP_PAYLOAD));
+            }
+        }
+        while let Some(message) = self.registration.hear(now) {
+            self.heard.push(message);
+        }
+        let is_registered = self.registration.is_registered();
+        self.registrations += usize::from(is_registered && !self.was_registered);
+        self.was_registered = is_registered;
+        self.server.settle(now, &mut Inbox::default());
+        while self.server.poll_action().is_some() {}
+        let (mut outbox, mut answers) = (Outbox::default(), Outbox::default());
+        let more = self.registration.flush(now, &mut outbox) | self.server.flush(now, &mut answers);
+        self.send(&outbox, true);
+        self.send(&answers, false);
+        more || !outbox.is_empty() || !answers.is_empty()
+    }
+
+    fn send(&mut self, outbox: &Outbox, to_server: bool) {
+        let sent = outbox.trains().iter().map(|train| Sent {
+            due: self.now + DELAY,
+            to_server,
+            carrier: CarrierKind::of(train.destination),
+            ecn: train.ecn,
+            segment_size: train.segment_size,
+            bytes: train.bytes.clone(),
+        });
+        self.on_the_way.extend(sent);
+    }
+
+    fn carrier(&self) -> Option<CarrierKind> {
+        self.registration.carrier()
+    }
+}
+
+/// PATH-7, RDV-7: UDP is asked again after half a minute, and once it passes the same registration goes on over it. The
+/// server tells then by what address it sees this endpoint.
+#[test]
+fn a_registration_in_tcps_shape_goes_back_to_udp_when_that_passes() {
+    let mut site = Site::new(true);
+    site.run(SECOND);
+    assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 1));
+    // The first time that UDP is asked again comes to nothing.
+    site.run(50 * SECOND);
+    assert_eq!(site.carrier(), Some(CarrierKind::Tcp));
+    site.heard.clear();
+    site.blocks_udp = false;
+    let returned = (0..120).find(|_| {
+        site.run(SECOND);
+        site.carrier() == Some(CarrierKind::Udp)
+    });
+    assert!(returned.is_some_and(|seconds| seconds >= 30), "{returned:?}");
+    site.run(120 * SECOND);
+    assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Udp), 1));
+    assert!(site.registration.is_registered());
+    let heard = &site.heard;
+    assert!(heard.contains(&Message::Observed(client_address())), "{heard:?}");
+}
