@@ -88,7 +88,10 @@ pub fn decide(
             },
         ) if size == there => {
             if checksum {
-                return Decision::Compare;
+                return match size {
+                    0 => Decision::Skip(SkipReason::Same),
+                    _ => Decision::Compare,
+                };
             }
             if same_time(entry.modified_ns, *modified_ns) {
                 return Decision::Skip(SkipReason::Same);
@@ -229,6 +232,8 @@ mod tests {
             assert_eq!(decide(&file(5, 7), &there(5, 7), false), same);
             assert_eq!(decide(&file(5, 7), &there(5, 7), true), Decision::Compare);
             assert_eq!(decide(&file(5, 7), &there(5, 8), true), Decision::Compare);
+            // Of nothing there are no addresses to ask for.
+            assert_eq!(decide(&file(0, 7), &there(0, 8), true), same);
             // FAT and ext3 keep whole seconds.
             assert_eq!(
                 decide(&file(5, 3 * SECOND + 17), &there(5, 3 * SECOND), false),

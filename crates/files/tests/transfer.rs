@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use files::{
-    Carrier, Destination, Event, How, OnConflict, Progress, ReceiveOptions, Report, SendOptions, Source,
-    TransferError, Transport,
+    Answer, Carrier, Conflict, Destination, Event, How, OnConflict, Progress, ReceiveOptions, Report,
+    SendOptions, Source, TransferError, Transport,
 };
 use peer::blocking::wait;
 use peer::{Endpoint, Peer, SecretKey};
@@ -323,6 +323,96 @@ fn a_file_that_is_stored_under_another_name_never_takes_that_of_one_that_is_offe
         expected.sort();
         assert!(contents == expected, "each is there once");
     }
+}
+
+/// FILE-28: with checksums as well, another file goes only where the user's rule says so, and the same one stays.
+#[test]
+fn files_of_the_same_size_are_compared_and_what_differs_is_a_conflict() {
+    let ask = |answer| OnConflict::Ask(Arc::new(move |_: &Conflict| answer));
+    let rules = [
+        (OnConflict::Skip, "old", None),
+        (ask(Answer::Skip), "old", None),
+        (OnConflict::Rename, "old", Some("new")),
+        (ask(Answer::Rename), "old", Some("new")),
+        (OnConflict::Overwrite, "new", None),
+        (ask(Answer::Overwrite), "new", None),
+        (OnConflict::Newer, "new", None),
+    ];
+    for (rule, in_place, beside) in rules {
+        let mut trial = Trial::new();
+        trial.receive.checksum = true;
+        trial.receive.on_conflict = rule;
+        let lengths = [0, 10, 100 << 10, 2 * MIB + 5];
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        fs::create_dir(trial.to("")).unwrap();
+        for length in lengths {
+            let (same, differs) = (format!("same-{length}"), format!("differs-{length}"));
+            let old = random(1, length);
+            let mut new = old.clone();
+            if let Some(last) = new.last_mut() {
+                *last ^= 1;
+            }
+            for (path, bytes) in [
+                (trial.to(&same), &old),
+                (trial.from(&same), &old),
+                (trial.to(&differs), &old),
+                (trial.from(&differs), &new),
+            ] {
+                fs::write(&path, bytes).unwrap();
+            }
+            for path in [trial.to(&same), trial.to(&differs)] {
+                fs::File::open(path).unwrap().set_modified(then).unwrap();
+            }
+        }
+        let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+        let before = lengths.map(|length| inode(trial.to(&format!("same-{length}"))));
+        trial.receive.dry_run = true;
+        assert_eq!(trial.run().bytes_sent, 0);
+        trial.receive.dry_run = false;
+        let what = format!("{:?}", trial.receive.on_conflict);
+        let report = trial.run();
+        assert_eq!(report.failed, 0, "{what}");
+        let kept = if in_place == "old" && beside.is_none() {
+            8
+        } else {
+            5
+        };
+        assert_eq!(report.skipped, kept, "{what}");
+        for (length, before) in lengths.into_iter().zip(before) {
+            assert_eq!(inode(trial.to(&format!("same-{length}"))), before, "{what}");
+            if length == 0 {
+                continue;
+            }
+            let name = format!("differs-{length}");
+            let old = random(1, length);
+            let new = fs::read(trial.from(&name)).unwrap();
+            let of = |which| if which == "old" { &old } else { &new };
+            assert!(
+                &fs::read(trial.to(&name)).unwrap() == of(in_place),
+                "{what} {length}"
+            );
+            let other = fs::read(trial.to(&format!("{name} (2)"))).ok();
+            assert!(other.as_ref() == beside.map(of), "{what} {length}");
+        }
+    }
+}
+
+/// FILE-28: a file here that is newer stays, where only newer ones are wanted.
+#[test]
+fn a_newer_file_of_the_same_size_stays_where_checksums_are_compared() {
+    let mut trial = Trial::new();
+    trial.receive.checksum = true;
+    trial.receive.on_conflict = OnConflict::Newer;
+    fs::write(trial.from("file"), "offered").unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(trial.from("file"))
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+    fs::create_dir(trial.to("")).unwrap();
+    fs::write(trial.to("file"), "is here").unwrap();
+    assert_eq!(trial.run().skipped, 1);
+    assert_eq!(fs::read(trial.to("file")).unwrap(), b"is here");
 }
 
 #[test]

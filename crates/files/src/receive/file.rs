@@ -263,30 +263,18 @@ impl Incoming {
         Ok(state.progressed())
     }
 
-    /// Takes a chunk from another file of the destination.
-    pub(super) fn copy(&self, from: &File, index: u64, address: Address) -> io::Result<Progressed> {
+    /// Takes a chunk that was read from another file of the destination and has its address. It is written from memory:
+    /// that file may change at any time, so that what the kernel would copy is not what was verified (FILE-29).
+    pub(super) fn take(&self, bytes: &[u8], index: u64, address: Address) -> io::Result<Progressed> {
         let Output::Part(part) = &self.output else {
             return Ok(Progressed::Known);
         };
-        let file = &self.file(part)?;
+        let file = self.file(part)?;
         let offset = index * CHUNK_BYTES;
-        let mut left = usize::try_from(chunk_length(self.target.size.unwrap_or(0), index)).unwrap_or(0);
-        let (mut from_offset, mut to_offset) = (offset, offset);
-        while left > 0 {
-            let copied =
-                rustix::fs::copy_file_range(from, Some(&mut from_offset), file, Some(&mut to_offset), left);
-            match copied {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(copied) => left -= copied,
-                // File systems that cannot.
-                Err(rustix::io::Errno::INVAL | rustix::io::Errno::XDEV | rustix::io::Errno::OPNOTSUPP) => {
-                    let mut bytes = vec![0; left];
-                    from.read_exact_at(&mut bytes, from_offset)?;
-                    file.write_all_at(&bytes, to_offset)?;
-                    left = 0;
-                }
-                Err(error) => return Err(error.into()),
-            }
+        match bytes.iter().all(|byte| *byte == 0) {
+            // What was a hole stays one.
+            true => punch(&file, offset, bytes)?,
+            false => file.write_all_at(bytes, offset)?,
         }
         self.keep(index, address, false)
     }

@@ -1,6 +1,7 @@
 //! Receiving: this thread hears what is offered and plans it, one for each carrier takes chunks, one compares files
 //! that are here with what is offered, one has the disk take what was written, and one writes what is to be said.
 
+mod compare;
 mod file;
 mod journal_file;
 mod lane;
@@ -9,10 +10,11 @@ mod plan;
 mod shared;
 mod write_back;
 
+use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
@@ -33,7 +35,8 @@ use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
 use crate::{filter, session_key};
-use plan::{Asked, Planner};
+use compare::{Asked, Compared};
+use plan::Planner;
 use shared::{Receiving, State};
 use write_back::WriteBack;
 
@@ -81,9 +84,13 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         });
         scope.spawn(|| take_streams(scope, receiving, peer));
         let (to_compare, compared) = mpsc::channel::<Asked>();
+        let (to_tell, told) = mpsc::channel::<Compared>();
         scope.spawn(move || {
             while let Ok(asked) = compared.recv() {
-                receiving.compare(&asked);
+                if let Some(compared) = receiving.compare(&asked) {
+                    // Who is to be told ends with the transfer.
+                    let _ = to_tell.send(compared);
+                }
             }
         });
         let mut conversation = Conversation {
@@ -97,9 +104,11 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 options,
                 only,
                 has_output: false,
-                asked: Vec::new(),
+                asked: HashMap::new(),
+                unsure: HashMap::new(),
             },
             to_compare,
+            compared: told,
             listener: None,
             measured: (Instant::now(), process_time()),
             carrier: Carrier::Quic,
@@ -210,6 +219,7 @@ struct Conversation<'scope, 'env> {
     inbox: Inbox,
     planner: Planner<'scope>,
     to_compare: Sender<Asked>,
+    compared: Receiver<Compared>,
     /// Until the sender has told its key.
     listener: Option<(Listener, KeyIdentity)>,
     /// Since when, and with how much processor time, the sender knows.
@@ -274,6 +284,9 @@ impl Conversation<'_, '_> {
                 Heard::Nothing => {}
                 Heard::End => return Err(TransferError::Lost("it stopped talking".to_owned())),
             }
+            while let Ok(compared) = self.compared.try_recv() {
+                self.planner.compared(compared);
+            }
             self.turn();
         }
     }
@@ -313,6 +326,7 @@ impl Conversation<'_, '_> {
             }
             Message::Failed { entry, reason, text } => {
                 let text = format!("at the sender: {text}");
+                self.planner.give_up(entry, &text);
                 let file = receiving.state().files.get(&entry).map(Arc::clone);
                 let small = receiving.state().small.remove(&entry);
                 if let Some(file) = file {
@@ -323,9 +337,6 @@ impl Conversation<'_, '_> {
                     receiving.progress.add(Counter::FilesDone, 1);
                     receiving.finish(entry);
                 }
-                self.planner
-                    .asked
-                    .retain(|asked| asked.file.target.entry != entry);
             }
             Message::TcpKey { key } => self.begin_tcp(key),
             Message::Choice { carrier, text } => {

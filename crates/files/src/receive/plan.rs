@@ -1,11 +1,10 @@
 //! What becomes of an entry that is offered: where it goes, whether it is there already, and what of it is wanted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +17,8 @@ use files_proto::name::{PARTIAL_SUFFIX, numbered, partial_names};
 use files_proto::plan::{self, Decision, Existing, Resume};
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
-use super::file::{Incoming, Output, Part, Progressed, Target};
+use super::compare::{Asked, Candidate, Compared, Question};
+use super::file::{Incoming, Output, Part, Target};
 use super::journal_file::JournalFile;
 use super::ordered::Ordered;
 use super::shared::{Directory, Receiving, Small, reason_of, sentence};
@@ -35,25 +35,15 @@ pub(super) struct Planner<'a> {
     /// Whether the one file for standard output has been offered.
     pub(super) has_output: bool,
     /// Files whose addresses were asked for.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: HashMap<EntryId, Asked>,
+    /// Files in whose places are others, of which is not known yet whether they are the same.
+    pub(super) unsure: HashMap<EntryId, Unsure>,
 }
 
-/// A file of which chunks may be in another file here.
-pub(super) struct Asked {
-    pub(super) file: Arc<Incoming>,
-    /// The file that may have them.
-    candidate: Candidate,
-    pub(super) addresses: Vec<Address>,
-}
-
-/// Where chunks may be.
-enum Candidate {
-    /// In the file that is to be replaced.
-    Replaced,
-    /// In the part of the file as it was, which is of no use afterwards.
-    Former(PathBuf),
-    /// Nowhere else: only what is in the part is to be held against the addresses.
-    Nowhere,
+/// An entry that waits for a comparison.
+pub(super) struct Unsure {
+    entry: Entry,
+    path: PathBuf,
 }
 
 /// Something in the place of an entry, or not.
@@ -63,6 +53,8 @@ enum Place {
     Taken(PathBuf),
     /// What is offered is there.
     Same(PathBuf),
+    /// To be compared with what is there.
+    Unsure,
     Skip,
     Blocked(&'static str),
 }
@@ -105,7 +97,7 @@ impl Planner<'_> {
         } else if self.receiving.destination.is_none() && !self.options.dry_run {
             self.plan_output(&entry, path);
         } else {
-            self.plan_placed(&entry, path);
+            self.plan_placed(&entry, path, false);
         }
         Ok(())
     }
@@ -175,7 +167,8 @@ impl Planner<'_> {
         self.receiving.progress.add(Counter::BytesTotal, size);
     }
 
-    fn plan_placed(&mut self, entry: &Entry, path: PathBuf) {
+    /// `differs`: what is in its place has been compared, and is another file.
+    fn plan_placed(&mut self, entry: &Entry, path: PathBuf, differs: bool) {
         let Some(destination) = &self.receiving.destination else {
             return self.offer(entry, &path, entry.size());
         };
@@ -184,26 +177,19 @@ impl Planner<'_> {
             self.receiving
                 .fail(entry.id, &path, reason_of(error), &sentence(error));
         };
-        let place = match self.place(destination, entry, &path) {
+        let place = match self.place(destination, entry, &path, differs) {
             Ok(place) => place,
             Err(error) => return fail(&path, &error),
         };
-        if !matches!(entry.kind, Kind::Symlink { .. }) {
+        // Once, also where it was compared meanwhile.
+        if !differs && !matches!(entry.kind, Kind::Symlink { .. }) {
             self.count(entry.size());
         }
         let (path, is_taken) = match place {
+            Place::Unsure => return self.ask_whether_same(entry, path),
             Place::Free(path) => (path, false),
             Place::Taken(path) => (path, true),
-            Place::Same(path) => {
-                let size = entry.size();
-                if size > CHUNK_BYTES {
-                    // Of a transfer that was killed right after its end; nothing is lost where it stays.
-                    let _ = destination.remove(&beside(&path).1);
-                }
-                self.receiving.progress.add(Counter::BytesThere, size);
-                self.receiving.progress.add(Counter::BytesDone, size);
-                return self.end_unsent(entry, &path, How::There, SkipReason::Same);
-            }
+            Place::Same(path) => return self.end_same(destination, entry, &path),
             Place::Skip => return self.end_unsent(entry, &path, How::Skipped, SkipReason::Conflict),
             Place::Blocked(text) => {
                 let path = path.display().to_string();
@@ -226,6 +212,60 @@ impl Planner<'_> {
         }
     }
 
+    fn end_same(&self, destination: &Destination, entry: &Entry, path: &Path) {
+        let size = entry.size();
+        if size > CHUNK_BYTES && !self.options.dry_run {
+            // Of a transfer that was killed right after its end; nothing is lost where it stays.
+            let _ = destination.remove(&beside(path).1);
+        }
+        self.receiving.progress.add(Counter::BytesThere, size);
+        self.receiving.progress.add(Counter::BytesDone, size);
+        self.end_unsent(entry, path, How::There, SkipReason::Same);
+    }
+
+    /// Asks for the addresses of a file, to know whether that in its place is the same.
+    fn ask_whether_same(&mut self, entry: &Entry, path: PathBuf) {
+        let question = Question::Same { path: path.clone() };
+        self.ask(entry.id, entry.size(), question);
+        let entry = entry.clone();
+        self.unsure.insert(entry.id, Unsure { entry, path });
+    }
+
+    fn ask(&mut self, entry: EntryId, size: u64, question: Question) {
+        let asked = Asked {
+            entry,
+            size,
+            question,
+            addresses: Vec::new(),
+        };
+        self.asked.insert(entry, asked);
+        self.receiving.outbox.push(&Message::Ask { entry });
+    }
+
+    /// A file has been compared with that in its place.
+    pub(super) fn compared(&mut self, compared: Compared) {
+        // The sender may have given it up meanwhile.
+        let Some(Unsure { entry, path }) = self.unsure.remove(&compared.entry) else {
+            return;
+        };
+        match self.receiving.destination.clone().filter(|_| compared.is_same) {
+            Some(destination) => self.end_same(&destination, &entry, &path),
+            None => self.plan_placed(&entry, path, true),
+        }
+    }
+
+    /// The sender has given up an entry, for this reason.
+    pub(super) fn give_up(&mut self, entry: EntryId, text: &str) {
+        self.asked.remove(&entry);
+        if let Some(unsure) = self.unsure.remove(&entry) {
+            self.receiving.state().totals.failed += 1;
+            self.receiving
+                .problem(unsure.path.display().to_string(), text.to_owned());
+            self.receiving.progress.add(Counter::FilesDone, 1);
+            self.receiving.finish(entry);
+        }
+    }
+
     fn end_unsent(&self, entry: &Entry, path: &Path, how: How, reason: SkipReason) {
         self.receiving.progress.add(Counter::FilesDone, 1);
         self.receiving.progress.tell(Event::Done {
@@ -236,8 +276,14 @@ impl Planner<'_> {
         self.receiving.skip(entry.id, reason);
     }
 
-    /// Looks at what is in the place, and decides by the user's rule.
-    fn place(&self, destination: &Destination, entry: &Entry, path: &Path) -> io::Result<Place> {
+    /// Looks at what is in the place, and decides by the user's rule; `differs`: it has been compared already.
+    fn place(
+        &self,
+        destination: &Destination,
+        entry: &Entry,
+        path: &Path,
+        differs: bool,
+    ) -> io::Result<Place> {
         if self.receiving.state().numbered.contains(path) {
             // An earlier entry has got this name, because its own was taken.
             return self.free_name(destination, entry, path);
@@ -252,7 +298,11 @@ impl Planner<'_> {
             OnConflict::Newer => plan::OnConflict::Newer,
             OnConflict::Ask(_) => plan::OnConflict::Ask,
         };
-        let mut decision = plan::decide(entry, Some(&existing), rule, self.options.checksum);
+        let decide = |rule| match plan::decide(entry, Some(&existing), rule, self.options.checksum) {
+            Decision::Compare if differs => plan::resolve(entry, &existing, rule, true),
+            decision => decision,
+        };
+        let mut decision = decide(rule);
         if decision == Decision::Ask
             && let OnConflict::Ask(ask) = &self.options.on_conflict
         {
@@ -261,7 +311,7 @@ impl Planner<'_> {
                 Answer::Rename => plan::OnConflict::Rename,
                 Answer::Overwrite => plan::OnConflict::Overwrite,
             };
-            decision = plan::decide(entry, Some(&existing), answer, self.options.checksum);
+            decision = decide(answer);
         }
         match decision {
             Decision::Create => Ok(Place::Free(path.to_owned())),
@@ -270,8 +320,9 @@ impl Planner<'_> {
                 Place::Blocked("something that is no file is in its place; move it away"),
             ),
             Decision::Skip(_) | Decision::Ask | Decision::Merge => Ok(Place::Skip),
+            Decision::Compare => Ok(Place::Unsure),
             // Its addresses are compared, and only what differs is sent.
-            Decision::Compare | Decision::Overwrite => Ok(Place::Taken(path.to_owned())),
+            Decision::Overwrite => Ok(Place::Taken(path.to_owned())),
             Decision::Rename => self.free_name(destination, entry, path),
         }
     }
@@ -395,14 +446,9 @@ impl Planner<'_> {
         let file = Arc::new(Incoming::new(target, Output::Part(part), &known));
         match candidate {
             Some(candidate) if file.target.size.is_some() => {
-                let entry = file.target.entry;
+                let (entry, size) = (file.target.entry, file.target.size.unwrap_or(0));
                 self.receiving.state().files.insert(entry, Arc::clone(&file));
-                self.asked.push(Asked {
-                    file,
-                    candidate,
-                    addresses: Vec::new(),
-                });
-                self.receiving.outbox.push(&Message::Ask { entry });
+                self.ask(entry, size, Question::Chunks { file, candidate });
             }
             _ => self.begin(&file),
         }
@@ -425,22 +471,16 @@ impl Planner<'_> {
         first: u64,
         addresses: &[Address],
     ) -> Result<Option<Asked>, &'static str> {
-        let Some(place) = self
-            .asked
-            .iter()
-            .position(|asked| asked.file.target.entry == entry)
-        else {
+        let Some(asked) = self.asked.get_mut(&entry) else {
             return Ok(None);
         };
-        let asked = &mut self.asked[place];
         if asked.addresses.len() as u64 != first {
             return Err("addresses do not come one after the other");
         }
         asked.addresses.extend_from_slice(addresses);
-        let count = asked.file.target.size.map_or(0, chunk_count);
-        match (asked.addresses.len() as u64).cmp(&count) {
+        match (asked.addresses.len() as u64).cmp(&chunk_count(asked.size)) {
             std::cmp::Ordering::Less => Ok(None),
-            std::cmp::Ordering::Equal => Ok(Some(self.asked.swap_remove(place))),
+            std::cmp::Ordering::Equal => Ok(self.asked.remove(&entry)),
             std::cmp::Ordering::Greater => Err("a file has more addresses than chunks"),
         }
     }
@@ -475,82 +515,6 @@ impl Receiving {
             self.outbox.push(&Message::Want { entry, chunks });
         }
     }
-
-    /// Takes from a file here what it has of another, and wants the rest.
-    pub(super) fn compare(&self, asked: &Asked) {
-        let Asked {
-            file,
-            candidate,
-            addresses,
-        } = asked;
-        let Some(destination) = &self.destination else {
-            return;
-        };
-        let size = file.target.size.unwrap_or(0);
-        let from = match candidate {
-            Candidate::Replaced => destination.read(&file.target.path).ok(),
-            Candidate::Former(path) => destination.read(path).ok(),
-            Candidate::Nowhere => None,
-        };
-        if let Err(error) = file.forget_others(addresses) {
-            return self.fail_file(file, reason_of(&error), &sentence(&error), true);
-        }
-        if let Some(from) = from {
-            let missing = file.missing();
-            let mut bytes = vec![0; CHUNK_BYTES as usize];
-            for index in missing.iter().flatten() {
-                if self.is_over() {
-                    return;
-                }
-                let Some(address) = usize::try_from(index).ok().and_then(|index| addresses.get(index)) else {
-                    break;
-                };
-                let length = chunk_length(size, index);
-                match take_chunk(
-                    &from,
-                    file,
-                    index,
-                    length,
-                    *address,
-                    addresses.len() == 1,
-                    &mut bytes,
-                ) {
-                    Ok(Progressed::Known) => {}
-                    Ok(_) => {
-                        self.progress.add(Counter::BytesThere, length);
-                        self.progress.add(Counter::BytesDone, length);
-                    }
-                    Err(error) => {
-                        return self.fail_file(file, reason_of(&error), &sentence(&error), true);
-                    }
-                }
-            }
-        }
-        if let Candidate::Former(path) = candidate {
-            // It lies there otherwise, by a name that tells what it is.
-            let _ = destination.remove(path);
-        }
-        self.want(file);
-    }
-}
-
-/// Takes a chunk where it has this address.
-fn take_chunk(
-    from: &File,
-    file: &Incoming,
-    index: u64,
-    length: u64,
-    address: Address,
-    only: bool,
-    buffer: &mut [u8],
-) -> io::Result<Progressed> {
-    let bytes = &mut buffer[..usize::try_from(length).unwrap_or(0)];
-    // A shorter file ends before it, and what cannot be read is fetched.
-    if from.read_exact_at(bytes, index * CHUNK_BYTES).is_err() || chunk_address(index, only, bytes) != address
-    {
-        return Ok(Progressed::Known);
-    }
-    file.copy(from, index, address)
 }
 
 /// What lies beside the place, of a transfer that ended early.

@@ -1,0 +1,225 @@
+//! Files of which the sender was asked for addresses, held against what is here: whether that in the place is the same,
+//! and which chunks need not come (FILE-28, FILE-29).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use files_proto::EntryId;
+use files_proto::content::{Address, chunk_address, chunk_length};
+use files_proto::limits::CHUNK_BYTES;
+
+use super::file::{Incoming, Progressed};
+use super::shared::{Receiving, reason_of, sentence};
+use crate::destination::Destination;
+use crate::progress::Counter;
+
+/// A file whose addresses were asked for.
+pub(super) struct Asked {
+    pub(super) entry: EntryId,
+    pub(super) size: u64,
+    pub(super) question: Question,
+    pub(super) addresses: Vec<Address>,
+}
+
+/// What addresses are to tell.
+pub(super) enum Question {
+    /// Which chunks are in another file here.
+    Chunks {
+        file: Arc<Incoming>,
+        /// The file that may have them.
+        candidate: Candidate,
+    },
+    /// Whether what is in the place is the same file.
+    Same { path: PathBuf },
+}
+
+/// What a comparison has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compared {
+    pub(super) entry: EntryId,
+    pub(super) is_same: bool,
+}
+
+/// Where chunks may be.
+pub(super) enum Candidate {
+    /// In the file that is to be replaced.
+    Replaced,
+    /// In the part of the file as it was, which is of no use afterwards.
+    Former(PathBuf),
+    /// Nowhere else: only what is in the part is to be held against the addresses.
+    Nowhere,
+}
+
+impl Receiving {
+    /// Holds the addresses of a file against what is here; what that says about the file in its place, where this was
+    /// the question.
+    pub(super) fn compare(&self, asked: &Asked) -> Option<Compared> {
+        let destination = self.destination.as_ref()?;
+        match &asked.question {
+            Question::Chunks { file, candidate } => {
+                self.take_chunks(destination, file, candidate, &asked.addresses);
+                None
+            }
+            Question::Same { path } => Some(Compared {
+                entry: asked.entry,
+                is_same: destination
+                    .read(path)
+                    .is_ok_and(|file| self.is_same(&file, asked.size, &asked.addresses)),
+            }),
+        }
+    }
+
+    /// Whether a file has these bytes and no others; what cannot be read is another one.
+    fn is_same(&self, file: &File, size: u64, addresses: &[Address]) -> bool {
+        let has_size = || file.metadata().is_ok_and(|metadata| metadata.len() == size);
+        let mut bytes = vec![0; usize::try_from(size.min(CHUNK_BYTES)).unwrap_or(0)];
+        let is_only = addresses.len() == 1;
+        has_size()
+            && (0..).zip(addresses).all(|(index, address)| {
+                let length = usize::try_from(chunk_length(size, index)).unwrap_or(0);
+                !self.is_over() && read_verified(file, index, address, is_only, &mut bytes[..length])
+            })
+            && has_size()
+    }
+
+    /// Takes from a file here what it has of another, and wants the rest.
+    fn take_chunks(
+        &self,
+        destination: &Destination,
+        file: &Arc<Incoming>,
+        candidate: &Candidate,
+        addresses: &[Address],
+    ) {
+        let size = file.target.size.unwrap_or(0);
+        let from = match candidate {
+            Candidate::Replaced => destination.read(&file.target.path).ok(),
+            Candidate::Former(path) => destination.read(path).ok(),
+            Candidate::Nowhere => None,
+        };
+        if let Err(error) = file.forget_others(addresses) {
+            return self.fail_file(file, reason_of(&error), &sentence(&error), true);
+        }
+        if let Some(from) = from {
+            let missing = file.missing();
+            let mut bytes = vec![0; CHUNK_BYTES as usize];
+            for index in missing.iter().flatten() {
+                if self.is_over() {
+                    return;
+                }
+                let Some(address) = usize::try_from(index).ok().and_then(|index| addresses.get(index)) else {
+                    break;
+                };
+                let length = chunk_length(size, index);
+                let bytes = &mut bytes[..usize::try_from(length).unwrap_or(0)];
+                match take_chunk(&from, file, index, address, addresses.len() == 1, bytes) {
+                    Ok(Progressed::Known) => {}
+                    Ok(_) => {
+                        self.progress.add(Counter::BytesThere, length);
+                        self.progress.add(Counter::BytesDone, length);
+                    }
+                    Err(error) => {
+                        return self.fail_file(file, reason_of(&error), &sentence(&error), true);
+                    }
+                }
+            }
+        }
+        if let Candidate::Former(path) = candidate {
+            // It lies there otherwise, by a name that tells what it is.
+            let _ = destination.remove(path);
+        }
+        self.want(file);
+    }
+}
+
+/// Takes a chunk where it has this address.
+fn take_chunk(
+    from: &impl ReadAt,
+    file: &Incoming,
+    index: u64,
+    address: &Address,
+    is_only: bool,
+    bytes: &mut [u8],
+) -> io::Result<Progressed> {
+    if !read_verified(from, index, address, is_only, bytes) {
+        return Ok(Progressed::Known);
+    }
+    file.take(bytes, index, *address)
+}
+
+/// Reads a chunk, and whether it has this address; a shorter file ends before it, and what cannot be read has it not.
+fn read_verified(from: &impl ReadAt, index: u64, address: &Address, is_only: bool, bytes: &mut [u8]) -> bool {
+    from.read_at(bytes, index * CHUNK_BYTES).is_ok() && chunk_address(index, is_only, bytes) == *address
+}
+
+/// What chunks are read from.
+trait ReadAt {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, bytes, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+
+    use files_proto::Ranges;
+
+    use super::super::file::{Output, Part, Target};
+    use super::*;
+
+    /// A file that is in use: each time it is read it has other bytes.
+    struct InUse(Cell<u8>);
+
+    impl ReadAt for InUse {
+        fn read_at(&self, bytes: &mut [u8], _offset: u64) -> io::Result<()> {
+            bytes.fill(self.0.replace(self.0.get() + 1));
+            Ok(())
+        }
+    }
+
+    /// FILE-29.
+    #[test]
+    fn what_is_taken_from_another_file_is_what_was_verified() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let target = Target {
+            entry: 0,
+            path: PathBuf::from("file"),
+            part: PathBuf::from("part"),
+            journal: PathBuf::from("journal"),
+            size: Some(2 * CHUNK_BYTES),
+            mode: 0o644,
+            modified: 0,
+            attributes: Vec::new(),
+            replaces: false,
+        };
+        let output = Output::Part(Part::new(&destination, None));
+        let file = Incoming::new(target, output, &BTreeMap::new());
+        let from = InUse(Cell::new(7));
+        let mut bytes = vec![0; CHUNK_BYTES as usize];
+        let sevens = vec![7; CHUNK_BYTES as usize];
+        let address = chunk_address(0, false, &sevens);
+        let taken = take_chunk(&from, &file, 0, &address, false, &mut bytes).unwrap();
+        assert_eq!(taken, Progressed::More);
+        let part = || std::fs::read(directory.path().join("part")).unwrap();
+        assert!(part()[..CHUNK_BYTES as usize] == sevens);
+        // It has changed: this chunk is fetched.
+        let address = chunk_address(1, false, &sevens);
+        let taken = take_chunk(&from, &file, 1, &address, false, &mut bytes).unwrap();
+        assert_eq!(taken, Progressed::Known);
+        assert_eq!(file.missing(), Ranges::from_range(1..2));
+        // Holes stay holes.
+        let address = chunk_address(1, false, &vec![0; CHUNK_BYTES as usize]);
+        take_chunk(&InUse(Cell::new(0)), &file, 1, &address, false, &mut bytes).unwrap();
+        assert!(file.missing().is_empty());
+        assert!(part()[CHUNK_BYTES as usize..].iter().all(|byte| *byte == 0));
+    }
+}
