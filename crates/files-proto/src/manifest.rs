@@ -162,7 +162,7 @@ impl Manifest {
             return Err(ManifestError::Depth);
         }
         let name = match self.names.insert(entry.parent, &entry.name) {
-            Err(error @ NameError::TooMany) => return Err(error.into()),
+            Err(error @ (NameError::TooMany | NameError::Repeated)) => return Err(error.into()),
             name => name,
         };
         self.next += 1;
