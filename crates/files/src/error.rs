@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use files_proto::manifest::ManifestError;
-use files_proto::message::MessageError;
+use files_proto::message::{HelloError, MessageError};
 use files_proto::offers::AnswerError;
 
 /// Why a whole transfer ended early; what the receiver has stays, and is not sent again by a later one. What is wrong
@@ -29,6 +29,9 @@ pub enum TransferError {
     /// The other end breaks the protocol.
     #[error("the other end breaks the file protocol: {0}")]
     Broken(String),
+    /// The ends do not fit each other.
+    #[error(transparent)]
+    Greeting(#[from] HelloError),
     /// The other end offers what no sender does.
     #[error(transparent)]
     Manifest(#[from] ManifestError),

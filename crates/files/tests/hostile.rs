@@ -111,9 +111,14 @@ fn receive_from(lie: impl FnOnce(&mut Liar, &Peer) + Send) -> (Result<Report, Tr
 }
 
 fn send_to(lie: impl FnOnce(&mut Liar) + Send) -> Result<Report, TransferError> {
+    send_bytes_to(3 << 20, lie)
+}
+
+/// Runs a sender of a file of so many bytes against a lying receiver.
+fn send_bytes_to(length: usize, lie: impl FnOnce(&mut Liar) + Send) -> Result<Report, TransferError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    fs::write(&path, vec![7; 3 << 20]).unwrap();
+    fs::write(&path, vec![7; length]).unwrap();
     let (to_receiver, to_sender) = pair();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -285,4 +290,53 @@ fn a_receiver_of_a_later_version_is_served() {
         liar.say(&Message::Done(Totals::default()));
     });
     assert_eq!(sent.unwrap().skipped, 1);
+}
+
+/// FILE-14: what wants nothing is bounded, and no file is so small that it ends the sender otherwise than in order.
+#[test]
+fn a_receiver_that_wants_no_chunk_for_ever_is_left() {
+    for length in [0, 5, 2 << 20] {
+        let sent = send_bytes_to(length, |liar| {
+            liar.say(&hello(false, Vec::new()));
+            while !matches!(liar.hear(), Some(Message::Entry(_)) | None) {}
+            for _ in 0..20 {
+                liar.say(&Message::Want {
+                    entry: 0,
+                    chunks: Ranges::new(),
+                });
+            }
+        });
+        assert!(
+            matches!(sent, Err(TransferError::Answer(_))),
+            "{length}: {sent:?}"
+        );
+    }
+}
+
+/// FILE-5: DONE is believed of nobody before everything is done.
+#[test]
+fn an_end_that_is_done_too_early_is_not_believed() {
+    let sent = send_to(|liar| {
+        liar.say(&hello(false, Vec::new()));
+        liar.say(&Message::Done(Totals::default()));
+    });
+    assert!(matches!(sent, Err(TransferError::Broken(_))), "{sent:?}");
+    let (received, _) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&file(0, "file", 2 << 20));
+        liar.say(&Message::Done(Totals::default()));
+    });
+    assert!(matches!(received, Err(TransferError::Broken(_))), "{received:?}");
+}
+
+/// FILE-2.
+#[test]
+fn two_ends_of_one_role_say_so() {
+    let sent = send_to(|liar| liar.say(&hello(true, Vec::new())));
+    assert!(matches!(sent, Err(TransferError::Greeting(_))), "{sent:?}");
+    let (received, _) = receive_from(|liar, _| liar.say(&hello(false, Vec::new())));
+    assert!(
+        matches!(received, Err(TransferError::Greeting(_))),
+        "{received:?}"
+    );
 }

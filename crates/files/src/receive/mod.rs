@@ -230,11 +230,12 @@ struct Conversation<'scope, 'env> {
 
 impl Conversation<'_, '_> {
     fn run(&mut self) -> Result<(), TransferError> {
-        self.receiving.outbox.push(&Message::Hello(Hello {
+        let ours = Hello {
             version: VERSION,
             sender: false,
             extensions: Vec::new(),
-        }));
+        };
+        self.receiving.outbox.push(&Message::Hello(ours.clone()));
         if self.options.transport != Transport::Quic {
             self.offer_tcp();
         }
@@ -257,9 +258,7 @@ impl Conversation<'_, '_> {
             }
             match self.inbox.next(TURN)? {
                 Heard::Message(Message::Hello(hello)) => {
-                    if !hello.sender || hello.version == 0 {
-                        return Err(broken("both ends want to receive"));
-                    }
+                    ours.agree(&hello)?;
                     has_greeted = true;
                 }
                 Heard::Message(_) if !has_greeted => {

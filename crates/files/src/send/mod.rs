@@ -193,11 +193,12 @@ struct Conversation<'scope, 'env> {
 
 impl<'scope> Conversation<'scope, '_> {
     fn run(&mut self, select: crate::walk::Filter) -> Result<(), TransferError> {
-        self.sending.outbox.push(&Message::Hello(Hello {
+        let ours = Hello {
             version: VERSION,
             sender: true,
             extensions: Vec::new(),
-        }));
+        };
+        self.sending.outbox.push(&Message::Hello(ours.clone()));
         self.begin_quic()?;
         let paths = self.options.sources.clone();
         let (sending, xattrs) = (self.sending, self.options.xattrs);
@@ -209,9 +210,7 @@ impl<'scope> Conversation<'scope, '_> {
             }
             match self.inbox.next(TURN)? {
                 Heard::Message(Message::Hello(hello)) => {
-                    if hello.sender || hello.version == 0 {
-                        return Err(TransferError::Broken("both ends want to send".to_owned()));
-                    }
+                    ours.agree(&hello)?;
                     has_greeted = true;
                 }
                 Heard::Message(_) if !has_greeted => {
