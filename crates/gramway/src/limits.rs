@@ -279,6 +279,9 @@ pub(crate) const TRANSFER_INVITATION_S: u32 = 600;
 /// How long a server may take to give numbers for codes, and a network that has just come up to take an announcement.
 pub(crate) const TRANSFER_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a receiver tries to meet the sender before it says what it waits for.
+pub(crate) const TRANSFER_SILENCE_MAX: Duration = Duration::from_secs(4);
+
 /// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.
 pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800);
 

@@ -1,10 +1,12 @@
 //! The receiver's way to the sender: by a code, or by the sender's peer ID.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -15,7 +17,7 @@ use peer::{Builder, ConnectError, Endpoint, Peer, PeerId, SecretKey};
 use super::proof::{self, Unproved};
 use super::{arguments::ReceiveArguments, bind, server};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_KEY_AGE_MAX, TRANSFER_TURN};
+use crate::limits::{TRANSFER_KEY_AGE_MAX, TRANSFER_SILENCE_MAX, TRANSFER_TURN};
 use crate::peer_command::{key, peer_id, places};
 use crate::state::StateDirectory;
 
@@ -113,13 +115,18 @@ impl Meeting {
     ///
     /// # Errors
     /// It is not there, or not the one.
-    pub(super) fn meet(&self, limit: Duration, is_over: &dyn Fn() -> bool) -> Result<Peer, Problem> {
-        let until = Instant::now() + limit;
+    pub(super) fn meet(
+        &self,
+        limit: Duration,
+        is_over: &dyn Fn() -> bool,
+        tell: &dyn Fn(&str),
+    ) -> Result<Peer, Problem> {
+        let patience = Patience::new(limit, tell);
         let (id, addresses) = match &self.sender {
-            Sender::OfCode { code, .. } => (self.inviter(code, until, is_over)?, &[][..]),
+            Sender::OfCode { code, .. } => (self.inviter(code, &patience, is_over)?, &[][..]),
             Sender::Known { id, addresses } => (*id, &addresses[..]),
         };
-        let peer = self.connect(id, addresses, until, is_over)?;
+        let peer = self.connect(id, addresses, &patience, is_over)?;
         let Sender::OfCode { code, .. } = &self.sender else {
             return Ok(peer);
         };
@@ -137,12 +144,17 @@ impl Meeting {
     }
 
     /// Who waits for whoever has the code.
-    fn inviter(&self, code: &Code, until: Instant, is_over: &dyn Fn() -> bool) -> Result<PeerId, Problem> {
+    fn inviter(
+        &self,
+        code: &Code,
+        patience: &Patience<'_>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<PeerId, Problem> {
         let number = code.number();
-        while Instant::now() < until && !is_over() {
+        while !patience.is_over() && !is_over() {
             let inviter = match code.host() {
                 Some(_) => wait_for(TRANSFER_TURN, self.endpoint.inviter()).flatten(),
-                None => wait_for(until - Instant::now(), self.endpoint.inviter_on_lan(number)).flatten(),
+                None => wait_for(patience.left(), self.endpoint.inviter_on_lan(number)).flatten(),
             };
             if let Some(inviter) = inviter {
                 return Ok(inviter);
@@ -159,9 +171,17 @@ impl Meeting {
                     "the code with the number {number} is used up: another machine came by it; ask the sender for a new one"
                 )));
             }
+            patience.look(|| match code.host() {
+                Some(host) => format!("the code's server {host} does not answer yet (UDP)"),
+                None => "nobody on this network waits with this code yet".to_owned(),
+            });
         }
+        let seconds = patience.limit.as_secs();
         Err(Problem::unavailable(match code.host() {
-            Some(host) => format!("the code's server {host} was not reached: {}", server::problem(&self.endpoint)),
+            Some(host) => format!(
+                "the code's server {host} was not reached within {seconds} s: {}",
+                server::problem(&self.endpoint)
+            ),
             None => "nobody on this network waits with this code; is the sender on it, and does `gramway send` still run \
                      there? Across networks, codes have @HOST behind them"
                 .to_owned(),
@@ -172,13 +192,20 @@ impl Meeting {
         &self,
         id: PeerId,
         addresses: &[SocketAddr],
-        until: Instant,
+        patience: &Patience<'_>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Peer, Problem> {
         let mut last = None;
-        while Instant::now() < until && !is_over() {
-            let left = until.saturating_duration_since(Instant::now());
-            match wait_for(left, self.endpoint.connect(id, addresses)) {
+        while !patience.is_over() && !is_over() {
+            let mut attempt = pin!(self.endpoint.connect(id, addresses));
+            let outcome = loop {
+                let outcome = wait_for(TRANSFER_TURN, attempt.as_mut());
+                if outcome.is_some() || patience.is_over() || is_over() {
+                    break outcome;
+                }
+                patience.look(|| "the sender does not answer yet".to_owned());
+            };
+            match outcome {
                 Some(Ok(peer)) => return Ok(peer),
                 Some(Err(error @ ConnectError::Addresses(_))) => {
                     return Err(Problem::usage(error.to_string()));
@@ -186,6 +213,7 @@ impl Meeting {
                 Some(Err(error)) => last = Some(error.to_string()),
                 None => {}
             }
+            patience.look(|| "the sender does not answer yet".to_owned());
             // A sender that has not begun is tried again, and never in a hurry.
             std::thread::sleep(TRANSFER_TURN);
         }
@@ -201,7 +229,8 @@ impl Meeting {
         };
         let last = last.map_or_else(String::new, |last| format!(": {last}"));
         Err(Problem::unavailable(format!(
-            "the sender was not reached{last}; {how}"
+            "the sender was not reached within {} s{last}; {how}",
+            patience.limit.as_secs()
         )))
     }
 
@@ -216,6 +245,41 @@ impl Meeting {
     /// Takes leave.
     pub(super) fn close(&self) {
         super::close(&self.endpoint);
+    }
+}
+
+/// How long the sender is tried, and what its user is told meanwhile.
+struct Patience<'a> {
+    limit: Duration,
+    begun: Instant,
+    has_told: Cell<bool>,
+    tell: &'a dyn Fn(&str),
+}
+
+impl<'a> Patience<'a> {
+    fn new(limit: Duration, tell: &'a dyn Fn(&str)) -> Self {
+        Self {
+            limit,
+            begun: Instant::now(),
+            has_told: Cell::new(false),
+            tell,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.begun.elapsed())
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// Tells once what is waited for, where that takes long.
+    fn look(&self, what: impl FnOnce() -> String) {
+        if self.begun.elapsed() >= TRANSFER_SILENCE_MAX && !self.is_over() && !self.has_told.replace(true) {
+            let seconds = self.left().as_secs_f64().ceil();
+            (self.tell)(&format!("{}; trying for another {seconds} s", what()));
+        }
     }
 }
 

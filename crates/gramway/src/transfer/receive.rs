@@ -72,7 +72,9 @@ fn receive(
     let began = Instant::now();
     let mut breaks = 0;
     loop {
-        let met = meeting.meet(limit, &|| interrupt.is_over());
+        let met = meeting.meet(limit, &|| interrupt.is_over(), &|text| {
+            display.tell("waiting", text)
+        });
         if interrupt.is_over() {
             return Err(interrupted());
         }

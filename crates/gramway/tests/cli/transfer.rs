@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{CONFIGURATION, PERMISSION, Place, Program, USAGE, free_port};
+use crate::support::{CONFIGURATION, PERMISSION, Place, Program, UNAVAILABLE, USAGE, free_port};
 
 fn id(place: &Place, state: &str) -> String {
     let output = place.run(&["peer", "id", "--state", state]);
@@ -137,6 +137,16 @@ fn what_is_wrong_is_said_before_anybody_is_asked() {
     ] {
         place.refused(&[arguments, &["--state", "one"]].concat(), code, part);
     }
+    // Nobody is at the code's server: it is said soon, and how long it is tried.
+    let nowhere = format!("4711-maple-otter@127.0.0.1:{}", free_port());
+    let output = place.run(&["receive", &nowhere, "--state", "one", "--timeout", "5"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(UNAVAILABLE), "{told}");
+    assert!(
+        told.contains("does not answer yet (UDP); trying for another"),
+        "{told}"
+    );
+    assert!(told.contains("was not reached within 5 s"), "{told}");
     let (_sender, at) = sender(&place, b"secret");
     let stranger = [
         "receive",
