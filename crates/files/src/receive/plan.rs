@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use files_proto::content::{Address, chunk_address, chunk_count, chunk_length};
@@ -13,7 +13,7 @@ use files_proto::journal::Journal;
 use files_proto::limits::{CHUNK_BYTES, PACKED_FILE_BYTES_MAX};
 use files_proto::manifest::{ManifestError, Offered, Refused};
 use files_proto::message::Message;
-use files_proto::name::{PARTIAL_SUFFIX, numbered, partial_names};
+use files_proto::name::{PARTIAL_SUFFIX, numbered, partial_names, target_stays_inside};
 use files_proto::plan::{self, Decision, Existing, Resume};
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
@@ -625,21 +625,10 @@ fn beside(path: &Path) -> (PathBuf, PathBuf) {
     (with(&part), with(&journal))
 }
 
-/// Whether a link at `path` leads to something below the destination, as far as its text tells.
+/// Whether a link at `path` leads to something below the destination, as far as its text tells (FILE-23).
 fn stays_inside(path: &Path, to: &Path) -> bool {
-    let mut depth = path.components().count().saturating_sub(1);
-    to.components().all(|component| match component {
-        Component::Normal(_) => {
-            depth += 1;
-            true
-        }
-        Component::CurDir => true,
-        Component::ParentDir if depth > 0 => {
-            depth -= 1;
-            true
-        }
-        _ => false,
-    })
+    let depth = path.components().count().saturating_sub(1);
+    target_stays_inside(depth, to.as_os_str().as_bytes())
 }
 
 #[cfg(test)]
@@ -656,5 +645,7 @@ mod tests {
         assert!(!stays("link", ".."));
         assert!(!stays("tree/link", "/etc/passwd"));
         assert!(!stays("tree/link", "down/../../../out"));
+        // `down` may be a link itself.
+        assert!(!stays("tree/link", "down/../file"));
     }
 }
