@@ -280,7 +280,7 @@ pub(crate) const TRANSFER_INVITATION_S: u32 = 600;
 pub(crate) const TRANSFER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a receiver tries to meet the sender before it says what it waits for.
-pub(crate) const TRANSFER_SILENCE_MAX: Duration = Duration::from_secs(4);
+pub(crate) const TRANSFER_SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.
 pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800);
@@ -293,6 +293,9 @@ pub(crate) const TRANSFER_TURN: Duration = Duration::from_millis(100);
 
 /// How long the proof of a code may take: six packets across the worst path.
 pub(crate) const TRANSFER_PROOF_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How long the first frame of a proof may take after the number of the code: they leave together.
+pub(crate) const TRANSFER_START_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Bytes of the proof that are read at once: its frames are shorter.
 pub(crate) const TRANSFER_PROOF_BYTES_MAX: usize = 128;

@@ -8,6 +8,16 @@ use peer::PeerId;
 use super::proof::Unproved;
 use crate::limits::TRANSFER_ATTEMPTS_MAX;
 
+/// Whether a peer may try a code.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Now(Code),
+    /// Another one is trying it.
+    Later,
+    /// There is none, or it is another one's.
+    Never,
+}
+
 /// All of a command.
 #[derive(Debug)]
 pub(super) struct Codes(Mutex<Vec<Slot>>);
@@ -42,27 +52,33 @@ impl Codes {
         Self(Mutex::new(codes.into_iter().map(slot).collect()))
     }
 
-    /// The code with this number, which `peer` may try to prove; each is tried by one at a time.
-    pub(super) fn begin(&self, number: u32, peer: PeerId) -> Option<Code> {
+    /// The code with this number, which `peer` may try to prove; each is tried by one at a time, and others wait.
+    pub(super) fn begin(&self, number: u32, peer: PeerId) -> Turn {
         let mut slots = self.slots();
-        let slot = slots.iter_mut().find(|slot| slot.code.number() == number)?;
-        let may_try = match slot.state {
-            State::Free => true,
-            State::Taken(known) => known == peer,
-            State::Tried(_) | State::Over => false,
+        let Some(slot) = slots.iter_mut().find(|slot| slot.code.number() == number) else {
+            return Turn::Never;
         };
-        if !may_try {
-            return None;
+        match slot.state {
+            State::Free => slot.state = State::Tried(peer),
+            State::Taken(known) if known == peer => {}
+            State::Tried(_) => return Turn::Later,
+            State::Taken(_) | State::Over => return Turn::Never,
         }
+        Turn::Now(slot.code.clone())
+    }
+
+    /// Somebody takes part in an exchange about the code with this number. Whether the code may be tried that often:
+    /// who only names the number does not count.
+    pub(super) fn count_attempt(&self, number: u32) -> bool {
+        let mut slots = self.slots();
+        let Some(slot) = slots.iter_mut().find(|slot| slot.code.number() == number) else {
+            return false;
+        };
         slot.attempts += 1;
         if slot.attempts > TRANSFER_ATTEMPTS_MAX {
             slot.state = State::Over;
-            return None;
         }
-        if slot.state == State::Free {
-            slot.state = State::Tried(peer);
-        }
-        Some(slot.code.clone())
+        slot.state != State::Over
     }
 
     /// What became of that.
@@ -126,21 +142,25 @@ mod tests {
         ])
     }
 
+    fn may_try(codes: &Codes, number: u32, who: u8) -> bool {
+        matches!(codes.begin(number, peer(who)), Turn::Now(code) if code.number() == number)
+    }
+
     /// FILE-33.
     #[test]
     fn a_code_is_one_peers_and_tried_by_one_at_a_time() {
         let codes = codes();
-        assert_eq!(codes.begin(4_713, peer(1)), None);
-        assert_eq!(codes.begin(4_711, peer(1)).unwrap().number(), 4_711);
-        assert_eq!(codes.begin(4_711, peer(2)), None);
+        assert_eq!(codes.begin(4_713, peer(1)), Turn::Never);
+        assert!(may_try(&codes, 4_711, 1));
+        assert_eq!(codes.begin(4_711, peer(2)), Turn::Later);
         codes.end(4_711, peer(1), Err(Unproved::Silent));
-        assert!(codes.begin(4_711, peer(2)).is_some());
+        assert!(may_try(&codes, 4_711, 2));
         codes.end(4_711, peer(2), Ok(()));
-        assert_eq!(codes.begin(4_711, peer(1)), None);
-        assert!(codes.begin(4_711, peer(2)).is_some());
+        assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
+        assert!(may_try(&codes, 4_711, 2));
         // What fails then says nothing of the code.
         codes.end(4_711, peer(2), Err(Unproved::Silent));
-        assert!(codes.begin(4_711, peer(2)).is_some());
+        assert!(may_try(&codes, 4_711, 2));
         assert!(codes.are_free() && codes.are_open());
     }
 
@@ -148,27 +168,33 @@ mod tests {
     #[test]
     fn a_wrong_guess_ends_a_code_and_leaves_the_others() {
         let codes = codes();
-        assert!(codes.begin(4_711, peer(1)).is_some());
+        assert!(may_try(&codes, 4_711, 1));
         let wrong = Err(Unproved::Exchange(ExchangeError::WrongGuess));
         codes.end(4_711, peer(1), wrong);
-        assert_eq!(codes.begin(4_711, peer(1)), None);
+        assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
         assert!(codes.are_free());
-        codes.begin(4_712, peer(1)).unwrap();
+        assert!(may_try(&codes, 4_712, 1));
         codes.end(4_712, peer(1), Ok(()));
         assert!(codes.are_open() && !codes.are_free());
         codes.complete(4_712);
         assert!(!codes.are_open());
-        assert_eq!(codes.begin(4_712, peer(1)), None);
+        assert_eq!(codes.begin(4_712, peer(1)), Turn::Never);
     }
 
     #[test]
     fn a_code_is_not_tried_for_ever() {
         let codes = codes();
-        for _ in 0..TRANSFER_ATTEMPTS_MAX {
-            assert!(codes.begin(4_711, peer(1)).is_some());
+        // Who falls silent before it has said more than the number does not count.
+        for _ in 0..2 * TRANSFER_ATTEMPTS_MAX {
+            assert!(may_try(&codes, 4_711, 1));
             codes.end(4_711, peer(1), Err(Unproved::Silent));
         }
-        assert_eq!(codes.begin(4_711, peer(1)), None);
-        assert_eq!(codes.begin(4_711, peer(1)), None);
+        for _ in 0..TRANSFER_ATTEMPTS_MAX {
+            assert!(may_try(&codes, 4_711, 1) && codes.count_attempt(4_711));
+            codes.end(4_711, peer(1), Err(Unproved::Silent));
+        }
+        assert!(may_try(&codes, 4_711, 1) && !codes.count_attempt(4_711));
+        codes.end(4_711, peer(1), Err(Unproved::NoCode));
+        assert_eq!(codes.begin(4_711, peer(1)), Turn::Never);
     }
 }

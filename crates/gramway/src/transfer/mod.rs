@@ -17,6 +17,8 @@ mod share;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use files::{Compress, Report, SendOptions, Source, TransferError};
 use peer::{Builder, Endpoint, blocking};
@@ -29,8 +31,8 @@ pub(crate) use share::run as share;
 
 use crate::exit::{Problem, sentence};
 use crate::limits::PEER_GOODBYE_MAX;
-use crate::sandbox;
 use crate::state::StateDirectory;
+use crate::{sandbox, startup};
 
 /// The directory of crate `files` in the state directory.
 const CACHE: &str = "files";
@@ -39,6 +41,8 @@ const CACHE: &str = "files";
 fn state(arguments: &CommonArguments) -> Result<StateDirectory, Problem> {
     let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
     directory.create()?;
+    // Each file under way has two, and each connection one.
+    startup::raise_file_limit();
     Ok(directory)
 }
 
@@ -90,6 +94,22 @@ fn bind(builder: Builder, address: Option<SocketAddr>) -> Result<Endpoint, Probl
     ];
     let bound = builder.clone().bind(v6);
     bound.or_else(|_| builder.bind(v4)).map_err(unavailable)
+}
+
+/// One of the connections that have a thread, as long as that lives, however it ends.
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Takes leave of all peers, so that they do not wait for us.

@@ -1,14 +1,17 @@
 //! The exchange by which both ends of a connection prove that they know the words of a code (`specs/files.md`, FILE-31
 //! to FILE-34), on a stream of its own.
 
+use std::thread;
 use std::time::Instant;
 
 use files_proto::code::{Code, ExchangeError, Guest, Host, Parties, Progress, number_of};
 use peer::blocking::wait_for;
 use peer::{Bytes, Peer, PeerId, ReceiveStream, SendStream};
 
-use super::codes::Codes;
-use crate::limits::{TRANSFER_PROOF_BYTES_MAX, TRANSFER_PROOF_TIME_MAX};
+use super::codes::{Codes, Turn};
+use crate::limits::{
+    TRANSFER_PROOF_BYTES_MAX, TRANSFER_PROOF_TIME_MAX, TRANSFER_START_TIME_MAX, TRANSFER_TURN,
+};
 
 /// What both ends export from their TLS session (FILE-32).
 const LABEL: &str = "EXPORTER-gramway-files-code";
@@ -32,7 +35,8 @@ pub(super) enum Unproved {
 /// The receiver's end.
 pub(super) fn as_guest(peer: &Peer, own: PeerId, code: &Code) -> Result<(), Unproved> {
     let mut guest = Guest::new(code, parties(peer, peer.id(), own)?, &random()?);
-    let until = Instant::now() + TRANSFER_PROOF_TIME_MAX;
+    // The other end may be busy with a stranger first.
+    let until = Instant::now() + 3 * TRANSFER_PROOF_TIME_MAX;
     let mut stream = Stream::new(in_time(until, peer.open(0))?, until);
     loop {
         stream.send(guest.poll_transmit())?;
@@ -52,19 +56,38 @@ pub(super) fn as_host(peer: &Peer, own: PeerId, codes: &Codes) -> Result<u32, Un
         first.extend(stream.read(4 - first.len())?);
     }
     let number = number_of(first.try_into().expect("four bytes were read"));
-    let code = codes.begin(number, peer.id()).ok_or(Unproved::NoCode)?;
-    let proved = host(peer, own, &code, &mut stream);
+    let code = loop {
+        match codes.begin(number, peer.id()) {
+            Turn::Now(code) => break code,
+            Turn::Never => return Err(Unproved::NoCode),
+            // A stranger may hold it, who knows the number alone: that must not keep out who knows the words.
+            Turn::Later if Instant::now() < until => thread::sleep(TRANSFER_TURN),
+            Turn::Later => return Err(Unproved::Silent),
+        }
+    };
+    let proved = host(peer, own, &code, codes, &mut stream);
     codes.end(number, peer.id(), proved);
     proved.map(|()| number)
 }
 
-fn host(peer: &Peer, own: PeerId, code: &Code, stream: &mut Stream) -> Result<(), Unproved> {
+fn host(peer: &Peer, own: PeerId, code: &Code, codes: &Codes, stream: &mut Stream) -> Result<(), Unproved> {
     let mut host = Host::new(code, parties(peer, own, peer.id())?, &random()?);
+    // Its first frame comes with the number.
+    stream.until = Instant::now() + TRANSFER_START_TIME_MAX;
+    let mut has_answered = false;
     loop {
         let heard = stream.read(TRANSFER_PROOF_BYTES_MAX)?;
         let progress = host.handle_bytes(&heard);
         // Also what an error leaves, by which the guest learns of it.
-        let sent = stream.send(host.poll_transmit());
+        let bytes = host.poll_transmit();
+        if bytes.is_some() && !has_answered {
+            has_answered = true;
+            stream.until = Instant::now() + TRANSFER_PROOF_TIME_MAX;
+            if !codes.count_attempt(code.number()) {
+                return Err(Unproved::NoCode);
+            }
+        }
+        let sent = stream.send(bytes);
         match progress {
             Ok(Progress::Waiting) => sent?,
             Ok(Progress::Confirmed) => return sent,
@@ -131,8 +154,6 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use peer::blocking::wait;
     use peer::{Endpoint, SecretKey};
 
@@ -177,6 +198,27 @@ mod tests {
             meet(&host, &codes, &other, code),
             [Err(Unproved::Silent), Err(Unproved::NoCode)]
         );
+    }
+
+    /// FILE-33: strangers know the number, which the network reads.
+    #[test]
+    fn who_names_the_number_and_falls_silent_keeps_nobody_out() {
+        let (host, guest, stranger) = (endpoint(), endpoint(), endpoint());
+        let codes = Codes::new(vec!["4711-maple-otter".parse().unwrap()]);
+        thread::scope(|scope| {
+            let holding = wait(stranger.connect(host.id(), &[host.local_addr()])).unwrap();
+            let (mut to_host, _from_host) = wait(holding.open(0)).unwrap();
+            wait(to_host.write_chunk(Bytes::copy_from_slice(&4_711_u32.to_be_bytes()))).unwrap();
+            let of_stranger = wait(host.accept()).unwrap();
+            let (host, codes) = (&host, &codes);
+            let silent = scope.spawn(move || as_host(&of_stranger, host.id(), codes));
+            while codes.begin(4_711, host.id()) != Turn::Later {
+                codes.end(4_711, host.id(), Err(Unproved::Silent));
+                thread::yield_now();
+            }
+            assert_eq!(meet(host, codes, &guest, "4711-maple-otter"), [Ok(()); 2]);
+            assert_eq!(silent.join().unwrap(), Err(Unproved::Silent));
+        });
     }
 
     /// FILE-33.

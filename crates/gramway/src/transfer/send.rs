@@ -19,7 +19,7 @@ use super::display::Display;
 use super::interrupt::Interrupt;
 use super::proof::{self, UNPROVED, Unproved};
 use super::server::Server;
-use super::{bind, close, complete, confine, options, problem, server, state};
+use super::{Busy, bind, close, complete, confine, options, problem, server, state};
 use crate::exit::Problem;
 use crate::limits::{
     TRANSFER_GUESTS_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX, TRANSFER_TURN,
@@ -37,7 +37,7 @@ struct Sending {
     /// Receivers that have everything.
     served: AtomicUsize,
     /// Connections that have a thread.
-    busy: AtomicUsize,
+    busy: Arc<AtomicUsize>,
     /// Somebody has guessed wrongly.
     was_guessed: AtomicBool,
     /// What failed at single files, or at all of them.
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
         display,
         interrupt,
         served: AtomicUsize::new(0),
-        busy: AtomicUsize::new(0),
+        busy: Arc::default(),
         was_guessed: AtomicBool::new(false),
         failure: Mutex::new(None),
         since: Mutex::new(Instant::now()),
@@ -290,17 +290,15 @@ fn take(sending: &Arc<Sending>, peer: Peer, threads: &mut Vec<JoinHandle<()>>) {
     if sending.busy.load(Ordering::SeqCst) >= TRANSFER_GUESTS_MAX {
         return peer.close(UNPROVED, "too many at once");
     }
-    sending.busy.fetch_add(1, Ordering::SeqCst);
+    let busy = Busy::new(&sending.busy);
     let of_thread = Arc::clone(sending);
     let started = thread::Builder::new().name("receiver".to_owned()).spawn(move || {
+        let _busy = busy;
         of_thread.serve(&peer);
         *of_thread.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        of_thread.busy.fetch_sub(1, Ordering::SeqCst);
     });
-    match started {
-        Ok(thread) => threads.push(thread),
-        Err(_) => drop(sending.busy.fetch_sub(1, Ordering::SeqCst)),
-    }
+    // Where there is no thread, the connection ends with it.
+    threads.extend(started.ok());
 }
 
 impl Sending {
@@ -346,6 +344,15 @@ impl Sending {
                 self.served.fetch_add(1, Ordering::SeqCst);
             }
             Err(TransferError::Cancelled) => {}
+            Err(TransferError::Lost(why)) if self.reads_stdin() => {
+                let why = output::shown(&why).into_owned();
+                let text = format!(
+                    "the connection to the receiver was lost ({why}), and standard input can be read once: run both commands again"
+                );
+                self.display.tell("lost", &text);
+                self.fail(Problem::unavailable(text));
+                self.give_up_on(number);
+            }
             Err(TransferError::Lost(why)) => {
                 let why = output::shown(&why).into_owned();
                 self.display.tell(
@@ -356,12 +363,22 @@ impl Sending {
             Err(error) => {
                 self.display.tell("failed", &format!("{whose}{}", shown(&error)));
                 self.fail(problem(&error));
-                if let (Some(number), Some(codes)) = (number, &self.codes) {
-                    codes.complete(number);
-                } else {
-                    self.served.fetch_add(1, Ordering::SeqCst);
-                }
+                self.give_up_on(number);
             }
+        }
+    }
+
+    /// Whether what is sent can be read once only.
+    fn reads_stdin(&self) -> bool {
+        let mut sources = self.options.sources.iter();
+        sources.any(|source| matches!(source, Source::Stdin { .. }))
+    }
+
+    /// Nothing more is sent to whoever came by this code, or to the peer that is known.
+    fn give_up_on(&self, number: Option<u32>) {
+        match (number, &self.codes) {
+            (Some(number), Some(codes)) => codes.complete(number),
+            _ => drop(self.served.fetch_add(1, Ordering::SeqCst)),
         }
     }
 

@@ -14,7 +14,7 @@ use super::display::Display;
 use super::interrupt::Interrupt;
 use super::proof::UNPROVED;
 use super::send::listen_for;
-use super::{close, confine, options, server, state};
+use super::{Busy, close, confine, options, server, state};
 use crate::exit::Problem;
 use crate::limits::{TRANSFER_GUESTS_MAX, TRANSFER_TURN};
 use crate::output;
@@ -25,7 +25,7 @@ struct Sharing {
     options: files::SendOptions,
     display: Display,
     interrupt: Interrupt,
-    busy: AtomicUsize,
+    busy: Arc<AtomicUsize>,
 }
 
 /// Runs the command.
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
         options,
         display,
         interrupt,
-        busy: AtomicUsize::new(0),
+        busy: Arc::default(),
     });
     let mut threads = Vec::new();
     while !sharing.interrupt.is_over() {
@@ -93,16 +93,14 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
             peer.close(UNPROVED, "too many at once");
             continue;
         }
-        sharing.busy.fetch_add(1, Ordering::SeqCst);
+        let busy = Busy::new(&sharing.busy);
         let of_thread = Arc::clone(&sharing);
         let started = thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            let _busy = busy;
             of_thread.serve(&peer);
-            of_thread.busy.fetch_sub(1, Ordering::SeqCst);
         });
-        match started {
-            Ok(thread) => threads.push(thread),
-            Err(_) => drop(sharing.busy.fetch_sub(1, Ordering::SeqCst)),
-        }
+        // Where there is no thread, the connection ends with it.
+        threads.extend(started.ok());
     }
     for thread in threads {
         let _ = thread.join();
