@@ -21,6 +21,12 @@ pub const TCP_SETUP_TIME_MAX: Duration = Duration::from_secs(3);
 /// stand still, which stops the receiver's reading.
 pub const TCP_SILENCE_MAX: Duration = Duration::from_secs(20);
 
+/// How long a TCP connection carries nothing before one end asks whether the other is there, and between questions.
+pub const TCP_KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// How long a thread of a TCP connection waits for work before it looks whether the connection is still there.
+pub const TCP_LOOK: Duration = Duration::from_secs(1);
+
 /// Handshakes on one listener that may fail before it closes: strangers can reach the port.
 pub const TCP_STRANGERS_MAX: usize = 64;
 

@@ -2,17 +2,21 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError};
+use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError, Transport};
 use files_proto::content::chunk_address;
-use files_proto::message::{Decoder, Hello, Message, Totals, VERSION};
+use files_proto::limits::RECORD_HEAD_BYTES;
+use files_proto::message::{CarrierKind, Decoder, Hello, Message, TcpOffer, Totals, VERSION};
 use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{Entry, Kind, Ranges, SkipReason};
 use peer::blocking::{wait, wait_for};
 use peer::{Endpoint, Peer, ReceiveStream, SecretKey, SendStream};
+use quic::{KeyIdentity, records};
 
 fn pair() -> (Peer, Peer) {
     let bind = || Endpoint::bind(SecretKey::generate().unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -40,13 +44,19 @@ impl Liar {
     /// The next message but those about carriers; `None` where the other end says nothing more.
     fn hear(&mut self) -> Option<Message> {
         loop {
+            match self.hear_all()? {
+                Message::TcpOffer(_)
+                | Message::TcpKey { .. }
+                | Message::Measure(_)
+                | Message::Choice { .. } => {}
+                message => return Some(message),
+            }
+        }
+    }
+
+    fn hear_all(&mut self) -> Option<Message> {
+        loop {
             match self.decoder.next_message().unwrap() {
-                Some(
-                    Message::TcpOffer(_)
-                    | Message::TcpKey { .. }
-                    | Message::Measure(_)
-                    | Message::Choice { .. },
-                ) => {}
                 Some(message) => return Some(message),
                 None => {
                     let read = wait_for(Duration::from_secs(30), self.reader.read_chunk(65_536));
@@ -116,6 +126,14 @@ fn send_to(lie: impl FnOnce(&mut Liar) + Send) -> Result<Report, TransferError> 
 
 /// Runs a sender of a file of so many bytes against a lying receiver.
 fn send_bytes_to(length: usize, lie: impl FnOnce(&mut Liar) + Send) -> Result<Report, TransferError> {
+    send_with(length, SendOptions::default(), |liar, _| lie(liar))
+}
+
+fn send_with(
+    length: usize,
+    options: SendOptions,
+    lie: impl FnOnce(&mut Liar, &Peer) + Send,
+) -> Result<Report, TransferError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     fs::write(&path, vec![7; length]).unwrap();
@@ -128,12 +146,12 @@ fn send_bytes_to(length: usize, lie: impl FnOnce(&mut Liar) + Send) -> Result<Re
                 reader,
                 decoder: Decoder::default(),
             };
-            lie(&mut liar);
+            lie(&mut liar, &to_sender);
             wait_for(Duration::from_secs(30), to_sender.closed()).expect("it ends the connection");
         });
         let options = SendOptions {
             sources: vec![Source::Path(path)],
-            ..SendOptions::default()
+            ..options
         };
         files::send(&to_receiver, &options, &Progress::default())
     })
@@ -339,4 +357,78 @@ fn two_ends_of_one_role_say_so() {
         matches!(received, Err(TransferError::Greeting(_))),
         "{received:?}"
     );
+}
+
+/// A TCP connection that ends while nothing is left to write on it: QUIC brings what its end has not read.
+#[test]
+fn what_was_under_way_on_a_tcp_connection_that_ends_comes_by_quic() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let identity = KeyIdentity::from_seed(&[7; 32]);
+    let options = SendOptions {
+        transport: Transport::Tcp,
+        streams: Some(1),
+        ..SendOptions::default()
+    };
+    let is_wanted = |head: &[u8; RECORD_HEAD_BYTES]| {
+        let body = RecordHead::decode(head).unwrap().body;
+        matches!(
+            body,
+            Body::Chunk(Chunk {
+                entry: 0,
+                index: 0,
+                ..
+            })
+        )
+    };
+    let sent = send_with(3 << 20, options, |liar, peer| {
+        liar.say(&hello(false, Vec::new()));
+        liar.say(&Message::TcpOffer(TcpOffer {
+            addresses: vec![listener.local_addr().unwrap()],
+            key: identity.public_key(),
+        }));
+        let (mut is_offered, mut chosen, mut connection) = (false, None, None);
+        while !is_offered || chosen != Some(CarrierKind::Tcp) {
+            match liar.hear_all().expect("it takes the offer") {
+                Message::Entry(_) => is_offered = true,
+                Message::Choice { carrier, .. } => chosen = Some(carrier),
+                Message::TcpKey { key } => {
+                    let config = records::accepting(&identity, b"gramway-files", key);
+                    let mut tls = rustls::ServerConnection::new(config).unwrap();
+                    let (mut socket, _) = listener.accept().unwrap();
+                    tls.complete_io(&mut socket).unwrap();
+                    connection = Some((tls, socket));
+                }
+                _ => {}
+            }
+        }
+        liar.say(&Message::Want {
+            entry: 0,
+            chunks: Ranges::from_range(0..1),
+        });
+        let (mut tls, mut socket) = connection.unwrap();
+        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+        let mut head = [0; RECORD_HEAD_BYTES];
+        stream.read_exact(&mut head).unwrap();
+        assert!(is_wanted(&head));
+        let mut body = vec![0; RecordHead::decode(&head).unwrap().stored_bytes as usize];
+        stream.read_exact(&mut body).unwrap();
+        // It has nothing left to write now, and we say nothing of what came.
+        drop(socket);
+        let stream = wait_for(Duration::from_secs(30), peer.accept_one_way());
+        let mut stream = stream.expect("QUIC brings the chunk").unwrap();
+        let mut came = Vec::new();
+        while came.len() < head.len() {
+            let chunk = wait(stream.read_chunk(head.len() - came.len())).unwrap();
+            came.extend_from_slice(&chunk.unwrap());
+        }
+        head.copy_from_slice(&came);
+        assert!(is_wanted(&head));
+        liar.say(&Message::Skip {
+            entry: 0,
+            reason: SkipReason::Filtered,
+        });
+        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+        liar.say(&Message::Done(Totals::default()));
+    });
+    assert_eq!(sent.unwrap().skipped, 1);
 }

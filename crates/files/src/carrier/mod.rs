@@ -5,7 +5,8 @@ pub(crate) mod tcp;
 pub(crate) mod tls;
 
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use peer::blocking::wait;
@@ -62,6 +63,15 @@ impl RecordSender {
         }
     }
 
+    /// Whether the other end of a TCP connection is gone, which only who writes would learn otherwise. QUIC's streams
+    /// end with the conversation.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Self::Quic(_) => false,
+            Self::Tcp(stream) => tcp::is_lost(stream.socket()),
+        }
+    }
+
     /// Says that no record follows.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self {
@@ -110,8 +120,61 @@ pub(crate) fn ended(error: StreamError) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, error)
 }
 
-/// Ends a TCP connection of another thread.
-pub(crate) fn cut(socket: &std::net::TcpStream) {
-    // It may have ended by itself.
-    let _ = socket.shutdown(Shutdown::Both);
+/// The TCP connections of a transfer, for the thread that ends those of others. It keeps none open: a connection ends
+/// with the thread that works on it, and the other end learns that.
+#[derive(Default)]
+pub(crate) struct Sockets(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    sockets: Vec<Weak<TcpStream>>,
+    are_cut: bool,
+}
+
+impl Sockets {
+    /// Remembers a connection; `false` where all have been cut.
+    pub(crate) fn keep(&self, socket: &Arc<TcpStream>) -> bool {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.sockets.retain(|socket| socket.strong_count() > 0);
+        open.sockets.push(Arc::downgrade(socket));
+        !open.are_cut
+    }
+
+    /// Ends all connections.
+    pub(crate) fn cut(&self) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.are_cut = true;
+        for socket in open.sockets.iter().filter_map(Weak::upgrade) {
+            // It may have ended by itself.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn connections_are_cut_while_they_are_used_and_none_is_kept_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || {
+            let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (Arc::new(ours), listener.accept().unwrap().0)
+        };
+        let sockets = Sockets::default();
+        let (dropped, mut other_end) = connect();
+        assert!(sockets.keep(&dropped));
+        drop(dropped);
+        assert_eq!(other_end.read(&mut [0]).unwrap(), 0, "the other end learns of it");
+        let (used, mut other_end) = connect();
+        assert!(sockets.keep(&used));
+        assert_eq!(sockets.0.lock().unwrap().sockets.len(), 1);
+        sockets.cut();
+        assert_eq!(other_end.read(&mut [0]).unwrap(), 0);
+        assert!(!sockets.keep(&connect().0), "it comes too late");
+    }
 }

@@ -8,9 +8,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_tcp_user_timeout;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
 
-use crate::limits::{TCP_SETUP_TIME_MAX, TCP_SILENCE_MAX};
+use crate::limits::{TCP_KEEPALIVE, TCP_SETUP_TIME_MAX, TCP_SILENCE_MAX};
 
 /// How often a listener looks whether it is still needed.
 const LISTENER_TURN: Duration = Duration::from_millis(50);
@@ -71,7 +71,22 @@ pub(crate) fn connect(mut address: SocketAddr, port: u16) -> io::Result<TcpStrea
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let milliseconds = u32::try_from(TCP_SILENCE_MAX.as_millis()).unwrap_or(u32::MAX);
-    Ok(set_tcp_user_timeout(socket, milliseconds)?)
+    set_tcp_user_timeout(socket, milliseconds)?;
+    // The end that only reads asks whether the other one is there.
+    set_socket_keepalive(socket, true)?;
+    set_tcp_keepidle(socket, TCP_KEEPALIVE)?;
+    Ok(set_tcp_keepintvl(socket, TCP_KEEPALIVE)?)
+}
+
+/// Whether the other end has closed a connection, or its path has failed.
+pub(crate) fn is_lost(socket: &TcpStream) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // Errors and the end of both directions are told always.
+    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
+    matches!(poll(&mut asked, Some(&now)), Ok(ready) if ready > 0)
 }
 
 #[cfg(test)]

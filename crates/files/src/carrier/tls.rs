@@ -28,14 +28,14 @@ const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 
 /// The sending end.
 pub(crate) struct TlsSender {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     tls: UnbufferedClientConnection,
     sealed: Box<[u8]>,
 }
 
 impl TlsSender {
     /// Completes the handshake on a connection.
-    pub(crate) fn new(mut socket: TcpStream, config: Arc<ClientConfig>) -> io::Result<Self> {
+    pub(crate) fn new(socket: Arc<TcpStream>, config: Arc<ClientConfig>) -> io::Result<Self> {
         socket.set_read_timeout(Some(TCP_SETUP_TIME_MAX))?;
         let name = ServerName::try_from("peer").map_err(io::Error::other)?;
         let mut tls = UnbufferedClientConnection::new(config, name).map_err(refused)?;
@@ -50,7 +50,7 @@ impl TlsSender {
                     false
                 }
                 ConnectionState::TransmitTlsData(data) => {
-                    socket.write_all(&sealed[..length])?;
+                    (&*socket).write_all(&sealed[..length])?;
                     length = 0;
                     data.done();
                     false
@@ -61,13 +61,12 @@ impl TlsSender {
             };
             incoming.discard(discard);
             if waits {
-                incoming.fill(&mut socket)?;
+                incoming.fill(&socket)?;
             }
         }
         Ok(Self { socket, tls, sealed })
     }
 
-    /// For another thread that ends the connection.
     pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
@@ -86,13 +85,13 @@ impl TlsSender {
                     // New keys, after very many records.
                     ConnectionState::EncodeTlsData(mut data) => {
                         let length = data.encode(&mut self.sealed).map_err(too_long)?;
-                        self.socket.write_all(&self.sealed[..length])?;
+                        (&*self.socket).write_all(&self.sealed[..length])?;
                     }
                     ConnectionState::TransmitTlsData(data) => data.done(),
                     _ => return Err(io::ErrorKind::ConnectionAborted.into()),
                 }
             };
-            self.socket.write_all(&self.sealed[..length])?;
+            (&*self.socket).write_all(&self.sealed[..length])?;
         }
         Ok(())
     }
@@ -104,7 +103,7 @@ impl TlsSender {
             let length = traffic
                 .queue_close_notify(&mut self.sealed)
                 .map_err(io::Error::other)?;
-            self.socket.write_all(&self.sealed[..length])?;
+            (&*self.socket).write_all(&self.sealed[..length])?;
         }
         Ok(())
     }
@@ -112,7 +111,7 @@ impl TlsSender {
 
 /// The receiving end.
 pub(crate) struct TlsReceiver {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     tls: UnbufferedServerConnection,
     incoming: Incoming,
     /// Opened bytes that nobody has asked for yet: the rest of a record.
@@ -123,7 +122,7 @@ pub(crate) struct TlsReceiver {
 
 impl TlsReceiver {
     /// Completes the handshake on a connection.
-    pub(crate) fn new(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub(crate) fn new(socket: Arc<TcpStream>, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut receiver = Self {
             socket,
             tls: UnbufferedServerConnection::new(config).map_err(refused)?,
@@ -197,7 +196,7 @@ impl TlsReceiver {
             ConnectionState::EncodeTlsData(mut data) => {
                 let mut message = [0; HANDSHAKE_BYTES_MAX];
                 let length = data.encode(&mut message).map_err(too_long)?;
-                self.socket.write_all(&message[..length])?;
+                (&*self.socket).write_all(&message[..length])?;
             }
             ConnectionState::TransmitTlsData(data) => data.done(),
             ConnectionState::BlockedHandshake => waits = true,
@@ -210,7 +209,7 @@ impl TlsReceiver {
         }
         self.incoming.discard(discard);
         if waits {
-            self.incoming.fill(&mut self.socket)?;
+            self.incoming.fill(&self.socket)?;
         }
         Ok(turn)
     }
@@ -250,7 +249,7 @@ impl Incoming {
     }
 
     /// Reads more, at least one byte.
-    fn fill(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+    fn fill(&mut self, mut socket: &TcpStream) -> io::Result<()> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -297,11 +296,11 @@ mod tests {
         let sender = thread::spawn(move || {
             let known = identity(sender_knows).public_key();
             let config = records::connecting(&identity(1), PROTOCOL, known);
-            TlsSender::new(TcpStream::connect(address).unwrap(), config)
+            TlsSender::new(Arc::new(TcpStream::connect(address).unwrap()), config)
         });
         let known = identity(receiver_knows).public_key();
         let config = records::accepting(&identity(2), PROTOCOL, known);
-        let receiver = TlsReceiver::new(listener.accept().unwrap().0, config);
+        let receiver = TlsReceiver::new(Arc::new(listener.accept().unwrap().0), config);
         (sender.join().unwrap(), receiver)
     }
 

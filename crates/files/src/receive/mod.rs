@@ -26,7 +26,7 @@ use quic::{KeyIdentity, records};
 
 use crate::carrier::tcp::Listener;
 use crate::carrier::tls::{PROTOCOL, TlsReceiver};
-use crate::carrier::{Carrier, RecordReceiver, cut};
+use crate::carrier::{Carrier, RecordReceiver, Sockets};
 use crate::control::{Heard, Inbox, Outbox};
 use crate::destination::Destination;
 use crate::error::TransferError;
@@ -62,7 +62,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         fatal: Mutex::default(),
         is_over: AtomicBool::new(false),
         lanes: AtomicUsize::new(0),
-        sockets: Mutex::default(),
+        sockets: Sockets::default(),
         bytes_sent: AtomicU64::new(0),
         chunks_sent: AtomicU64::new(0),
     };
@@ -132,14 +132,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             wait_for(FAREWELL_TIME_MAX, peer.closed());
         }
         peer.close(0, "the transfer is over");
-        for socket in receiving
-            .sockets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
-            cut(socket);
-        }
+        receiving.sockets.cut();
         result
     });
     result?;
@@ -415,16 +408,11 @@ impl Conversation<'_, '_> {
                     let config = Arc::clone(&config);
                     strangers.fetch_add(1, Ordering::SeqCst);
                     // Also a handshake is cut at the end.
-                    let Ok(clone) = socket.try_clone() else { continue };
-                    receiving
-                        .sockets
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(clone);
+                    let socket = Arc::new(socket);
+                    if !receiving.sockets.keep(&socket) {
+                        break;
+                    }
                     handshakes.spawn(move || {
-                        if receiving.is_over() {
-                            return;
-                        }
                         let Ok(carrier) = TlsReceiver::new(socket, config) else {
                             return;
                         };

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +15,7 @@ use files_proto::{Attribute, EntryId, FailReason, Ranges, SkipReason};
 
 use super::file::Incoming;
 use super::write_back::WriteBack;
+use crate::carrier::Sockets;
 use crate::control::Outbox;
 use crate::destination::Destination;
 use crate::error::TransferError;
@@ -33,7 +33,7 @@ pub(super) struct Receiving {
     pub(super) fatal: Mutex<Option<TransferError>>,
     pub(super) is_over: AtomicBool,
     pub(super) lanes: AtomicUsize,
-    pub(super) sockets: Mutex<Vec<TcpStream>>,
+    pub(super) sockets: Sockets,
     pub(super) bytes_sent: AtomicU64,
     pub(super) chunks_sent: AtomicU64,
 }

@@ -14,8 +14,9 @@ use files_proto::record::{Body, Chunk, RecordHead};
 use files_proto::{EntryId, pack};
 
 use super::Sending;
-use super::state::{Desk, End, Job, Lane, Step};
+use super::state::{Desk, End, Job, Lane, Next, Step};
 use crate::carrier::RecordSender;
+use crate::limits::TCP_LOOK;
 use crate::options::Compress;
 use crate::pool::{Buffer, Pool};
 use crate::progress::{Counter, Event};
@@ -85,7 +86,16 @@ impl LaneThread<'_> {
     /// Works until the transfer is over or the carrier fails; what was under way on it is left to the others then.
     pub(super) fn run(mut self) {
         let carrier = self.sender.carrier();
-        while let Some(job) = self.desk().next(self.number, carrier) {
+        loop {
+            let job = match self.desk().next_within(TCP_LOOK, self.number, carrier) {
+                Next::Job(job) => job,
+                Next::Nothing if self.sender.is_lost() => {
+                    self.desk().lose(self.number);
+                    return;
+                }
+                Next::Nothing => continue,
+                Next::Over => break,
+            };
             let worked = match job {
                 Job::Send { source, index } => self.send_chunk(&source, index),
                 Job::Hash { source, index } => {

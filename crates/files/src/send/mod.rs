@@ -6,7 +6,6 @@ mod pipe;
 mod state;
 
 use std::ffi::OsStr;
-use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +21,7 @@ use quic::{KeyIdentity, records};
 
 use crate::cache::Cache;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
-use crate::carrier::{Carrier, RecordSender, cut, tcp};
+use crate::carrier::{Carrier, RecordSender, Sockets, tcp};
 use crate::choice::{Choice, Decision, Totals};
 use crate::control::{Heard, Inbox, Outbox};
 use crate::error::TransferError;
@@ -52,7 +51,7 @@ struct Sending {
     /// Numbers of carriers' threads.
     lanes: AtomicUsize,
     /// TCP connections that are open, to be cut at the end.
-    sockets: Mutex<Vec<TcpStream>>,
+    sockets: Sockets,
     tcp_open: AtomicUsize,
     is_over: AtomicBool,
     /// The pipe that is sent, and whether it is wanted.
@@ -70,7 +69,7 @@ impl Sending {
             cache: None,
             problems: Mutex::default(),
             lanes: AtomicUsize::new(0),
-            sockets: Mutex::default(),
+            sockets: Sockets::default(),
             tcp_open: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
@@ -146,14 +145,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             wait_for(FAREWELL_TIME_MAX, peer.closed());
         }
         peer.close(0, "the transfer is over");
-        for socket in sending
-            .sockets
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
-            cut(socket);
-        }
+        sending.sockets.cut();
         result
     });
     result?;
@@ -442,16 +434,16 @@ impl<'scope> Conversation<'scope, '_> {
         let first = self.scope.spawn(move || {
             let mut senders = Vec::new();
             for (number, pool, config) in lanes {
-                let sender = tcp::connect(address, port).and_then(|socket| TlsSender::new(socket, config));
-                let Ok(sender) = sender else { break };
-                let Ok(socket) = sender.socket().try_clone() else {
+                let Ok(socket) = tcp::connect(address, port).map(Arc::new) else {
                     break;
                 };
-                sending
-                    .sockets
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(socket);
+                // Also a handshake is cut at the end.
+                if !sending.sockets.keep(&socket) {
+                    break;
+                }
+                let Ok(sender) = TlsSender::new(socket, config) else {
+                    break;
+                };
                 senders.push((number, pool, sender));
             }
             sending.tcp_open.store(senders.len(), Ordering::SeqCst);

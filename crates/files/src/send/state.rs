@@ -1,8 +1,9 @@
 //! What is left to send: entries that are open, chunks that are wanted, and those under way, by the carrier that has
-//! them. Carriers' threads take work from here and tell what became of it; no call blocks but [`Desk::next`].
+//! them. Carriers' threads take work from here and tell what became of it; no call blocks but [`Desk::next_within`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use files_proto::content::{Address, RootBuilder, chunk_count, chunk_length};
 use files_proto::limits::{PACK_BYTES_MAX, PACK_FILES_MAX, PACKED_FILE_BYTES_MAX};
@@ -25,6 +26,15 @@ pub(super) enum Job {
     Hash { source: Arc<Source>, index: u64 },
     /// Read small files and send them together.
     Pack(Vec<Arc<Source>>),
+}
+
+/// What a carrier's thread does next.
+pub(super) enum Next {
+    Job(Job),
+    /// It looks whether its carrier is still there.
+    Nothing,
+    /// The transfer is over.
+    Over,
 }
 
 /// What is left to do for a file after a step.
@@ -224,19 +234,25 @@ impl Desk {
         self.change(|state| state.allowed = carriers.to_vec());
     }
 
-    /// The next job for a thread; waits for one. `None` once the transfer is over.
-    pub(super) fn next(&self, lane: Lane, carrier: Carrier) -> Option<Job> {
+    /// The next job for a thread; waits so long for one.
+    pub(super) fn next_within(&self, time: Duration, lane: Lane, carrier: Carrier) -> Next {
+        let deadline = Instant::now() + time;
         let mut state = self.state();
         loop {
             if state.is_over {
-                return None;
+                return Next::Over;
             }
             if state.allowed.contains(&carrier)
                 && let Some(job) = state.take(lane, carrier)
             {
-                return Some(job);
+                return Next::Job(job);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Next::Nothing;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -529,6 +545,16 @@ mod tests {
     use files_proto::Kind;
 
     use super::*;
+
+    impl Desk {
+        /// What is there to be done; nobody brings more.
+        fn next(&self, lane: Lane, carrier: Carrier) -> Option<Job> {
+            match self.next_within(Duration::ZERO, lane, carrier) {
+                Next::Job(job) => Some(job),
+                Next::Nothing | Next::Over => None,
+            }
+        }
+    }
 
     fn desk(size: u64) -> Desk {
         let desk = Desk::default();
