@@ -65,18 +65,17 @@ impl Meeting {
             let code: Code = text
                 .parse()
                 .map_err(|error: files_proto::code::ParseCodeError| Problem::usage(error.to_string()))?;
+            if code.host().is_none() && !looks_on_lan {
+                return Err(Problem::usage(
+                    "a code without @HOST is looked for on the local network, which --no-lan forbids",
+                ));
+            }
             let key_file = key_file(state, &code)?;
             let key = SecretKey::load_or_create(&key_file);
             let key = key.map_err(|error| Problem::configuration(error.to_string()))?;
             let mut builder = with_lan(Endpoint::builder(key));
-            match code.host() {
-                Some(host) => builder = builder.rendezvous(server::of_guest(host, code.number())?),
-                None if looks_on_lan => {}
-                None => {
-                    return Err(Problem::usage(
-                        "a code without @HOST is looked for on the local network, which --no-lan forbids",
-                    ));
-                }
+            if let Some(host) = code.host() {
+                builder = builder.rendezvous(server::of_guest(host, code.number())?);
             }
             return Ok(Self {
                 sender: Sender::OfCode { code, key_file },

@@ -102,6 +102,8 @@ fn standard_output_has_the_bytes_and_nothing_else_and_a_dry_run_writes_nothing()
 #[test]
 fn what_is_wrong_is_said_before_anybody_is_asked() {
     let place = Place::new();
+    // The state directory is there.
+    let _ = id(&place, "one");
     for (arguments, code, part) in [
         (
             &["receive", "4711-mapel-otter"][..],
