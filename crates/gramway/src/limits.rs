@@ -267,9 +267,6 @@ pub(crate) const PEER_ATTEMPTS_TURN: Duration = Duration::from_millis(50);
 /// Receivers of one `gramway send`, each with a code of its own: as many guests as a server lets one user invite.
 pub(crate) const TRANSFER_RECEIVERS_MAX: u16 = 16;
 
-/// Connections or streams of one transfer that a user may ask for.
-pub(crate) const TRANSFER_STREAMS_MAX: usize = files::limits::STREAMS_MAX;
-
 /// Seconds that `gramway receive` waits for the sender unless told otherwise.
 pub(crate) const TRANSFER_TIMEOUT_S: u32 = 30;
 

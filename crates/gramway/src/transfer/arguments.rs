@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use files::limits::STREAMS_MAX;
 
-use crate::limits::{TRANSFER_RECEIVERS_MAX, TRANSFER_STREAMS_MAX, TRANSFER_TIMEOUT_S};
+use crate::limits::{TRANSFER_RECEIVERS_MAX, TRANSFER_TIMEOUT_S};
 use crate::peer_command::RendezvousArguments;
 
 /// What all three take.
@@ -168,10 +169,10 @@ fn streams(text: &str) -> Result<Streams, String> {
     let number = text
         .parse()
         .ok()
-        .filter(|number| (1..=TRANSFER_STREAMS_MAX).contains(number));
+        .filter(|number| (1..=STREAMS_MAX).contains(number));
     number
         .map(|number| Streams(Some(number)))
-        .ok_or_else(|| format!("expected auto, or a number of 1 to {TRANSFER_STREAMS_MAX}"))
+        .ok_or_else(|| format!("expected auto, or a number of 1 to {STREAMS_MAX}"))
 }
 
 /// Bytes a second: a number, and K, M or G for thousands, millions and thousands of millions.
