@@ -210,16 +210,16 @@ fn run_croc(network: &Network, source: &Path, to: &Path) -> Result<f64, Error> {
     let mut command = network.server.command(&program);
     command
         .env("CROC_SECRET", CROC_CODE)
-        .args(["--relay", &relay, "send", "--no-local", "--code", CROC_CODE])
+        .args(["--ignore-stdin", "--relay", &relay])
+        .args(["send", "--no-local", "--code", CROC_CODE])
         .arg(source);
     let mut sender = Process::start(command, "croc send")?;
-    sender.wait_for_line("croc", START_MAX)?;
+    sender.wait_for_line("Code is", START_MAX)?;
     let mut command = network.client.command(&program);
     command
         .env("CROC_SECRET", CROC_CODE)
-        .args(["--yes", "--relay", &relay, "--out"])
-        .arg(to)
-        .arg(CROC_CODE);
+        .args(["--ignore-stdin", "--yes", "--relay", &relay, "--out"])
+        .arg(to);
     let (seconds, _) = timed(command, "croc")?;
     sender.end(START_MAX);
     Ok(seconds)
