@@ -95,6 +95,20 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
     }
 }
 
+/// Reads the options of the hidden command of one benchmark, `arguments` being its name and its options as JSON.
+///
+/// # Errors
+/// When there are fewer or more arguments, or the options are unknown.
+pub(crate) fn options<T: DeserializeOwned>(arguments: &[String]) -> Result<T, Error> {
+    let [_, options] = arguments else {
+        let name = arguments.first().map_or("a hidden command", String::as_str);
+        return Err(Error::Usage(format!(
+            "{name} takes its options as one JSON argument"
+        )));
+    };
+    parse(options)
+}
+
 /// Reads the options of a hidden command.
 pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T, Error> {
     serde_json::from_str(options).map_err(|source| Error::Json {

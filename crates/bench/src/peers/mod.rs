@@ -66,12 +66,7 @@ pub fn is_hidden(name: &str) -> bool {
 /// # Errors
 /// When the options are unknown, or the client cannot go on.
 pub fn run_hidden(arguments: &[String]) -> Result<(), Error> {
-    let [_, options] = arguments else {
-        return Err(Error::Usage(format!(
-            "{COMMAND} takes its options as one JSON argument"
-        )));
-    };
-    trial::run::<peer::Endpoint>(&hidden::parse(options)?).map_err(Error::Setup)
+    trial::run::<peer::Endpoint>(&hidden::options(arguments)?).map_err(Error::Setup)
 }
 
 /// Runs the cases and prints each as soon as it is measured.

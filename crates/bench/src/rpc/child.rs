@@ -17,7 +17,7 @@ use super::client::{Address, Clients, Server};
 use super::outcome::failed;
 use super::usage::Usage;
 use crate::Error;
-use crate::hidden::{parse, say};
+use crate::hidden::{options, say};
 
 /// Name of the hidden command.
 pub(super) const COMMAND: &str = "_rpc";
@@ -63,12 +63,7 @@ pub(super) struct Report {
 
 /// Runs the hidden command; `arguments` are its name and its options as JSON.
 pub(super) fn run(arguments: &[String]) -> Result<(), Error> {
-    let [_, options] = arguments else {
-        return Err(Error::Usage(format!(
-            "{COMMAND} takes its options as one JSON argument"
-        )));
-    };
-    let options: ChildOptions = parse(options)?;
+    let options: ChildOptions = options(arguments)?;
     match options.role {
         Role::Server => stay_on_processor(0),
         Role::Clients(_) => stay_on_processor(1),
