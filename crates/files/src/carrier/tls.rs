@@ -36,7 +36,7 @@ pub(crate) struct TlsSender {
 impl TlsSender {
     /// Completes the handshake on a connection.
     pub(crate) fn new(socket: Arc<TcpStream>, config: Arc<ClientConfig>) -> io::Result<Self> {
-        socket.set_read_timeout(Some(TCP_SETUP_TIME_MAX))?;
+        let deadline = Instant::now() + TCP_SETUP_TIME_MAX;
         let name = ServerName::try_from("peer").map_err(io::Error::other)?;
         let mut tls = UnbufferedClientConnection::new(config, name).map_err(refused)?;
         let mut sealed = vec![0; TLS_WRITE_BYTES + OVERHEAD_MAX].into_boxed_slice();
@@ -61,6 +61,7 @@ impl TlsSender {
             };
             incoming.discard(discard);
             if waits {
+                wait_until(deadline, &socket)?;
                 incoming.fill(&socket)?;
             }
         }
@@ -134,11 +135,7 @@ impl TlsReceiver {
         // In all: a stranger may send a byte now and then.
         let deadline = Instant::now() + TCP_SETUP_TIME_MAX;
         while !receiver.is_complete {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            receiver.socket.set_read_timeout(Some(left))?;
+            wait_until(deadline, &receiver.socket)?;
             receiver.turn(&mut [])?;
         }
         receiver.socket.set_read_timeout(None)?;
@@ -213,6 +210,15 @@ impl TlsReceiver {
         }
         Ok(turn)
     }
+}
+
+/// The next read ends by then.
+fn wait_until(deadline: Instant, socket: &TcpStream) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    socket.set_read_timeout(Some(left))
 }
 
 enum Turn {
@@ -349,6 +355,82 @@ mod tests {
         sender.write(b"half").unwrap();
         drop(sender);
         assert!(receiver.read(&mut [0; 8]).is_err());
+    }
+
+    #[test]
+    fn bytes_that_come_together_with_the_end_of_the_handshake_are_kept() {
+        let behind = TcpListener::bind("127.0.0.1:0").unwrap();
+        let front = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (to_receiver, to_sender) = (behind.local_addr().unwrap(), front.local_addr().unwrap());
+        let sender = thread::spawn(move || {
+            let config = records::connecting(&identity(1), PROTOCOL, identity(2).public_key());
+            let socket = Arc::new(TcpStream::connect(to_sender).unwrap());
+            let mut sender = TlsSender::new(socket, config).unwrap();
+            for word in [b"one", b"two", b"six"] {
+                sender.write(word).unwrap();
+            }
+        });
+        // Between both: what follows the first message of the sender goes on in one piece.
+        let between = thread::spawn(move || {
+            let mut from = front.accept().unwrap().0;
+            let mut to = TcpStream::connect(to_receiver).unwrap();
+            let (mut answers, mut back) = (to.try_clone().unwrap(), from.try_clone().unwrap());
+            // It ends with either end.
+            thread::spawn(move || io::copy(&mut answers, &mut back));
+            let mut hello = vec![0; 5];
+            from.read_exact(&mut hello).unwrap();
+            hello.resize(5 + usize::from(u16::from_be_bytes([hello[3], hello[4]])), 0);
+            from.read_exact(&mut hello[5..]).unwrap();
+            to.write_all(&hello).unwrap();
+            let mut rest = Vec::new();
+            from.read_to_end(&mut rest).unwrap();
+            to.write_all(&rest).unwrap();
+            to.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let config = records::accepting(&identity(2), PROTOCOL, identity(1).public_key());
+        let mut receiver = TlsReceiver::new(Arc::new(behind.accept().unwrap().0), config).unwrap();
+        let mut received = [0; 9];
+        assert!(receiver.read(&mut received).unwrap());
+        assert_eq!(&received, b"onetwosix");
+        sender.join().unwrap();
+        between.join().unwrap();
+    }
+
+    /// Each byte comes in time, and the handshake does not.
+    #[test]
+    fn a_handshake_that_trickles_is_left_by_either_end() {
+        let trickle = |mut socket: TcpStream| {
+            // A record of the handshake, of 16 KiB; bytes for twice the time that it may take.
+            let head = [22, 3, 3, 0x40, 0];
+            let bytes = head.into_iter().chain(std::iter::repeat_n(1, 24));
+            for byte in bytes {
+                if socket.write_all(&[byte]).is_err() {
+                    break;
+                }
+                thread::sleep(TCP_SETUP_TIME_MAX / 12);
+            }
+        };
+        let is_late =
+            |error: io::Error| matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = || {
+            let ours = TcpStream::connect(address).unwrap();
+            (Arc::new(ours), listener.accept().unwrap().0)
+        };
+        let (to_sender, to_receiver) = (connect(), connect());
+        thread::scope(|scope| {
+            scope.spawn(|| trickle(to_sender.1));
+            scope.spawn(|| trickle(to_receiver.1));
+            let sender = scope.spawn(|| {
+                let config = records::connecting(&identity(1), PROTOCOL, identity(2).public_key());
+                TlsSender::new(to_sender.0, config).err()
+            });
+            let config = records::accepting(&identity(2), PROTOCOL, identity(1).public_key());
+            let receiver = TlsReceiver::new(to_receiver.0, config).err();
+            assert!(is_late(receiver.expect("it is no handshake")));
+            assert!(is_late(sender.join().unwrap().expect("it is no handshake")));
+        });
     }
 
     /// FILE-19.
