@@ -99,6 +99,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
 ///
 /// # Errors
 /// When there are fewer or more arguments, or the options are unknown.
+#[cfg(feature = "rivals")] // the benchmarks that only bench's own program has read theirs by it
 pub(crate) fn options<T: DeserializeOwned>(arguments: &[String]) -> Result<T, Error> {
     let [_, options] = arguments else {
         let name = arguments.first().map_or("a hidden command", String::as_str);
