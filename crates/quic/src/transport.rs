@@ -111,8 +111,8 @@ pub(crate) fn settings(
             IdleTimeout::try_from(idle_timeout).expect("30 s fits a varint of milliseconds"),
         ))
         .keep_alive_interval(
-            rights
-                .keeps_alive
+            // The other end may not know how soon it ends here.
+            (rights.keeps_alive || idle_timeout < limits::IDLE_TIMEOUT)
                 .then_some(limits::KEEP_ALIVE_INTERVAL.min(idle_timeout / 3)),
         )
         .packet_threshold(limits::PACKET_THRESHOLD)

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use peer_proto::{CloseReason, Delivery, Outcome, Parameters};
+use peer_proto::{CloseReason, Delivery, Outcome};
 use sim::LinkConfig;
 
 use crate::world::{World, parameters};
@@ -18,19 +18,27 @@ fn link() -> LinkConfig {
     }
 }
 
-fn world() -> World {
-    let hasty = Parameters {
-        idle_timeout: IDLE,
-        ..parameters(1)
-    };
-    let mut world = World::connected_as(link(), 1, [hasty, parameters(2)]);
+/// End 0 has connected.
+fn world(hasty: usize) -> World {
+    let mut ends = [parameters(1), parameters(2)];
+    ends[hasty].idle_timeout = IDLE;
+    let mut world = World::connected_as(link(), 1, ends);
     world.drive(Duration::from_secs(1));
     world
 }
 
 #[test]
+fn a_connection_keeps_itself_alive_whichever_end_is_the_hasty_one() {
+    for hasty in [0, 1] {
+        let mut world = world(hasty);
+        world.drive(4 * IDLE);
+        assert!(world.ends.iter().all(|end| end.closed.is_empty()), "end {hasty}");
+    }
+}
+
+#[test]
 fn a_short_sleep_ends_no_connection_and_loses_no_message() {
-    let mut world = world();
+    let mut world = world(0);
     world.ends[1].is_suspended = true;
     let ticket = world.send(0, "while you slept", Delivery::ordered(1)).unwrap();
     world.drive(IDLE * 2 / 3);
@@ -44,10 +52,7 @@ fn a_short_sleep_ends_no_connection_and_loses_no_message() {
 #[test]
 fn after_a_long_sleep_of_one_end_or_both_the_connection_has_ended_and_another_one_is_made() {
     for both in [false, true] {
-        let mut world = world();
-        // Connections keep themselves alive: without a sleep nothing ends.
-        world.drive(4 * IDLE);
-        assert!(world.ends.iter().all(|end| end.closed.is_empty()));
+        let mut world = world(0);
         world.ends[1].is_suspended = true;
         world.ends[0].is_suspended = both;
         world.drive(Duration::from_secs(600));
