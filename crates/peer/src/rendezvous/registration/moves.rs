@@ -86,15 +86,17 @@ impl Registration {
     ) {
         let (payload_max, reason) = match opened {
             Ok(bytes) => (Some(bytes), None),
-            Err(reason) => {
-                // The attempts over UDP take their time.
-                self.problem = Some(reason.clone());
-                (None, Some(reason))
-            }
+            Err(reason) => (None, Some(reason)),
         };
         for waited in self.ways.opened(over, payload_max) {
             match &reason {
-                Some(reason) => self.lose(now, waited.attempt, Some(reason.clone())),
+                Some(reason) => {
+                    // The attempts over UDP take their time.
+                    if !self.is_registered && !self.has_ended {
+                        self.problem = Some(reason.clone());
+                    }
+                    self.lose(now, waited.attempt, Some(reason.clone()));
+                }
                 None => self.begin(now, waited.attempt, waited.address, waited.server_name),
             }
         }
