@@ -271,31 +271,49 @@ mod tests {
 
     #[test]
     fn what_was_tried_is_told_in_its_order_with_who_named_it() {
+        // Connections are made by an endpoint alone; what `begun` and `ended` note of them is noted here.
+        fn note(race: &mut Race, address: SocketAddr) -> &mut Known {
+            let mut known = race.known.iter_mut();
+            known.find(|known| known.address == address).unwrap()
+        }
         let mut race = Race::default();
         let began = now();
-        let [given, found, relayed] =
-            ["192.0.2.1:1", "192.0.2.2:1", "[100::1]:1"].map(|text| addresses(&[text])[0]);
+        let [given, found, relayed, idle] =
+            ["192.0.2.1:1", "192.0.2.2:1", "[100::1]:1", "192.0.2.3:1"].map(|text| addresses(&[text])[0]);
+        race.add(began, AddressSource::Program, &[idle]);
         race.add(began, AddressSource::Program, &[given]);
         race.add(began, AddressSource::Rendezvous, &[relayed]);
-        assert_eq!(race.poll(began), Some(given));
         let later = began + CANDIDATE_INTERVAL;
         race.add(later, AddressSource::Lan, &[found, given]);
-        assert_eq!(race.poll(later), Some(found));
+        note(&mut race, given).begun = Some(began);
+        note(&mut race, found).begun = Some(later);
+        note(&mut race, found).end = Some(CloseReason::TimedOut);
+        note(&mut race, relayed).begun = Some(later + CANDIDATE_INTERVAL);
         let told: Vec<_> = race
             .attempts(None)
             .into_iter()
-            .map(|attempt| (attempt.address, attempt.source, attempt.state))
+            .map(|attempt| {
+                (
+                    attempt.address,
+                    attempt.source,
+                    attempt.begun_after,
+                    attempt.state,
+                )
+            })
             .collect();
+        let failed = AttemptState::Failed(CloseReason::TimedOut);
+        let [first, second, third] = [0, 1, 2].map(|count| Some(count * CANDIDATE_INTERVAL));
         assert_eq!(
             told,
             [
-                (given, AddressSource::Program, AttemptState::Waiting),
-                (relayed, AddressSource::Relay, AttemptState::Waiting),
-                (found, AddressSource::Lan, AttemptState::Waiting),
+                (given, AddressSource::Program, first, AttemptState::Unanswered),
+                (found, AddressSource::Lan, second, failed),
+                (relayed, AddressSource::Relay, third, AttemptState::Unanswered),
+                (idle, AddressSource::Program, None, AttemptState::Waiting),
             ]
         );
         assert!(race.is_open(addresses(&["192.0.2.9:1"])[0]));
-        assert_eq!(race.attempts(None)[3].source, AddressSource::Check);
+        assert_eq!(race.attempts(None)[4].source, AddressSource::Check);
     }
 
     #[test]

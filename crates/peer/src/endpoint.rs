@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use packet::CarrierKind;
 use packet_io::{Poller, UdpSocket};
 use peer_proto::{Parameters, PeerId};
+use tunnel_proto::limits::INVITATION_NUMBERS;
 
 use crate::connecting::Connecting;
 use crate::driver::{Driver, WAKER, watch};
@@ -111,12 +112,15 @@ impl Builder {
     }
 
     /// Announces as well that the endpoint waits for somebody who knows one of these numbers
-    /// ([`Endpoint::inviter_on_lan`]); at most [`crate::limits::LAN_NUMBERS_MAX`], of 1,000 to 99,999. Everybody on
+    /// ([`Endpoint::inviter_on_lan`]); at most [`crate::limits::LAN_NUMBERS_MAX`], of 1,000 to 99,999, and others are left out. Everybody on
     /// that network sees them: both ends have to prove more than the number before anything secret is said.
     #[must_use]
     pub fn announce_numbers_on_lan(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
         self.announces_on_lan = true;
-        self.numbers_on_lan = numbers.into_iter().take(LAN_NUMBERS_MAX).collect();
+        let valid = numbers
+            .into_iter()
+            .filter(|number| INVITATION_NUMBERS.contains(number));
+        self.numbers_on_lan = valid.take(LAN_NUMBERS_MAX).collect();
         self
     }
 

@@ -105,7 +105,7 @@ pub const LAN_NUMBERS_MAX: usize = 32;
 pub const LAN_NUMBERS_KNOWN_MAX: usize = 256;
 
 /// Numbers for guests that the rendezvous was asked for and has not given: as many as it gives.
-pub const INVITES_MAX: usize = 16;
+pub const INVITES_MAX: usize = tunnel_proto::limits::GUESTS_PER_USER_MAX;
 
 /// How long a router is asked to keep a mapping: one that nobody takes back is gone soon.
 pub const MAPPING_LIFETIME: Duration = Duration::from_secs(20 * 60);

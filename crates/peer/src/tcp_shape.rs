@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use fake_tcp_socket::{FakeTcpSocket, Options};
 use packet::CarrierKind;
-use packet_io::{Interest, Outgoing, Poller, ReceiveBatch};
+use packet_io::{Interest, Outgoing, Poller, ReceiveBatch, payload_max};
 use peer_proto::Outbox;
 
 use crate::limits::RENDEZVOUS_PAYLOAD_MAX;
@@ -49,25 +49,15 @@ impl TcpSockets {
             .add(&socket, token, Interest::READABLE)
             .map_err(|error| why_not(&error))?;
         self.count += 1;
-        let ip_header = if remote.ip().to_canonical().is_ipv4() {
-            20
-        } else {
-            40
-        };
-        let headers = ip_header + u32::from(CarrierKind::Tcp.header_bytes());
         let carried = socket
             .path_mtu()
-            .map_or(u32::from(RENDEZVOUS_PAYLOAD_MAX), |mtu| {
-                mtu.saturating_sub(headers)
-            });
+            .map_or(RENDEZVOUS_PAYLOAD_MAX, |mtu| payload_max(remote, Some(mtu)));
         self.sockets.push(TcpSocket {
             remote,
             token,
             socket,
         });
-        Ok(u16::try_from(carried).map_or(RENDEZVOUS_PAYLOAD_MAX, |carried| {
-            carried.min(RENDEZVOUS_PAYLOAD_MAX)
-        }))
+        Ok(carried.min(RENDEZVOUS_PAYLOAD_MAX))
     }
 
     /// Closes one, and tells what is between, which need not keep it in mind.
