@@ -270,7 +270,7 @@ pub(crate) const TRANSFER_RECEIVERS_MAX: u16 = 16;
 /// Seconds that `gramway receive` waits for the sender unless told otherwise.
 pub(crate) const TRANSFER_TIMEOUT_S: u32 = 30;
 
-/// Seconds that `gramway send` shows a code unless told otherwise: as long as a server keeps its number.
+/// Seconds that a code is valid which nobody has proved to know: as long as a server keeps its number.
 pub(crate) const TRANSFER_INVITATION_S: u32 = 600;
 
 /// How long a server may take to give numbers for codes, and a network that has just come up to take an announcement.

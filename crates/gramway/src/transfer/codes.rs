@@ -106,6 +106,15 @@ impl Codes {
         }
     }
 
+    /// Their time is over: a code that nobody has proved to know is not valid any more.
+    pub(super) fn expire(&self) {
+        for slot in self.slots().iter_mut() {
+            if matches!(slot.state, State::Free | State::Tried(_)) {
+                slot.state = State::Over;
+            }
+        }
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> u64 {
         self.slots().len() as u64
@@ -179,6 +188,17 @@ mod tests {
         codes.complete(4_712);
         assert!(!codes.are_open());
         assert_eq!(codes.begin(4_712, peer(1)), Turn::Never);
+    }
+
+    #[test]
+    fn a_code_that_nobody_proved_to_know_ends_with_its_time() {
+        let codes = codes();
+        assert!(may_try(&codes, 4_711, 1));
+        codes.end(4_711, peer(1), Ok(()));
+        codes.expire();
+        assert_eq!(codes.begin(4_712, peer(2)), Turn::Never);
+        // Whoever has proved it may come again.
+        assert!(may_try(&codes, 4_711, 1));
     }
 
     #[test]

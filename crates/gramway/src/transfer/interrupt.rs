@@ -1,7 +1,8 @@
 //! Ctrl-C and SIGTERM: transfers end where they are, and what has come is kept. A second signal ends the program.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use files::Progress;
@@ -17,7 +18,21 @@ pub(super) struct Interrupt(Arc<State>);
 #[derive(Default)]
 struct State {
     is_over: AtomicBool,
-    running: Mutex<Vec<Progress>>,
+    running: Mutex<BTreeMap<u64, Progress>>,
+    /// Transfers so far.
+    count: AtomicU64,
+}
+
+/// A transfer that ends with the program, until this is dropped.
+pub(super) struct Running {
+    interrupt: Interrupt,
+    number: u64,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.interrupt.running().remove(&self.number);
+    }
 }
 
 impl Interrupt {
@@ -46,8 +61,11 @@ impl Interrupt {
 
     fn end(&self) {
         self.0.is_over.store(true, Ordering::SeqCst);
-        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.iter().for_each(Progress::cancel);
+        self.running().values().for_each(Progress::cancel);
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Progress>> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -55,14 +73,15 @@ impl Interrupt {
     }
 
     /// A transfer that is to end with the program.
-    pub(super) fn add(&self, progress: &Progress) {
-        self.0
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(progress.clone());
+    pub(super) fn add(&self, progress: &Progress) -> Running {
+        let number = self.0.count.fetch_add(1, Ordering::Relaxed);
+        self.running().insert(number, progress.clone());
         if self.is_over() {
             progress.cancel();
+        }
+        Running {
+            interrupt: self.clone(),
+            number,
         }
     }
 }

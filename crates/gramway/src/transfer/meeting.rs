@@ -15,7 +15,8 @@ use peer::blocking::wait_for;
 use peer::{Builder, ConnectError, Endpoint, Peer, PeerId, SecretKey};
 
 use super::proof::{self, Unproved};
-use super::{arguments::ReceiveArguments, bind, server};
+use super::server::{self, Server};
+use super::{arguments::ReceiveArguments, bind};
 use crate::exit::Problem;
 use crate::limits::{TRANSFER_KEY_AGE_MAX, TRANSFER_SILENCE_MAX, TRANSFER_TURN};
 use crate::peer_command::{key, peer_id, places};
@@ -51,11 +52,15 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    /// Prepares it.
+    /// Prepares it; without a code the peers meet at `server`, where there is one.
     ///
     /// # Errors
-    /// The command line is wrong, or this machine's key or the link cannot be read.
-    pub(super) fn new(arguments: &ReceiveArguments, state: &StateDirectory) -> Result<Self, Problem> {
+    /// The command line is wrong, or this machine's key cannot be read.
+    pub(super) fn new(
+        arguments: &ReceiveArguments,
+        state: &StateDirectory,
+        server: Option<Server>,
+    ) -> Result<Self, Problem> {
         let looks_on_lan = !arguments.common.no_lan;
         let with_lan = |builder: Builder| match looks_on_lan {
             true => builder.find_on_lan(),
@@ -93,7 +98,6 @@ impl Meeting {
         };
         let id = peer_id(id)?;
         let mut builder = with_lan(Endpoint::builder(key(arguments.common.state.as_deref())?));
-        let server = server::of(&arguments.common.rendezvous)?;
         let addresses = places(at.into_iter(), server.is_some() || looks_on_lan)?;
         if let Some(server) = server {
             builder = builder.rendezvous(server.rendezvous);
@@ -165,7 +169,7 @@ impl Meeting {
                      sender has ended; ask the sender for a new one"
                 )));
             }
-            if problem.contains("403") {
+            if problem.contains("(HTTP status 403)") {
                 return Err(Problem::permission(format!(
                     "the code with the number {number} is used up: another machine came by it; ask the sender for a new one"
                 )));

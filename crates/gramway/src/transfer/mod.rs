@@ -34,9 +34,6 @@ use crate::limits::PEER_GOODBYE_MAX;
 use crate::state::StateDirectory;
 use crate::{sandbox, startup};
 
-/// The directory of crate `files` in the state directory.
-const CACHE: &str = "files";
-
 /// The state directory of a command, made where there is none.
 fn state(arguments: &CommonArguments) -> Result<StateDirectory, Problem> {
     let directory = StateDirectory::locate(arguments.state.as_deref(), |name| std::env::var_os(name))?;
@@ -77,7 +74,7 @@ fn options(
         streams: offer.streams.0,
         limit: offer.limit,
         xattrs: common.xattrs,
-        state: Some(state.path().join(CACHE)),
+        state: Some(state.path().to_owned()),
         ..SendOptions::default()
     }
 }

@@ -14,7 +14,7 @@ use super::arguments::{ConflictArgument, ReceiveArguments};
 use super::display::Display;
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
-use super::{complete, confine, problem, state};
+use super::{complete, confine, problem, server, state};
 use crate::exit::Problem;
 use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_TURN};
 use crate::{output, units};
@@ -35,13 +35,18 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         Destination::Directory(directory) => vec![directory.clone()],
         Destination::Stdout => Vec::new(),
     };
+    // A code names its server; the link and its certificates lie anywhere.
+    let server = match arguments.code {
+        Some(_) => None,
+        None => server::of(&arguments.common.rendezvous)?,
+    };
     confine(&arguments.common, &state, Vec::new(), writes);
     let display = Display::new(
         arguments.common.json,
         has_data || writes_nothing && !arguments.common.json,
     );
     let interrupt = Interrupt::watch()?;
-    let meeting = Meeting::new(arguments, &state)?;
+    let meeting = Meeting::new(arguments, &state, server)?;
     let options = ReceiveOptions {
         on_conflict: on_conflict(arguments.on_conflict, &display),
         only: arguments.only.clone(),
@@ -81,7 +86,7 @@ fn receive(
         let peer = met?;
         display.json(&json!({ "event": "connected", "peer": peer.id().to_string() }));
         let progress = display.progress("");
-        interrupt.add(&progress);
+        let _running = interrupt.add(&progress);
         let watch = display.watch("", &progress);
         let received = files::receive(&peer, options, &progress);
         drop(watch);

@@ -42,7 +42,7 @@ struct Sending {
     was_guessed: AtomicBool,
     /// What failed at single files, or at all of them.
     failure: Mutex<Option<Problem>>,
-    /// When the last connection ended or the wait began.
+    /// When the last transfer ended or the wait began.
     since: Mutex<Instant>,
 }
 
@@ -248,8 +248,14 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments)
         (None, Some(_)) => Some(Duration::from_secs(TRANSFER_INVITATION_S.into())),
         (None, None) => None,
     };
+    let codes_end = Instant::now() + Duration::from_secs(TRANSFER_INVITATION_S.into());
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let ended = loop {
+        if let Some(codes) = &sending.codes
+            && Instant::now() >= codes_end
+        {
+            codes.expire();
+        }
         if let Some(accepted) = blocking::wait_for(TRANSFER_TURN, endpoint.accept()) {
             let Some(peer) = accepted else {
                 break Err(Problem::unavailable("the socket has failed"));
@@ -295,7 +301,6 @@ fn take(sending: &Arc<Sending>, peer: Peer, threads: &mut Vec<JoinHandle<()>>) {
     let started = thread::Builder::new().name("receiver".to_owned()).spawn(move || {
         let _busy = busy;
         of_thread.serve(&peer);
-        *of_thread.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     });
     // Where there is no thread, the connection ends with it.
     threads.extend(started.ok());
@@ -325,11 +330,12 @@ impl Sending {
             _ => format!("{number}: "),
         });
         let progress = self.display.progress(&whose);
-        self.interrupt.add(&progress);
+        let _running = self.interrupt.add(&progress);
         let began = Instant::now();
         let watch = self.display.watch(&whose, &progress);
         let sent = files::send(peer, &self.options, &progress);
         drop(watch);
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match sent {
             Ok(report) => {
                 let snapshot = progress.snapshot();
@@ -396,13 +402,18 @@ impl Sending {
     /// No code is valid any more, and not all receivers have everything.
     fn why_over(&self, served: usize, wanted: usize) -> Problem {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(failure) = failure.filter(|_| !self.was_guessed.load(Ordering::SeqCst)) {
-            return failure;
-        }
         let served = match wanted {
             1 => String::new(),
             _ => format!(" ({served} of {wanted} receivers have everything)"),
         };
+        if !self.was_guessed.load(Ordering::SeqCst) {
+            return failure.unwrap_or_else(|| {
+                Problem::unavailable(format!(
+                    "nobody came within the {TRANSFER_INVITATION_S} s that a code is valid{served}: run the command again \
+                     for a new one"
+                ))
+            });
+        }
         Problem::permission(format!(
             "a wrong code was tried, and no code is left{served}: run the command again for a new one"
         ))

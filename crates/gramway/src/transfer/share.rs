@@ -113,7 +113,7 @@ impl Sharing {
     fn serve(&self, peer: &Peer) {
         let whose = format!("{}: ", &peer.id().to_string()[..8]);
         let progress = self.display.progress(&whose);
-        self.interrupt.add(&progress);
+        let _running = self.interrupt.add(&progress);
         let began = Instant::now();
         let watch = self.display.watch(&whose, &progress);
         let sent = files::send(peer, &self.options, &progress);
