@@ -38,10 +38,9 @@ pub const ENTRIES_OPEN_BYTES_MAX: usize = 8 << 20;
 /// Chunks of all files that are open, together (FILE-8): 8 TiB, two of the largest files, whose addresses take
 /// 256 MiB once all of them are known.
 pub const CHUNKS_OPEN_MAX: u64 = 2 * FILE_CHUNKS_MAX;
-/// Names that are remembered of directories that are not done (FILE-22): 19 MiB of hashes.
+/// Names that are remembered of directories that are not done (FILE-22): 34 MiB of hashes and numbers.
 pub const NAMES_OPEN_MAX: usize = 1_835_008;
-/// How often one name may be offered in a directory (FILE-22): numbers for names are looked for one after the other.
-/// Only sources of a user's command line share names.
+/// How often one name may be offered in a directory (FILE-22): only sources of a user's command line share names.
 pub const NAME_REPEATS_MAX: u32 = 1_000;
 /// Addresses in one HASHES message.
 pub const HASHES_MAX: usize = 2_048;

@@ -261,11 +261,12 @@ impl Manifest {
         }
     }
 
-    /// A directory is stored under another name than the one it was given.
-    pub fn rename_directory(&mut self, entry: EntryId, name: Vec<u8>) {
-        if let Some(directory) = self.open.get_mut(&entry).and_then(|open| open.directory.as_mut()) {
-            directory.name = name;
-        }
+    /// Whether no other entry of its directory has `name`, and it is one: an open entry may be stored under it (FILE-22).
+    #[must_use]
+    pub fn is_free(&self, entry: EntryId, name: &[u8]) -> bool {
+        self.open
+            .get(&entry)
+            .is_some_and(|open| self.names.is_free(open.parent, name))
     }
 
     /// Takes `name` for an open entry that is stored under another name than the one it was given, because of what is
@@ -321,12 +322,6 @@ impl Manifest {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.complete && self.open.is_empty()
-    }
-
-    /// Whether everything has been offered.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.complete
     }
 
     /// How many entries are open.

@@ -5,7 +5,8 @@
 //! always to the same name for the same offers, and told (FILE-21, FILE-22). On Linux's own file systems every other
 //! name stays as it is, byte by byte.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use thiserror::Error;
@@ -120,11 +121,17 @@ fn cut(name: &[u8], room: usize) -> usize {
 #[derive(Debug)]
 pub struct NameTable {
     rules: Rules,
-    /// Hashes of the names in a directory as the file system compares them; `None` is the top. Names whose hashes
-    /// collide are renamed, which does no harm.
-    directories: BTreeMap<Option<EntryId>, HashSet<u64>>,
+    /// Hashes of the names in a directory as the file system compares them, and of each the number that the next one
+    /// that is the same may get; `None` is the top. Names whose hashes collide are renamed, which does no harm.
+    directories: BTreeMap<Option<EntryId>, HashMap<u64, u32>>,
     names: usize,
+    /// Names that were looked up, for a test.
+    #[cfg(test)]
+    lookups: u64,
 }
+
+/// The number of the second of several names that are the same.
+const FIRST_NUMBER: u32 = 2;
 
 /// A name that can be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +150,8 @@ impl NameTable {
             rules,
             directories: BTreeMap::new(),
             names: 0,
+            #[cfg(test)]
+            lookups: 0,
         }
     }
 
@@ -160,35 +169,64 @@ impl NameTable {
         } else {
             name.to_vec()
         };
-        let taken = self.directories.entry(directory).or_default();
-        let mut stored = wanted.clone();
-        let mut number = 1;
-        while !taken.insert(key(self.rules, &stored)) {
-            number += 1;
+        let wanted_key = key(self.rules, &wanted);
+        let mut number = match self.take(directory, wanted_key) {
+            Ok(()) => {
+                return Ok(SafeName {
+                    renamed: wanted != name,
+                    name: wanted,
+                });
+            }
+            Err(next) => next,
+        };
+        // Names are never given back before their directory ends: those below were taken, and still are.
+        let stored = loop {
             if number > NAME_REPEATS_MAX {
                 return Err(NameError::Repeated);
             }
-            stored = numbered(&wanted, number);
+            let stored = numbered(&wanted, number);
+            number += 1;
+            if self.take(directory, key(self.rules, &stored)).is_ok() {
+                break stored;
+            }
+        };
+        if let Some(names) = self.directories.get_mut(&directory) {
+            names.insert(wanted_key, number);
         }
-        self.names += 1;
         Ok(SafeName {
-            renamed: stored != name,
+            renamed: true,
             name: stored,
         })
     }
 
+    /// Takes a name by its hash; the number that the next one that is the same may get, where it is taken.
+    fn take(&mut self, directory: Option<EntryId>, key: u64) -> Result<(), u32> {
+        #[cfg(test)]
+        {
+            self.lookups += 1;
+        }
+        match self.directories.entry(directory).or_default().entry(key) {
+            Entry::Occupied(taken) => Err(*taken.get()),
+            Entry::Vacant(free) => {
+                free.insert(FIRST_NUMBER);
+                self.names += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a name is one, and no entry of the directory has it.
+    #[must_use]
+    pub fn is_free(&self, directory: Option<EntryId>, name: &[u8]) -> bool {
+        let names = self.directories.get(&directory);
+        check(name).is_ok() && !names.is_some_and(|names| names.contains_key(&key(self.rules, name)))
+    }
+
     /// Takes exactly this name; `false` where it is taken, is none, or there is no room for it.
     pub fn reserve(&mut self, directory: Option<EntryId>, name: &[u8]) -> bool {
-        if check(name).is_err() || self.names == NAMES_OPEN_MAX {
-            return false;
-        }
-        let is_new = self
-            .directories
-            .entry(directory)
-            .or_default()
-            .insert(key(self.rules, name));
-        self.names += usize::from(is_new);
-        is_new
+        check(name).is_ok()
+            && self.names < NAMES_OPEN_MAX
+            && self.take(directory, key(self.rules, name)).is_ok()
     }
 
     /// The directory is done: no more names come in it.
@@ -297,6 +335,8 @@ pub fn target_stays_inside(depth: usize, target: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -508,6 +548,25 @@ mod tests {
                 "{target} at {depth}"
             );
         }
+    }
+
+    /// FILE-22: what is found out about a name once is not looked for again.
+    #[test]
+    fn thousands_of_names_that_are_the_same_cost_a_few_lookups_each() {
+        let mut table = NameTable::new(WINDOWS);
+        let names = 20_000_u32;
+        for number in 0..names {
+            // Each name comes in two cases.
+            let name = format!("Name {}.txt", number % 40);
+            let name = if number % 2 == 0 {
+                name
+            } else {
+                name.to_uppercase()
+            };
+            table.insert(Some(7), name.as_bytes()).unwrap();
+        }
+        assert_eq!(table.len(), names as usize);
+        assert!(table.lookups <= 2 * u64::from(names), "{}", table.lookups);
     }
 
     /// FILE-22: a million entries of one name take no time.

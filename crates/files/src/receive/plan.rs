@@ -284,10 +284,6 @@ impl Planner<'_> {
         path: &Path,
         differs: bool,
     ) -> io::Result<Place> {
-        if self.receiving.state().numbered.contains(path) {
-            // An earlier entry has got this name, because its own was taken.
-            return self.free_name(destination, entry, path);
-        }
         let Some(existing) = existing(destination, path)? else {
             return Ok(Place::Free(path.to_owned()));
         };
@@ -327,13 +323,15 @@ impl Planner<'_> {
         }
     }
 
+    /// The lowest number that is free both on the disk and of what is offered (FILE-22).
     fn free_name(&self, destination: &Destination, entry: &Entry, path: &Path) -> io::Result<Place> {
         let name = path.file_name().unwrap_or_default().as_bytes();
         for number in 2..u32::MAX {
-            let other = path.with_file_name(OsStr::from_bytes(&numbered(name, number)));
-            if self.receiving.state().has_place(&other) {
+            let other_name = numbered(name, number);
+            if !self.receiving.state().manifest.is_free(entry.id, &other_name) {
                 continue;
             }
+            let other = path.with_file_name(OsStr::from_bytes(&other_name));
             let there = existing(destination, &other)?;
             let place = match plan::decide(entry, there.as_ref(), plan::OnConflict::Skip, false) {
                 Decision::Create => Place::Free(other),
@@ -341,8 +339,13 @@ impl Planner<'_> {
                 Decision::Skip(SkipReason::Same) => Place::Same(other),
                 _ => continue,
             };
+            // Entries that come later get other names.
+            if !self.receiving.state().manifest.reserve(entry.id, &other_name) {
+                return Ok(Place::Blocked(
+                    "more names are offered at once than are remembered",
+                ));
+            }
             if let Place::Free(other) = &place {
-                self.receiving.state().numbered.insert(other.clone());
                 self.receiving.progress.tell(Event::Renamed {
                     from: path.display().to_string(),
                     to: other.display().to_string(),

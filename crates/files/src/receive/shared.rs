@@ -1,9 +1,9 @@
 //! What all threads of a receiver share: files under way, directories that are not complete, and what is to be
 //! acknowledged.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,8 +44,6 @@ pub(super) struct State {
     pub(super) small: HashMap<EntryId, Small>,
     pub(super) manifest: Manifest,
     pub(super) directories: HashMap<EntryId, Directory>,
-    /// Places by other names than were offered, which entries of this transfer have.
-    pub(super) numbered: HashSet<PathBuf>,
     acks: BTreeMap<EntryId, Ranges>,
     stored: Ranges,
     pub(super) totals: Totals,
@@ -55,7 +53,6 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
-            numbered: HashSet::new(),
             files: HashMap::new(),
             small: HashMap::new(),
             manifest: Manifest::new(rules),
@@ -65,15 +62,6 @@ impl State {
             totals: Totals::default(),
             problems: Vec::new(),
         }
-    }
-}
-
-impl State {
-    /// Whether an entry of this transfer has this place.
-    pub(super) fn has_place(&self, path: &Path) -> bool {
-        self.numbered.contains(path)
-            || self.files.values().any(|file| file.target.path == path)
-            || self.small.values().any(|small| small.path == path)
     }
 }
 
