@@ -67,12 +67,6 @@ impl Offers {
         Self::default()
     }
 
-    /// The number of the next entry.
-    #[must_use]
-    pub fn next_id(&self) -> EntryId {
-        self.next
-    }
-
     /// Whether there is room to offer `entry` (FILE-8); otherwise the walk waits for answers.
     #[must_use]
     pub fn has_room(&mut self, entry: &Entry) -> bool {
@@ -86,7 +80,7 @@ impl Offers {
     /// `entry` is offered.
     ///
     /// # Panics
-    /// When there is no room, or its number is not [`Offers::next_id`].
+    /// When there is no room, or its number is not the next one.
     pub fn offer(&mut self, entry: &Entry) {
         assert!(
             entry.id == self.next && self.has_room(entry),
@@ -197,22 +191,10 @@ impl Offers {
         Ok(stored)
     }
 
-    /// Whether an entry was offered and is not done.
-    #[must_use]
-    pub fn is_open(&self, entry: EntryId) -> bool {
-        self.open.contains_key(&entry)
-    }
-
     /// How many entries are open.
     #[must_use]
     pub fn open_entries(&self) -> usize {
         self.open.len()
-    }
-
-    /// Bytes of all files that were offered.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// `None` for one that is done.
@@ -336,7 +318,7 @@ mod tests {
         let mut manifest = crate::manifest::Manifest::new(crate::name::Rules::default());
         for long in [false, true] {
             loop {
-                let id = offers.next_id();
+                let id = offers.next;
                 let target = vec![b'x'; if long { 4_000 } else { 1 }];
                 let entry = Entry {
                     name: id.to_string().into_bytes(),
@@ -349,7 +331,7 @@ mod tests {
                 offers.offer(&entry);
                 manifest.handle_entry(entry).unwrap().unwrap();
             }
-            for id in 0..offers.next_id() {
+            for id in 0..offers.next {
                 if offers.finish(id) == Ok(true) {
                     manifest.finish(id);
                 }
@@ -358,8 +340,8 @@ mod tests {
         let size = crate::limits::FILE_BYTES_MAX;
         for room in [true, true, false] {
             let entry = Entry {
-                name: offers.next_id().to_string().into_bytes(),
-                ..entry(offers.next_id(), Kind::File { size })
+                name: offers.next.to_string().into_bytes(),
+                ..entry(offers.next, Kind::File { size })
             };
             assert_eq!(offers.has_room(&entry), room);
             if room {
@@ -367,12 +349,12 @@ mod tests {
             }
             assert_eq!(manifest.handle_entry(entry).is_ok(), room);
         }
-        offers.finish(offers.next_id() - 1).unwrap();
-        assert!(offers.has_room(&entry(offers.next_id(), Kind::File { size })));
+        offers.finish(offers.next - 1).unwrap();
+        assert!(offers.has_room(&entry(offers.next, Kind::File { size })));
         assert_eq!(
             offers.end(),
             Message::OfferEnd {
-                entries: offers.next_id(),
+                entries: offers.next,
                 bytes: 2 * size
             }
         );

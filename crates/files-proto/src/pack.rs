@@ -10,9 +10,9 @@ use crate::entry::EntryId;
 use crate::limits::{PACK_BYTES_MAX, PACK_FILES_MAX, PACKED_FILE_BYTES_MAX};
 
 /// Bytes of the number of files.
-const COUNT_BYTES: usize = 4;
+pub const COUNT_BYTES: usize = 4;
 /// Bytes of what the head says of one file: entry, length, root.
-const ITEM_BYTES: usize = 8 + 4 + 32;
+pub const ITEM_BYTES: usize = 8 + 4 + 32;
 
 /// Collects files into packs.
 #[derive(Debug, Default)]

@@ -1,8 +1,11 @@
 //! The control stream's two ends: what waits to be said, sent by a thread of its own so that nobody waits for the
 //! network to say something, and what has been heard.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -103,6 +106,38 @@ impl Outbox {
     }
 }
 
+/// Ends the wait of the thread that hears the other end, where another thread has something for it.
+#[derive(Default)]
+pub(crate) struct Bell(Mutex<Rung>);
+
+#[derive(Default)]
+struct Rung {
+    has_rung: bool,
+    waker: Option<Waker>,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        let mut rung = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rung.has_rung = true;
+        let waker = rung.waker.take();
+        drop(rung);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Ready once for all that rang since the last time.
+    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+        let mut rung = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut rung.has_rung) {
+            return Poll::Ready(());
+        }
+        rung.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
 /// Reads messages.
 pub(crate) struct Inbox {
     stream: ReceiveStream,
@@ -112,7 +147,7 @@ pub(crate) struct Inbox {
 /// What came of waiting for a message.
 pub(crate) enum Heard {
     Message(Message),
-    /// Nothing in this time.
+    /// Nothing in this time, or before the bell rang.
     Nothing,
     /// The other end has said everything.
     End,
@@ -126,18 +161,50 @@ impl Inbox {
         }
     }
 
-    /// The next message, waited for at most so long.
-    pub(crate) fn next(&mut self, limit: Duration) -> Result<Heard, TransferError> {
+    /// The next message, waited for at most so long, and no longer than until the bell rings.
+    pub(crate) fn next(&mut self, limit: Duration, bell: &Bell) -> Result<Heard, TransferError> {
         loop {
             if let Some(message) = self.decoder.next_message()? {
                 return Ok(Heard::Message(message));
             }
-            match wait_for(limit, self.stream.read_chunk(CONTROL_READ_BYTES)) {
+            let mut read = pin!(self.stream.read_chunk(CONTROL_READ_BYTES));
+            let read = poll_fn(|context| match read.as_mut().poll(context) {
+                Poll::Ready(read) => Poll::Ready(Some(read)),
+                Poll::Pending => bell.poll(context).map(|()| None),
+            });
+            match wait_for(limit, read).flatten() {
                 None => return Ok(Heard::Nothing),
                 Some(Ok(Some(bytes))) => self.decoder.push(&bytes),
                 Some(Ok(None)) => return Ok(Heard::End),
                 Some(Err(error)) => return Err(TransferError::Lost(error.to_string())),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use peer::blocking::wait;
+
+    use super::*;
+
+    #[test]
+    fn a_bell_ends_a_wait_once_also_where_it_rang_before() {
+        let bell = Bell::default();
+        let hear = |limit| wait_for(limit, poll_fn(|context| bell.poll(context)));
+        bell.ring();
+        bell.ring();
+        assert_eq!(hear(Duration::ZERO), Some(()));
+        assert_eq!(hear(Duration::ZERO), None);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(poll_fn(|context| bell.poll(context))));
+            while bell.0.lock().unwrap().waker.is_none() {
+                thread::yield_now();
+            }
+            bell.ring();
+            waiting.join().unwrap();
+        });
     }
 }

@@ -54,6 +54,9 @@ pub const TCP_CONNECTIONS: usize = 4;
 /// The most of either that a user may ask for, and that a receiver takes.
 pub const STREAMS_MAX: usize = 32;
 
+/// Carriers of one transfer: both kinds, and the stream of a pipe.
+pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1;
+
 /// Chunks that QUIC may keep until they have arrived: 32 MiB, what its windows take.
 pub const QUIC_BUFFERS: usize = 32;
 
@@ -75,11 +78,18 @@ pub const CACHE_TURN: Duration = Duration::from_secs(5);
 /// Chunks that wait for one before them on the way to standard output: all that are wanted at a time.
 pub const ORDERED_CHUNKS: u64 = 16;
 
-/// Bytes that were written and may be lost by a power failure before the disk is told to take them.
-pub const WRITE_BACK_BYTES: u64 = 128 << 20;
+/// Bytes that were written and may be lost by a power failure before the disk is told to take them: disks work in
+/// pieces of this size at their full speed, and so begin while others come.
+pub const WRITE_BACK_BYTES: u64 = 16 << 20;
 
 /// The most of them: writers wait then, and by that the sender.
 pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
+
+/// Threads that put complete files on disk and in their places: what they wait for at once a disk does together.
+pub const PLACING_THREADS: usize = 4;
+
+/// Complete files that wait for those threads before carriers wait: each has two files open.
+pub const PLACING_FILES_MAX: usize = 32;
 
 /// How long the sender may take for its HELLO.
 pub const HELLO_TIME_MAX: Duration = Duration::from_secs(30);

@@ -11,9 +11,10 @@ use bytes::Bytes;
 use files::{Destination, Progress, ReceiveOptions, Report, SendOptions, Source, TransferError, Transport};
 use files_proto::content::chunk_address;
 use files_proto::limits::RECORD_HEAD_BYTES;
+use files_proto::manifest::ManifestError;
 use files_proto::message::{CarrierKind, Decoder, Hello, Message, TcpOffer, Totals, VERSION};
 use files_proto::record::{Body, Chunk, RecordHead};
-use files_proto::{Entry, Kind, Ranges, SkipReason};
+use files_proto::{Entry, FailReason, Kind, Ranges, SkipReason};
 use peer::blocking::{wait, wait_for};
 use peer::{Endpoint, Peer, ReceiveStream, SecretKey, SendStream};
 use quic::{KeyIdentity, records};
@@ -357,6 +358,64 @@ fn two_ends_of_one_role_say_so() {
         matches!(received, Err(TransferError::Greeting(_))),
         "{received:?}"
     );
+}
+
+/// FILE-2.
+#[test]
+fn an_end_that_says_hello_twice_is_left() {
+    let sent = send_to(|liar| {
+        liar.say(&hello(false, Vec::new()));
+        liar.say(&hello(false, Vec::new()));
+    });
+    assert!(matches!(sent, Err(TransferError::Broken(_))), "{sent:?}");
+    let (received, _) = receive_from(|liar, _| {
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&hello(true, Vec::new()));
+    });
+    assert!(matches!(received, Err(TransferError::Broken(_))), "{received:?}");
+}
+
+/// FILE-13: what is told of an entry that is done is passed over, and of one that was never offered it is not.
+#[test]
+fn a_sender_that_tells_of_what_it_has_not_offered_is_left() {
+    let lies = [
+        Message::FileEnd {
+            entry: 1,
+            size: 5,
+            root: [0; 32],
+        },
+        Message::Failed {
+            entry: 1,
+            reason: FailReason::Other,
+            text: String::new(),
+        },
+        Message::Hashes {
+            entry: 1,
+            first: 0,
+            addresses: vec![[0; 32]],
+        },
+    ];
+    for lie in lies {
+        let (received, _) = receive_from(|liar, _| {
+            liar.say(&hello(true, Vec::new()));
+            liar.say(&file(0, "..", 0));
+            while !matches!(liar.hear(), Some(Message::Skip { .. }) | None) {}
+            let failed = Message::Failed {
+                entry: 0,
+                reason: FailReason::Other,
+                text: "it is done".to_owned(),
+            };
+            liar.say(&failed);
+            liar.say(&lie);
+        });
+        assert!(
+            matches!(
+                received,
+                Err(TransferError::Manifest(ManifestError::NotOffered(1)))
+            ),
+            "{received:?}"
+        );
+    }
 }
 
 /// A TCP connection that ends while nothing is left to write on it: QUIC brings what its end has not read.

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::Shutdown;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
 
 use crate::limits::{TCP_KEEPALIVE, TCP_SETUP_TIME_MAX, TCP_SILENCE_MAX};
@@ -31,7 +32,13 @@ impl Listener {
         Ok(self.0.local_addr()?.port())
     }
 
-    /// The next connection; `None` once `is_over` says so, or the listener fails.
+    /// Takes no more connections: who waits for one is told.
+    pub(crate) fn close(&self) {
+        // It may have failed by itself, which is told as well.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+
+    /// The next connection; `None` once `is_over` says so, or the listener is closed or fails.
     pub(crate) fn accept(&self, is_over: impl Fn() -> bool) -> Option<TcpStream> {
         let turn = Timespec {
             tv_sec: 0,
@@ -120,6 +127,9 @@ mod tests {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| listener.accept(|| is_over.load(Ordering::SeqCst)).is_none());
             is_over.store(true, Ordering::SeqCst);
+            assert!(waiter.join().unwrap());
+            let waiter = scope.spawn(|| listener.accept(|| false).is_none());
+            listener.close();
             assert!(waiter.join().unwrap());
         });
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use files_proto::content::{Address, Root, RootBuilder, chunk_count, chunk_length};
 use files_proto::limits::CHUNK_BYTES;
+use files_proto::plan;
 use files_proto::record::Chunk;
 use files_proto::{Attribute, EntryId, FailReason, Ranges};
 use rustix::fs::FallocateFlags;
@@ -319,18 +320,20 @@ impl Incoming {
     pub(super) fn forget_others(&self, addresses: &[Address]) -> io::Result<()> {
         self.open()?;
         let mut state = self.state();
-        let mut lost = Vec::new();
-        for (index, address) in addresses.iter().enumerate() {
-            if let Some(place) = state.addresses.get_mut(index)
-                && place.is_some_and(|here| here != *address)
+        let ours = (0..).zip(&state.addresses);
+        let ours = ours.filter_map(|(index, address)| Some((index, (*address)?)));
+        let there = plan::compare(addresses, ours).there;
+        let lost: Vec<u64> = state.have.iter().flatten().collect();
+        let lost: Vec<u64> = lost.into_iter().filter(|index| !there.contains(*index)).collect();
+        for index in &lost {
+            if let Some(place) = usize::try_from(*index)
+                .ok()
+                .and_then(|index| state.addresses.get_mut(index))
             {
                 *place = None;
-                lost.push(index as u64);
             }
         }
-        for index in &lost {
-            state.have.remove(*index..*index + 1);
-        }
+        state.have = there;
         match &mut state.journal {
             Some(journal) => journal.lost(&lost),
             None => Ok(()),
@@ -388,6 +391,11 @@ impl Incoming {
             Some(journal) => journal.end_sync(),
             None => Ok(()),
         }
+    }
+
+    /// Whether it has one, and is on disk before it has its name.
+    pub(super) fn has_journal(&self) -> bool {
+        self.state().journal.is_some()
     }
 
     /// Puts a complete file in its place.

@@ -110,11 +110,14 @@ impl Receiving {
                     self.fail_file(file, FailReason::Damaged, text, true);
                 }
             }
+            // The disk is waited for by others, while this carrier brings what follows.
+            Progressed::Complete if file.has_journal() => self.placing.push(file),
             Progressed::Complete => self.place(file),
         }
     }
 
-    fn place(&self, file: &Arc<Incoming>) {
+    /// Puts a complete file in its place.
+    pub(super) fn place(&self, file: &Arc<Incoming>) {
         if let Err(error) = file.place() {
             return self.fail_file(file, reason_of(&error), &sentence(&error), true);
         }

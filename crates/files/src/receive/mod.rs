@@ -1,11 +1,13 @@
 //! Receiving: this thread hears what is offered and plans it, one for each carrier takes chunks, one compares files
-//! that are here with what is offered, one has the disk take what was written, and one writes what is to be said.
+//! that are here with what is offered, one has the disk take what was written, some put complete files in their
+//! places, and one writes what is to be said.
 
 mod compare;
 mod file;
 mod journal_file;
 mod lane;
 mod ordered;
+mod placing;
 mod plan;
 mod shared;
 mod write_back;
@@ -27,15 +29,16 @@ use quic::{KeyIdentity, records};
 use crate::carrier::tcp::Listener;
 use crate::carrier::tls::{PROTOCOL, TlsReceiver};
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
-use crate::control::{Heard, Inbox, Outbox};
+use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::destination::Destination;
 use crate::error::TransferError;
-use crate::limits::{FAREWELL_TIME_MAX, HELLO_TIME_MAX, STREAMS_MAX, TCP_STRANGERS_MAX, TURN};
+use crate::limits::{FAREWELL_TIME_MAX, HELLO_TIME_MAX, LANES_MAX, PLACING_THREADS, TCP_STRANGERS_MAX, TURN};
 use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
 use crate::{filter, session_key};
 use compare::{Asked, Compared};
+use placing::Placing;
 use plan::Planner;
 use shared::{Receiving, State};
 use write_back::WriteBack;
@@ -58,6 +61,9 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         outbox: Outbox::default(),
         progress: progress.clone(),
         write_back: WriteBack::default(),
+        placing: Placing::default(),
+        bell: Bell::default(),
+        listener: Mutex::default(),
         state: Mutex::new(State::new(rules.unwrap_or_default())),
         fatal: Mutex::default(),
         is_over: AtomicBool::new(false),
@@ -82,6 +88,9 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 receiving.fail_file(file, shared::reason_of(error), &shared::sentence(error), true);
             });
         });
+        for _ in 0..PLACING_THREADS {
+            scope.spawn(|| receiving.placing.run(|file| receiving.place(file)));
+        }
         scope.spawn(|| take_streams(scope, receiving, peer));
         let (to_compare, compared) = mpsc::channel::<Asked>();
         let (to_tell, told) = mpsc::channel::<Compared>();
@@ -90,6 +99,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 if let Some(compared) = receiving.compare(&asked) {
                     // Who is to be told ends with the transfer.
                     let _ = to_tell.send(compared);
+                    receiving.bell.ring();
                 }
             }
         });
@@ -109,7 +119,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             },
             to_compare,
             compared: told,
-            listener: None,
+            key: None,
             measured: (Instant::now(), process_time()),
             carrier: Carrier::Quic,
             reason: None,
@@ -125,6 +135,8 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             });
         }
         receiving.is_over.store(true, Ordering::SeqCst);
+        receiving.close_listener();
+        receiving.placing.end();
         receiving.write_back.end();
         receiving.outbox.close();
         if !matches!(result, Err(TransferError::Lost(_) | TransferError::Aborted(_))) {
@@ -193,7 +205,7 @@ fn begin_lane<'scope>(
     receiving: &'scope Receiving,
     carrier: RecordReceiver,
 ) {
-    if receiving.lanes.fetch_add(1, Ordering::SeqCst) > 2 * STREAMS_MAX {
+    if receiving.lanes.fetch_add(1, Ordering::SeqCst) >= LANES_MAX {
         receiving.lanes.fetch_sub(1, Ordering::SeqCst);
         return receiving.end_by(broken("it opens more streams than a transfer has"));
     }
@@ -213,8 +225,8 @@ struct Conversation<'scope, 'env> {
     planner: Planner<'scope>,
     to_compare: Sender<Asked>,
     compared: Receiver<Compared>,
-    /// Until the sender has told its key.
-    listener: Option<(Listener, KeyIdentity)>,
+    /// Of TCP connections, until the sender has told its own.
+    key: Option<KeyIdentity>,
     /// Since when, and with how much processor time, the sender knows.
     measured: (Instant, Duration),
     carrier: Carrier,
@@ -249,10 +261,12 @@ impl Conversation<'_, '_> {
             if !self.receiving.outbox.has_room_within(TURN) {
                 continue;
             }
-            match self.inbox.next(TURN)? {
+            match self.inbox.next(TURN, &self.receiving.bell)? {
                 Heard::Message(Message::Hello(hello)) => {
+                    if std::mem::replace(&mut has_greeted, true) {
+                        return Err(broken("it says HELLO twice"));
+                    }
                     ours.agree(&hello)?;
-                    has_greeted = true;
                 }
                 Heard::Message(_) if !has_greeted => {
                     return Err(broken("its first message is no HELLO"));
@@ -300,6 +314,7 @@ impl Conversation<'_, '_> {
                 first,
                 addresses,
             } => {
+                receiving.state().manifest.is_open(entry)?;
                 let hashed = self.planner.hashes(entry, first, &addresses);
                 if let Some(asked) = hashed.map_err(broken)? {
                     // The thread that compares ends with us.
@@ -307,6 +322,7 @@ impl Conversation<'_, '_> {
                 }
             }
             Message::FileEnd { entry, size, root } => {
+                receiving.state().manifest.is_open(entry)?;
                 let file = receiving.state().files.get(&entry).map(Arc::clone);
                 if let Some(file) = file {
                     match file.end(size, root) {
@@ -317,6 +333,7 @@ impl Conversation<'_, '_> {
                 }
             }
             Message::Failed { entry, reason, text } => {
+                receiving.state().manifest.is_open(entry)?;
                 let text = format!("at the sender: {text}");
                 self.planner.give_up(entry, &text);
                 let file = receiving.state().files.get(&entry).map(Arc::clone);
@@ -390,12 +407,13 @@ impl Conversation<'_, '_> {
             addresses: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))],
             key: key.public_key(),
         }));
-        self.listener = Some((listener, key));
+        self.key = Some(key);
+        self.receiving.set_listener(listener);
     }
 
     /// Takes connections of the holder of this key.
     fn begin_tcp(&mut self, key: [u8; 32]) {
-        let Some((listener, own)) = self.listener.take() else {
+        let (Some(own), Some(listener)) = (self.key.take(), self.receiving.listener()) else {
             return;
         };
         let config = records::accepting(&own, PROTOCOL, key);
@@ -420,6 +438,7 @@ impl Conversation<'_, '_> {
                         begin_lane(scope, receiving, RecordReceiver::Tcp(Box::new(carrier)));
                     });
                 }
+                listener.close();
             });
         });
     }

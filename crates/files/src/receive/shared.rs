@@ -14,9 +14,11 @@ use files_proto::name::Rules;
 use files_proto::{Attribute, EntryId, FailReason, Ranges, SkipReason};
 
 use super::file::Incoming;
+use super::placing::Placing;
 use super::write_back::WriteBack;
 use crate::carrier::Sockets;
-use crate::control::Outbox;
+use crate::carrier::tcp::Listener;
+use crate::control::{Bell, Outbox};
 use crate::destination::Destination;
 use crate::error::TransferError;
 use crate::limits::PROBLEMS_MAX;
@@ -28,6 +30,11 @@ pub(super) struct Receiving {
     pub(super) outbox: Outbox,
     pub(super) progress: Progress,
     pub(super) write_back: WriteBack,
+    pub(super) placing: Placing,
+    /// Something has come for the thread that hears the sender.
+    pub(super) bell: Bell,
+    /// Takes TCP connections.
+    pub(super) listener: Mutex<Option<Arc<Listener>>>,
     pub(super) state: Mutex<State>,
     /// What ends the whole transfer.
     pub(super) fatal: Mutex<Option<TransferError>>,
@@ -105,6 +112,25 @@ impl Receiving {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(error);
+        self.bell.ring();
+    }
+
+    pub(super) fn set_listener(&self, listener: Listener) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listener));
+    }
+
+    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+        self.listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// No more TCP connections are taken.
+    pub(super) fn close_listener(&self) {
+        if let Some(listener) = self.listener() {
+            listener.close();
+        }
     }
 
     /// What is to be acknowledged, as messages.

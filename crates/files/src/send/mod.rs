@@ -23,13 +23,13 @@ use crate::cache::Cache;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
 use crate::carrier::{Carrier, RecordSender, Sockets, tcp};
 use crate::choice::{Choice, Decision, Totals};
-use crate::control::{Heard, Inbox, Outbox};
+use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
     CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS, STREAMS_MAX,
     TCP_CONNECTIONS, TURN,
 };
-use crate::options::{Report, SendOptions, Source as Named, Transport};
+use crate::options::{Compress, Report, SendOptions, Source as Named, Transport};
 use crate::pool::Pool;
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, How, Progress};
@@ -57,6 +57,8 @@ struct Sending {
     /// The pipe that is sent, and whether it is wanted.
     pipe: Mutex<Option<EntryId>>,
     chunks_sent: AtomicU64,
+    /// Something has come for the thread that hears the receiver.
+    bell: Bell,
 }
 
 impl Sending {
@@ -74,6 +76,7 @@ impl Sending {
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
             chunks_sent: AtomicU64::new(0),
+            bell: Bell::default(),
         }
     }
 
@@ -200,10 +203,12 @@ impl<'scope> Conversation<'scope, '_> {
             if self.sending.progress.is_cancelled() {
                 return Err(TransferError::Cancelled);
             }
-            match self.inbox.next(TURN)? {
+            match self.inbox.next(TURN, &self.sending.bell)? {
                 Heard::Message(Message::Hello(hello)) => {
+                    if std::mem::replace(&mut has_greeted, true) {
+                        return Err(TransferError::Broken("it says HELLO twice".to_owned()));
+                    }
                     ours.agree(&hello)?;
-                    has_greeted = true;
                 }
                 Heard::Message(_) if !has_greeted => {
                     return Err(TransferError::Broken("its first message is no HELLO".to_owned()));
@@ -316,7 +321,8 @@ impl<'scope> Conversation<'scope, '_> {
             sending.outbox.push(&Message::Done(sending.desk.totals()));
         }
         let now = Instant::now();
-        if now.duration_since(self.looked) < TURN / 2 {
+        let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
+        if has_tcp == self.has_tcp && now.duration_since(self.looked) < TURN / 2 {
             return;
         }
         self.looked = now;
@@ -327,7 +333,6 @@ impl<'scope> Conversation<'scope, '_> {
             cpu: self.totals.cpu + process_time(),
             ..self.totals
         };
-        let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
         let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
             (false, true) if self.options.transport == Transport::Tcp => self.choice.prefer_tcp(),
             (false, true) => self.choice.offer_tcp(now),
@@ -420,50 +425,45 @@ impl<'scope> Conversation<'scope, '_> {
             .unwrap_or(TCP_CONNECTIONS)
             .clamp(1, STREAMS_MAX);
         let pool = Pool::new(count, CHUNK_BYTES as usize);
-        let lanes: Vec<_> = (0..count)
-            .map(|_| {
-                (
-                    self.sending.lanes.fetch_add(1, Ordering::Relaxed),
-                    pool.clone(),
-                    Arc::clone(&config),
-                )
-            })
-            .collect();
         let (sending, compress) = (self.sending, self.options.compress);
-        // The first connection decides whether there are others.
-        let first = self.scope.spawn(move || {
-            let mut senders = Vec::new();
-            for (number, pool, config) in lanes {
-                let Ok(socket) = tcp::connect(address, port).map(Arc::new) else {
-                    break;
-                };
+        self.scope.spawn(move || {
+            let connect = || {
+                let socket = tcp::connect(address, port).map(Arc::new).ok()?;
                 // Also a handshake is cut at the end.
-                if !sending.sockets.keep(&socket) {
-                    break;
-                }
-                let Ok(sender) = TlsSender::new(socket, config) else {
-                    break;
-                };
-                senders.push((number, pool, sender));
-            }
-            sending.tcp_open.store(senders.len(), Ordering::SeqCst);
+                let is_kept = sending.sockets.keep(&socket);
+                let sender = is_kept.then(|| TlsSender::new(socket, Arc::clone(&config)))?;
+                Some(sending.tcp_lane(sender.ok()?, pool.clone(), compress))
+            };
+            // The first connection decides whether there are others.
+            let Some(first) = connect() else { return };
             thread::scope(|scope| {
-                for (number, pool, sender) in senders {
-                    let lane = LaneThread {
-                        number,
-                        sender: RecordSender::Tcp(Box::new(sender)),
-                        sending,
-                        pool,
-                        compression: Compressing::new(compress),
-                    };
-                    scope.spawn(move || {
-                        lane.run();
-                        sending.tcp_open.fetch_sub(1, Ordering::SeqCst);
-                    });
+                for _ in 1..count {
+                    scope.spawn(|| connect().map(|lane| sending.run_tcp(lane)));
                 }
+                sending.run_tcp(first);
             });
         });
-        drop(first);
+    }
+}
+
+impl Sending {
+    fn tcp_lane(&self, sender: TlsSender, pool: Pool, compress: Compress) -> LaneThread<'_> {
+        LaneThread {
+            number: self.lanes.fetch_add(1, Ordering::Relaxed),
+            sender: RecordSender::Tcp(Box::new(sender)),
+            sending: self,
+            pool,
+            compression: Compressing::new(compress),
+        }
+    }
+
+    /// Works on a connection until it ends; the thread that hears the receiver is told of the first and the last one.
+    fn run_tcp(&self, lane: LaneThread<'_>) {
+        self.tcp_open.fetch_add(1, Ordering::SeqCst);
+        self.bell.ring();
+        lane.run();
+        self.tcp_open.fetch_sub(1, Ordering::SeqCst);
+        self.bell.ring();
     }
 }
 

@@ -9,7 +9,7 @@ use files_proto::content::{Address, RootBuilder, chunk_count, chunk_length};
 use files_proto::limits::{PACK_BYTES_MAX, PACK_FILES_MAX, PACKED_FILE_BYTES_MAX};
 use files_proto::message::{Message, Totals};
 use files_proto::offers::{AnswerError, Offers};
-use files_proto::{Entry, EntryId, Ranges};
+use files_proto::{Entry, EntryId, Ranges, pack};
 
 use crate::carrier::Carrier;
 use crate::source::Source;
@@ -169,7 +169,7 @@ impl Desk {
     /// Whether every entry has come to its end.
     pub(super) fn is_complete(&self) -> bool {
         let state = self.state();
-        state.is_offered && state.open.is_empty()
+        state.is_offered && state.offers.open_entries() == 0
     }
 
     /// The receiver wants chunks.
@@ -314,7 +314,7 @@ impl Desk {
         });
     }
 
-    /// A thread whose carrier failed had this chunk in its hands, unread.
+    /// A chunk that a thread had in its hands could not be read.
     pub(super) fn put_down(&self, entry: EntryId) {
         self.change(|state| {
             if let Some(open) = state.open.get_mut(&entry) {
@@ -473,13 +473,13 @@ impl State {
 
     fn take_pack(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
         let mut pack = Vec::new();
-        let mut room = PACK_BYTES_MAX as u64;
+        let mut room = (PACK_BYTES_MAX - pack::COUNT_BYTES) as u64;
         while pack.len() < PACK_FILES_MAX
             && let Some(entry) = self.small.front().copied()
         {
             let source = self.open.get(&entry).and_then(|open| open.source.clone());
             let size = source.as_ref().map_or(0, |source| source.stamp.size);
-            let cost = size + PACKED_HEAD_BYTES;
+            let cost = size + pack::ITEM_BYTES as u64;
             if cost > room {
                 break;
             }
@@ -494,9 +494,6 @@ impl State {
         (!pack.is_empty()).then_some(Job::Pack(pack))
     }
 }
-
-/// Bytes of a pack beside each file's own, at most: number, size and hash.
-const PACKED_HEAD_BYTES: u64 = 64;
 
 impl Open {
     /// Everything that is neither known nor to be sent is to be hashed.
