@@ -261,7 +261,8 @@ impl Manifest {
         }
     }
 
-    /// Whether no other entry of its directory has `name`, and it is one: an open entry may be stored under it (FILE-22).
+    /// Whether no other entry of its directory has `name`, and it is one: an open entry may be stored under it
+    /// (FILE-22).
     #[must_use]
     pub fn is_free(&self, entry: EntryId, name: &[u8]) -> bool {
         self.open
