@@ -112,8 +112,9 @@ impl Builder {
     }
 
     /// Announces as well that the endpoint waits for somebody who knows one of these numbers
-    /// ([`Endpoint::inviter_on_lan`]); at most [`crate::limits::LAN_NUMBERS_MAX`], of 1,000 to 99,999, and others are left out. Everybody on
-    /// that network sees them: both ends have to prove more than the number before anything secret is said.
+    /// ([`Endpoint::inviter_on_lan`]); at most [`crate::limits::LAN_NUMBERS_MAX`], of 1,000 to 99,999, and others are
+    /// left out. Everybody on that network sees them: both ends have to prove more than the number before anything
+    /// secret is said.
     #[must_use]
     pub fn announce_numbers_on_lan(mut self, numbers: impl IntoIterator<Item = u32>) -> Self {
         self.announces_on_lan = true;
