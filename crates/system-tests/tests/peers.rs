@@ -8,4 +8,4 @@ mod moves;
 mod nested;
 mod pairs;
 mod suspended;
-mod world;
+pub(crate) mod world;

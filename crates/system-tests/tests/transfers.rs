@@ -1,15 +1,21 @@
 //! `gramway send`, `receive` and `share` between machines: by a code at a server and on one network, by peer IDs, in
 //! pipes, after kills, and with wrong codes.
 
+mod disks;
+mod kills;
+mod networks;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::program::{PERMISSION, gramway_binary};
 use system_tests::require_root;
+use system_tests::source::pattern;
 use system_tests::topology::{PAIR_SERVER_V4, Pair};
-use system_tests::tunnel::Server;
+use system_tests::tunnel::{Server, with_mounts};
 use testbed::directory::Directory;
 use testbed::namespace::Namespace;
 use testbed::process::Process;
@@ -17,6 +23,9 @@ use testbed::wait::wait_until;
 
 use crate::peer_command::id;
 use crate::scene::LISTEN;
+
+/// Where senders listen that are named by an address.
+const PORT: u16 = 4_000;
 
 /// A command of one machine, with a state directory of its own.
 fn start(machine: &Namespace, directory: &Directory, name: &str, arguments: &[&str]) -> Process {
@@ -53,25 +62,11 @@ fn server(pair: &Pair, directory: &Directory) -> (Server, String) {
     (server, text(&link).to_owned())
 }
 
-/// Bytes that no compressor and no hole makes fewer.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut bytes = Vec::with_capacity(count + 8);
-    while bytes.len() < count {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend(state.to_le_bytes());
-    }
-    bytes.truncate(count);
-    bytes
-}
-
 /// A directory with whatever may be in one.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("empty")).unwrap();
     fs::create_dir_all(root.join("deep/er")).unwrap();
-    fs::write(root.join("large"), noise(5_000_000)).unwrap();
+    fs::write(root.join("large"), pattern(0, 5_000_000)).unwrap();
     fs::write(root.join("none"), "").unwrap();
     for number in 0..200 {
         fs::write(
@@ -240,7 +235,7 @@ fn kills_of_either_end_cost_nothing_that_has_come() {
     let (_server, link) = server(&pair, &directory);
     let (from, to) = (directory.join("noise"), directory.join("to"));
     let whole = 48_u64 << 20;
-    fs::write(&from, noise(whole as usize)).unwrap();
+    fs::write(&from, pattern(0, whole as usize)).unwrap();
     let send = |limit: &'static str| {
         let send = ["send", text(&from), "--rendezvous-file", &link, "--limit", limit];
         start(&pair.server, &directory, "sender", &send)
@@ -276,6 +271,46 @@ fn kills_of_either_end_cost_nothing_that_has_come() {
         1,
         "nothing is left beside the file"
     );
+}
+
+/// RDV-14, FILE-33: each of ten receivers has a code of its own, and all come at once.
+#[test]
+fn ten_receivers_at_once_have_everything_each_by_its_own_code() {
+    require_root!();
+    let pair = Pair::new(1_500);
+    let directory = Directory::create_for_test().unwrap();
+    let (_server, link) = server(&pair, &directory);
+    let from = directory.join("tree");
+    make_tree(&from);
+    let send = [
+        "send",
+        text(&from),
+        "--rendezvous-file",
+        &link,
+        "--receivers",
+        "10",
+    ];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let mut codes: Vec<String> = (0..10).map(|_| shown_code(&sender)).collect();
+    let mut receivers: Vec<(PathBuf, Process)> = codes
+        .iter()
+        .enumerate()
+        .map(|(number, shown)| {
+            let to = directory.join(&format!("to-{number}"));
+            let receive = ["receive", shown, "--to", text(&to), "--timeout", "60"];
+            let name = format!("receiver-{number}");
+            let receiver = start(&pair.client, &directory, &name, &receive);
+            (to, receiver)
+        })
+        .collect();
+    codes.sort_unstable();
+    codes.dedup();
+    assert_eq!(codes.len(), 10, "no code is another one's");
+    for (to, receiver) in &mut receivers {
+        assert_done(receiver);
+        assert_same(&from, &to.join("tree"));
+    }
+    assert_done(&mut sender);
 }
 
 #[test]

@@ -12,14 +12,14 @@ use testbed::namespace::{End, Namespace, join};
 
 /// Port of the first pair's endpoints, which the routers' rules name. Each further pair has the next one: the kernel
 /// goes on translating flows that it knows.
-pub(super) const FIRST_PORT: u16 = 4_000;
+pub(crate) const FIRST_PORT: u16 = 4_000;
 
 /// Where the rendezvous is.
 const SERVER: &str = "203.0.113.2:4433";
 
 /// What a router does with UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// There is none.
     Open,
     /// One port outside for one inside; lets everybody in.
@@ -32,11 +32,11 @@ pub(super) enum Kind {
     Symmetric,
 }
 
-pub(super) use Kind::{AddressRestricted, FullCone, Open, PortRestricted, Symmetric};
+pub(crate) use Kind::{AddressRestricted, FullCone, Open, PortRestricted, Symmetric};
 
 impl Kind {
     /// The router's rules; the peer is at this address, and the world behind `outside`.
-    pub(super) fn script(self, peer: &str, port: u16) -> String {
+    pub(crate) fn script(self, peer: &str, port: u16) -> String {
         // As routers do, it drops what comes to itself: otherwise an early packet of the other end would take the port
         // that the peer's packets leave from.
         let closed =
@@ -76,23 +76,23 @@ impl Kind {
 }
 
 /// A rendezvous and two networks, each behind a router of its own.
-pub(super) struct World {
+pub(crate) struct World {
     /// The networks between, and the machine of the rendezvous.
-    pub(super) between: [Namespace; 2],
-    pub(super) routers: [Namespace; 2],
-    pub(super) machines: [Namespace; 2],
+    pub(crate) between: [Namespace; 2],
+    pub(crate) routers: [Namespace; 2],
+    pub(crate) machines: [Namespace; 2],
     link: String,
-    pub(super) server: Server,
+    pub(crate) server: Server,
     _directory: Directory,
 }
 
 impl World {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(&[])
     }
 
     /// The server has these options.
-    pub(super) fn with(options: &[&str]) -> Self {
+    pub(crate) fn with(options: &[&str]) -> Self {
         let core = Namespace::create().unwrap();
         let server = Namespace::create().unwrap();
         cable(
@@ -140,19 +140,19 @@ impl World {
     }
 
     /// What peers know the server by.
-    pub(super) fn link(&self) -> &str {
+    pub(crate) fn link(&self) -> &str {
         &self.link
     }
 
     /// Gives both routers their rules.
-    pub(super) fn set_kinds(&self, kinds: [Kind; 2], port: u16) {
+    pub(crate) fn set_kinds(&self, kinds: [Kind; 2], port: u16) {
         for (index, kind) in kinds.into_iter().enumerate() {
             set_kind(&self.routers[index], kind, &format!("10.{}.0.2", index + 1), port);
         }
     }
 
     /// Both routers forget what they translated: masquerading does when its interface goes down.
-    pub(super) fn restart_routers(&self) {
+    pub(crate) fn restart_routers(&self) {
         for (index, router) in self.routers.iter().enumerate() {
             router.set_link("outside", false).unwrap();
             router.set_link("outside", true).unwrap();
@@ -161,7 +161,7 @@ impl World {
     }
 
     /// Another machine behind the first router, in a network of its own there.
-    pub(super) fn neighbour(&self) -> Namespace {
+    pub(crate) fn neighbour(&self) -> Namespace {
         let machine = Namespace::create().unwrap();
         cable(
             (&self.routers[0], "inside3", "10.3.0.1/24"),
@@ -172,16 +172,16 @@ impl World {
     }
 
     /// A new peer on a machine, which is registered.
-    pub(super) fn peer(&self, machine: usize, port: u16) -> Endpoint {
+    pub(crate) fn peer(&self, machine: usize, port: u16) -> Endpoint {
         self.peer_on(&self.machines[machine], port)
     }
 
-    pub(super) fn peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
+    pub(crate) fn peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
         Self::registered(machine, port, Rendezvous::from_link(&self.link).unwrap())
     }
 
     /// A new peer on a machine whose user has no link, but a number.
-    pub(super) fn guest(&self, machine: usize, port: u16, number: u32) -> Endpoint {
+    pub(crate) fn guest(&self, machine: usize, port: u16, number: u32) -> Endpoint {
         let rendezvous = Rendezvous::as_guest(SERVER, number).unwrap();
         Self::registered(&self.machines[machine], port, rendezvous)
     }
@@ -201,7 +201,7 @@ impl World {
 }
 
 /// Gives a router its rules, and takes those that it had; the peer is at this address inside.
-pub(super) fn set_kind(router: &Namespace, kind: Kind, peer: &str, port: u16) {
+pub(crate) fn set_kind(router: &Namespace, kind: Kind, peer: &str, port: u16) {
     router.nft("flush ruleset").unwrap();
     let script = kind.script(peer, port);
     if !script.is_empty() {
@@ -209,7 +209,7 @@ pub(super) fn set_kind(router: &Namespace, kind: Kind, peer: &str, port: u16) {
     }
 }
 
-pub(super) fn cable(left: (&Namespace, &str, &str), right: (&Namespace, &str, &str)) {
+pub(crate) fn cable(left: (&Namespace, &str, &str), right: (&Namespace, &str, &str)) {
     let end = |(namespace, interface, address): (_, _, _)| (namespace, interface, [address]);
     let (left, right) = (end(left), end(right));
     let ends = [&left, &right].map(|(namespace, interface, addresses)| End {
@@ -221,7 +221,7 @@ pub(super) fn cable(left: (&Namespace, &str, &str), right: (&Namespace, &str, &s
     join(left, right, 1_500).unwrap();
 }
 
-pub(super) fn route(machine: &Namespace, gateway: &str) {
+pub(crate) fn route(machine: &Namespace, gateway: &str) {
     machine
         .run("ip", ["route", "add", "default", "via", gateway])
         .unwrap();
@@ -229,7 +229,7 @@ pub(super) fn route(machine: &Namespace, gateway: &str) {
 
 /// The first message of a caller: how long it took from the call to the callee's program, and the connection at both
 /// ends.
-pub(super) fn first_message(
+pub(crate) fn first_message(
     caller: &Endpoint,
     callee: &Endpoint,
     limit: Duration,

@@ -1,0 +1,219 @@
+//! Ends that are killed, and clocks that jump: what has come stays, and in the end both trees are the same.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+/// Kills of each end.
+const KILLS: u64 = 20;
+
+/// How long an end lives at most after it was started, or both have connected, before it is killed: long enough for some
+/// megabytes, short enough that they are never all.
+const LIFE_MAX: Duration = Duration::from_millis(500);
+
+/// Makes one run repeat another one's moments, as far as the machine does.
+const SEED: &str = "GRAMWAY_TEST_SEED";
+
+/// Numbers that nobody foresees, unless the seed is given.
+struct Random(u64);
+
+impl Random {
+    /// Prints its seed, which a failure then shows.
+    fn new() -> Self {
+        let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(SEED)) | 1;
+        println!("{SEED}={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    fn life(&mut self) -> Duration {
+        Duration::from_micros(self.below(LIFE_MAX.as_micros() as u64))
+    }
+}
+
+/// Two machines that know each other's IDs, and a tree of 32 MB.
+struct Two {
+    pair: Pair,
+    directory: Directory,
+    from: PathBuf,
+    to: PathBuf,
+    sender: String,
+    receiver: String,
+}
+
+impl Two {
+    fn new() -> Self {
+        let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
+        let (from, to) = (directory.join("tree"), directory.join("to"));
+        make_tree(&from);
+        for number in 0..40 {
+            let bytes = pattern(number, 700_000 + 4_321 * number as usize);
+            fs::write(from.join(format!("deep/noise-{number}")), bytes).unwrap();
+        }
+        Self {
+            sender: id(&pair.server, &directory, "sender"),
+            receiver: id(&pair.client, &directory, "receiver"),
+            pair,
+            directory,
+            from,
+            to,
+        }
+    }
+
+    fn send(&self, limit: &str) -> Process {
+        let listen = format!("{PAIR_SERVER_V4}:{PORT}");
+        let send = [
+            "send",
+            text(&self.from),
+            "--peer",
+            &self.receiver,
+            "--listen",
+            &listen,
+            "--no-lan",
+            "--limit",
+            limit,
+        ];
+        start(&self.pair.server, &self.directory, "sender", &send)
+    }
+
+    fn receive(&self) -> Process {
+        let peer = format!("{}@{PAIR_SERVER_V4}:{PORT}", self.sender);
+        let receive = [
+            "receive",
+            "--peer",
+            &peer,
+            "--no-lan",
+            "--to",
+            text(&self.to),
+            "--json",
+            "--on-conflict",
+            "overwrite",
+        ];
+        start(&self.pair.client, &self.directory, "receiver", &receive)
+    }
+
+    fn assert_all_there(&self) {
+        assert_same(&self.from, &self.to.join("tree"));
+        let names = fs::read_dir(&self.to).unwrap().count();
+        assert_eq!(names, 1, "nothing is left beside the tree");
+    }
+}
+
+/// FILE-24 to FILE-26.
+#[test]
+fn ends_that_are_killed_at_twenty_random_moments_each_have_the_same_tree_in_the_end() {
+    require_root!();
+    let mut random = Random::new();
+    let two = Two::new();
+    let mut kills = [KILLS; 2];
+    let mut sender: Option<Process> = None;
+    let (mut whole, mut connected) = (0, 0);
+    while kills.iter().sum::<u64>() > 0 {
+        // One whose receiver had everything has ended.
+        let running = sender
+            .take()
+            .and_then(|mut sender| sender.is_running().then_some(sender));
+        let mut sending = running.unwrap_or_else(|| two.send("16M"));
+        let mut receiver = two.receive();
+        // Most of them after both have met, the others wherever they are.
+        if random.below(4) > 0 {
+            wait_until("both have met", PROGRAM_LIMIT, || {
+                receiver.stdout().contains("connected") || !receiver.is_running()
+            });
+            connected += 1;
+        }
+        thread::sleep(random.life());
+        if !receiver.is_running() {
+            // It was faster; the next one has everything to do again.
+            assert_done(&mut receiver);
+            two.assert_all_there();
+            fs::remove_dir_all(&two.to).unwrap();
+            whole += 1;
+            sender = Some(sending);
+            continue;
+        }
+        let victim = match kills {
+            [0, _] => 1,
+            [_, 0] => 0,
+            _ => random.below(2) as usize,
+        };
+        kills[victim] -= 1;
+        if victim == 0 {
+            sending.kill();
+            thread::sleep(random.life() / 4);
+            receiver.kill();
+        } else {
+            receiver.kill();
+            sender = Some(sending);
+        }
+    }
+    drop(sender);
+    println!("{connected} pairs had met, {whole} transfers were faster than the kills");
+    let (mut sender, mut receiver) = (two.send("1G"), two.receive());
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    two.assert_all_there();
+}
+
+/// Moves all times of files below by that: as if the clock had jumped the other way since.
+fn shift(path: &Path, by: impl Fn(SystemTime) -> SystemTime + Copy) {
+    for entry in fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        let found = entry.metadata().unwrap();
+        if found.is_dir() {
+            shift(&entry.path(), by);
+        } else if found.is_file() {
+            let modified = by(found.modified().unwrap());
+            let file = fs::File::options().write(true).open(entry.path()).unwrap();
+            file.set_times(fs::FileTimes::new().set_accessed(modified).set_modified(modified))
+                .unwrap();
+        }
+    }
+}
+
+/// FILE-28: what both ends know stands in files, and whether their times are in the past or the future is nothing to it.
+#[test]
+fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
+    require_root!();
+    const DAYS: Duration = Duration::from_secs(400 * 86_400);
+    let two = Two::new();
+    for jump in [|time: SystemTime| time - DAYS, |time: SystemTime| time + DAYS] {
+        let (mut sender, mut receiver) = (two.send("8M"), two.receive());
+        let half = || fs::read_dir(two.to.join("tree/deep")).is_ok_and(|entries| entries.count() > 20);
+        wait_until("half of the files have come", PROGRAM_LIMIT, half);
+        receiver.kill();
+        sender.kill();
+        shift(&two.directory.join("sender"), jump);
+        shift(&two.directory.join("receiver"), jump);
+        // What is complete has the sender's times, which count; what is not has times of its own.
+        for directory in [two.to.clone(), two.to.join("tree"), two.to.join("tree/deep")] {
+            let names = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap());
+            for entry in names.filter(|entry| entry.file_name().to_str().unwrap().contains(".gramway-")) {
+                let file = fs::File::options().write(true).open(entry.path()).unwrap();
+                let modified = jump(SystemTime::now());
+                file.set_times(fs::FileTimes::new().set_modified(modified))
+                    .unwrap();
+            }
+        }
+        let (mut sender, mut receiver) = (two.send("1G"), two.receive());
+        assert_done(&mut receiver);
+        assert_done(&mut sender);
+        two.assert_all_there();
+        let end = event(&receiver, "end");
+        let [sent, there] = ["bytes_sent", "bytes_there"].map(|name| end[name].as_u64().unwrap());
+        assert!(there > 10_000_000, "what had come was there: {end}");
+        assert!(sent < 25_000_000, "and was not sent again: {end}");
+        fs::remove_dir_all(&two.to).unwrap();
+    }
+}

@@ -1,0 +1,125 @@
+//! Networks that let little through, and less while a transfer runs.
+
+use super::*;
+use crate::peers::world::{FIRST_PORT, Open, World};
+
+/// Two machines in networks of their own that are registered at one server, which listens in TCP's shape, too.
+fn world() -> World {
+    let world = World::with(&["--tcp"]);
+    world.set_kinds([Open, Open], FIRST_PORT);
+    world
+}
+
+/// Between the networks, packets pass by this rule of nftables alone.
+fn set_between(world: &World, rule: &str) {
+    let [between, _] = &world.between;
+    let rules = format!(
+        "table ip between\ndelete table ip between\n\
+         table ip between {{ chain forward {{ type filter hook forward priority 0; {rule} }}; }}\n"
+    );
+    between.nft(&rules).unwrap();
+}
+
+/// The last `path` that a receiver has told.
+fn path(receiver: &Process) -> Option<String> {
+    let lines = receiver.stdout();
+    let values = lines.lines().rev();
+    let mut values = values.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    values.find_map(|value| value["path"].as_str().map(str::to_owned))
+}
+
+/// Whether it has told so of what carries the data.
+fn has_told_carrier(receiver: &Process, name: &str, reason: &str) -> bool {
+    receiver.stdout().lines().any(|line| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        value["event"] == "carrier"
+            && value["carrier"] == name
+            && value["reason"].as_str().unwrap().contains(reason)
+    })
+}
+
+/// RDV-10, RDV-15.
+#[test]
+fn ends_that_reach_nothing_but_the_server_are_relayed_by_it() {
+    require_root!();
+    let world = world();
+    set_between(&world, "ip saddr != 203.0.113.2 ip daddr != 203.0.113.2 drop;");
+    let directory = Directory::create_for_test().unwrap();
+    let link = directory.write("link", world.link()).unwrap();
+    let (from, to) = (directory.join("tree"), directory.join("to"));
+    make_tree(&from);
+    let [near, far] = &world.machines;
+    let send = [
+        "send",
+        text(&from),
+        "--rendezvous-file",
+        text(&link),
+        "--limit",
+        "2M",
+    ];
+    let mut sender = start(far, &directory, "sender", &send);
+    let shown = shown_code(&sender);
+    let receive = ["receive", &shown, "--to", text(&to), "--json", "--no-lan"];
+    let mut receiver = start(near, &directory, "receiver", &receive);
+    assert_done(&mut receiver);
+    assert_done(&mut sender);
+    assert_same(&from, &to.join("tree"));
+    let told = path(&receiver).expect("it told a path");
+    assert!(told.ends_with("relayed by the rendezvous"), "{told}");
+}
+
+/// FILE-19: first TCP falls silent in the middle, then UDP does; nothing has to be begun again.
+#[test]
+fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
+    require_root!();
+    let world = world();
+    let directory = Directory::create_for_test().unwrap();
+    let link = directory.write("link", world.link()).unwrap();
+    let (from, to) = (directory.join("noise"), directory.join("to"));
+    fs::write(&from, pattern(1, 160_000_000)).unwrap();
+    let [near, far] = &world.machines;
+    let [sending, receiving] = [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
+    let send = [
+        "send",
+        text(&from),
+        "--peer",
+        &receiving,
+        "--rendezvous-file",
+        text(&link),
+        "--limit",
+        "4M",
+        "--no-lan",
+    ];
+    let mut sender = start(far, &directory, "sender", &send);
+    let receive = [
+        "receive",
+        "--peer",
+        &sending,
+        "--rendezvous-file",
+        text(&link),
+        "--to",
+        text(&to),
+        "--json",
+        "--no-lan",
+    ];
+    let mut receiver = start(near, &directory, "receiver", &receive);
+    wait_until("TCP carries it", PROGRAM_LIMIT, || {
+        assert!(receiver.is_running(), "{}", receiver.stderr());
+        has_told_carrier(&receiver, "tcp", "")
+    });
+    set_between(&world, "meta l4proto tcp drop;");
+    wait_until("QUIC carries it", 2 * PROGRAM_LIMIT, || {
+        assert!(receiver.is_running(), "{}", receiver.stderr());
+        has_told_carrier(&receiver, "quic", "lost")
+    });
+    set_between(&world, "meta l4proto udp drop;");
+    wait_until("the server relays it", 2 * PROGRAM_LIMIT, || {
+        assert!(receiver.is_running(), "{}", receiver.stderr());
+        path(&receiver).is_some_and(|path| path.ends_with("relayed by the rendezvous"))
+    });
+    assert!(receiver.wait(4 * PROGRAM_LIMIT).unwrap().success(), "{}", receiver.stderr());
+    assert_done(&mut sender);
+    assert_same(&from, &to.join("noise"));
+    let meetings = receiver.stdout().matches("\"connected\"").count();
+    assert_eq!(meetings, 1, "the connection never broke: {}", receiver.stdout());
+}
