@@ -291,6 +291,9 @@ pub(crate) const TRANSFER_TURN: Duration = Duration::from_millis(100);
 /// How long the proof of a code may take: six packets across the worst path.
 pub(crate) const TRANSFER_PROOF_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// How long a receiver waits for it: the sender may be busy with a stranger or two first.
+pub(crate) const TRANSFER_PROOF_WAIT_MAX: Duration = TRANSFER_PROOF_TIME_MAX.saturating_mul(3);
+
 /// How long the first frame of a proof may take after the number of the code: they leave together.
 pub(crate) const TRANSFER_START_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -303,11 +306,20 @@ pub(crate) const TRANSFER_ATTEMPTS_MAX: u32 = 100;
 /// Connections that a sender serves at a time: all receivers, and some who have no code.
 pub(crate) const TRANSFER_GUESTS_MAX: usize = 32;
 
-/// How long the key for a code is kept for a receiver that may go on.
-pub(crate) const TRANSFER_KEY_AGE_MAX: Duration = Duration::from_secs(86_400);
+/// Before a receiver comes again that was one too many.
+pub(crate) const TRANSFER_BUSY_PAUSE: Duration = Duration::from_secs(2);
+
+/// Least rate that a user may set as the limit, in bytes a second: with less, nothing would seem to happen.
+pub(crate) const TRANSFER_RATE_MIN: u64 = 1_000;
+
+/// Seconds that a user may let either end wait, up to a day.
+pub(crate) const TRANSFER_SECONDS: RangeInclusive<i64> = 1..=86_400;
 
 /// How often a bar is drawn.
 pub(crate) const TRANSFER_BAR_TURN: Duration = Duration::from_millis(200);
+
+/// The time over which the rate that is shown is taken.
+pub(crate) const TRANSFER_RATE_SPAN: Duration = Duration::from_secs(5);
 
 /// How often a line of JSON tells how far a transfer is.
 pub(crate) const TRANSFER_JSON_TURN: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -17,7 +17,7 @@ use tunnel_proto::limits::INVITATION_NUMBERS;
 
 use crate::connecting::Connecting;
 use crate::driver::{Driver, WAKER, watch};
-use crate::error::{BindError, ConnectError, InviteError};
+use crate::error::{BindError, ConnectError, InviteError, RendezvousProblem};
 use crate::events::EndpointEvents;
 use crate::handle::{Handle, Peer};
 use crate::key::SecretKey;
@@ -132,6 +132,16 @@ impl Builder {
     pub fn map_port(mut self) -> Self {
         self.maps_port = true;
         self
+    }
+
+    /// Binds at a port that the system chooses, at all addresses of both families, or of IPv4 where the machine has no
+    /// IPv6.
+    ///
+    /// # Errors
+    /// As of [`Self::bind`].
+    pub fn bind_anywhere(self) -> Result<Endpoint, BindError> {
+        let bound = self.clone().bind((Ipv6Addr::UNSPECIFIED, 0).into());
+        bound.or_else(|_| self.bind((Ipv4Addr::UNSPECIFIED, 0).into()))
     }
 
     /// Binds a socket and starts the endpoint's thread. Port 0 lets the system choose; `[::]:0` takes IPv4 as well.
@@ -368,10 +378,9 @@ impl Endpoint {
 
     /// Why the endpoint is not registered at its rendezvous at present, as far as something went wrong.
     #[must_use]
-    pub fn rendezvous_problem(&self) -> Option<String> {
+    pub fn rendezvous_problem(&self) -> Option<RendezvousProblem> {
         let state = self.shared().lock();
-        let problem = state.meetings.as_ref().and_then(Meetings::problem);
-        problem.map(str::to_owned)
+        state.meetings.as_ref().and_then(Meetings::problem).cloned()
     }
 
     /// Waits until the endpoint is announced on the local network; whether it is. It is not without

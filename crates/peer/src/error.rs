@@ -58,6 +58,42 @@ pub enum InviteError {
     Refused,
 }
 
+/// Why an endpoint is not registered at its rendezvous at present. Where it may pass, it is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RendezvousProblem {
+    /// The server is not reached, or was lost: in the words of what failed.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server takes neither the link's token nor the guest's number. That is final.
+    #[error("the rendezvous takes neither the link's token nor the guest's number ({status})")]
+    TokenRefused {
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// The server lets this peer register no more: a guest's number was used by another one (RDV-15), or the
+    /// registration does not prove the key.
+    #[error("the server refuses the registration (HTTP status 403)")]
+    Forbidden,
+    /// There is no rendezvous at this server.
+    #[error(
+        "the server lets no peers find each other: it is switched off there (rendezvous), or the server is older"
+    )]
+    NotOffered,
+    /// It has as many peers as it takes.
+    #[error("the server has no room for more peers; it is tried again")]
+    NoRoom,
+    /// It refuses the registration by another status.
+    #[error("the server refuses the registration (HTTP status {status})")]
+    Refused {
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// The registration was ended by the server.
+    #[error("the registration was taken over, or ended by the server: does another program use the same key?")]
+    Replaced,
+}
+
 /// The connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection has ended: {0}")]

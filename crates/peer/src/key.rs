@@ -6,11 +6,15 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use aws_lc_rs::hmac;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use peer_proto::{KeyIdentity, PeerId};
 
 use crate::error::KeyFileError;
 use crate::limits::KEY_FILE_BYTES_MAX;
+
+/// Stands before the purpose of a derived key.
+const DERIVED: &str = "gramway peer key for ";
 
 /// The seed of an Ed25519 key pair (RFC 8032). Whoever has it is this peer.
 #[derive(Clone)]
@@ -106,6 +110,23 @@ impl SecretKey {
         parse(text.trim())
             .map(Self)
             .ok_or(KeyFileError::Malformed { path: path_of() })
+    }
+
+    /// A key that this one gives for a purpose, always the same. Nobody without this key can tell that both belong to
+    /// the same program: HMAC with SHA-256 (RFC 2104) of the purpose by this seed is the other one's.
+    ///
+    /// ```
+    /// # let own = peer::SecretKey::generate()?;
+    /// assert_eq!(own.derived("a room").id(), own.derived("a room").id());
+    /// assert_ne!(own.derived("a room").id(), own.derived("another room").id());
+    /// # Ok::<(), peer::KeyFileError>(())
+    /// ```
+    #[must_use]
+    pub fn derived(&self, purpose: &str) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        let tag = hmac::sign(&key, format!("{DERIVED}{purpose}").as_bytes());
+        let seed = tag.as_ref().try_into().expect("SHA-256 gives 32 bytes");
+        Self(seed)
     }
 
     /// What others know this program by.

@@ -14,7 +14,7 @@ use super::attempts::{Found, Search};
 use super::candidates::{self, Candidate};
 use super::reports::Reports;
 use super::stats::milliseconds;
-use super::{BUSY, Confinement, DONE, rendezvous};
+use super::{BUSY, Confinement, DONE, bind, rendezvous};
 use crate::exit::{Code, Problem};
 use crate::limits::PEER_GOODBYE_MAX;
 use crate::sandbox::OfPeer;
@@ -58,7 +58,7 @@ impl Connection {
         });
         let places = at.into_iter().chain(place.at.iter().map(String::as_str));
         let candidates = candidates::of_places(places, is_met || !place.no_lan)?;
-        let endpoint = bind(key, rendezvous, !place.no_lan)?;
+        let endpoint = endpoint(key, rendezvous, !place.no_lan)?;
         let addresses: Vec<SocketAddr> = candidates.iter().map(|candidate| candidate.address).collect();
         let began = Instant::now();
         let limit = Duration::from_secs(place.timeout.into());
@@ -148,12 +148,8 @@ pub(crate) fn peer_id(text: &str) -> Result<PeerId, Problem> {
     id.map_err(|error| Problem::usage(format!("\"{text}\": {error}")))
 }
 
-/// An endpoint that connects: for both families where the machine has both.
-fn bind(key: SecretKey, rendezvous: Option<Rendezvous>, finds_on_lan: bool) -> Result<Endpoint, Problem> {
-    let [v6, v4] = [
-        SocketAddr::from(([0_u16; 8], 0)),
-        SocketAddr::from(([0_u8; 4], 0)),
-    ];
+/// An endpoint that connects.
+fn endpoint(key: SecretKey, rendezvous: Option<Rendezvous>, finds_on_lan: bool) -> Result<Endpoint, Problem> {
     let mut builder = Endpoint::builder(key);
     if let Some(rendezvous) = rendezvous {
         builder = builder.rendezvous(rendezvous);
@@ -161,10 +157,7 @@ fn bind(key: SecretKey, rendezvous: Option<Rendezvous>, finds_on_lan: bool) -> R
     if finds_on_lan {
         builder = builder.find_on_lan();
     }
-    let bound = builder.clone().bind(v6);
-    bound
-        .or_else(|_| builder.bind(v4))
-        .map_err(|error| Problem::unavailable(error.to_string()))
+    bind(builder, None)
 }
 
 fn silence(tried: &[String], place: &PeerPlace) -> Problem {

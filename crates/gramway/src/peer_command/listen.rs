@@ -45,7 +45,7 @@ pub(super) fn run(
     let reports = Reports {
         is_json: arguments.json,
     };
-    let endpoint = bind(key, arguments, confinement)?;
+    let endpoint = endpoint(key, arguments, confinement)?;
     let (console, goodbyes) = Console::new(reports);
     let listener = Arc::new(Listener {
         endpoint,
@@ -85,7 +85,7 @@ pub(super) fn run(
     end.unwrap_or(Ok(()))
 }
 
-fn bind(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -> Result<Endpoint, Problem> {
+fn endpoint(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -> Result<Endpoint, Problem> {
     let mut builder = Endpoint::builder(key);
     if !arguments.any {
         builder = builder.allow(allowed(arguments)?);
@@ -105,16 +105,7 @@ fn bind(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -
         listen: arguments.listen,
         has_tcp,
     });
-    let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
-    if let Some(address) = arguments.listen {
-        return builder.bind(address).map_err(unavailable);
-    }
-    let [v6, v4] = [
-        SocketAddr::from(([0_u16; 8], 0)),
-        SocketAddr::from(([0_u8; 4], 0)),
-    ];
-    let bound = builder.clone().bind(v6);
-    bound.or_else(|_| builder.bind(v4)).map_err(unavailable)
+    super::bind(builder, arguments.listen)
 }
 
 /// Tells where others meet this machine, and that they cannot yet where that takes long; the endpoint tries on.

@@ -19,7 +19,7 @@ mod stats;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use peer::{KeyFileError, SecretKey};
+use peer::{Builder, Endpoint, KeyFileError, SecretKey};
 
 use arguments::PeerAction;
 pub(crate) use arguments::{PeerArguments, RendezvousArguments};
@@ -79,6 +79,18 @@ impl Confinement {
             confine_peer(needs);
         }
     }
+}
+
+/// Binds an endpoint there, or for both families where the machine has both.
+///
+/// # Errors
+/// The address cannot be had.
+pub(crate) fn bind(builder: Builder, address: Option<SocketAddr>) -> Result<Endpoint, Problem> {
+    let bound = match address {
+        Some(address) => builder.bind(address),
+        None => builder.bind_anywhere(),
+    };
+    bound.map_err(|error| Problem::unavailable(error.to_string()))
 }
 
 /// The addresses of these places, HOST:PORT each; where others name some, there need be none.

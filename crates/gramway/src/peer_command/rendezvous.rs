@@ -50,7 +50,7 @@ pub(super) fn registered(endpoint: &Endpoint, limit: Duration) -> Result<SocketA
     let why = endpoint.rendezvous_problem();
     let why = why.map_or_else(
         || "it does not answer".to_owned(),
-        |why| output::shown(&why).into_owned(),
+        |why| output::shown(&why.to_string()).into_owned(),
     );
     Err(Problem::unavailable(format!(
         "not registered at the server of the link within {} s: {why}",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use files::limits::STREAMS_MAX;
 
-use crate::limits::{TRANSFER_RECEIVERS_MAX, TRANSFER_TIMEOUT_S};
+use crate::limits::{TRANSFER_RATE_MIN, TRANSFER_RECEIVERS_MAX, TRANSFER_SECONDS, TRANSFER_TIMEOUT_S};
 use crate::peer_command::RendezvousArguments;
 
 /// What all three take.
@@ -54,7 +54,7 @@ pub(crate) struct SendArguments {
     pub(super) no_qr: bool,
     /// Give up when nobody has come after so many seconds [default: the ten minutes that a code is valid, never with
     /// --peer]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(TRANSFER_SECONDS))]
     pub(super) timeout: Option<u32>,
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -121,7 +121,7 @@ pub(crate) struct ReceiveArguments {
     #[arg(long)]
     pub(super) all_links: bool,
     /// Give up when the sender has not answered after so many seconds, at first or after the connection broke
-    #[arg(long, value_name = "SECONDS", default_value_t = TRANSFER_TIMEOUT_S, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = TRANSFER_TIMEOUT_S, value_parser = clap::value_parser!(u32).range(TRANSFER_SECONDS))]
     pub(super) timeout: u32,
     #[command(flatten)]
     pub(super) common: CommonArguments,
@@ -188,7 +188,7 @@ fn rate(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|number| number.checked_mul(unit));
     number
-        .filter(|rate| *rate >= 1_000)
+        .filter(|rate| *rate >= TRANSFER_RATE_MIN)
         .ok_or_else(|| "expected bytes a second, 1K at least, e.g. 500K, 20M, 1G".to_owned())
 }
 

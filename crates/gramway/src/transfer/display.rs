@@ -11,7 +11,7 @@ use files::{Event, How, Progress, Report, Snapshot};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN};
+use crate::limits::{TRANSFER_BAR_TURN, TRANSFER_JSON_TURN, TRANSFER_RATE_SPAN};
 use crate::output;
 use crate::units;
 
@@ -206,14 +206,11 @@ impl Drop for Watch {
 
 /// The rate of the last seconds.
 struct Rate {
-    /// When, and how many bytes there were: the last five seconds.
+    /// When, and how many bytes there were.
     marks: std::collections::VecDeque<(Instant, u64)>,
 }
 
 impl Rate {
-    /// Over which time it is taken.
-    const SPAN: Duration = Duration::from_secs(5);
-
     fn new(now: Instant) -> Self {
         Self {
             marks: [(now, 0)].into(),
@@ -222,7 +219,7 @@ impl Rate {
 
     fn take(&mut self, now: Instant, bytes: u64) {
         self.marks.push_back((now, bytes));
-        while self.marks.len() > 2 && now.saturating_duration_since(self.marks[0].0) > Self::SPAN {
+        while self.marks.len() > 2 && now.saturating_duration_since(self.marks[0].0) > TRANSFER_RATE_SPAN {
             self.marks.pop_front();
         }
     }

@@ -1,15 +1,20 @@
 //! Ctrl-C and SIGTERM: transfers end where they are, and what has come is kept. A second signal ends the program.
 
 use std::collections::BTreeMap;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use files::Progress;
+use peer::blocking;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{Problem, sentence};
+use crate::limits::TRANSFER_TURN;
 
 /// Whether the user wants an end, and what has to be told so. A clone is the same.
 #[derive(Clone, Default)]
@@ -59,7 +64,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.0.is_over.store(true, Ordering::SeqCst);
         self.running().values().for_each(Progress::cancel);
     }
@@ -70,6 +75,25 @@ impl Interrupt {
 
     pub(super) fn is_over(&self) -> bool {
         self.0.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Waits for `future` for at most `limit`; `None` where that passed, or the user wants an end.
+    pub(super) fn wait_for<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let until = Instant::now() + limit;
+        let mut future = pin!(future);
+        while !self.is_over() {
+            let left = until.saturating_duration_since(Instant::now());
+            let ready = blocking::wait_for(left.min(TRANSFER_TURN), future.as_mut());
+            if ready.is_some() || left.is_zero() {
+                return ready;
+            }
+        }
+        None
+    }
+
+    /// Lets so much time pass, or less where the user wants an end.
+    pub(super) fn pause(&self, time: Duration) {
+        let _: Option<()> = self.wait_for(time, pending());
     }
 
     /// A transfer that is to end with the program.
@@ -83,5 +107,30 @@ impl Interrupt {
             interrupt: self.clone(),
             number,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    /// Longer than any test waits.
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_wait_ends_with_what_is_waited_for_its_time_or_the_users_patience() {
+        let interrupt = Interrupt::default();
+        assert_eq!(interrupt.wait_for(LONG, ready(7)), Some(7));
+        assert_eq!(interrupt.wait_for(Duration::ZERO, pending::<()>()), None);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| interrupt.wait_for(LONG, pending::<()>()));
+            interrupt.end();
+            assert_eq!(waiting.join().unwrap(), None);
+        });
+        let progress = Progress::default();
+        let _running = interrupt.add(&progress);
+        assert_eq!(interrupt.wait_for(LONG, ready(7)), None);
     }
 }

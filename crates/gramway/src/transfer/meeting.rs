@@ -1,40 +1,31 @@
 //! The receiver's way to the sender: by a code, or by the sender's peer ID.
 
 use std::cell::Cell;
-use std::fmt::Write as _;
-use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::pin::pin;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use files_proto::code::{Code, ExchangeError};
 use peer::blocking::wait_for;
-use peer::{Builder, ConnectError, Endpoint, Peer, PeerId, SecretKey};
+use peer::{Builder, ConnectError, Endpoint, Peer, PeerId, RendezvousProblem};
 
+use super::arguments::ReceiveArguments;
+use super::interrupt::Interrupt;
 use super::proof::{self, Unproved};
 use super::server::{self, Server};
-use super::{arguments::ReceiveArguments, bind};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_KEY_AGE_MAX, TRANSFER_SILENCE_MAX, TRANSFER_TURN};
-use crate::peer_command::{key, peer_id, places};
-use crate::state::StateDirectory;
+use crate::limits::{TRANSFER_BUSY_PAUSE, TRANSFER_SILENCE_MAX, TRANSFER_TURN};
+use crate::output;
+use crate::peer_command::{bind, key, peer_id, places};
 
-/// The directory of keys for codes, in the state directory.
-const KEYS: &str = "receiving";
+/// What this machine's key for a code is derived for, before the code.
+const KEY_OF_CODE: &str = "the code ";
 
 /// Whom to receive from.
 pub(super) enum Sender {
-    /// Whoever shows this code. The key is the code's own, so that nobody recognizes this machine by it, and is kept
-    /// until everything has come: the server and the sender let the same peer come again.
-    OfCode {
-        /// The code.
-        code: Code,
-        /// Where its key is kept.
-        key_file: PathBuf,
-    },
+    /// Whoever shows this code. This machine's key for it is the code's own, so that nobody recognizes this machine by
+    /// it, and always the same: the server and the sender let the same peer come again.
+    OfCode(Code),
     /// A peer that is known.
     Known {
         /// Its ID.
@@ -56,11 +47,7 @@ impl Meeting {
     ///
     /// # Errors
     /// The command line is wrong, or this machine's key cannot be read.
-    pub(super) fn new(
-        arguments: &ReceiveArguments,
-        state: &StateDirectory,
-        server: Option<Server>,
-    ) -> Result<Self, Problem> {
+    pub(super) fn new(arguments: &ReceiveArguments, server: Option<Server>) -> Result<Self, Problem> {
         let looks_on_lan = !arguments.common.no_lan;
         let with_lan = |builder: Builder| match looks_on_lan {
             true => builder.find_on_lan(),
@@ -75,15 +62,14 @@ impl Meeting {
                     "a code without @HOST is looked for on the local network, which --no-lan forbids",
                 ));
             }
-            let key_file = key_file(state, &code)?;
-            let key = SecretKey::load_or_create(&key_file);
-            let key = key.map_err(|error| Problem::configuration(error.to_string()))?;
-            let mut builder = with_lan(Endpoint::builder(key));
+            let own = key(arguments.common.state.as_deref())?;
+            let own = own.derived(&format!("{KEY_OF_CODE}{code}"));
+            let mut builder = with_lan(Endpoint::builder(own));
             if let Some(host) = code.host() {
                 builder = builder.rendezvous(server::of_guest(host, code.number())?);
             }
             return Ok(Self {
-                sender: Sender::OfCode { code, key_file },
+                sender: Sender::OfCode(code),
                 endpoint: bind(builder, None)?,
                 looks_on_lan,
             });
@@ -121,58 +107,61 @@ impl Meeting {
     pub(super) fn meet(
         &self,
         limit: Duration,
-        is_over: &dyn Fn() -> bool,
+        interrupt: &Interrupt,
         tell: &dyn Fn(&str),
     ) -> Result<Peer, Problem> {
-        let patience = Patience::new(limit, tell);
+        let patience = Patience::new(limit, interrupt, tell);
         let (id, addresses) = match &self.sender {
-            Sender::OfCode { code, .. } => (self.inviter(code, &patience, is_over)?, &[][..]),
+            Sender::OfCode(code) => (self.inviter(code, &patience)?, &[][..]),
             Sender::Known { id, addresses } => (*id, &addresses[..]),
         };
-        let peer = self.connect(id, addresses, &patience, is_over)?;
-        let Sender::OfCode { code, .. } = &self.sender else {
-            return Ok(peer);
-        };
-        match proof::as_guest(&peer, self.endpoint.id(), code) {
-            Ok(()) => Ok(peer),
-            Err(Unproved::Exchange(error @ ExchangeError::WrongCode)) => {
-                Err(Problem::permission(error.to_string()))
+        loop {
+            let peer = self.connect(id, addresses, &patience)?;
+            let Sender::OfCode(code) = &self.sender else {
+                return Ok(peer);
+            };
+            let (what, pause) = match proof::as_guest(&peer, self.endpoint.id(), code, interrupt) {
+                Ok(()) => return Ok(peer),
+                Err(Unproved::Busy) => (
+                    "the sender has too much to do at present".to_owned(),
+                    TRANSFER_BUSY_PAUSE,
+                ),
+                Err(Unproved::Lost(why)) => (lost(&why), TRANSFER_TURN),
+                Err(unproved) => return Err(of_code(&unproved)),
+            };
+            if patience.is_over() {
+                return Err(Problem::unavailable(format!("{what}; try again")));
             }
-            Err(Unproved::Exchange(error)) => Err(Problem::unavailable(error.to_string())),
-            Err(Unproved::Silent | Unproved::NoCode) => Err(Problem::permission(
-                "the sender does not take this code any more: it was used, or tried wrongly; ask the sender for a new one",
-            )),
-            Err(Unproved::NoRandomness) => Err(Problem::bug("the system gives no random bytes")),
+            patience.look(|| what);
+            interrupt.pause(pause);
         }
     }
 
     /// Who waits for whoever has the code.
-    fn inviter(
-        &self,
-        code: &Code,
-        patience: &Patience<'_>,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<PeerId, Problem> {
+    fn inviter(&self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
         let number = code.number();
-        while !patience.is_over() && !is_over() {
+        while !patience.is_over() {
             let inviter = match code.host() {
                 Some(_) => wait_for(TRANSFER_TURN, self.endpoint.inviter()).flatten(),
-                None => wait_for(patience.left(), self.endpoint.inviter_on_lan(number)).flatten(),
+                None => patience.wait_for(self.endpoint.inviter_on_lan(number)).flatten(),
             };
             if let Some(inviter) = inviter {
                 return Ok(inviter);
             }
-            let problem = self.endpoint.rendezvous_problem().unwrap_or_default();
-            if problem.contains("(401)") {
-                return Err(Problem::permission(format!(
-                    "the server knows no code with the number {number}: it is mistyped, older than ten minutes, or its \
-                     sender has ended; ask the sender for a new one"
-                )));
-            }
-            if problem.contains("(HTTP status 403)") {
-                return Err(Problem::permission(format!(
-                    "the code with the number {number} is used up: another machine came by it; ask the sender for a new one"
-                )));
+            match self.endpoint.rendezvous_problem() {
+                Some(RendezvousProblem::TokenRefused { .. }) => {
+                    return Err(Problem::permission(format!(
+                        "the server knows no code with the number {number}: it is mistyped, older than ten minutes, or its \
+                         sender has ended; ask the sender for a new one"
+                    )));
+                }
+                Some(RendezvousProblem::Forbidden) => {
+                    return Err(Problem::permission(format!(
+                        "the code with the number {number} is used up: another machine came by it; ask the sender for a new \
+                         one"
+                    )));
+                }
+                _ => {}
             }
             patience.look(|| match code.host() {
                 Some(host) => format!("the code's server {host} does not answer yet (UDP)"),
@@ -196,14 +185,13 @@ impl Meeting {
         id: PeerId,
         addresses: &[SocketAddr],
         patience: &Patience<'_>,
-        is_over: &dyn Fn() -> bool,
     ) -> Result<Peer, Problem> {
         let mut last = None;
-        while !patience.is_over() && !is_over() {
+        while !patience.is_over() {
             let mut attempt = pin!(self.endpoint.connect(id, addresses));
             let outcome = loop {
                 let outcome = wait_for(TRANSFER_TURN, attempt.as_mut());
-                if outcome.is_some() || patience.is_over() || is_over() {
+                if outcome.is_some() || patience.is_over() {
                     break outcome;
                 }
                 patience.look(|| "the sender does not answer yet".to_owned());
@@ -218,10 +206,10 @@ impl Meeting {
             }
             patience.look(|| "the sender does not answer yet".to_owned());
             // A sender that has not begun is tried again, and never in a hurry.
-            std::thread::sleep(TRANSFER_TURN);
+            patience.interrupt.pause(TRANSFER_TURN);
         }
         let how = match (&self.sender, self.looks_on_lan) {
-            (Sender::OfCode { .. }, _) => "does `gramway send` still run there?",
+            (Sender::OfCode(_), _) => "does `gramway send` still run there?",
             (Sender::Known { .. }, true) => {
                 "does `gramway send --peer` or `gramway share` run there, with this machine's ID (`gramway peer id`), and \
                  on this network or with a link of the same server?"
@@ -237,18 +225,31 @@ impl Meeting {
         )))
     }
 
-    /// Everything has come: the code's key is of no use any more.
-    pub(super) fn forget(&self) {
-        if let Sender::OfCode { key_file, .. } = &self.sender {
-            // The next command removes it, too.
-            let _ = fs::remove_file(key_file);
-        }
-    }
-
     /// Takes leave.
     pub(super) fn close(&self) {
         super::close(&self.endpoint);
     }
+}
+
+/// What somebody without proof is told of its code.
+fn of_code(unproved: &Unproved) -> Problem {
+    match unproved {
+        Unproved::Exchange(error @ ExchangeError::WrongCode) => Problem::permission(error.to_string()),
+        Unproved::Exchange(error) => Problem::unavailable(error.to_string()),
+        Unproved::NoCode => Problem::permission(
+            "the sender does not take this code any more: it was used, or tried wrongly; ask the sender for a new one",
+        ),
+        Unproved::Ended => Problem::unavailable("the sender has ended; have it send again, with a new code"),
+        Unproved::Silent | Unproved::Busy | Unproved::Interrupted => Problem::unavailable(
+            "the sender has not answered in time; the code may still be valid: try again",
+        ),
+        Unproved::Lost(why) => Problem::unavailable(format!("{}; try again", lost(why))),
+        Unproved::NoRandomness => Problem::bug("the system gives no random bytes"),
+    }
+}
+
+fn lost(why: &str) -> String {
+    format!("the connection to the sender was lost ({})", output::shown(why))
 }
 
 /// How long the sender is tried, and what its user is told meanwhile.
@@ -256,15 +257,17 @@ struct Patience<'a> {
     limit: Duration,
     begun: Instant,
     has_told: Cell<bool>,
+    interrupt: &'a Interrupt,
     tell: &'a dyn Fn(&str),
 }
 
 impl<'a> Patience<'a> {
-    fn new(limit: Duration, tell: &'a dyn Fn(&str)) -> Self {
+    fn new(limit: Duration, interrupt: &'a Interrupt, tell: &'a dyn Fn(&str)) -> Self {
         Self {
             limit,
             begun: Instant::now(),
             has_told: Cell::new(false),
+            interrupt,
             tell,
         }
     }
@@ -273,8 +276,13 @@ impl<'a> Patience<'a> {
         self.limit.saturating_sub(self.begun.elapsed())
     }
 
+    /// Also where the user wants an end.
     fn is_over(&self) -> bool {
-        self.left().is_zero()
+        self.left().is_zero() || self.interrupt.is_over()
+    }
+
+    fn wait_for<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        self.interrupt.wait_for(self.left(), future)
     }
 
     /// Tells once what is waited for, where that takes long.
@@ -282,34 +290,6 @@ impl<'a> Patience<'a> {
         if self.begun.elapsed() >= TRANSFER_SILENCE_MAX && !self.is_over() && !self.has_told.replace(true) {
             let seconds = self.left().as_secs_f64().ceil();
             (self.tell)(&format!("{}; trying for another {seconds} s", what()));
-        }
-    }
-}
-
-/// Where the key for a code is; old ones are removed.
-fn key_file(state: &StateDirectory, code: &Code) -> Result<PathBuf, Problem> {
-    let directory = state.path().join(KEYS);
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-    made.map_err(|error| Problem::file("create", &directory, &error))?;
-    sweep(&directory);
-    let digest = digest(&SHA256, code.to_string().as_bytes());
-    let mut name = String::new();
-    for byte in &digest.as_ref()[..8] {
-        write!(name, "{byte:02x}").expect("writing to a String does not fail");
-    }
-    Ok(directory.join(name + ".key"))
-}
-
-/// Removes keys of codes that nobody comes with any more.
-fn sweep(directory: &std::path::Path) {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries {
-        let modified = entry.metadata().and_then(|metadata| metadata.modified());
-        let age = modified
-            .ok()
-            .and_then(|modified| SystemTime::now().duration_since(modified).ok());
-        if age.is_some_and(|age| age > TRANSFER_KEY_AGE_MAX) {
-            let _ = fs::remove_file(entry.path());
         }
     }
 }

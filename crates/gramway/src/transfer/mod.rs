@@ -13,24 +13,24 @@ mod proof;
 mod receive;
 mod send;
 mod server;
+mod serving;
 mod share;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use files::{Compress, Report, SendOptions, Source, TransferError};
-use peer::{Builder, Endpoint, blocking};
+use peer::{Endpoint, PeerId, SecretKey, blocking};
 
 use arguments::{CommonArguments, CompressArgument, OfferArguments};
 pub(crate) use arguments::{ReceiveArguments, SendArguments, ShareArguments};
 pub(crate) use receive::run as receive;
 pub(crate) use send::run as send;
+use server::Server;
 pub(crate) use share::run as share;
 
 use crate::exit::{Problem, sentence};
 use crate::limits::PEER_GOODBYE_MAX;
+use crate::peer_command::bind;
 use crate::state::StateDirectory;
 use crate::{sandbox, startup};
 
@@ -79,39 +79,28 @@ fn options(
     }
 }
 
-/// Binds an endpoint there, or for both families where the machine has both.
-fn bind(builder: Builder, address: Option<SocketAddr>) -> Result<Endpoint, Problem> {
-    let unavailable = |error: peer::BindError| Problem::unavailable(error.to_string());
-    if let Some(address) = address {
-        return builder.bind(address).map_err(unavailable);
+/// Listens for peers that are known.
+fn listen(
+    common: &CommonArguments,
+    offer: &OfferArguments,
+    key: SecretKey,
+    server: Option<Server>,
+    peers: impl IntoIterator<Item = PeerId>,
+) -> Result<Endpoint, Problem> {
+    let mut builder = Endpoint::builder(key).allow(peers);
+    if let Some(server) = server {
+        builder = builder.rendezvous(server.rendezvous);
     }
-    let [v6, v4] = [
-        SocketAddr::from(([0_u16; 8], 0)),
-        SocketAddr::from(([0_u8; 4], 0)),
-    ];
-    let bound = builder.clone().bind(v6);
-    bound.or_else(|_| builder.bind(v4)).map_err(unavailable)
-}
-
-/// One of the connections that have a thread, as long as that lives, however it ends.
-struct Busy(Arc<AtomicUsize>);
-
-impl Busy {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(count))
+    let is_for_this_machine = offer.listen.is_some_and(|address| address.ip().is_loopback());
+    if !common.no_lan && !is_for_this_machine {
+        builder = builder.announce_on_lan();
     }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+    bind(builder, offer.listen)
 }
 
 /// Takes leave of all peers, so that they do not wait for us.
 fn close(endpoint: &Endpoint) {
-    endpoint.close(0, "");
+    endpoint.close(proof::ENDED, "");
     let _ = blocking::wait_for(PEER_GOODBYE_MAX, endpoint.ended());
 }
 

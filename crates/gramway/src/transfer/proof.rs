@@ -5,12 +5,13 @@ use std::thread;
 use std::time::Instant;
 
 use files_proto::code::{Code, ExchangeError, Guest, Host, Parties, Progress, number_of};
-use peer::blocking::wait_for;
-use peer::{Bytes, Peer, PeerId, ReceiveStream, SendStream};
+use peer::{Bytes, CloseReason, Peer, PeerId, ReceiveStream, SendStream};
 
 use super::codes::{Codes, Turn};
+use super::interrupt::Interrupt;
 use crate::limits::{
-    TRANSFER_PROOF_BYTES_MAX, TRANSFER_PROOF_TIME_MAX, TRANSFER_START_TIME_MAX, TRANSFER_TURN,
+    PEER_GOODBYE_MAX, TRANSFER_PROOF_BYTES_MAX, TRANSFER_PROOF_TIME_MAX, TRANSFER_PROOF_WAIT_MAX,
+    TRANSFER_START_TIME_MAX, TRANSFER_TURN,
 };
 
 /// What both ends export from their TLS session (FILE-32).
@@ -19,25 +20,39 @@ const LABEL: &str = "EXPORTER-gramway-files-code";
 /// Closes a connection whose other end has not proved anything.
 pub(super) const UNPROVED: u32 = 1;
 
+/// Closes a connection that is one too many at present, or that was kept waiting.
+pub(super) const BUSY: u32 = 2;
+
+/// Closes the connections of an end that leaves.
+pub(super) const ENDED: u32 = 0;
+
 /// Why the other end has not proved that it knows a code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unproved {
     /// The words differ, or what came is no exchange.
     Exchange(ExchangeError),
-    /// The connection ended, or nothing came in time.
+    /// Nothing came in time, or less than an exchange.
     Silent,
-    /// No code with this number is valid here, for this peer.
+    /// The connection was lost, for this reason; nothing is known of the code.
+    Lost(String),
+    /// The sender has too much to do at present, or somebody else tries the code.
+    Busy,
+    /// The other end has left.
+    Ended,
+    /// No code with this number is valid there, for this peer.
     NoCode,
+    /// The user wants an end.
+    Interrupted,
     /// The system gives no random bytes.
     NoRandomness,
 }
 
 /// The receiver's end.
-pub(super) fn as_guest(peer: &Peer, own: PeerId, code: &Code) -> Result<(), Unproved> {
-    let mut guest = Guest::new(code, parties(peer, peer.id(), own)?, &random()?);
-    // The other end may be busy with a stranger first.
-    let until = Instant::now() + 3 * TRANSFER_PROOF_TIME_MAX;
-    let mut stream = Stream::new(in_time(until, peer.open(0))?, until);
+pub(super) fn as_guest(peer: &Peer, own: PeerId, code: &Code, interrupt: &Interrupt) -> Result<(), Unproved> {
+    let until = Instant::now() + TRANSFER_PROOF_WAIT_MAX;
+    let wait = Wait { peer, interrupt };
+    let mut guest = Guest::new(code, parties(&wait, peer.id(), own)?, &random()?);
+    let mut stream = Stream::new(&wait, wait.until(until, peer.open(0))?, until);
     loop {
         stream.send(guest.poll_transmit())?;
         let heard = stream.read(TRANSFER_PROOF_BYTES_MAX)?;
@@ -48,9 +63,15 @@ pub(super) fn as_guest(peer: &Peer, own: PeerId, code: &Code) -> Result<(), Unpr
 }
 
 /// The sender's end: the number of the code that the guest knows.
-pub(super) fn as_host(peer: &Peer, own: PeerId, codes: &Codes) -> Result<u32, Unproved> {
+pub(super) fn as_host(
+    peer: &Peer,
+    own: PeerId,
+    codes: &Codes,
+    interrupt: &Interrupt,
+) -> Result<u32, Unproved> {
     let until = Instant::now() + TRANSFER_PROOF_TIME_MAX;
-    let mut stream = Stream::new(in_time(until, peer.accept())?, until);
+    let wait = Wait { peer, interrupt };
+    let mut stream = Stream::new(&wait, wait.until(until, peer.accept())?, until);
     let mut first = Vec::new();
     while first.len() < 4 {
         first.extend(stream.read(4 - first.len())?);
@@ -60,18 +81,25 @@ pub(super) fn as_host(peer: &Peer, own: PeerId, codes: &Codes) -> Result<u32, Un
         match codes.begin(number, peer.id()) {
             Turn::Now(code) => break code,
             Turn::Never => return Err(Unproved::NoCode),
+            Turn::Later if interrupt.is_over() => return Err(Unproved::Interrupted),
             // A stranger may hold it, who knows the number alone: that must not keep out who knows the words.
             Turn::Later if Instant::now() < until => thread::sleep(TRANSFER_TURN),
             Turn::Later => return Err(Unproved::Silent),
         }
     };
-    let proved = host(peer, own, &code, codes, &mut stream);
-    codes.end(number, peer.id(), proved);
+    let proved = host(&wait, own, &code, codes, &mut stream);
+    codes.end(number, peer.id(), proved.clone());
     proved.map(|()| number)
 }
 
-fn host(peer: &Peer, own: PeerId, code: &Code, codes: &Codes, stream: &mut Stream) -> Result<(), Unproved> {
-    let mut host = Host::new(code, parties(peer, own, peer.id())?, &random()?);
+fn host(
+    wait: &Wait<'_>,
+    own: PeerId,
+    code: &Code,
+    codes: &Codes,
+    stream: &mut Stream<'_>,
+) -> Result<(), Unproved> {
+    let mut host = Host::new(code, parties(wait, own, wait.peer.id())?, &random()?);
     // Its first frame comes with the number.
     stream.until = Instant::now() + TRANSFER_START_TIME_MAX;
     let mut has_answered = false;
@@ -99,11 +127,11 @@ fn host(peer: &Peer, own: PeerId, code: &Code, codes: &Codes, stream: &mut Strea
     }
 }
 
-fn parties(peer: &Peer, host: PeerId, guest: PeerId) -> Result<Parties, Unproved> {
+fn parties(wait: &Wait<'_>, host: PeerId, guest: PeerId) -> Result<Parties, Unproved> {
     Ok(Parties {
         host: *host.as_bytes(),
         guest: *guest.as_bytes(),
-        binding: peer.exporter(LABEL).ok_or(Unproved::Silent)?,
+        binding: wait.peer.exporter(LABEL).ok_or_else(|| wait.why_failed())?,
     })
 }
 
@@ -114,41 +142,73 @@ pub(super) fn random() -> Result<[u8; 32], Unproved> {
     Ok(bytes)
 }
 
-fn in_time<T, E>(until: Instant, future: impl Future<Output = Result<T, E>>) -> Result<T, Unproved> {
-    let left = until.saturating_duration_since(Instant::now());
-    match wait_for(left, future) {
-        Some(Ok(value)) => Ok(value),
-        Some(Err(_)) | None => Err(Unproved::Silent),
+/// How an exchange waits for the other end.
+struct Wait<'a> {
+    peer: &'a Peer,
+    interrupt: &'a Interrupt,
+}
+
+impl Wait<'_> {
+    fn until<T, E>(&self, until: Instant, future: impl Future<Output = Result<T, E>>) -> Result<T, Unproved> {
+        let left = until.saturating_duration_since(Instant::now());
+        match self.interrupt.wait_for(left, future) {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(_)) => Err(self.why_failed()),
+            None if self.interrupt.is_over() => Err(Unproved::Interrupted),
+            None => Err(Unproved::Silent),
+        }
+    }
+
+    /// Why a stream has ended before its time: with the connection mostly, whose end says more.
+    fn why_failed(&self) -> Unproved {
+        match self.interrupt.wait_for(PEER_GOODBYE_MAX, self.peer.closed()) {
+            Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(UNPROVED) => {
+                Unproved::NoCode
+            }
+            Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(BUSY) => Unproved::Busy,
+            Some(CloseReason::ApplicationClosed { code, .. }) if code == u64::from(ENDED) => Unproved::Ended,
+            Some(reason) => Unproved::Lost(reason.to_string()),
+            None if self.interrupt.is_over() => Unproved::Interrupted,
+            None => Unproved::Silent,
+        }
     }
 }
 
 /// Both directions, until the exchange has taken too long.
-struct Stream {
+struct Stream<'a> {
+    wait: &'a Wait<'a>,
     to: SendStream,
     from: ReceiveStream,
     until: Instant,
 }
 
-impl Stream {
-    fn new((to, from): (SendStream, ReceiveStream), until: Instant) -> Self {
-        Self { to, from, until }
+impl<'a> Stream<'a> {
+    fn new(wait: &'a Wait<'a>, (to, from): (SendStream, ReceiveStream), until: Instant) -> Self {
+        Self {
+            wait,
+            to,
+            from,
+            until,
+        }
     }
 
     fn send(&mut self, bytes: Option<Vec<u8>>) -> Result<(), Unproved> {
         match bytes {
-            Some(bytes) => in_time(self.until, self.to.write_chunk(Bytes::from(bytes))),
+            Some(bytes) => self
+                .wait
+                .until(self.until, self.to.write_chunk(Bytes::from(bytes))),
             None => Ok(()),
         }
     }
 
     fn read(&mut self, length_max: usize) -> Result<Bytes, Unproved> {
-        let read = in_time(self.until, self.from.read_chunk(length_max))?;
+        let read = self.wait.until(self.until, self.from.read_chunk(length_max))?;
         read.ok_or(Unproved::Silent)
     }
 
     /// Waits until the other end has everything.
     fn finish(&mut self) {
-        let _ = in_time(self.until, self.to.finished());
+        let _ = self.wait.until(self.until, self.to.finished());
     }
 }
 
@@ -169,7 +229,7 @@ mod tests {
         thread::scope(|scope| {
             let at_host = scope.spawn(|| {
                 let peer = wait(host.accept()).unwrap();
-                let proved = as_host(&peer, host.id(), codes).map(drop);
+                let proved = as_host(&peer, host.id(), codes, &Interrupt::default()).map(drop);
                 if proved.is_err() {
                     peer.close(UNPROVED, "");
                 }
@@ -177,7 +237,7 @@ mod tests {
                 (proved, peer)
             });
             let peer = wait(guest.connect(host.id(), &[host.local_addr()])).unwrap();
-            let at_guest = as_guest(&peer, guest.id(), &code);
+            let at_guest = as_guest(&peer, guest.id(), &code, &Interrupt::default());
             [at_guest, at_host.join().unwrap().0]
         })
     }
@@ -190,13 +250,13 @@ mod tests {
         let codes = Codes::new(vec![code.parse().unwrap()]);
         assert_eq!(
             meet(&host, &codes, &guest, "4712-maple-otter"),
-            [Err(Unproved::Silent), Err(Unproved::NoCode)]
+            [Err(Unproved::NoCode), Err(Unproved::NoCode)]
         );
-        assert_eq!(meet(&host, &codes, &guest, code), [Ok(()); 2]);
-        assert_eq!(meet(&host, &codes, &guest, code), [Ok(()); 2]);
+        assert_eq!(meet(&host, &codes, &guest, code), [Ok(()), Ok(())]);
+        assert_eq!(meet(&host, &codes, &guest, code), [Ok(()), Ok(())]);
         assert_eq!(
             meet(&host, &codes, &other, code),
-            [Err(Unproved::Silent), Err(Unproved::NoCode)]
+            [Err(Unproved::NoCode), Err(Unproved::NoCode)]
         );
     }
 
@@ -211,12 +271,12 @@ mod tests {
             wait(to_host.write_chunk(Bytes::copy_from_slice(&4_711_u32.to_be_bytes()))).unwrap();
             let of_stranger = wait(host.accept()).unwrap();
             let (host, codes) = (&host, &codes);
-            let silent = scope.spawn(move || as_host(&of_stranger, host.id(), codes));
+            let silent = scope.spawn(move || as_host(&of_stranger, host.id(), codes, &Interrupt::default()));
             while codes.begin(4_711, host.id()) != Turn::Later {
                 codes.end(4_711, host.id(), Err(Unproved::Silent));
                 thread::yield_now();
             }
-            assert_eq!(meet(host, codes, &guest, "4711-maple-otter"), [Ok(()); 2]);
+            assert_eq!(meet(host, codes, &guest, "4711-maple-otter"), [Ok(()), Ok(())]);
             assert_eq!(silent.join().unwrap(), Err(Unproved::Silent));
         });
     }
@@ -235,7 +295,52 @@ mod tests {
         );
         assert_eq!(
             meet(&host, &codes, &guest, "4711-maple-otter"),
-            [Err(Unproved::Silent), Err(Unproved::NoCode)]
+            [Err(Unproved::NoCode), Err(Unproved::NoCode)]
         );
+    }
+
+    /// What is not said of the code must not be taken for it.
+    #[test]
+    fn a_connection_that_is_lost_and_a_sender_that_is_busy_say_nothing_of_the_code() {
+        let (host, guest) = (endpoint(), endpoint());
+        let code: Code = "4711-maple-otter".parse().unwrap();
+        for (closing, expected) in [
+            (BUSY, Some(Unproved::Busy)),
+            (UNPROVED, Some(Unproved::NoCode)),
+            (ENDED, Some(Unproved::Ended)),
+            (7, None),
+        ] {
+            let found = thread::scope(|scope| {
+                let closed = scope.spawn(|| wait(host.accept()).unwrap().close(closing, ""));
+                let peer = wait(guest.connect(host.id(), &[host.local_addr()])).unwrap();
+                closed.join().unwrap();
+                as_guest(&peer, guest.id(), &code, &Interrupt::default())
+            });
+            match (expected, found) {
+                (Some(expected), found) => assert_eq!(found, Err(expected)),
+                (None, Err(Unproved::Lost(why))) => assert!(why.contains("closed by the peer"), "{why}"),
+                (None, found) => panic!("{found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_who_wants_an_end_waits_for_no_proof() {
+        let (host, guest, stranger) = (endpoint(), endpoint(), endpoint());
+        let code: Code = "4711-maple-otter".parse().unwrap();
+        let codes = Codes::new(vec![code.clone()]);
+        let interrupt = Interrupt::default();
+        // Nobody answers the guest, and the stranger says nothing.
+        let to_host = wait(guest.connect(host.id(), &[host.local_addr()])).unwrap();
+        let _unanswered = wait(host.accept()).unwrap();
+        let _silent = wait(stranger.connect(host.id(), &[host.local_addr()])).unwrap();
+        let of_stranger = wait(host.accept()).unwrap();
+        thread::scope(|scope| {
+            let at_guest = scope.spawn(|| as_guest(&to_host, guest.id(), &code, &interrupt));
+            let at_host = scope.spawn(|| as_host(&of_stranger, host.id(), &codes, &interrupt));
+            interrupt.end();
+            assert_eq!(at_guest.join().unwrap(), Err(Unproved::Interrupted));
+            assert_eq!(at_host.join().unwrap(), Err(Unproved::Interrupted));
+        });
     }
 }

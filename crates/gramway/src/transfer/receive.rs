@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use files::{Answer, Conflict, Destination, OnConflict, ReceiveOptions, TransferError};
-use peer::{CloseReason, PeerId, blocking, code};
+use peer::{CloseReason, PeerId, code};
 use serde_json::json;
 
 use super::arguments::{ConflictArgument, ReceiveArguments};
 use super::display::Display;
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
+use super::proof::BUSY;
 use super::{complete, confine, problem, server, state};
 use crate::exit::Problem;
-use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_TURN};
+use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_BUSY_PAUSE, TRANSFER_TURN};
 use crate::{output, units};
 
 /// Runs the command.
@@ -46,7 +47,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         has_data || writes_nothing && !arguments.common.json,
     );
     let interrupt = Interrupt::watch()?;
-    let meeting = Meeting::new(arguments, &state, server)?;
+    let meeting = Meeting::new(arguments, server)?;
     let options = ReceiveOptions {
         on_conflict: on_conflict(arguments.on_conflict, &display),
         only: arguments.only.clone(),
@@ -58,9 +59,6 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         ..ReceiveOptions::new(to)
     };
     let received = receive(arguments, &meeting, &options, &display, &interrupt);
-    if received.is_ok() {
-        meeting.forget();
-    }
     meeting.close();
     received
 }
@@ -76,10 +74,10 @@ fn receive(
     let limit = Duration::from_secs(arguments.timeout.into());
     let began = Instant::now();
     let mut breaks = 0;
+    // Since the sender has no room.
+    let mut waited = Duration::ZERO;
     loop {
-        let met = meeting.meet(limit, &|| interrupt.is_over(), &|text| {
-            display.tell("waiting", text)
-        });
+        let met = meeting.meet(limit, interrupt, &|text| display.tell("waiting", text));
         if interrupt.is_over() {
             return Err(interrupted());
         }
@@ -100,10 +98,23 @@ fn receive(
             }
             Err(TransferError::Cancelled) => return Err(interrupted()),
             Err(error @ TransferError::Lost(_)) => {
-                let ended = blocking::wait_for(PEER_GOODBYE_MAX, peer.closed());
+                let ended = interrupt.wait_for(PEER_GOODBYE_MAX, peer.closed());
+                let is_busy = ended.as_ref().is_some_and(is_busy);
                 if let Some(end) = ended.and_then(|reason| said(&reason, meeting.own())) {
                     return Err(end);
                 }
+                if is_busy && waited < limit {
+                    if waited.is_zero() {
+                        display.tell(
+                            "waiting",
+                            "the sender has too much to do at present; trying again",
+                        );
+                    }
+                    waited += TRANSFER_BUSY_PAUSE;
+                    interrupt.pause(TRANSFER_BUSY_PAUSE);
+                    continue;
+                }
+                waited = Duration::ZERO;
                 // What standard output has cannot be taken back.
                 if options.to == Destination::Stdout || breaks >= TRANSFER_BREAKS_MAX {
                     return Err(problem(&error));
@@ -111,7 +122,7 @@ fn receive(
                 breaks += 1;
                 let why = output::shown(&error.to_string()).into_owned();
                 display.tell("lost", &format!("{why}: connecting again"));
-                std::thread::sleep(TRANSFER_TURN);
+                interrupt.pause(TRANSFER_TURN);
             }
             Err(error) => return Err(problem(&error)),
         }
@@ -126,12 +137,18 @@ fn said(reason: &CloseReason, own: PeerId) -> Option<Problem> {
                 "the sender does not let this machine in; there, name its ID, {own}, by send --peer or share --to"
             )))
         }
+        _ if is_busy(reason) => None,
         CloseReason::ApplicationClosed { .. } => Some(Problem::unavailable(
             "the sender has ended before everything had come. What has come is kept: have it send again, and receive into the \
              same directory; only the rest is sent",
         )),
         _ => None,
     }
+}
+
+/// Whether the sender has too much to do.
+fn is_busy(reason: &CloseReason) -> bool {
+    matches!(reason, CloseReason::ApplicationClosed { code, .. } if *code == u64::from(BUSY))
 }
 
 /// The directory to put everything into, made where there is none.

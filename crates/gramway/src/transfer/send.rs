@@ -4,12 +4,11 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use files::{SendOptions, Source, TransferError};
+use files::{Source, TransferError};
 use files_proto::code::{Code, ExchangeError};
-use peer::{Endpoint, Peer, PeerId, SecretKey, blocking};
+use peer::{Endpoint, Peer, PeerId, SecretKey};
 use serde_json::json;
 use tunnel_proto::limits::INVITATION_NUMBERS;
 
@@ -17,27 +16,22 @@ use super::arguments::SendArguments;
 use super::codes::Codes;
 use super::display::Display;
 use super::interrupt::Interrupt;
-use super::proof::{self, UNPROVED, Unproved};
+use super::proof::{self, BUSY, ENDED, UNPROVED, Unproved};
 use super::server::Server;
-use super::{Busy, bind, close, complete, confine, options, problem, server, state};
+use super::serving::{Serving, Threads};
+use super::{close, complete, confine, listen, options, problem, server, state};
 use crate::exit::Problem;
-use crate::limits::{
-    TRANSFER_GUESTS_MAX, TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX, TRANSFER_TURN,
-};
-use crate::peer_command::{key, peer_id};
+use crate::limits::{TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX};
+use crate::peer_command::{bind, key, peer_id};
 use crate::{output, qr};
 
 /// What the threads of all receivers share.
 struct Sending {
     own: PeerId,
     codes: Option<Codes>,
-    options: SendOptions,
-    display: Display,
-    interrupt: Interrupt,
+    serving: Arc<Serving>,
     /// Receivers that have everything.
     served: AtomicUsize,
-    /// Connections that have a thread.
-    busy: Arc<AtomicUsize>,
     /// Somebody has guessed wrongly.
     was_guessed: AtomicBool,
     /// What failed at single files, or at all of them.
@@ -66,9 +60,12 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     let display = Display::new(arguments.common.json, false);
     let interrupt = Interrupt::watch()?;
     let (endpoint, codes) = match known {
-        Some(peer) => (listen(arguments, key, server, [peer])?, None),
+        Some(peer) => {
+            let endpoint = listen(&arguments.common, &arguments.offer, key, server, [peer])?;
+            (endpoint, None)
+        }
         None => {
-            let (endpoint, codes) = show_codes(arguments, key, server, &display)?;
+            let (endpoint, codes) = show_codes(arguments, key, server, &display, &interrupt)?;
             (endpoint, Some(codes))
         }
     };
@@ -84,11 +81,8 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     let sending = Arc::new(Sending {
         own: endpoint.id(),
         codes,
-        options,
-        display,
-        interrupt,
+        serving: Serving::new(options, display, interrupt, true),
         served: AtomicUsize::new(0),
-        busy: Arc::default(),
         was_guessed: AtomicBool::new(false),
         failure: Mutex::new(None),
         since: Mutex::new(Instant::now()),
@@ -129,46 +123,13 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Listens for peers that are known.
-pub(super) fn listen(
-    arguments: &SendArguments,
-    key: SecretKey,
-    server: Option<Server>,
-    peers: impl IntoIterator<Item = PeerId>,
-) -> Result<Endpoint, Problem> {
-    listen_for(
-        key,
-        server,
-        peers,
-        arguments.common.no_lan,
-        arguments.offer.listen,
-    )
-}
-
-/// The same of any command.
-pub(super) fn listen_for(
-    key: SecretKey,
-    server: Option<Server>,
-    peers: impl IntoIterator<Item = PeerId>,
-    no_lan: bool,
-    address: Option<std::net::SocketAddr>,
-) -> Result<Endpoint, Problem> {
-    let mut builder = Endpoint::builder(key).allow(peers);
-    if let Some(server) = server {
-        builder = builder.rendezvous(server.rendezvous);
-    }
-    if !no_lan && !address.is_some_and(|address| address.ip().is_loopback()) {
-        builder = builder.announce_on_lan();
-    }
-    bind(builder, address)
-}
-
 /// Listens for whoever has a code, and shows the codes.
 fn show_codes(
     arguments: &SendArguments,
     key: SecretKey,
     server: Option<Server>,
     display: &Display,
+    interrupt: &Interrupt,
 ) -> Result<(Endpoint, Codes), Problem> {
     let (endpoint, numbers, host) = match server {
         Some(Server { rendezvous, host }) => {
@@ -176,7 +137,7 @@ fn show_codes(
                 Endpoint::builder(key).rendezvous(rendezvous),
                 arguments.offer.listen,
             )?;
-            let numbers = server::invite(&endpoint, arguments.receivers, TRANSFER_PATIENCE)?;
+            let numbers = server::invite(&endpoint, arguments.receivers, TRANSFER_PATIENCE, interrupt)?;
             (endpoint, numbers, Some(host))
         }
         None if arguments.common.no_lan => {
@@ -188,7 +149,10 @@ fn show_codes(
             let numbers = draw_numbers(arguments.receivers)?;
             let builder = Endpoint::builder(key).announce_numbers_on_lan(numbers.iter().copied());
             let endpoint = bind(builder, arguments.offer.listen)?;
-            if blocking::wait_for(TRANSFER_PATIENCE, endpoint.announced()) != Some(true) {
+            if interrupt.wait_for(TRANSFER_PATIENCE, endpoint.announced()) != Some(true) {
+                if interrupt.is_over() {
+                    return Err(interrupted());
+                }
                 let why = endpoint
                     .lan_problem()
                     .unwrap_or_else(|| "it takes long".to_owned());
@@ -249,24 +213,21 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments)
         (None, None) => None,
     };
     let codes_end = Instant::now() + Duration::from_secs(TRANSFER_INVITATION_S.into());
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut threads = Threads::new(&sending.serving);
     let ended = loop {
         if let Some(codes) = &sending.codes
             && Instant::now() >= codes_end
         {
             codes.expire();
         }
-        if let Some(accepted) = blocking::wait_for(TRANSFER_TURN, endpoint.accept()) {
-            let Some(peer) = accepted else {
-                break Err(Problem::unavailable("the socket has failed"));
-            };
-            threads.retain(|thread| !thread.is_finished());
-            take(sending, peer, &mut threads);
+        let of_thread = Arc::clone(sending);
+        if let Err(problem) = threads.take_next(endpoint, move |peer| of_thread.serve(peer)) {
+            break Err(problem);
         }
-        if sending.interrupt.is_over() {
+        if sending.serving.interrupt.is_over() {
             break Err(interrupted());
         }
-        let is_idle = sending.busy.load(Ordering::SeqCst) == 0;
+        let is_idle = sending.serving.is_idle();
         let served = sending.served.load(Ordering::SeqCst);
         if served >= wanted {
             break Ok(());
@@ -279,9 +240,7 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments)
             break Err(problem);
         }
     };
-    for thread in threads {
-        let _ = thread.join();
-    }
+    threads.end();
     ended?;
     let failure = sending
         .failure
@@ -291,32 +250,19 @@ fn serve(sending: &Arc<Sending>, endpoint: &Endpoint, arguments: &SendArguments)
     failure.map_or(Ok(()), Err)
 }
 
-/// Has a thread serve a peer.
-fn take(sending: &Arc<Sending>, peer: Peer, threads: &mut Vec<JoinHandle<()>>) {
-    if sending.busy.load(Ordering::SeqCst) >= TRANSFER_GUESTS_MAX {
-        return peer.close(UNPROVED, "too many at once");
-    }
-    let busy = Busy::new(&sending.busy);
-    let of_thread = Arc::clone(sending);
-    let started = thread::Builder::new().name("receiver".to_owned()).spawn(move || {
-        let _busy = busy;
-        of_thread.serve(&peer);
-    });
-    // Where there is no thread, the connection ends with it.
-    threads.extend(started.ok());
-}
-
 impl Sending {
     /// Sends to a peer that proves that it is a receiver.
     fn serve(&self, peer: &Peer) {
         let number = match &self.codes {
             None => None,
-            Some(codes) => match proof::as_host(peer, self.own, codes) {
+            Some(codes) => match proof::as_host(peer, self.own, codes, &self.serving.interrupt) {
                 Ok(number) => Some(number),
+                Err(Unproved::Interrupted) => return peer.close(ENDED, "the sender has ended"),
+                Err(Unproved::Silent) => return peer.close(BUSY, "it took too long"),
                 Err(error) => {
                     if error == Unproved::Exchange(ExchangeError::WrongGuess) {
                         self.was_guessed.store(true, Ordering::SeqCst);
-                        self.display.tell(
+                        self.serving.display.tell(
                             "wrong_code",
                             "somebody tried a wrong code: it was mistyped, or guessed. That code is not valid any more",
                         );
@@ -329,18 +275,10 @@ impl Sending {
             1 => String::new(),
             _ => format!("{number}: "),
         });
-        let progress = self.display.progress(&whose);
-        let _running = self.interrupt.add(&progress);
-        let began = Instant::now();
-        let watch = self.display.watch(&whose, &progress);
-        let sent = files::send(peer, &self.options, &progress);
-        drop(watch);
+        let sent = self.serving.send(peer, &whose);
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         match sent {
             Ok(report) => {
-                let snapshot = progress.snapshot();
-                self.display
-                    .report(&whose, "sent", &report, &snapshot, began.elapsed());
                 if let Err(problem) = complete(&report) {
                     self.fail(problem);
                 }
@@ -355,19 +293,21 @@ impl Sending {
                 let text = format!(
                     "the connection to the receiver was lost ({why}), and standard input can be read once: run both commands again"
                 );
-                self.display.tell("lost", &text);
+                self.serving.display.tell("lost", &text);
                 self.fail(Problem::unavailable(text));
                 self.give_up_on(number);
             }
             Err(TransferError::Lost(why)) => {
                 let why = output::shown(&why).into_owned();
-                self.display.tell(
+                self.serving.display.tell(
                     "lost",
                     &format!("{whose}the connection to the receiver was lost ({why}); it may come again, and goes on where it ended"),
                 );
             }
             Err(error) => {
-                self.display.tell("failed", &format!("{whose}{}", shown(&error)));
+                self.serving
+                    .display
+                    .tell("failed", &format!("{whose}{}", shown(&error)));
                 self.fail(problem(&error));
                 self.give_up_on(number);
             }
@@ -376,7 +316,7 @@ impl Sending {
 
     /// Whether what is sent can be read once only.
     fn reads_stdin(&self) -> bool {
-        let mut sources = self.options.sources.iter();
+        let mut sources = self.serving.options.sources.iter();
         sources.any(|source| matches!(source, Source::Stdin { .. }))
     }
 
@@ -451,7 +391,7 @@ fn shown(error: &TransferError) -> String {
 }
 
 /// The user ended it.
-fn interrupted() -> Problem {
+pub(super) fn interrupted() -> Problem {
     Problem::unavailable(
         "interrupted. What has arrived stays there: send again, and receive into the same directory; only the rest is sent",
     )

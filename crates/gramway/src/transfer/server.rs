@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use peer::{Endpoint, InviteError, Rendezvous, blocking};
+use peer::{Endpoint, InviteError, Rendezvous};
 use tunnel_proto::link::Link;
+
+use super::interrupt::Interrupt;
+use super::send::interrupted;
 
 use crate::exit::Problem;
 use crate::peer_command::{RendezvousArguments, reached_as_said};
@@ -77,13 +80,22 @@ fn with_port(host: &str) -> String {
 ///
 /// # Errors
 /// The server is not reached, or gives none.
-pub(super) fn invite(endpoint: &Endpoint, count: u16, limit: Duration) -> Result<Vec<u32>, Problem> {
+pub(super) fn invite(
+    endpoint: &Endpoint,
+    count: u16,
+    limit: Duration,
+    interrupt: &Interrupt,
+) -> Result<Vec<u32>, Problem> {
     let until = Instant::now() + limit;
     let mut numbers = Vec::new();
     while numbers.len() < usize::from(count) {
-        registered(endpoint, until.saturating_duration_since(Instant::now()))?;
+        registered(
+            endpoint,
+            until.saturating_duration_since(Instant::now()),
+            interrupt,
+        )?;
         let left = until.saturating_duration_since(Instant::now());
-        match blocking::wait_for(left, endpoint.invite()) {
+        match interrupt.wait_for(left, endpoint.invite()) {
             Some(Ok(number)) => numbers.push(number),
             // It was lost meanwhile.
             Some(Err(InviteError::NotRegistered)) => {}
@@ -92,6 +104,7 @@ pub(super) fn invite(endpoint: &Endpoint, count: u16, limit: Duration) -> Result
                     "no code: {error}. Servers with a cover take no guests: there, give both machines the link and use --peer"
                 )));
             }
+            None if interrupt.is_over() => return Err(interrupted()),
             None => {
                 return Err(Problem::unavailable(
                     "no code: the server does not answer; try again",
@@ -103,12 +116,13 @@ pub(super) fn invite(endpoint: &Endpoint, count: u16, limit: Duration) -> Result
 }
 
 /// Waits until the endpoint is registered at the server of the link.
-fn registered(endpoint: &Endpoint, limit: Duration) -> Result<(), Problem> {
-    if blocking::wait_for(limit, endpoint.registered())
-        .flatten()
-        .is_some()
-    {
+fn registered(endpoint: &Endpoint, limit: Duration, interrupt: &Interrupt) -> Result<(), Problem> {
+    let registered = interrupt.wait_for(limit, endpoint.registered());
+    if registered.flatten().is_some() {
         return Ok(());
+    }
+    if interrupt.is_over() {
+        return Err(interrupted());
     }
     Err(Problem::unavailable(format!(
         "the server of the link is not reached: {}",
@@ -121,7 +135,7 @@ pub(super) fn problem(endpoint: &Endpoint) -> String {
     let why = endpoint.rendezvous_problem();
     why.map_or_else(
         || "it does not answer; is the address right, and does UDP pass the firewalls?".to_owned(),
-        |why| output::shown(&why).into_owned(),
+        |why| output::shown(&why.to_string()).into_owned(),
     )
 }
 

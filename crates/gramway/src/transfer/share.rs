@@ -1,32 +1,22 @@
 //! `gramway share`: a directory that named peers may read, until a signal ends it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Instant;
 
 use files::{Source, TransferError};
-use peer::{Peer, PeerId, blocking};
+use peer::{Peer, PeerId};
 use serde_json::json;
 
 use super::arguments::ShareArguments;
 use super::display::Display;
 use super::interrupt::Interrupt;
-use super::proof::UNPROVED;
-use super::send::listen_for;
-use super::{Busy, close, confine, options, server, state};
+use super::serving::{Serving, Threads};
+use super::{close, confine, listen, options, server, state};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_GUESTS_MAX, TRANSFER_TURN};
 use crate::output;
 use crate::peer_command::{key, peer_id};
 
-/// What the threads of all peers share.
-struct Sharing {
-    options: files::SendOptions,
-    display: Display,
-    interrupt: Interrupt,
-    busy: Arc<AtomicUsize>,
-}
+/// Characters of a peer's ID by which people tell peers apart.
+const SHOWN_OF_ID: usize = 8;
 
 /// Runs the command.
 ///
@@ -59,13 +49,7 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
     confine(&arguments.common, &state, vec![path], Vec::new());
     let display = Display::new(arguments.common.json, false);
     let interrupt = Interrupt::watch()?;
-    let endpoint = listen_for(
-        key,
-        server,
-        peers,
-        arguments.common.no_lan,
-        arguments.offer.listen,
-    )?;
+    let endpoint = listen(&arguments.common, &arguments.offer, key, server, peers)?;
     let id = endpoint.id();
     display.json(&json!({ "event": "waiting", "peer": id.to_string() }));
     if !arguments.common.json {
@@ -74,59 +58,30 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
             directory.display()
         ));
     }
-    let sharing = Arc::new(Sharing {
-        options,
-        display,
-        interrupt,
-        busy: Arc::default(),
-    });
-    let mut threads = Vec::new();
-    while !sharing.interrupt.is_over() {
-        let Some(accepted) = blocking::wait_for(TRANSFER_TURN, endpoint.accept()) else {
-            continue;
-        };
-        let Some(peer) = accepted else {
-            return Err(Problem::unavailable("the socket has failed"));
-        };
-        threads.retain(|thread: &thread::JoinHandle<()>| !thread.is_finished());
-        if sharing.busy.load(Ordering::SeqCst) >= TRANSFER_GUESTS_MAX {
-            peer.close(UNPROVED, "too many at once");
-            continue;
+    let sharing = Serving::new(options, display, interrupt, false);
+    let mut threads = Threads::new(&sharing);
+    let ended = loop {
+        if sharing.interrupt.is_over() {
+            break Ok(());
         }
-        let busy = Busy::new(&sharing.busy);
         let of_thread = Arc::clone(&sharing);
-        let started = thread::Builder::new().name("reader".to_owned()).spawn(move || {
-            let _busy = busy;
-            of_thread.serve(&peer);
-        });
-        // Where there is no thread, the connection ends with it.
-        threads.extend(started.ok());
-    }
-    for thread in threads {
-        let _ = thread.join();
-    }
+        if let Err(problem) = threads.take_next(&endpoint, move |peer| serve(&of_thread, peer)) {
+            break Err(problem);
+        }
+    };
+    threads.end();
     close(&endpoint);
-    Ok(())
+    ended
 }
 
-impl Sharing {
-    fn serve(&self, peer: &Peer) {
-        let whose = format!("{}: ", &peer.id().to_string()[..8]);
-        let progress = self.display.progress(&whose);
-        let _running = self.interrupt.add(&progress);
-        let began = Instant::now();
-        let watch = self.display.watch(&whose, &progress);
-        let sent = files::send(peer, &self.options, &progress);
-        drop(watch);
-        match sent {
-            Ok(report) => self
-                .display
-                .report(&whose, "sent", &report, &progress.snapshot(), began.elapsed()),
-            Err(TransferError::Cancelled) => {}
-            Err(error) => {
-                let why = output::shown(&error.to_string()).into_owned();
-                self.display.tell("failed", &format!("{whose}{why}"));
-            }
+/// Sends to one of them what it wants.
+fn serve(sharing: &Serving, peer: &Peer) {
+    let whose = format!("{}: ", &peer.id().to_string()[..SHOWN_OF_ID]);
+    match sharing.send(peer, &whose) {
+        Ok(_) | Err(TransferError::Cancelled) => {}
+        Err(error) => {
+            let why = output::shown(&error.to_string()).into_owned();
+            sharing.display.tell("failed", &format!("{whose}{why}"));
         }
     }
 }

@@ -18,7 +18,7 @@ use super::invitations::{Asked, Invitations};
 use super::link::Rendezvous;
 use super::registration::{Registration, Resolution};
 use super::ways::TcpChange;
-use crate::error::{BindError, InviteError};
+use crate::error::{BindError, InviteError, RendezvousProblem};
 use crate::face::Wakers;
 use crate::key::SecretKey;
 use crate::limits::{CALLS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
@@ -91,8 +91,8 @@ impl Meetings {
         self.mapped = mapped;
     }
 
-    /// What went wrong last on the way to the rendezvous, for people.
-    pub(crate) fn problem(&self) -> Option<&str> {
+    /// What went wrong last on the way to the rendezvous.
+    pub(crate) fn problem(&self) -> Option<&RendezvousProblem> {
         self.registration.problem()
     }
 

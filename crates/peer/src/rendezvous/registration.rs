@@ -22,7 +22,7 @@ use tunnel_proto::{
 use super::inbox::{Inbox, RelayedTrain};
 use super::link::Rendezvous;
 use super::ways::Ways;
-use crate::error::BindError;
+use crate::error::{BindError, RendezvousProblem};
 use crate::key::SecretKey;
 use crate::limits::{REGISTRATION_PAUSE, RENDEZVOUS_PAYLOAD_MAX};
 use moves::Watch;
@@ -77,8 +77,8 @@ pub(super) struct Registration {
     /// The server does not take the token, or the endpoint is closed.
     has_ended: bool,
     resolutions: Vec<Resolution>,
-    /// What went wrong last, for people.
-    problem: Option<String>,
+    /// What went wrong last.
+    problem: Option<RendezvousProblem>,
 }
 
 impl Registration {
@@ -183,8 +183,8 @@ impl Registration {
         self.inbox.take()
     }
 
-    pub(super) fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    pub(super) fn problem(&self) -> Option<&RendezvousProblem> {
+        self.problem.as_ref()
     }
 
     pub(super) fn handle_received(
@@ -309,7 +309,9 @@ impl Registration {
                 self.engine.abandon(now, attempt);
                 self.ways.give_up_waiting(attempt);
             }
-            ConnectAction::Unreachable { reason, .. } => self.problem = Some(reason),
+            ConnectAction::Unreachable { reason, .. } => {
+                self.problem = Some(RendezvousProblem::Unreachable(reason));
+            }
             ConnectAction::Move { attempt } => self.move_to_other_carrier(now, attempt),
             ConnectAction::NotMoved { carrier } => self.watch.not_moved(now, carrier),
         }
@@ -333,7 +335,7 @@ impl Registration {
             Action::Role(ClientAction::Lost { attempt, reason }) => {
                 let told = (reason != CloseReason::LocallyClosed).then(|| reason.to_string());
                 if let Some(reason) = &told {
-                    self.problem = Some(reason.clone());
+                    self.problem = Some(RendezvousProblem::Unreachable(reason.clone()));
                 }
                 self.resting.forget(attempt);
                 self.lose(now, attempt, told);
@@ -343,9 +345,7 @@ impl Registration {
             Action::Role(ClientAction::GoingAway) => self.reconnection.handle_going_away(now),
             Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),
             Action::Role(ClientAction::TokenRefused { status }) => {
-                self.problem = Some(format!(
-                    "the rendezvous takes neither the link's token nor the guest's number ({status})"
-                ));
+                self.problem = Some(RendezvousProblem::TokenRefused { status });
                 self.has_ended = true;
             }
             Action::Role(ClientAction::Established { request }) if self.request == Some(request) => {
@@ -428,17 +428,16 @@ impl Registration {
     }
 }
 
-/// Why a registration has ended, or was refused (RDV-5), for people.
-fn why_ended(ending: &Ending) -> String {
+/// Why a registration has ended, or was refused (RDV-5).
+fn why_ended(ending: &Ending) -> RendezvousProblem {
     match ending {
-        Ending::Refused { status: 404, .. } => {
-            "the server lets no peers find each other: it is switched off there (rendezvous), or the server is older".to_owned()
+        Ending::Refused { status: 403, .. } => RendezvousProblem::Forbidden,
+        Ending::Refused { status: 404, .. } => RendezvousProblem::NotOffered,
+        Ending::Refused { status: 503, .. } => RendezvousProblem::NoRoom,
+        Ending::Refused { status, .. } => RendezvousProblem::Refused { status: *status },
+        Ending::Finished | Ending::Reset => RendezvousProblem::Replaced,
+        Ending::Idle | Ending::ConnectionLost => {
+            RendezvousProblem::Unreachable("the connection to the server is lost".to_owned())
         }
-        Ending::Refused { status: 503, .. } => "the server has no room for more peers; it is tried again".to_owned(),
-        Ending::Refused { status, .. } => format!("the server refuses the registration (HTTP status {status})"),
-        Ending::Finished | Ending::Reset => "the registration was taken over, or ended by the server: does another program use the \
-                                             same key?"
-            .to_owned(),
-        Ending::Idle | Ending::ConnectionLost => "the connection to the server is lost".to_owned(),
     }
 }

@@ -12,6 +12,7 @@ use tunnel_proto::{AttemptId, CarrierAdvice, CarrierWatch, PathWatch};
 
 use super::super::ways::{TcpChange, Waiting};
 use super::Registration;
+use crate::error::RendezvousProblem;
 use crate::limits::RENDEZVOUS_PAYLOAD_MAX;
 
 /// Why an attempt failed whose port is closed.
@@ -93,7 +94,7 @@ impl Registration {
                 Some(reason) => {
                     // The attempts over UDP take their time.
                     if !self.is_registered && !self.has_ended {
-                        self.problem = Some(reason.clone());
+                        self.problem = Some(RendezvousProblem::Unreachable(reason.clone()));
                     }
                     self.lose(now, waited.attempt, Some(reason.clone()));
                 }
