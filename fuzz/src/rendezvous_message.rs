@@ -50,6 +50,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         },
         Message::Invite,
         Message::Invited { number: Some(99_999) },
+        Message::Find { number: 1_000 },
+        Message::Found { peer: Some(peer) },
     ];
     let encoded: Vec<Vec<u8>> = messages.iter().map(|message| message.encode().to_vec()).collect();
     let all = encoded.concat();

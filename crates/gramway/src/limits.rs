@@ -279,6 +279,12 @@ pub(crate) const TRANSFER_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a receiver tries to meet the sender before it says what it waits for.
 pub(crate) const TRANSFER_SILENCE_MAX: Duration = Duration::from_secs(3);
 
+/// How long the server of a link is asked whose a number is, before the local network is asked as well.
+pub(crate) const TRANSFER_FIND_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Before it is asked again: a sender may need that long to be there.
+pub(crate) const TRANSFER_FIND_PAUSE: Duration = Duration::from_millis(500);
+
 /// How long a sender waits for a receiver whose connection broke: a laptop that is carried home.
 pub(crate) const TRANSFER_RETURN_TIME_MAX: Duration = Duration::from_secs(1_800);
 

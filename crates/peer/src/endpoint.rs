@@ -324,6 +324,21 @@ impl Endpoint {
         poll_fn(|context| asked.poll(context)).await
     }
 
+    /// Asks the rendezvous whose a number is that somebody was told, for a user of it: the peer that asked for the number
+    /// ([`Self::invite`]), or `None` where nobody did, or it is over. A rendezvous of an older version does not answer. It
+    /// may name anybody: both peers have to prove more than the number.
+    ///
+    /// # Errors
+    /// [`InviteError`].
+    pub async fn inviter_of(&self, number: u32) -> Result<Option<PeerId>, InviteError> {
+        let asked = self.shared().change(|state, now| {
+            let meetings = state.meetings.as_mut();
+            let meetings = meetings.ok_or(InviteError::NotRegistered)?;
+            meetings.find(now, number)
+        })?;
+        poll_fn(|context| asked.poll(context)).await
+    }
+
     /// Waits until the rendezvous tells a guest ([`crate::Rendezvous::as_guest`]) which peer asked for its number;
     /// `None` without a rendezvous, or where the endpoint is closed. Who is no guest, or is one of an older server,
     /// waits in vain. The server may name anybody: both peers have to prove more than the number.

@@ -107,6 +107,9 @@ pub const LAN_NUMBERS_KNOWN_MAX: usize = 256;
 /// Numbers for guests that the rendezvous was asked for and has not given: as many as it gives.
 pub const INVITES_MAX: usize = tunnel_proto::limits::GUESTS_PER_USER_MAX;
 
+/// Questions whose a number is that the rendezvous has not answered.
+pub const FINDS_MAX: usize = 16;
+
 /// How long a router is asked to keep a mapping: one that nobody takes back is gone soon.
 pub const MAPPING_LIFETIME: Duration = Duration::from_secs(20 * 60);
 

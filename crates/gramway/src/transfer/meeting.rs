@@ -14,7 +14,9 @@ use super::interrupt::Interrupt;
 use super::proof::{self, Unproved};
 use super::server::{self, Server};
 use crate::exit::Problem;
-use crate::limits::{TRANSFER_BUSY_PAUSE, TRANSFER_SILENCE_MAX, TRANSFER_TURN};
+use crate::limits::{
+    TRANSFER_BUSY_PAUSE, TRANSFER_FIND_PAUSE, TRANSFER_FIND_TIME_MAX, TRANSFER_SILENCE_MAX, TRANSFER_TURN,
+};
 use crate::output;
 use crate::peer_command::{bind, key, peer_id, places};
 
@@ -40,10 +42,22 @@ pub(super) struct Meeting {
     pub(super) sender: Sender,
     endpoint: Endpoint,
     looks_on_lan: bool,
+    way: Way,
+}
+
+/// How the sender of a code is found by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As a guest of the server that the code names.
+    Guest,
+    /// At the server of this machine's own link, and on the local network.
+    Link,
+    /// On the local network alone.
+    Lan,
 }
 
 impl Meeting {
-    /// Prepares it; without a code the peers meet at `server`, where there is one.
+    /// Prepares it; the peers meet at `server`, where there is one and no code names another one.
     ///
     /// # Errors
     /// The command line is wrong, or this machine's key cannot be read.
@@ -57,21 +71,32 @@ impl Meeting {
             let code: Code = text
                 .parse()
                 .map_err(|error: files_proto::code::ParseCodeError| Problem::usage(error.to_string()))?;
-            if code.host().is_none() && !looks_on_lan {
+            let of_link = server.filter(|server| code.host().is_none_or(|host| server.is_named(host)));
+            if code.host().is_none() && of_link.is_none() && !looks_on_lan {
                 return Err(Problem::usage(
-                    "a code without @HOST is looked for on the local network, which --no-lan forbids",
+                    "a code without @HOST is looked for on the local network, which --no-lan forbids, and at the server of \
+                     --rendezvous-file",
                 ));
             }
             let own = key(arguments.common.state.as_deref())?;
             let own = own.derived(&format!("{KEY_OF_CODE}{code}"));
             let mut builder = with_lan(Endpoint::builder(own));
-            if let Some(host) = code.host() {
-                builder = builder.rendezvous(server::of_guest(host, code.number())?);
-            }
+            let way = match (of_link, code.host()) {
+                (Some(server), _) => {
+                    builder = builder.rendezvous(server.rendezvous);
+                    Way::Link
+                }
+                (None, Some(host)) => {
+                    builder = builder.rendezvous(server::of_guest(host, code.number())?);
+                    Way::Guest
+                }
+                (None, None) => Way::Lan,
+            };
             return Ok(Self {
                 sender: Sender::OfCode(code),
                 endpoint: bind(builder, None)?,
                 looks_on_lan,
+                way,
             });
         }
         let named = arguments
@@ -92,6 +117,7 @@ impl Meeting {
             sender: Sender::Known { id, addresses },
             endpoint: bind(builder, None)?,
             looks_on_lan,
+            way: Way::Lan,
         })
     }
 
@@ -141,14 +167,20 @@ impl Meeting {
     fn inviter(&self, code: &Code, patience: &Patience<'_>) -> Result<PeerId, Problem> {
         let number = code.number();
         while !patience.is_over() {
-            let inviter = match code.host() {
-                Some(_) => wait_for(TRANSFER_TURN, self.endpoint.inviter()).flatten(),
-                None => patience.wait_for(self.endpoint.inviter_on_lan(number)).flatten(),
+            let inviter = match self.way {
+                Way::Guest => wait_for(TRANSFER_TURN, self.endpoint.inviter()).flatten(),
+                Way::Link => self.found_by_link(number, patience),
+                Way::Lan => patience.wait_for(self.endpoint.inviter_on_lan(number)).flatten(),
             };
             if let Some(inviter) = inviter {
                 return Ok(inviter);
             }
             match self.endpoint.rendezvous_problem() {
+                Some(RendezvousProblem::TokenRefused { .. }) if self.way == Way::Link => {
+                    return Err(Problem::permission(
+                        "the server of the link does not take its token any more: ask its owner for another link",
+                    ));
+                }
                 Some(RendezvousProblem::TokenRefused { .. }) => {
                     return Err(Problem::permission(format!(
                         "the server knows no code with the number {number}: it is mistyped, older than ten minutes, or its \
@@ -163,21 +195,52 @@ impl Meeting {
                 }
                 _ => {}
             }
-            patience.look(|| match code.host() {
-                Some(host) => format!("the code's server {host} does not answer yet (UDP)"),
-                None => "nobody on this network waits with this code yet".to_owned(),
+            patience.look(|| match (self.way, code.host()) {
+                (Way::Guest, Some(host)) => format!("the code's server {host} does not answer yet (UDP)"),
+                (Way::Link, _) => "nobody waits with this code yet at the server of the link".to_owned(),
+                _ => "nobody on this network waits with this code yet".to_owned(),
             });
         }
         let seconds = patience.limit.as_secs();
-        Err(Problem::unavailable(match code.host() {
-            Some(host) => format!(
-                "the code's server {host} was not reached within {seconds} s: {}",
+        Err(Problem::unavailable(match (self.way, code.host()) {
+            (Way::Guest, Some(host)) => format!(
+                "the code's server {host} was not reached within {seconds} s: {}. Where it has a cover, it answers its users \
+                 alone: give your link by --rendezvous-file FILE",
                 server::problem(&self.endpoint)
             ),
-            None => "nobody on this network waits with this code; is the sender on it, and does `gramway send` still run \
-                     there? Across networks, codes have @HOST behind them"
+            (Way::Link, _) => match self.endpoint.rendezvous_problem() {
+                Some(_) => format!(
+                    "the server of the link was not reached within {seconds} s: {}",
+                    server::problem(&self.endpoint)
+                ),
+                None => format!(
+                    "nobody waits with this code at the server of the link{}: it is mistyped, older than ten minutes, its \
+                     sender has ended, or has the link of another server",
+                    if self.looks_on_lan { ", nor on this network" } else { "" }
+                ),
+            },
+            _ => "nobody on this network waits with this code; is the sender on it, and does `gramway send` still run \
+                  there? Across networks, codes have @HOST behind them, or the sender's command says --rendezvous-file: then \
+                  give your link for the same server"
                 .to_owned(),
         }))
+    }
+
+    /// Asks the server of the link whose the number is, and the local network where it does not know.
+    fn found_by_link(&self, number: u32, patience: &Patience<'_>) -> Option<PeerId> {
+        let asked = async {
+            self.endpoint.registered().await?;
+            // Where the registration is lost meanwhile, it is asked again.
+            self.endpoint.inviter_of(number).await.ok().flatten()
+        };
+        let found = patience.wait_at_most(TRANSFER_FIND_TIME_MAX, asked).flatten();
+        if found.is_some() || !self.looks_on_lan {
+            if found.is_none() {
+                patience.interrupt.pause(TRANSFER_FIND_PAUSE);
+            }
+            return found;
+        }
+        patience.wait_for(self.endpoint.inviter_on_lan(number)).flatten()
     }
 
     fn connect(
@@ -283,6 +346,10 @@ impl<'a> Patience<'a> {
 
     fn wait_for<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         self.interrupt.wait_for(self.left(), future)
+    }
+
+    fn wait_at_most<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        self.interrupt.wait_for(limit.min(self.left()), future)
     }
 
     /// Tells once what is waited for, where that takes long.

@@ -36,11 +36,8 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         Destination::Directory(directory) => vec![directory.clone()],
         Destination::Stdout => Vec::new(),
     };
-    // A code names its server; the link and its certificates lie anywhere.
-    let server = match arguments.code {
-        Some(_) => None,
-        None => server::of(&arguments.common.rendezvous)?,
-    };
+    // The link and its certificates lie anywhere.
+    let server = server::of(&arguments.common.rendezvous)?;
     confine(&arguments.common, &state, Vec::new(), writes);
     let display = Display::new(
         arguments.common.json,

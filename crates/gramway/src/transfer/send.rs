@@ -131,14 +131,15 @@ fn show_codes(
     display: &Display,
     interrupt: &Interrupt,
 ) -> Result<(Endpoint, Codes), Problem> {
+    let has_cover = server.as_ref().is_some_and(|server| server.has_cover);
     let (endpoint, numbers, host) = match server {
-        Some(Server { rendezvous, host }) => {
+        Some(Server { rendezvous, host, .. }) => {
             let endpoint = bind(
                 Endpoint::builder(key).rendezvous(rendezvous),
                 arguments.offer.listen,
             )?;
             let numbers = server::invite(&endpoint, arguments.receivers, TRANSFER_PATIENCE, interrupt)?;
-            (endpoint, numbers, Some(host))
+            (endpoint, numbers, (!has_cover).then_some(host))
         }
         None if arguments.common.no_lan => {
             return Err(Problem::usage(
@@ -169,10 +170,19 @@ fn show_codes(
         let seed = proof::random().map_err(|_| Problem::bug("the system gives no random bytes"))?;
         codes.push(Code::new(number, host.clone(), &seed));
     }
+    if has_cover && !arguments.common.json {
+        output::note(
+            "the server has a cover and answers its users alone: the receiver needs a link of its own, in a file that its \
+             command names",
+        );
+    }
+    let link = if has_cover { " --rendezvous-file LINK" } else { "" };
     for code in &codes {
-        let command = format!("gramway receive {code}");
+        let command = format!("gramway receive {code}{link}");
         if arguments.common.json {
-            display.json(&json!({ "event": "code", "code": code.to_string(), "command": command }));
+            display.json(&json!({
+                "event": "code", "code": code.to_string(), "command": command, "needs_link": has_cover,
+            }));
             continue;
         }
         // People copy it, and scripts read it, from standard output.

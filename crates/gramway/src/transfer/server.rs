@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use peer::{Endpoint, InviteError, Rendezvous};
-use tunnel_proto::link::Link;
+use tunnel_proto::link::{Link, Proof};
 
 use super::interrupt::Interrupt;
 use super::send::interrupted;
@@ -23,6 +23,15 @@ pub(super) struct Server {
     pub(super) rendezvous: Rendezvous,
     /// As codes name it.
     pub(super) host: String,
+    /// It has a cover, and answers nobody without a link: codes do not name it.
+    pub(super) has_cover: bool,
+}
+
+impl Server {
+    /// Whether it is the one that a code names: then its link is the better way there.
+    pub(super) fn is_named(&self, host: &str) -> bool {
+        with_port(&self.host) == with_port(host)
+    }
 }
 
 /// The server of the file that the command line names, or of the environment.
@@ -50,6 +59,7 @@ pub(super) fn of(arguments: &RendezvousArguments) -> Result<Option<Server>, Prob
     Ok(Some(Server {
         rendezvous: reached_as_said(rendezvous, arguments)?,
         host,
+        has_cover: matches!(link.proof, Proof::Cover { .. }),
     }))
 }
 
@@ -101,7 +111,7 @@ pub(super) fn invite(
             Some(Err(InviteError::NotRegistered)) => {}
             Some(Err(error @ InviteError::Refused)) => {
                 return Err(Problem::unavailable(format!(
-                    "no code: {error}. Servers with a cover take no guests: there, give both machines the link and use --peer"
+                    "no code: {error}. An older server with a cover gives none: there, use --peer on both machines"
                 )));
             }
             None if interrupt.is_over() => return Err(interrupted()),

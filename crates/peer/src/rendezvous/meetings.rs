@@ -14,14 +14,14 @@ use tunnel_proto::rendezvous::Message;
 
 use super::addresses_of;
 use super::inbox::RelayedTrain;
-use super::invitations::{Asked, Invitations};
 use super::link::Rendezvous;
+use super::questions::{Asked, Questions};
 use super::registration::{Registration, Resolution};
 use super::ways::TcpChange;
 use crate::error::{BindError, InviteError, RendezvousProblem};
 use crate::face::Wakers;
 use crate::key::SecretKey;
-use crate::limits::{CALLS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
+use crate::limits::{CALLS_MAX, FINDS_MAX, INVITES_MAX, MEETING_TIME_MAX, RELAYED_PAYLOAD_MAX};
 
 /// Somebody whom we want to connect to.
 struct Call {
@@ -47,7 +47,10 @@ pub(crate) struct Meetings {
     contexts: BTreeSet<SocketAddr>,
     /// Since the last registration our addresses have been told.
     has_told: bool,
-    invitations: Invitations,
+    /// Numbers that were asked for.
+    invitations: Questions<u32>,
+    /// Whose numbers are.
+    finds: Questions<Option<PeerId>>,
     /// Whose number we came by, as a guest (RDV-17).
     inviter: Option<PeerId>,
     /// Who waits for that.
@@ -74,7 +77,8 @@ impl Meetings {
             relayed: None,
             contexts: BTreeSet::new(),
             has_told: false,
-            invitations: Invitations::default(),
+            invitations: Questions::default(),
+            finds: Questions::default(),
             inviter: None,
             guests: Wakers::default(),
         })
@@ -163,7 +167,7 @@ impl Meetings {
     }
 
     /// Asks for a number for a guest.
-    pub(crate) fn invite(&mut self, now: Instant) -> Result<Asked, InviteError> {
+    pub(crate) fn invite(&mut self, now: Instant) -> Result<Asked<u32>, InviteError> {
         if self.invitations.len() >= INVITES_MAX {
             return Err(InviteError::Refused);
         }
@@ -171,6 +175,15 @@ impl Meetings {
         is_said
             .then(|| self.invitations.add())
             .ok_or(InviteError::NotRegistered)
+    }
+
+    /// Asks whose a number is.
+    pub(crate) fn find(&mut self, now: Instant, number: u32) -> Result<Asked<Option<PeerId>>, InviteError> {
+        if self.finds.len() >= FINDS_MAX {
+            return Err(InviteError::Refused);
+        }
+        let is_said = self.registration.say(now, Message::Find { number });
+        is_said.then(|| self.finds.add()).ok_or(InviteError::NotRegistered)
     }
 
     /// Ready once the rendezvous has told whose number we came by.
@@ -185,6 +198,7 @@ impl Meetings {
     /// Who has been given a number, or will not be, and who learns its inviter.
     pub(crate) fn take_woken(&mut self, woken: &mut Vec<Waker>) {
         self.invitations.take_woken(woken);
+        self.finds.take_woken(woken);
         if self.inviter.is_some() {
             woken.append(&mut self.guests.0);
         }
@@ -197,6 +211,7 @@ impl Meetings {
 
     pub(crate) fn close(&mut self, now: Instant) {
         self.invitations.fail();
+        self.finds.fail();
         self.registration.close(now);
     }
 
@@ -266,6 +281,7 @@ impl Meetings {
         self.has_told &= is_registered;
         if !is_registered {
             self.invitations.fail();
+            self.finds.fail();
         }
         if is_registered && !self.has_told {
             let server = self.registration.server().map(CarrierKind::unmark);
@@ -337,10 +353,15 @@ impl Meetings {
                     peers.expect_no_more_addresses(now, call.peer, AddressSource::Rendezvous);
                 }
             }
-            Message::Invited { number } => self.invitations.answered(number),
+            Message::Invited { number } => self.invitations.answered(number.ok_or(InviteError::Refused)),
+            Message::Found { peer } => self.finds.answered(Ok(peer.map(PeerId::from))),
             Message::Inviter { peer } => self.inviter = Some(PeerId::from(peer)),
             // A rendezvous says nothing else.
-            Message::Addresses(_) | Message::Call { .. } | Message::Answer { .. } | Message::Invite => {}
+            Message::Addresses(_)
+            | Message::Call { .. }
+            | Message::Answer { .. }
+            | Message::Invite
+            | Message::Find { .. } => {}
         }
     }
 

@@ -5,10 +5,10 @@
 //! ([`ways`]); [`meetings`] carries out what it says.
 
 mod inbox;
-mod invitations;
 mod link;
 mod local;
 mod meetings;
+mod questions;
 mod registration;
 mod ways;
 

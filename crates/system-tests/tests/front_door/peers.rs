@@ -1,7 +1,10 @@
 //! Two machines whose rendezvous is a server with a cover.
 
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::program::{UNAVAILABLE, gramway_binary};
 use system_tests::{require_python, require_root};
+use testbed::namespace::Namespace;
+use testbed::process::Process;
 
 use super::Scene;
 use crate::peer_command::{assert_meets, id, run, start};
@@ -56,4 +59,57 @@ fn two_machines_that_reach_nothing_but_a_server_with_a_cover_are_relayed_by_it()
     assert_eq!(code, 0, "{errors}");
     assert!(text.contains("relayed, over UDP"), "{text}");
     assert!(text.contains("2 sent, 2 answered, 0 % lost"), "{text}");
+}
+
+/// RDV-18: two users of one server exchange by a code, which does not name the server; without a link it is not enough.
+#[test]
+fn a_file_goes_by_a_code_between_users_of_a_server_with_a_cover() {
+    require_root!();
+    let scene = Scene::new(require_python!(), &[]);
+    scene.pair.client.nft(APART).unwrap();
+    let directory = &scene.directory;
+    let of_sender = directory.write("sender.link", &scene.server.link()).unwrap();
+    let invited = scene.server.user(&["add", "friend"]);
+    let link = invited.lines().find(|line| line.starts_with("gramway://")).unwrap();
+    let of_receiver = directory.write("receiver.link", link).unwrap();
+    let roots = ["--rendezvous-roots", scene.authority.root().to_str().unwrap()];
+    let file = directory.write("file", "what is sent").unwrap();
+    let to = directory.join("to");
+    let run = |machine: &Namespace, name: &str, words: &[&str]| {
+        let mut command = machine.command(gramway_binary());
+        command.args(words).args(roots).arg("--no-lan");
+        command.arg("--state").arg(directory.join(name));
+        Process::start(command, "gramway").unwrap()
+    };
+    let send = [
+        "send",
+        file.to_str().unwrap(),
+        "--rendezvous-file",
+        of_sender.to_str().unwrap(),
+    ];
+    let mut sender = run(&scene.pair.server, "sender", &send);
+    let shown = sender.next_line_where(PROGRAM_LIMIT, |line| line.starts_with("gramway receive "));
+    let shown = shown.unwrap_or_else(|| panic!("{}", sender.stderr()));
+    assert!(shown.ends_with(" --rendezvous-file LINK"), "{shown}");
+    assert!(sender.stderr().contains("the receiver needs a link of its own"), "{}", sender.stderr());
+    let code = shown.split_whitespace().nth(2).unwrap();
+    assert!(!code.contains('@'), "{code}");
+    let receive = [
+        "receive",
+        code,
+        "--to",
+        to.to_str().unwrap(),
+        "--rendezvous-file",
+        of_receiver.to_str().unwrap(),
+    ];
+    let mut receiver = run(&scene.pair.client, "receiver", &receive);
+    let ended = receiver.wait(PROGRAM_LIMIT).unwrap();
+    assert!(ended.success(), "{}", receiver.stderr());
+    assert!(sender.wait(PROGRAM_LIMIT).unwrap().success(), "{}", sender.stderr());
+    assert_eq!(std::fs::read_to_string(to.join("file")).unwrap(), "what is sent");
+    // Everything has come: nobody has this number any more.
+    let again = [&receive[..], &["--timeout", "5"]].concat();
+    let mut late = run(&scene.pair.client, "late", &again);
+    assert_eq!(late.wait(PROGRAM_LIMIT).unwrap().code(), Some(UNAVAILABLE));
+    assert!(late.stderr().contains("nobody waits with this code"), "{}", late.stderr());
 }

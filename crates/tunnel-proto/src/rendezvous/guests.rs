@@ -187,6 +187,17 @@ impl Guests {
         self.table().of(user).map(|invitation| invitation.inviting_peer)
     }
 
+    /// Who asked for this number, for a peer of a user that came by it (RDV-18); nobody is told to guests.
+    pub(super) fn find(&self, now: Instant, user: UserId, number: u32) -> Option<PeerKeyBytes> {
+        if is_guest(user) {
+            return None;
+        }
+        let mut table = self.table();
+        table.sweep(now);
+        let invitation = table.invitations.get(&number);
+        invitation.map(|invitation| invitation.inviting_peer)
+    }
+
     /// Ends what is over.
     pub(super) fn sweep(&self, now: Instant) {
         self.table().sweep(now);
@@ -305,6 +316,21 @@ mod tests {
         let other = invite(&guests, end, INVITER).expect("there is room");
         let later = end + limits::INVITATION_TIME_MAX;
         assert_eq!(shown(&guests, later, &guest_token(other), 1), None);
+    }
+
+    /// RDV-18.
+    #[test]
+    fn users_learn_whose_a_number_is_and_guests_do_not() {
+        // tidy-allow(pure): first instant of virtual time
+        let now = Instant::now();
+        let (guests, number) = invited(now);
+        let other = UserId([2; 16]);
+        assert_eq!(guests.find(now, other, number), Some(INVITING));
+        assert_eq!(guests.find(now, other, number + 1), None);
+        let guest = shown(&guests, now, &guest_token(number), 1).expect("users use no number up");
+        assert_eq!(guests.find(now, guest, number), None);
+        let later = now + limits::INVITATION_TIME_MAX;
+        assert_eq!(guests.find(later, other, number), None);
     }
 
     /// RDV-16.

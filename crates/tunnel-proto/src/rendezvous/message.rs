@@ -83,6 +83,16 @@ pub enum Message {
         /// The peer that asked for the number.
         peer: PeerKeyBytes,
     },
+    /// Client: who asked for this number?
+    Find {
+        /// What somebody was told.
+        number: u32,
+    },
+    /// Server: who did; `None` where nobody did, or it is over.
+    Found {
+        /// The peer that asked for the number.
+        peer: Option<PeerKeyBytes>,
+    },
 }
 
 /// A peer broke a rule of the messages.
@@ -155,6 +165,14 @@ impl Message {
                 value.extend(peer);
                 10
             }
+            Self::Find { number } => {
+                value.extend(number.to_be_bytes());
+                11
+            }
+            Self::Found { peer } => {
+                value.extend(peer.iter().flatten());
+                12
+            }
         };
         let mut bytes = Vec::with_capacity(2 * varint::LEN_MAX + value.len());
         varint::write(kind, &mut bytes);
@@ -215,6 +233,15 @@ impl Message {
                 number: Some(u32::from_be_bytes(take(value)?)).filter(|number| *number != 0),
             },
             10 => Self::Inviter { peer: take(value)? },
+            11 => Self::Find {
+                number: u32::from_be_bytes(take(value)?),
+            },
+            12 => Self::Found {
+                peer: match value.is_empty() {
+                    true => None,
+                    false => Some(take(value)?),
+                },
+            },
             _ => return Ok(None),
         };
         if value.is_empty() {
@@ -432,6 +459,9 @@ mod tests {
             Message::Invited { number: None },
             Message::Invited { number: Some(99_999) },
             Message::Inviter { peer: [3; 32] },
+            Message::Find { number: 4_711 },
+            Message::Found { peer: None },
+            Message::Found { peer: Some([3; 32]) },
         ]
     }
 
@@ -480,6 +510,8 @@ mod tests {
             of(8, &[0]),
             of(9, &[0; 3]),
             of(10, &[0; 31]),
+            of(11, &[0; 5]),
+            of(12, &[0; 33]),
             // A client says that it has a socket here, and a server says it twice (RDV-11).
             of(2, &[36, 192, 0, 2, 1, 0, 80]),
             of(1, &[36, 192, 0, 2, 1, 0, 80]),

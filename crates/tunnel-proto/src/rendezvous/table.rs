@@ -401,6 +401,14 @@ impl Rendezvous {
                 // Where it takes nothing, it asks too much.
                 let _ = self.tell(&mut table, &ticket.peer, Message::Invited { number });
             }
+            Message::Find { number } => {
+                let is_allowed = own.calls.take(now);
+                let user = own.user;
+                let guests = self.0.guests.as_ref().filter(|_| is_allowed);
+                let peer = guests.and_then(|guests| guests.find(now, user, number));
+                // Where it takes nothing, it asks too much.
+                let _ = self.tell(&mut table, &ticket.peer, Message::Found { peer });
+            }
             // It answers more than anybody is called: the caller waits in vain.
             Message::Answer { .. } => {}
             Message::Observed(_)
@@ -408,6 +416,7 @@ impl Rendezvous {
             | Message::Answered { .. }
             | Message::Invited { .. }
             | Message::Inviter { .. }
+            | Message::Found { .. }
             | Message::Unreachable { .. } => return false,
         }
         true

@@ -160,3 +160,22 @@ fn a_wrong_number_is_a_wrong_token() {
     assert_eq!(site.world.client_at(guest).count(is_refused), 1);
     assert_eq!(site.world.server().engine.refused_requests().get("401"), Some(&1));
 }
+
+/// RDV-18.
+#[test]
+fn a_user_finds_who_asked_for_a_number_and_a_guest_does_not() {
+    let mut site = Site::with_guests(2);
+    let number = invite(&mut site, 0).expect("there is room");
+    let guest = site.world.add_guest(number);
+    site.add(guest, 7);
+    for (client, asked, expected) in [
+        (1, number, Some(id(0))),
+        (1, number ^ 1, None),
+        (2, number, None),
+    ] {
+        site.heard(client);
+        site.say(client, &[Message::Find { number: asked }]);
+        site.run();
+        assert_eq!(site.heard(client), [Message::Found { peer: expected }], "{client}");
+    }
+}

@@ -55,15 +55,15 @@ pub fn start_server(config: ServerConfig, carriers: &dyn Carriers) -> Result<Han
     let takeover = config.takeover.as_ref();
     let count = takeover.map_or(config.common.shards(), |takeover| takeover.sockets.len());
     let (generation, kin) = kin(takeover);
-    // Guests meet peers and do nothing else. Behind a cover a hello proves that it is a user's: nobody comes by a
-    // number alone.
-    let has_guests = config.has_rendezvous && config.cover.is_none();
-    let guests = match has_guests {
+    let guests = match config.has_rendezvous {
         true => Some(Guests::new(secret_seed()?)),
         false => None,
     };
+    // Guests meet peers and do nothing else. Behind a cover a hello proves that it is a user's: nobody comes by a
+    // number alone, and numbers are for users (RDV-18).
+    let let_in = guests.clone().filter(|_| config.cover.is_none());
     let authorizer = OwnerAndUsers::new(config.tokens.clone(), config.users.clone());
-    let authorizer = authorizer.with_guests(guests.clone());
+    let authorizer = authorizer.with_guests(let_in);
     let buffers = UpstreamBuffers::of_shards(count, config.common.receive_buffer_bytes);
     let held_ports = HeldPorts::default();
     let id_length = id_length(&config)?;
