@@ -21,6 +21,7 @@ use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::wait::wait_until;
 
+use crate::confinement::{NET_ADMIN, assert_confined, threads};
 use crate::peer_command::id;
 use crate::scene::LISTEN;
 
@@ -271,6 +272,33 @@ fn kills_of_either_end_cost_nothing_that_has_come() {
         1,
         "nothing is left beside the file"
     );
+}
+
+/// SECURITY.md: what either end may still do once it talks to others.
+#[test]
+fn both_ends_are_confined_and_keep_what_files_need() {
+    require_root!();
+    const OF_FILES: u64 = 0b1_1111;
+    let (pair, directory) = (Pair::new(1_500), Directory::create_for_test().unwrap());
+    let from = directory.join("tree");
+    make_tree(&from);
+    let send = ["send", text(&from), "--limit", "1M"];
+    let mut sender = start(&pair.server, &directory, "sender", &send);
+    let shown = shown_code(&sender);
+    let to = directory.join("to");
+    let receive = ["receive", &shown, "--to", text(&to), "--json"];
+    let mut receiver = start(&pair.client, &directory, "receiver", &receive);
+    wait_until("the transfer runs", PROGRAM_LIMIT, || {
+        assert!(receiver.is_running(), "{}", receiver.stderr());
+        receiver.stdout().contains("progress")
+    });
+    for end in [&sender, &receiver] {
+        let threads = threads(end.id());
+        assert!(threads.len() > 3, "{threads:?}");
+        assert_confined(&threads, OF_FILES | NET_ADMIN);
+    }
+    sender.end(PROGRAM_LIMIT);
+    receiver.end(PROGRAM_LIMIT);
 }
 
 /// RDV-14, FILE-33: each of ten receivers has a code of its own, and all come at once.

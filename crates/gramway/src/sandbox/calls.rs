@@ -27,6 +27,11 @@ pub(super) enum Calls {
     Program,
     /// It opens packet sockets, too.
     PacketSockets,
+    /// It also makes whatever may be in a directory that comes from another machine.
+    Files {
+        /// It opens packet sockets, too.
+        has_packets: bool,
+    },
     /// It starts others.
     Children,
 }
@@ -51,6 +56,12 @@ const PROGRAM: &str = "
     exit exit_group kill tgkill tkill rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait
     sigaltstack restart_syscall nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday
     getrandom getrusage prlimit64 uname sysinfo getcpu prctl capget times wait4 waitid
+";
+
+/// Calls that make, read and write what directories hold, with times and attributes.
+const FILES: &str = "
+    symlinkat linkat mknodat utimensat copy_file_range syncfs sync_file_range fadvise64 truncate sendfile splice tee
+    getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr
 ";
 
 /// Calls by which the helper starts its guardian and the programs that keep name servers, and what those call besides.
@@ -80,13 +91,18 @@ pub(super) fn confine(calls: Calls) -> io::Result<()> {
 }
 
 fn filter(calls: Calls) -> Value {
-    let children = if calls == Calls::Children { CHILDREN } else { "" };
-    let lists = [PROGRAM, OLDER, children];
+    let more = match calls {
+        Calls::Children => CHILDREN,
+        Calls::Files { .. } => FILES,
+        Calls::Program | Calls::PacketSockets => "",
+    };
+    let lists = [PROGRAM, OLDER, more];
     let names: BTreeSet<_> = lists.iter().flat_map(|list| list.split_whitespace()).collect();
     let plain = names.into_iter().map(|name| json!({ "syscall": name }));
     let condition =
         |operator: Value, value: u64| json!([{"index": 0, "type": "qword", "op": operator, "val": value}]);
-    let packets = (calls == Calls::PacketSockets).then_some(AddressFamily::PACKET);
+    let has_packets = matches!(calls, Calls::PacketSockets | Calls::Files { has_packets: true });
+    let packets = has_packets.then_some(AddressFamily::PACKET);
     let sockets = SOCKET_FAMILIES
         .into_iter()
         .chain(packets)
@@ -110,7 +126,14 @@ mod tests {
     #[test]
     fn every_filter_is_made_and_only_one_runs_programs() {
         let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-        for calls in [Calls::Program, Calls::PacketSockets, Calls::Children] {
+        let of_files = [false, true].map(|has_packets| Calls::Files { has_packets });
+        for calls in [
+            Calls::Program,
+            Calls::PacketSockets,
+            Calls::Children,
+            of_files[0],
+            of_files[1],
+        ] {
             let text = filter(calls).to_string();
             let filters = compile_from_json(text.as_bytes(), architecture).unwrap();
             assert!(
@@ -121,5 +144,6 @@ mod tests {
         let runs_programs = |calls| filter(calls).to_string().contains("\"execve\"");
         assert!(runs_programs(Calls::Children));
         assert!(!runs_programs(Calls::Program) && !runs_programs(Calls::PacketSockets));
+        assert!(of_files.into_iter().all(|calls| !runs_programs(calls)));
     }
 }

@@ -1,7 +1,8 @@
 //! What a server or client gives up before it opens its first socket to others and starts its first thread, and a relay
 //! between its sockets and its first thread, so that all threads are confined alike: privileges (`privileges.rs`),
 //! files by Landlock (`files.rs`) and system calls by seccomp (`calls.rs`), the last, because the others need calls
-//! that it refuses. `peer.rs` says it of `gramway peer`.
+//! that it refuses. `peer.rs` says it of `gramway peer` and
+//! of transfers.
 //!
 //! No program is run, nothing of the machine is changed, and only the state directory is written. With a TUN device the
 //! host's network is changed by a helper (`crate::helper`), which is confined as well: it keeps the privileges, more
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 use tunnel::config::CarrierChoice;
 
 use calls::Calls;
-pub(crate) use peer::{OfPeer, confine_peer};
+pub(crate) use peer::{OfPeer, confine_peer, confine_transfer};
 
 use crate::config::Settings;
 use crate::exit::Problem;
@@ -191,15 +192,6 @@ pub(crate) fn confine_relay(relay: OfRelay) {
         OfRelay::NearTarget => Calls::Program,
     };
     warn(&confine(privileges::of_relay(relay), files::of_relay(), calls).1);
-}
-
-/// Confines a transfer of files to reading and writing these, before its first thread. It keeps its privileges: they
-/// may be why its user can read or make the files.
-pub(crate) fn confine_transfer(reads: Vec<PathBuf>, writes: Vec<PathBuf>) {
-    // Without Landlock the kernel is older than 5.13, which is no news to its user.
-    if let Err(error) = files::confine(files::of_transfer(reads, writes)) {
-        crate::output::note(&format!("warning: the sandbox does not hold for files: {error}"));
-    }
 }
 
 fn warn(told: &[String]) {

@@ -1,7 +1,8 @@
-//! What `gramway peer` gives up once its key and its other files are read, before its first socket and thread. Nothing
-//! is written from then on.
+//! What `gramway peer`, `send`, `receive` and `share` give up once their key and other files are read, before their first
+//! socket and thread. `gramway peer` writes nothing from then on; the others read and write what they are told to.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use peer::limits::SOCKET_BUFFER_BYTES;
 use rustix::thread::CapabilitySet;
@@ -13,7 +14,14 @@ use crate::output;
 /// The first port that everybody may listen on.
 const PORT_FOR_ALL_MIN: u16 = 1_024;
 
-/// What an end of `gramway peer` goes on needing.
+/// What root may do with files of others: it may be why its user can read or make them.
+const OF_FILES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
+
+/// What an end goes on needing of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfPeer {
     /// Where it is to listen.
@@ -34,13 +42,25 @@ impl OfPeer {
     }
 }
 
-/// Confines this process, and tells what does not hold.
+/// Confines `gramway peer`, and tells what does not hold.
 pub(crate) fn confine_peer(needs: OfPeer) {
     let calls = match needs.has_tcp {
         true => Calls::PacketSockets,
         false => Calls::Program,
     };
-    let (_, told) = confine(needs.capabilities(), files::of_peer(), calls);
+    tell(&confine(needs.capabilities(), files::of_peer(), calls).1);
+}
+
+/// Confines a transfer of files to reading and writing these, and tells what does not hold. It runs nothing.
+pub(crate) fn confine_transfer(needs: OfPeer, reads: Vec<PathBuf>, writes: Vec<PathBuf>) {
+    let calls = Calls::Files {
+        has_packets: needs.has_tcp,
+    };
+    let kept = needs.capabilities() | OF_FILES;
+    tell(&confine(kept, files::of_transfer(reads, writes), calls).1);
+}
+
+fn tell(told: &[String]) {
     for text in told {
         output::note(&format!("warning: the sandbox does not hold for {text}"));
     }

@@ -16,6 +16,7 @@ mod server;
 mod serving;
 mod share;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use files::{Compress, Report, SendOptions, Source, TransferError};
@@ -31,6 +32,7 @@ pub(crate) use share::run as share;
 use crate::exit::{Problem, sentence};
 use crate::limits::PEER_GOODBYE_MAX;
 use crate::peer_command::bind;
+use crate::sandbox::OfPeer;
 use crate::state::StateDirectory;
 use crate::{sandbox, startup};
 
@@ -43,16 +45,26 @@ fn state(arguments: &CommonArguments) -> Result<StateDirectory, Problem> {
     Ok(directory)
 }
 
-/// From here on, the program reads these files alone and writes these and its state: before its first thread.
+/// From here on, the program reads these files alone and writes these and its state, and runs nothing: before its first
+/// socket and thread.
 fn confine(
     arguments: &CommonArguments,
+    needs: OfPeer,
     state: &StateDirectory,
     reads: Vec<PathBuf>,
     mut writes: Vec<PathBuf>,
 ) {
     if !arguments.no_sandbox {
         writes.push(state.path().to_owned());
-        sandbox::confine_transfer(reads, writes);
+        sandbox::confine_transfer(needs, reads, writes);
+    }
+}
+
+/// What somebody needs who is to be met at this server, and listens there.
+fn needs(server: Option<&Server>, listen: Option<SocketAddr>) -> OfPeer {
+    OfPeer {
+        listen,
+        has_tcp: server.is_some_and(|server| server.rendezvous.may_look_like_tcp()),
     }
 }
 

@@ -15,7 +15,7 @@ use super::display::Display;
 use super::interrupt::Interrupt;
 use super::meeting::Meeting;
 use super::proof::BUSY;
-use super::{complete, confine, problem, server, state};
+use super::{complete, confine, needs, problem, server, state};
 use crate::exit::Problem;
 use crate::limits::{PEER_GOODBYE_MAX, TRANSFER_BREAKS_MAX, TRANSFER_BUSY_PAUSE, TRANSFER_TURN};
 use crate::{output, units};
@@ -38,7 +38,10 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
     };
     // The link and its certificates lie anywhere.
     let server = server::of(&arguments.common.rendezvous)?;
-    confine(&arguments.common, &state, Vec::new(), writes);
+    let mut needs = needs(server.as_ref(), None);
+    // A guest knows no port in TCP's shape, and tries that of the code.
+    needs.has_tcp |= arguments.code.as_deref().is_some_and(|code| code.contains('@'));
+    confine(&arguments.common, needs, &state, Vec::new(), writes);
     let display = Display::new(
         arguments.common.json,
         has_data || writes_nothing && !arguments.common.json,

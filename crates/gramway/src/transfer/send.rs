@@ -19,7 +19,7 @@ use super::interrupt::Interrupt;
 use super::proof::{self, BUSY, ENDED, UNPROVED, Unproved};
 use super::server::Server;
 use super::serving::{Serving, Threads};
-use super::{close, complete, confine, listen, options, problem, server, state};
+use super::{close, complete, confine, listen, needs, options, problem, server, state};
 use crate::exit::Problem;
 use crate::limits::{TRANSFER_INVITATION_S, TRANSFER_PATIENCE, TRANSFER_RETURN_TIME_MAX};
 use crate::peer_command::{bind, key, peer_id};
@@ -56,7 +56,8 @@ pub(crate) fn run(arguments: &SendArguments) -> Result<(), Problem> {
     let server = server::of(&arguments.common.rendezvous)?;
     let options = options(&arguments.offer, &arguments.common, &state, sources);
     let reads = arguments.paths.iter().filter(|path| !is_stdin(path)).cloned();
-    confine(&arguments.common, &state, reads.collect(), Vec::new());
+    let needs = needs(server.as_ref(), arguments.offer.listen);
+    confine(&arguments.common, needs, &state, reads.collect(), Vec::new());
     let display = Display::new(arguments.common.json, false);
     let interrupt = Interrupt::watch()?;
     let (endpoint, codes) = match known {

@@ -10,7 +10,7 @@ use super::arguments::ShareArguments;
 use super::display::Display;
 use super::interrupt::Interrupt;
 use super::serving::{Serving, Threads};
-use super::{close, confine, listen, options, server, state};
+use super::{close, confine, listen, needs, options, server, state};
 use crate::exit::Problem;
 use crate::output;
 use crate::peer_command::{key, peer_id};
@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &ShareArguments) -> Result<(), Problem> {
         &state,
         vec![Source::Path(path.clone())],
     );
-    confine(&arguments.common, &state, vec![path], Vec::new());
+    let needs = needs(server.as_ref(), arguments.offer.listen);
+    confine(&arguments.common, needs, &state, vec![path], Vec::new());
     let display = Display::new(arguments.common.json, false);
     let interrupt = Interrupt::watch()?;
     let endpoint = listen(&arguments.common, &arguments.offer, key, server, peers)?;
