@@ -90,7 +90,9 @@ pub enum RendezvousProblem {
         status: u16,
     },
     /// The registration was ended by the server.
-    #[error("the registration was taken over, or ended by the server: does another program use the same key?")]
+    #[error(
+        "the registration was taken over, or ended by the server: does another program use the same key?"
+    )]
     Replaced,
 }
 

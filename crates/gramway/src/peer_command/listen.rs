@@ -85,7 +85,11 @@ pub(super) fn run(
     end.unwrap_or(Ok(()))
 }
 
-fn endpoint(key: SecretKey, arguments: &ListenArguments, confinement: Confinement) -> Result<Endpoint, Problem> {
+fn endpoint(
+    key: SecretKey,
+    arguments: &ListenArguments,
+    confinement: Confinement,
+) -> Result<Endpoint, Problem> {
     let mut builder = Endpoint::builder(key);
     if !arguments.any {
         builder = builder.allow(allowed(arguments)?);

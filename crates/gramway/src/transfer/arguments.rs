@@ -75,6 +75,9 @@ pub(super) struct OfferArguments {
     /// Connections that carry the data beside each other: auto, or so many
     #[arg(long, value_name = "auto|NUMBER", default_value = "auto", value_parser = streams)]
     pub(super) streams: Streams,
+    /// What carries the data: auto, which measures what is better, or quic or tcp; also tcp begins by QUIC
+    #[arg(long, value_name = "WHAT", default_value = "auto")]
+    pub(super) carrier: CarrierArgument,
     /// Bytes a second at most, e.g. 500K, 20M, 1G
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(super) limit: Option<u64>,
@@ -150,6 +153,14 @@ pub(super) struct Streams(pub(super) Option<usize>);
 pub(super) enum CompressArgument {
     Auto,
     No,
+}
+
+/// What carries the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CarrierArgument {
+    Auto,
+    Quic,
+    Tcp,
 }
 
 /// What to do where a file is there.

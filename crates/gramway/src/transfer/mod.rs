@@ -19,10 +19,10 @@ mod share;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use files::{Compress, Report, SendOptions, Source, TransferError};
+use files::{Compress, Report, SendOptions, Source, TransferError, Transport};
 use peer::{Endpoint, PeerId, SecretKey, blocking};
 
-use arguments::{CommonArguments, CompressArgument, OfferArguments};
+use arguments::{CarrierArgument, CommonArguments, CompressArgument, OfferArguments};
 pub(crate) use arguments::{ReceiveArguments, SendArguments, ShareArguments};
 pub(crate) use receive::run as receive;
 pub(crate) use send::run as send;
@@ -84,6 +84,11 @@ fn options(
             CompressArgument::No => Compress::No,
         },
         streams: offer.streams.0,
+        transport: match offer.carrier {
+            CarrierArgument::Auto => Transport::Auto,
+            CarrierArgument::Quic => Transport::Quic,
+            CarrierArgument::Tcp => Transport::Tcp,
+        },
         limit: offer.limit,
         xattrs: common.xattrs,
         state: Some(state.path().to_owned()),

@@ -183,7 +183,9 @@ impl Meetings {
             return Err(InviteError::Refused);
         }
         let is_said = self.registration.say(now, Message::Find { number });
-        is_said.then(|| self.finds.add()).ok_or(InviteError::NotRegistered)
+        is_said
+            .then(|| self.finds.add())
+            .ok_or(InviteError::NotRegistered)
     }
 
     /// Ready once the rendezvous has told whose number we came by.

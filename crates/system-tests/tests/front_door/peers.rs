@@ -90,7 +90,11 @@ fn a_file_goes_by_a_code_between_users_of_a_server_with_a_cover() {
     let shown = sender.next_line_where(PROGRAM_LIMIT, |line| line.starts_with("gramway receive "));
     let shown = shown.unwrap_or_else(|| panic!("{}", sender.stderr()));
     assert!(shown.ends_with(" --rendezvous-file LINK"), "{shown}");
-    assert!(sender.stderr().contains("the receiver needs a link of its own"), "{}", sender.stderr());
+    assert!(
+        sender.stderr().contains("the receiver needs a link of its own"),
+        "{}",
+        sender.stderr()
+    );
     let code = shown.split_whitespace().nth(2).unwrap();
     assert!(!code.contains('@'), "{code}");
     let receive = [
@@ -104,11 +108,19 @@ fn a_file_goes_by_a_code_between_users_of_a_server_with_a_cover() {
     let mut receiver = run(&scene.pair.client, "receiver", &receive);
     let ended = receiver.wait(PROGRAM_LIMIT).unwrap();
     assert!(ended.success(), "{}", receiver.stderr());
-    assert!(sender.wait(PROGRAM_LIMIT).unwrap().success(), "{}", sender.stderr());
+    assert!(
+        sender.wait(PROGRAM_LIMIT).unwrap().success(),
+        "{}",
+        sender.stderr()
+    );
     assert_eq!(std::fs::read_to_string(to.join("file")).unwrap(), "what is sent");
     // Everything has come: nobody has this number any more.
     let again = [&receive[..], &["--timeout", "5"]].concat();
     let mut late = run(&scene.pair.client, "late", &again);
     assert_eq!(late.wait(PROGRAM_LIMIT).unwrap().code(), Some(UNAVAILABLE));
-    assert!(late.stderr().contains("nobody waits with this code"), "{}", late.stderr());
+    assert!(
+        late.stderr().contains("nobody waits with this code"),
+        "{}",
+        late.stderr()
+    );
 }

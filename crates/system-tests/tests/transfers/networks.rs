@@ -78,7 +78,8 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
     let (from, to) = (directory.join("noise"), directory.join("to"));
     fs::write(&from, pattern(1, 160_000_000)).unwrap();
     let [near, far] = &world.machines;
-    let [sending, receiving] = [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
+    let [sending, receiving] =
+        [(far, "sender"), (near, "receiver")].map(|(at, name)| id(at, &directory, name));
     let send = [
         "send",
         text(&from),
@@ -86,6 +87,8 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
         &receiving,
         "--rendezvous-file",
         text(&link),
+        "--carrier",
+        "tcp",
         "--limit",
         "4M",
         "--no-lan",
@@ -105,19 +108,23 @@ fn a_network_that_drops_tcp_and_then_udp_costs_no_byte() {
     let mut receiver = start(near, &directory, "receiver", &receive);
     wait_until("TCP carries it", PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
-        has_told_carrier(&receiver, "tcp", "")
+        has_told_carrier(&receiver, "TCP", "")
     });
     set_between(&world, "meta l4proto tcp drop;");
     wait_until("QUIC carries it", 2 * PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
-        has_told_carrier(&receiver, "quic", "lost")
+        has_told_carrier(&receiver, "QUIC", "lost")
     });
     set_between(&world, "meta l4proto udp drop;");
     wait_until("the server relays it", 2 * PROGRAM_LIMIT, || {
         assert!(receiver.is_running(), "{}", receiver.stderr());
         path(&receiver).is_some_and(|path| path.ends_with("relayed by the rendezvous"))
     });
-    assert!(receiver.wait(4 * PROGRAM_LIMIT).unwrap().success(), "{}", receiver.stderr());
+    assert!(
+        receiver.wait(4 * PROGRAM_LIMIT).unwrap().success(),
+        "{}",
+        receiver.stderr()
+    );
     assert_done(&mut sender);
     assert_same(&from, &to.join("noise"));
     let meetings = receiver.stdout().matches("\"connected\"").count();

@@ -168,14 +168,14 @@ fn a_user_finds_who_asked_for_a_number_and_a_guest_does_not() {
     let number = invite(&mut site, 0).expect("there is room");
     let guest = site.world.add_guest(number);
     site.add(guest, 7);
-    for (client, asked, expected) in [
-        (1, number, Some(id(0))),
-        (1, number ^ 1, None),
-        (2, number, None),
-    ] {
+    for (client, asked, expected) in [(1, number, Some(id(0))), (1, number ^ 1, None), (2, number, None)] {
         site.heard(client);
         site.say(client, &[Message::Find { number: asked }]);
         site.run();
-        assert_eq!(site.heard(client), [Message::Found { peer: expected }], "{client}");
+        assert_eq!(
+            site.heard(client),
+            [Message::Found { peer: expected }],
+            "{client}"
+        );
     }
 }
