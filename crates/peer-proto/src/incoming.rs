@@ -2,8 +2,8 @@
 //!
 //! What is incomplete counts in the receiver's bound. Beyond the bound only the oldest stream whose message can be
 //! delivered is read, so that one message makes progress while the endpoint has room, and the others wait in QUIC,
-//! which holds their sender back. Where room is short, messages that stand still are refused: otherwise whoever begins
-//! some and finishes none keeps their room for as long as it likes.
+//! which holds their sender back. Where room is short, messages that stand still are refused, the oldest first, until
+//! there is room: otherwise whoever begins some and finishes none keeps their room for as long as it likes.
 
 mod turns;
 
@@ -98,11 +98,13 @@ impl Incoming {
     }
 
     /// Refuses messages of which little came since the last look, although all that came was read, where room is short
-    /// (PEER-21).
+    /// (PEER-21): the oldest first, until `excess` bytes are free, and room for those that wait in QUIC. All are spared
+    /// where their sender has no credit for them, because the program does not read its streams.
     pub(crate) fn give_up_stalled(
         &mut self,
         now: Instant,
-        is_short: bool,
+        excess: usize,
+        is_spared: bool,
         quic: &mut Endpoint,
         connection: ConnectionKey,
         receiver: &mut Receiver,
@@ -111,19 +113,27 @@ impl Incoming {
             return Ok(());
         }
         self.look_at = None;
-        let is_short = is_short || self.holds_back();
         let mut stalled = Vec::new();
         for (stream, partial) in &mut self.streams {
             let Some(head) = partial.head.filter(|_| !self.turns.is_held_back(*stream)) else {
                 continue;
             };
             let length = partial.bytes.len();
+            if is_spared {
+                partial.seen = None;
+                continue;
+            }
             let grew = partial.seen.replace(length).map(|seen| length - seen);
-            if is_short && grew.is_some_and(|grew| grew < STALLED_BYTES) {
+            if grew.is_some_and(|grew| grew < STALLED_BYTES) {
                 stalled.push((*stream, head.head));
             }
         }
+        let before = self.bytes;
         for (stream, head) in stalled {
+            let holds_back = self.holds_back() && self.is_over(receiver);
+            if before - self.bytes >= excess && !holds_back {
+                break;
+            }
             if receiver.may_skip(head) {
                 self.forget(stream);
                 quic.stop(connection, stream, code::STALLED);

@@ -25,6 +25,7 @@ use crate::event::ConnectionKey;
 use crate::memory::Charge;
 use crate::pacer::Pacer;
 use crate::trace::Trace;
+use crate::unread::Unread;
 use crate::{limits, translate};
 
 /// Streams of one direction that an authenticated peer may have open.
@@ -129,6 +130,8 @@ pub(crate) struct Connection {
     pub(crate) standing_readers: usize,
     /// Bytes that the peer may send beyond what was read.
     receive_window: u32,
+    /// What of its streams is not read, among peers.
+    pub(crate) unread: Unread,
     datagrams_handed: u64,
     datagrams_dropped: u64,
     trains_sent: u64,
@@ -179,6 +182,7 @@ impl Connection {
             is_covered,
             standing_readers: 0,
             receive_window: 0,
+            unread: Unread::default(),
             datagrams_handed: 0,
             datagrams_dropped: 0,
             trains_sent: 0,
@@ -243,6 +247,22 @@ impl Connection {
             self.receive_window = window;
             self.proto.set_receive_window(VarInt::from_u32(window));
         }
+    }
+
+    /// Counts what came in packets since the last call by the pieces of streams that were in them.
+    pub(crate) fn look_at_streams(&mut self) {
+        self.unread.look(self.proto.stats().frame_rx.stream);
+    }
+
+    /// Whether what is not read may be all that the peer is allowed to send: an eighth of what was read may not have
+    /// been given back yet.
+    pub(crate) fn may_lack_credit(&self) -> bool {
+        let window = match (self.receive_window, self.proto.side().is_server()) {
+            (0, true) => limits::UNAUTHENTICATED_CREDIT_BYTES,
+            (0, false) => limits::CONNECTION_WINDOW_BYTES,
+            (widened, _) => widened,
+        };
+        self.unread.bytes_max() >= u64::from(window - window / 8)
     }
 
     fn holds_no_datagram(&mut self) -> bool {

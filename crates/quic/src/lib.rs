@@ -35,6 +35,7 @@ mod trace;
 mod translate;
 mod transmit;
 mod transport;
+mod unread;
 
 pub use certificates::{Certificates, is_certificate_for, names_of_certificate, public_key_pin};
 pub use classifier::{Arrived, ByShard, Class, Classified, Classifier, Kin, OnlyOurs, Run};

@@ -47,9 +47,9 @@ impl Bound {
         self.bytes < self.bytes_max
     }
 
-    /// Whether so much is kept that some may soon have little room.
-    fn is_short(&self) -> bool {
-        self.bytes > self.bytes_max / 2
+    /// Bytes that are kept beyond what leaves enough room for all.
+    fn excess(&self) -> usize {
+        self.bytes.saturating_sub(self.bytes_max / 2)
     }
 
     /// Whether peers that were kept from reading on have much more room; told once.
@@ -132,7 +132,7 @@ impl Peers {
 
     /// Refuses incomplete messages of the peer that stand still, where room is short.
     pub(super) fn give_up_stalled(&mut self, now: Instant, index: usize) {
-        let is_short = self.bound.is_short();
+        let excess = self.bound.excess();
         self.set_bound(index);
         let Some(peer) = self.peers[index].as_deref_mut() else {
             return;
@@ -140,9 +140,11 @@ impl Peers {
         let Some(connection) = peer.connection() else {
             return;
         };
-        let given_up =
-            peer.incoming
-                .give_up_stalled(now, is_short, &mut self.quic, connection, &mut peer.receiver);
+        let is_spared = peer.inbound.has_unfinished() && self.quic.may_lack_credit(connection);
+        let (quic, receiver) = (&mut self.quic, &mut peer.receiver);
+        let given_up = peer
+            .incoming
+            .give_up_stalled(now, excess, is_spared, quic, connection, receiver);
         self.recount(index);
         if let Err(violation) = given_up {
             self.condemn(now, index, violation);

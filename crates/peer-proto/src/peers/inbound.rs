@@ -22,6 +22,11 @@ impl Inbound {
         self.unfinished.insert(stream);
     }
 
+    /// Whether the program may read any.
+    pub(super) fn has_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
     /// The program has read the stream to its end, or wants no more of it.
     pub(super) fn forget(&mut self, stream: StreamId) {
         self.unfinished.remove(&stream);

@@ -545,10 +545,8 @@ fn messages_that_stand_still_are_refused_where_room_is_short_and_slow_ones_go_on
         assert_eq!(attack.raw.quic.write(connection, slow, &piece), Ok(per_second));
         attack.drive();
     }
-    // The oldest goes first, and no more than there have to.
-    let refused = attack.stopped.len();
-    assert_eq!(attack.stopped, vec![u64::from(code::STALLED); refused]);
-    assert!((1..=3).contains(&refused), "{refused}");
+    // The oldest go, which another message waits for, and no more than make room.
+    assert_eq!(attack.stopped, [u64::from(code::STALLED); 2]);
     attack.raw.quic.finish(connection, slow);
     attack.drive();
     let lengths: Vec<usize> = attack
@@ -558,6 +556,60 @@ fn messages_that_stand_still_are_refused_where_room_is_short_and_slow_ones_go_on
         .collect();
     assert_eq!((lengths, &attack.closed), (vec![4, total], &None));
     let received = attack.ours.path_stats(attack.peer.unwrap()).unwrap().received;
-    assert_eq!((received.stalled, received.received), (refused as u64, 2));
-    assert!(attack.ours.unread_bytes() <= 1 << 19, "there is room again");
+    assert_eq!((received.stalled, received.received), (2, 2));
+    let kept = attack.ours.unread_bytes();
+    assert!(kept > 100_000 && kept <= 1 << 19, "the youngest is there: {kept}");
+}
+
+/// PEER-21.
+#[test]
+fn messages_that_stand_still_are_kept_while_their_sender_has_no_credit_for_them_because_nobody_reads() {
+    const LENGTH: u64 = 1 << 20;
+    let mut attack = Attack::on(Parameters {
+        receive_bytes_max: 1 << 20,
+        ..parameters(2)
+    });
+    for _ in 0..3 {
+        begin(&mut attack, Head::Unordered, LENGTH, 100_000);
+    }
+    assert!(attack.ours.unread_bytes() > 1 << 19, "room is short");
+    let connection = attack.raw.connection;
+    let streams = [(); 2].map(|()| {
+        let quic = &mut attack.raw.quic;
+        quic.open_stream(connection, Direction::Bidirectional).unwrap()
+    });
+    let piece = vec![1; 1 << 20];
+    let mut sent = 0;
+    loop {
+        let before = sent;
+        for stream in streams {
+            sent += attack.raw.quic.write(connection, stream, &piece).unwrap();
+        }
+        attack.drive();
+        if sent == before {
+            break;
+        }
+    }
+    assert!(sent > 28 << 20, "they took all the credit: {sent}");
+    let looks = 3 * limits::STALLED_TIME.as_secs();
+    for _ in 0..looks {
+        attack.drive();
+    }
+    assert!(attack.stopped.is_empty(), "{:?}", attack.stopped);
+
+    let (peer, now) = (attack.peer.unwrap(), attack.clock.now());
+    for stream in streams {
+        while matches!(
+            attack.ours.read(peer, stream, usize::MAX),
+            Ok(quic::Read::Data(_))
+        ) {}
+    }
+    attack.ours.handle_timeout(now);
+    for _ in 0..looks {
+        attack.drive();
+    }
+    assert!(
+        !attack.stopped.is_empty(),
+        "the sender has credit, and uses none of it"
+    );
 }

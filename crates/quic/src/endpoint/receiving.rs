@@ -240,6 +240,9 @@ impl Endpoint {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
+        if self.peers.is_some() {
+            connection.unread.packet(length);
+        }
         if !connection.is_stranger() {
             connection.proto.handle_event(event);
             if let Some(id) = id.filter(|id| !self.trusted_ids.has(*id)) {
@@ -260,6 +263,9 @@ impl Endpoint {
             if !connection.closed {
                 receiver.datagram(ConnectionKey(index), payload);
             }
+        }
+        if self.peers.is_some() {
+            connection.look_at_streams();
         }
         self.touch(index);
     }

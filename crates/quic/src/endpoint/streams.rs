@@ -122,6 +122,14 @@ impl Endpoint {
         }
     }
 
+    /// Whether the peer of a living connection may have used up all that it may send on streams, because what came of
+    /// them is not read. Only among peers; where streams were given up unread it may be told in vain.
+    #[must_use]
+    pub fn may_lack_credit(&self, connection: ConnectionKey) -> bool {
+        let entry = self.connections.get(connection.0).and_then(Option::as_ref);
+        entry.is_some_and(|entry| !entry.closed && entry.may_lack_credit())
+    }
+
     /// Reads up to `length_max` bytes from a stream: also of a connection that has ended, while its [`crate::Event::Closed`] is
     /// handled, unless silence or a stateless reset ended it.
     ///
@@ -143,7 +151,11 @@ impl Endpoint {
             Err(quinn_proto::ReadError::Blocked) => Ok(Read::Blocked),
             Err(quinn_proto::ReadError::Reset(code)) => Err(StreamError::Reset(code.into_inner())),
         };
-        if chunks.finalize().should_transmit() && !entry.closed {
+        let has_credit = chunks.finalize().should_transmit();
+        if let Ok(Read::Data(bytes)) = &result {
+            entry.unread.read(bytes.len());
+        }
+        if has_credit && !entry.closed {
             self.mark_ready(connection);
         }
         result
