@@ -189,8 +189,9 @@ pub const RELAY_CONTEXTS_PER_SOCKET_MAX: usize = 64;
 /// Contexts of all bound sockets of a server: 8,192 pairs, each with one at either socket.
 pub const RELAY_CONTEXTS_MAX: usize = 16_384;
 
-/// What shards have handed over to one shard for its bound sockets, or it to others in one turn, in bytes, with
-/// [`HELD_ENTRY_BYTES`] for each payload: what arrives while the shard is busy with one batch.
+/// Payloads that wait for one shard's bound sockets, of all shards together, or that one shard has for all others at the
+/// end of its turn, in bytes, with room for a prefix and [`HELD_ENTRY_BYTES`] for each: what arrives while a shard is busy
+/// with one batch. What says that a registration has ended waits beyond it: no more than there were registrations.
 pub const RELAY_WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// Those of one user: 16 sockets with as many as one may have. 16 users fill the server's.

@@ -187,6 +187,7 @@ impl Relay {
             user,
             end: SocketEnd { address, place },
             contexts: 0,
+            relayed_bytes: 0,
         })
     }
 
@@ -227,6 +228,8 @@ pub(crate) struct BoundSocket {
     end: SocketEnd,
     /// Those that count among all of its user and of the server.
     contexts: usize,
+    /// Payload that was taken and is not counted yet.
+    relayed_bytes: u64,
 }
 
 impl BoundSocket {
@@ -234,10 +237,18 @@ impl BoundSocket {
         self.end
     }
 
-    /// Payload from this socket is taken to be relayed.
-    pub(crate) fn count_relayed(&self, bytes: usize) {
-        self.user.add_relayed_bytes(bytes as u64);
-        self.rendezvous.count_relayed(bytes as u64);
+    /// Payload from this socket is taken to be relayed; counted by [`Self::report_relayed`].
+    pub(crate) fn take_relayed(&mut self, bytes: usize) {
+        self.relayed_bytes += bytes as u64;
+    }
+
+    /// Counts what was taken since the last call among that of its user and of the server, which all shards share.
+    pub(crate) fn report_relayed(&mut self) {
+        let bytes = std::mem::take(&mut self.relayed_bytes);
+        if bytes > 0 {
+            self.user.add_relayed_bytes(bytes);
+            self.rendezvous.count_relayed(bytes);
+        }
     }
 
     /// Takes a place for a context to the socket with this address, where there is one, and room (RDV-12).
@@ -258,6 +269,7 @@ impl BoundSocket {
 
 impl Drop for BoundSocket {
     fn drop(&mut self) {
+        self.report_relayed();
         self.rendezvous.give_contexts_back(self.user.id(), self.contexts);
         self.rendezvous.unbind(self.end);
     }

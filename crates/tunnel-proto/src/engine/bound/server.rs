@@ -136,6 +136,11 @@ impl Engine<Server> {
             self.measure_datagrams(connection);
             self.endpoint.mark_ready(connection);
         }
+        for id in turn.taken {
+            if let Some(socket) = self.state.bound(id).and_then(|session| session.socket.as_mut()) {
+                socket.report_relayed();
+            }
+        }
         let mut elsewhere = turn.elsewhere;
         for (to, address) in turn.gone {
             if to.shard() == own {
@@ -184,26 +189,24 @@ impl State<Server> {
         context: u64,
         payload: &[u8],
     ) {
-        let has_room = self.relayed.has_room(payload.len());
         let ends = self.bound(id).and_then(|session| {
             let to = session.by_id(context)?.end?;
-            let socket = session.socket.as_ref()?;
-            let from = socket.end();
-            let is_here = to.shard() == from.shard();
-            if is_here || has_room {
-                socket.count_relayed(payload.len());
-            }
-            Some((from, to, is_here))
+            Some((session.socket.as_ref()?.end(), to))
         });
-        let Some((from, to, is_here)) = ends else {
+        let Some((from, to)) = ends else {
             return self.ledger.egress.drop(DropReason::UnknownContext, 1);
         };
+        let is_here = to.shard() == from.shard();
+        if !is_here && !self.relayed.has_room(payload.len()) {
+            return self.ledger.egress.drop(DropReason::QueueFull, 1);
+        }
+        self.relayed.take_from(id);
+        if let Some(socket) = self.bound(id).and_then(|session| session.socket.as_mut()) {
+            socket.take_relayed(payload.len());
+        }
         if is_here {
             self.ledger.egress.sent += 1;
             return self.relay(now, from, to, Payload::Borrowed(payload));
-        }
-        if !has_room {
-            return self.ledger.egress.drop(DropReason::QueueFull, 1);
         }
         let transfer = Transfer::new(&mut self.arena, payload);
         self.relayed

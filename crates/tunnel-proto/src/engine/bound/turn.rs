@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use quic::ConnectionKey;
 
+use crate::engine::RequestId;
 use crate::limits;
 use crate::rendezvous::sockets::{Handover, SocketEnd, Transfer};
 
@@ -16,6 +17,10 @@ pub(in crate::engine) struct RelayTurn {
     pub(super) filled: BTreeSet<ConnectionKey>,
     /// The last one of them: payloads come in runs.
     recent: Option<ConnectionKey>,
+    /// Sockets from which something was taken, by their requests.
+    pub(super) taken: BTreeSet<RequestId>,
+    /// The last one of them.
+    recently_taken: Option<RequestId>,
     /// For other shards.
     pub(super) elsewhere: BTreeMap<usize, Vec<Handover>>,
     /// Sockets that have sent something to one that is gone, and the address of that one: told once a turn.
@@ -39,6 +44,13 @@ impl RelayTurn {
     pub(super) fn fill(&mut self, connection: ConnectionKey) {
         if self.recent.replace(connection) != Some(connection) {
             self.filled.insert(connection);
+        }
+    }
+
+    /// Something was taken from the socket of a request.
+    pub(super) fn take_from(&mut self, id: RequestId) {
+        if self.recently_taken.replace(id) != Some(id) {
+            self.taken.insert(id);
         }
     }
 
