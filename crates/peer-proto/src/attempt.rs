@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use quic::CloseReason;
 
+use crate::error::Failure;
+
 /// Who named an address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -32,6 +34,19 @@ pub struct Attempt {
     pub begun_after: Option<Duration>,
     /// What has become of it.
     pub state: AttemptState,
+}
+
+impl Attempt {
+    /// Why no connection came about there, where that is certain.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        let AttemptState::Failed(reason) = &self.state else {
+            return None;
+        };
+        Some(Failure {
+            address: self.address,
+            reason: reason.clone(),
+        })
+    }
 }
 
 /// What has become of an address.

@@ -33,7 +33,7 @@ pub enum Event {
     Failed {
         /// Which.
         peer: PeerKey,
-        /// What became of each address.
+        /// What became of each address that was begun, in the order in which it was.
         failures: Vec<Failure>,
     },
     /// The connection has ended, after the end of every ticket. Messages, and streams whose end has come, can still be

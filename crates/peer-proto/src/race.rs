@@ -13,7 +13,6 @@ use quic::{CloseReason, ConnectionKey};
 
 use crate::attempt::{AddressSource, Attempt, AttemptState};
 use crate::check::Meeting;
-use crate::error::Failure;
 use crate::limits::{CANDIDATE_INTERVAL, CANDIDATES_MAX, RELAY_DELAY};
 use crate::paths::is_relayed;
 
@@ -39,7 +38,6 @@ pub(crate) struct Race {
     /// When they may be begun.
     relayed_from: Option<Instant>,
     attempts: Vec<(ConnectionKey, SocketAddr)>,
-    failures: Vec<Failure>,
     /// When the next waiting address may be begun.
     next: Option<Instant>,
     /// Who may name more addresses, and until when; each source once.
@@ -202,9 +200,8 @@ impl Race {
         {
             let (_, address) = self.attempts.remove(place);
             if let Some(known) = self.known.iter_mut().find(|known| known.address == address) {
-                known.end = Some(reason.clone());
+                known.end = Some(reason);
             }
-            self.failures.push(Failure { address, reason });
             self.next = None;
         }
     }
@@ -222,10 +219,6 @@ impl Race {
 
     pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
         self.attempts.iter().map(|(connection, _)| *connection)
-    }
-
-    pub(crate) fn take_failures(&mut self) -> Vec<Failure> {
-        std::mem::take(&mut self.failures)
     }
 
     /// Nothing is begun from here on.

@@ -41,10 +41,26 @@ pub const NAME_ADDRESSES_MAX: usize = 8;
 /// Largest UDP payload to and from a rendezvous, in bytes: what IPv6 over Ethernet carries.
 pub const RENDEZVOUS_PAYLOAD_MAX: u16 = 1_452;
 
-/// Largest relayed packet, in bytes: what one packet to and from the rendezvous holds beside its header with the
-/// longest connection ID, its tag, and the heads of frame and HTTP Datagram. A longer one would become two; a packet
-/// of another path that comes here is lost, so that QUIC finds the size.
-pub const RELAYED_PAYLOAD_MAX: u16 = RENDEZVOUS_PAYLOAD_MAX - (1 + 20 + 4) - 16 - 9 - 4;
+/// Longest short header of QUIC, in bytes (RFC 9000 section 17.3.1): flags, connection ID, packet number.
+const SHORT_HEADER_BYTES_MAX: u16 = 1 + quic::limits::CONNECTION_ID_BYTES_MAX as u16 + 4;
+
+/// Tag at the end of a packet, in bytes (RFC 9001 section 5.3).
+const PACKET_TAG_BYTES: u16 = 16;
+
+/// Longest head of a DATAGRAM frame, in bytes (RFC 9221 section 4): type, and a length of any form.
+const DATAGRAM_HEAD_BYTES_MAX: u16 = 1 + 8;
+
+/// Head of an HTTP Datagram, in bytes (RFC 9297 section 2.1, RFC 9298 section 5): Quarter Stream ID and Context ID,
+/// both below 16,384 in a connection of peers.
+const HTTP_DATAGRAM_HEAD_BYTES: u16 = 2 + 2;
+
+/// Largest relayed packet, in bytes: what one packet to and from the rendezvous holds beside header, tag and heads. A
+/// longer one would become two; a packet of another path that comes here is lost, so that QUIC finds the size.
+pub const RELAYED_PAYLOAD_MAX: u16 = RENDEZVOUS_PAYLOAD_MAX
+    - SHORT_HEADER_BYTES_MAX
+    - PACKET_TAG_BYTES
+    - DATAGRAM_HEAD_BYTES_MAX
+    - HTTP_DATAGRAM_HEAD_BYTES;
 
 /// Relayed packets of one batch: as many as one whose messages are full carries.
 pub const RELAYED_WAITING_MAX: usize = 1_024;

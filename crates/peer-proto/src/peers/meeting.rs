@@ -10,7 +10,7 @@ use quic::{Outbox, OutgoingTrain};
 use super::{PeerKey, Peers};
 use crate::attempt::{AddressSource, Attempt};
 use crate::check::{Meeting, is_stun};
-use crate::error::{ConnectError, Failure};
+use crate::error::ConnectError;
 use crate::event::Event;
 use crate::id::PeerId;
 use crate::limits::{
@@ -233,7 +233,7 @@ impl Peers {
             return;
         };
         let attempts = race.attempts(None);
-        let failures: Vec<Failure> = race.take_failures();
+        let failures = attempts.iter().filter_map(Attempt::failure).collect();
         let peer = self.key(index);
         self.events.push_back(Event::Tried { peer, attempts });
         self.events.push_back(Event::Failed { peer, failures });
