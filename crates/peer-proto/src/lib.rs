@@ -18,6 +18,7 @@ mod id;
 mod incoming;
 pub mod limits;
 mod paths;
+mod payloads;
 mod peer;
 mod peers;
 mod race;

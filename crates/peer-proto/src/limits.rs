@@ -86,6 +86,13 @@ pub const COPIED_BYTES_MAX: usize = 256;
 /// Ended messages that stay in the queues of a sender beyond as many as live, so that taking them out costs little.
 pub const STALE_MAX: usize = 1_024;
 
+/// How long it is remembered what the interface towards an address carries: a route that changes is known to the next
+/// connections after that, and the others find what passes.
+pub const PAYLOAD_TIME: Duration = Duration::from_secs(1);
+
+/// Addresses of which that is remembered; beyond it all are forgotten.
+pub const PAYLOADS_MAX: usize = 1_024;
+
 /// Addresses that a program names for one connection attempt.
 pub const ADDRESSES_MAX: usize = 8;
 

@@ -17,7 +17,6 @@ mod turns;
 mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -29,6 +28,7 @@ use crate::id::PeerId;
 use crate::incoming::Incoming;
 use crate::limits::PROTOCOL;
 use crate::paths::Routes;
+use crate::payloads::Payloads;
 use crate::peer::{Peer, Stage};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -62,7 +62,7 @@ pub struct Peers {
     own: PeerId,
     allowed: Option<BTreeSet<PeerId>>,
     udp_payload_max: u16,
-    udp_payload_to: fn(SocketAddr) -> u16,
+    payloads: Payloads,
     message_bytes_max: usize,
     send_bytes_max: usize,
     peers: Vec<Option<Box<Peer>>>,
@@ -112,7 +112,7 @@ impl Peers {
             own,
             allowed: parameters.allowed,
             udp_payload_max: parameters.udp_payload_max,
-            udp_payload_to: parameters.udp_payload_to,
+            payloads: Payloads::new(parameters.udp_payload_to),
             message_bytes_max: parameters.message_bytes_max,
             send_bytes_max: parameters.send_bytes_max,
             peers: Vec::new(),
@@ -203,6 +203,7 @@ impl Peers {
 
     /// Our address changed: paths are validated again.
     pub fn local_address_changed(&mut self) {
+        self.payloads.forget();
         let connections: Vec<_> = self
             .peers
             .iter()
@@ -234,7 +235,8 @@ impl Peers {
         let frames = on_path_of.and_then(|index| self.frames_of(index));
         let mut arrivals = source::Arrivals {
             datagrams: &mut self.arrived,
-            udp_payload_to: self.udp_payload_to,
+            now,
+            payloads: &mut self.payloads,
         };
         self.quic
             .handle_received(now, path, ecn, data, segment_size, &mut arrivals, outbox);

@@ -207,7 +207,7 @@ impl Peers {
         let Some(id) = self.peers[index].as_deref().and_then(|peer| peer.id) else {
             return Ok(());
         };
-        let payload_max = (self.udp_payload_to)(address).min(self.udp_payload_max);
+        let payload_max = self.payloads.towards(now, address).min(self.udp_payload_max);
         let begun = self
             .quic
             .connect_peer(now, address, *id.as_bytes(), payload_max)?;

@@ -38,7 +38,8 @@ pub struct Parameters {
     pub profile: Profile,
     /// Largest UDP payload that we send and take, in bytes; path MTU discovery finds what passes.
     pub udp_payload_max: u16,
-    /// Largest UDP payload that the interface towards an address carries, in bytes.
+    /// Largest UDP payload that the interface towards an address carries, in bytes, whatever its port; the answer is
+    /// remembered for [`crate::limits::PAYLOAD_TIME`].
     pub udp_payload_to: fn(SocketAddr) -> u16,
     /// Longest message that is taken from a peer, or for sending, in bytes.
     pub message_bytes_max: usize,

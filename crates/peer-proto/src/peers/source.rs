@@ -6,13 +6,15 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use quic::{ConnectionKey, DatagramSource, Receiver};
 
+use crate::payloads::Payloads;
 use crate::peer::Peer;
 use crate::sender::ack_frame;
 
 /// Keeps datagrams until their batch is handled.
 pub(super) struct Arrivals<'a> {
     pub(super) datagrams: &'a mut Vec<(ConnectionKey, Bytes)>,
-    pub(super) udp_payload_to: fn(SocketAddr) -> u16,
+    pub(super) now: Instant,
+    pub(super) payloads: &'a mut Payloads,
 }
 
 impl Receiver for Arrivals<'_> {
@@ -21,7 +23,7 @@ impl Receiver for Arrivals<'_> {
     }
 
     fn udp_payload_ceiling(&mut self, remote: SocketAddr) -> u16 {
-        (self.udp_payload_to)(remote)
+        self.payloads.towards(self.now, remote)
     }
 }
 
