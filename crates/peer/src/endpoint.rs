@@ -137,9 +137,9 @@ impl Builder {
         self
     }
 
-    /// Asks the router of IPv4 for a port that leads to the endpoint's (PCP, NAT-PMP or UPnP IGD) while the endpoint is
-    /// open, so that others reach it there, whatever the router lets in otherwise. A rendezvous is told. Off unless
-    /// called.
+    /// Asks the router of IPv4 for a port that leads to the endpoint's (PCP, NAT-PMP or UPnP IGD), and that of IPv6 to
+    /// let others in to the endpoint's port (PCP or UPnP), while the endpoint is open, so that others reach it there,
+    /// whatever the routers let in otherwise. A rendezvous is told. Off unless called.
     #[must_use]
     pub fn map_port(mut self) -> Self {
         self.maps_port = true;
@@ -446,6 +446,25 @@ impl Endpoint {
     #[must_use]
     pub fn mapping_problem(&self) -> Option<MappingProblem> {
         self.shared().lock().mapping.problem().cloned()
+    }
+
+    /// Waits until the firewall of the router of IPv6 lets others in to the endpoint's port: the address at which they
+    /// reach it. `None` without [`Builder::map_port`], where the socket is one of IPv4, or once the endpoint is closed.
+    /// Many routers let nobody in whom nobody asked: [`Self::pinhole_problem`].
+    pub async fn pinhole(&self) -> Option<SocketAddr> {
+        poll_fn(|context| self.shared().lock().pinhole.poll(context)).await
+    }
+
+    /// Waits until the router of IPv6 has been asked to let others in, and tells where they reach us by it at present,
+    /// or why not; it is asked again later. `None` as of [`Self::pinhole`].
+    pub async fn asked_for_pinhole(&self) -> Option<Result<SocketAddr, MappingProblem>> {
+        poll_fn(|context| self.shared().lock().pinhole.poll_told(context)).await
+    }
+
+    /// Why the router of IPv6 was not told to let others in, as far as it was asked.
+    #[must_use]
+    pub fn pinhole_problem(&self) -> Option<MappingProblem> {
+        self.shared().lock().pinhole.problem().cloned()
     }
 
     /// Where the local network last said that a peer is, to [`Self::connect`].

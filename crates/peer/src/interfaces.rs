@@ -46,6 +46,13 @@ pub(crate) fn networks() -> Vec<Network> {
         .collect()
 }
 
+/// The number by which the kernel knows an interface.
+pub(crate) fn index_of(name: &str) -> Option<u32> {
+    let found = if_addrs::get_if_addrs().unwrap_or_default();
+    let mut named = found.into_iter().filter(|interface| interface.name == name);
+    named.find_map(|interface| interface.index)
+}
+
 /// Whether an address names a machine on a link only (RFC 4291 section 2.5.6, RFC 3927).
 pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     match ip {

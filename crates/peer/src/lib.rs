@@ -80,7 +80,7 @@
 //! Peers on one network find each other without a server: who is to be found is announced by multicast DNS
 //! ([`Builder::announce_on_lan`]), and who connects asks ([`Builder::find_on_lan`]). An announcement says peer ID, port
 //! and addresses to everybody on that network. `specs/lan.md` of the repository says how. [`Builder::map_port`] asks
-//! the router to let others in.
+//! the routers to let others in.
 
 pub mod blocking;
 mod companion;

@@ -129,6 +129,9 @@ pub const FINDS_MAX: usize = 16;
 /// How long a router is asked to keep a mapping: one that nobody takes back is gone soon.
 pub const MAPPING_LIFETIME: Duration = Duration::from_secs(20 * 60);
 
+/// The same where it refuses to end a hole in its firewall: the shortest that can be asked for.
+pub const PINHOLE_LIFETIME_LAST: Duration = Duration::from_secs(1);
+
 /// Least time from a mapping to its renewal, whatever the router grants.
 pub const MAPPING_RENEWAL_MIN: Duration = Duration::from_secs(30);
 

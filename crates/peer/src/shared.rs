@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub(crate) news: News<EndpointEvent>,
     /// The router's port that leads to ours.
     pub(crate) mapping: Companion<SocketAddr, MappingProblem>,
+    /// Our port, where a router's firewall of IPv6 lets others in.
+    pub(crate) pinhole: Companion<SocketAddr, MappingProblem>,
     /// The face of a connection that has ended stays until its handle is dropped.
     pub(crate) faces: BTreeMap<PeerKey, Box<Face>>,
     /// Messages that are being handed over; empty otherwise.
@@ -245,6 +247,7 @@ impl State {
     fn end_companions(&mut self) {
         self.lan.announcement.end();
         self.mapping.end();
+        self.pinhole.end();
     }
 
     fn take_event(&mut self, now: Instant, event: Event, woken: &mut Vec<Waker>) {
@@ -420,6 +423,7 @@ impl State {
         woken.append(&mut self.lan.announcement.take_waiting());
         woken.append(&mut self.news.readers.0);
         woken.append(&mut self.mapping.take_waiting());
+        woken.append(&mut self.pinhole.take_waiting());
         for face in self.faces.values_mut() {
             face.closed.get_or_insert_with(|| reason.clone());
             face.wake_all(woken);
@@ -479,6 +483,7 @@ impl Shared {
             observed: None,
             news: News::default(),
             mapping: Companion::default(),
+            pinhole: Companion::default(),
             faces: BTreeMap::new(),
             submissions: Vec::new(),
             lane,

@@ -1,6 +1,7 @@
-//! Peers behind a router that lets nobody in, and that maps ports for who asks: miniupnpd, which many routers run, and
-//! one that knows NAT-PMP alone.
+//! Peers behind a router that lets nobody in, and that maps ports of IPv4 and opens its firewall of IPv6 for who asks:
+//! miniupnpd, which many routers run, and one that knows NAT-PMP alone.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::thread;
@@ -17,14 +18,19 @@ use testbed::wait::wait_until;
 /// The router's address outside: miniupnpd maps no ports where this is a private one or one of documentation.
 const OUTSIDE: &str = "198.51.5.2";
 
-/// Translates each flow to a port of its own, and lets in what miniupnpd maps alone.
+/// The machine's own address of IPv6, which the world has a route to: of those for benchmarks (RFC 5180), because
+/// nobody is reached at one of documentation.
+const MACHINE: &str = "2001:2:5::2";
+
+/// Translates each flow of IPv4 to a port of its own, and lets in what miniupnpd maps or opens alone.
 const RULES: &str = "
     table inet filter {
+        counter refused { }
         chain miniupnpd { }
         chain forward {
             type filter hook forward priority 0; policy accept;
             jump miniupnpd
-            iifname outside ct state new drop
+            iifname outside ct state new counter name refused drop
         }
         chain prerouting_miniupnpd { }
         chain postrouting_miniupnpd { }
@@ -32,7 +38,7 @@ const RULES: &str = "
         chain postrouting {
             type nat hook postrouting priority 100;
             jump postrouting_miniupnpd
-            oifname outside masquerade fully-random
+            oifname outside meta nfproto ipv4 masquerade fully-random
         }
     }";
 
@@ -54,20 +60,31 @@ impl Home {
             addresses,
         };
         join(
-            end(&machine, "eth0", &["10.5.0.2/24"]),
-            end(&router, "inside", &["10.5.0.1/24"]),
+            end(&machine, "eth0", &["10.5.0.2/24", "2001:2:5::2/64"]),
+            end(
+                &router,
+                "inside",
+                &["10.5.0.1/24", "2001:2:5::1/64", "fe80::1/64"],
+            ),
             1_500,
         )
         .unwrap();
         join(
-            end(&router, "outside", &["198.51.5.2/24"]),
-            end(&world, "eth0", &["198.51.5.1/24"]),
+            end(&router, "outside", &["198.51.5.2/24", "2001:2:6::2/64"]),
+            end(&world, "eth0", &["198.51.5.1/24", "2001:2:6::1/64"]),
             1_500,
         )
         .unwrap();
         let route = ["route", "add", "default", "via", "10.5.0.1"];
         machine.run("ip", route).unwrap();
-        router.set_parameter("net.ipv4.ip_forward", "1").unwrap();
+        // As routers announce themselves (RFC 4861 section 4.2).
+        let route = ["route", "add", "default", "via", "fe80::1", "dev", "eth0"];
+        machine.run("ip", route).unwrap();
+        let back = ["route", "add", "2001:2:5::/64", "via", "2001:2:6::2"];
+        world.run("ip", back).unwrap();
+        for parameter in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+            router.set_parameter(parameter, "1").unwrap();
+        }
         router.nft(RULES).unwrap();
         Self {
             machine,
@@ -77,13 +94,15 @@ impl Home {
         }
     }
 
-    /// Starts miniupnpd, which speaks some protocols alone.
-    fn start(&self, has_pcp: bool, has_upnp: bool) -> Process {
+    /// Starts miniupnpd, which speaks some protocols alone, and those of IPv6 where it is asked to.
+    fn start(&self, has_pcp: bool, has_upnp: bool, has_ipv6: bool) -> Process {
         let word = |is_on| if is_on { "yes" } else { "no" };
         let configuration = format!(
-            "ext_ifname=outside\nlistening_ip=inside\nenable_natpmp={}\nenable_upnp={}\nsecure_mode=yes\n\
+            "ext_ifname=outside\nlistening_ip=inside\nipv6_disable={}\nenable_natpmp={}\nenable_upnp={}\nsecure_mode=yes\n\
+             min_lifetime=1\n\
              upnp_table_name=filter\nupnp_nat_table_name=filter\nuuid=7d3b0f3a-5d3c-4b8a-9a51-3b9a6f6c1e55\n\
              allow 1024-65535 10.5.0.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n",
+            word(!has_ipv6),
             word(has_pcp),
             word(has_upnp),
         );
@@ -133,7 +152,7 @@ fn a_router_that_lets_nobody_in_maps_a_port_for_a_peer_until_that_closes() {
         Endpoint::bind(key, "0.0.0.0:0".parse().unwrap()).unwrap()
     });
     for (port, has_pcp) in [(4_000, true), (4_001, false)] {
-        let mut router = home.start(has_pcp, !has_pcp);
+        let mut router = home.start(has_pcp, !has_pcp, false);
         let (listener, external) = home.mapped(port);
         let connected = wait_for(PROGRAM_LIMIT, stranger.connect(listener.id(), &[external]));
         let peer = connected.unwrap().unwrap();
@@ -148,6 +167,74 @@ fn a_router_that_lets_nobody_in_maps_a_port_for_a_peer_until_that_closes() {
         wait_until("the port is given back", PROGRAM_LIMIT, || {
             !home.mappings().contains("10.5.0.2")
         });
+        router.kill();
+        let _ = router.wait(PROGRAM_LIMIT);
+    }
+}
+
+impl Home {
+    /// A peer of the world has no way in to this port of the machine.
+    fn assert_closed(&self, port: u16) {
+        let address = SocketAddr::new(MACHINE.parse().unwrap(), port);
+        let refused = || {
+            self.router
+                .run("nft", ["list", "counter", "inet", "filter", "refused"])
+                .unwrap()
+        };
+        // A peer that has ended leaves its port soon.
+        let bind = || self.machine.inside(|| UdpSocket::bind(address).ok());
+        let inside = testbed::wait::wait_for("the port", PROGRAM_LIMIT, bind);
+        let outside = self.world.inside(|| UdpSocket::bind("[::]:0").unwrap());
+        let before = refused();
+        outside.send_to(b"in", address).unwrap();
+        wait_until("the router refuses it", PROGRAM_LIMIT, || refused() != before);
+        inside.set_nonblocking(true).unwrap();
+        let received = inside.recv(&mut [0; 8]);
+        assert_eq!(received.unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    /// What miniupnpd lets in.
+    fn let_in(&self) -> String {
+        let chain = ["list", "chain", "inet", "filter", "miniupnpd"];
+        self.router.run("nft", chain).unwrap()
+    }
+}
+
+#[test]
+fn a_firewall_of_ipv6_is_opened_for_a_peer_until_that_closes() {
+    require_root!();
+    require_program!("miniupnpd");
+    let home = Home::new();
+    let stranger = home.world.inside(|| {
+        let key = SecretKey::generate().unwrap();
+        Endpoint::bind(key, "[::]:0".parse().unwrap()).unwrap()
+    });
+    for (port, has_pcp) in [(4_010, true), (4_011, false)] {
+        let mut router = home.start(has_pcp, !has_pcp, true);
+        home.assert_closed(port);
+        let listener = home.machine.inside(|| {
+            let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
+            builder.bind(SocketAddr::from(([0_u16; 8], port))).unwrap()
+        });
+        let opened = wait_for(PROGRAM_LIMIT, listener.pinhole()).flatten();
+        let address = opened.unwrap_or_else(|| {
+            panic!(
+                "not let in: {:?}\n{}",
+                listener.pinhole_problem(),
+                router.last_words()
+            )
+        });
+        assert_eq!(address, SocketAddr::new(MACHINE.parse().unwrap(), port));
+        let connected = wait_for(PROGRAM_LIMIT, stranger.connect(listener.id(), &[address]));
+        assert_eq!(connected.unwrap().unwrap().id(), listener.id());
+        assert!(home.let_in().contains(&port.to_string()), "{}", home.let_in());
+        listener.close(0, "");
+        wait(listener.ended());
+        drop(listener);
+        wait_until("the firewall is closed again", PROGRAM_LIMIT, || {
+            !home.let_in().contains(&port.to_string())
+        });
+        home.assert_closed(port);
         router.kill();
         let _ = router.wait(PROGRAM_LIMIT);
     }
@@ -243,7 +330,7 @@ fn who_answers_a_search_first_with_nonsense_does_not_keep_the_router_from_mappin
     require_root!();
     require_program!("miniupnpd");
     let home = Home::new();
-    let _router = home.start(false, true);
+    let _router = home.start(false, true, false);
     let _nonsense = answer_nonsense(&home.machine);
     let (listener, _) = home.mapped(4_002);
     listener.close(0, "");
@@ -256,10 +343,14 @@ fn a_router_that_answers_nothing_is_named() {
     let home = Home::new();
     let endpoint = home.machine.inside(|| {
         let builder = Endpoint::builder(SecretKey::generate().unwrap()).map_port();
-        builder.bind("0.0.0.0:4003".parse().unwrap()).unwrap()
+        builder.bind("[::]:4003".parse().unwrap()).unwrap()
     });
     let asked = wait_for(PROGRAM_LIMIT, endpoint.asked_for_mapping()).flatten();
     let problem = asked.unwrap().unwrap_err();
     assert_eq!(problem.name(), "no_answer");
     assert!(problem.to_string().contains("the router 10.5.0.1"), "{problem}");
+    let asked = wait_for(PROGRAM_LIMIT, endpoint.asked_for_pinhole()).flatten();
+    let problem = asked.unwrap().unwrap_err();
+    assert_eq!(problem.name(), "no_answer");
+    assert!(problem.to_string().contains("the router fe80::1"), "{problem}");
 }

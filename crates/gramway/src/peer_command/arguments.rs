@@ -91,7 +91,7 @@ pub(super) struct ListenArguments {
     /// Do not announce this machine on the local network, where everybody sees its peer ID
     #[arg(long)]
     pub(super) no_lan: bool,
-    /// Do not ask the router for a port that leads to this machine
+    /// Do not ask routers for a port that leads to this machine, and to let others in by IPv6
     #[arg(long)]
     pub(super) no_port_mapping: bool,
     /// Tell what happens as JSON on standard error, an object a line

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use peer::{CarrierKind, Delivery, Endpoint, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey, blocking};
+use peer::{
+    CarrierKind, Delivery, Endpoint, MappingProblem, Peer, PeerId, ReceiveStream, Rendezvous, SecretKey,
+    blocking,
+};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -74,6 +77,8 @@ pub(super) fn run(
     if maps_port(arguments) {
         let endpoint = listener.endpoint.clone();
         spawn("mapped", move || tell_mapping(&endpoint, reports))?;
+        let endpoint = listener.endpoint.clone();
+        spawn("let-in", move || tell_pinhole(&endpoint, reports))?;
     }
     let mut number = 0;
     while let Some(peer) = blocking::wait(listener.endpoint.accept()) {
@@ -141,8 +146,7 @@ fn tell_mapping(endpoint: &Endpoint, reports: Reports) {
         Some(Ok(external)) => Some(external),
         Some(Err(problem)) => {
             let text = format!("note: the router leads no port to this machine: {problem}");
-            let fields = json!({ "reason": problem.name(), "text": problem.to_string() });
-            reports.note("not_mapped", fields, &text);
+            reports.note("not_mapped", why_not(&problem), &text);
             blocking::wait(endpoint.mapped())
         }
         None => None,
@@ -153,12 +157,36 @@ fn tell_mapping(endpoint: &Endpoint, reports: Reports) {
     }
 }
 
+/// Tells where the router's firewall of IPv6 lets others in, or, once, why it does not; it is asked on. People who have
+/// no router of IPv6 are told nothing.
+fn tell_pinhole(endpoint: &Endpoint, reports: Reports) {
+    let address = match blocking::wait(endpoint.asked_for_pinhole()) {
+        Some(Ok(address)) => Some(address),
+        Some(Err(problem)) => {
+            if reports.is_json || !matches!(problem, MappingProblem::NoRouter(_)) {
+                let text = format!("note: the router's firewall was not opened for IPv6: {problem}");
+                reports.note("not_let_in", why_not(&problem), &text);
+            }
+            blocking::wait(endpoint.pinhole())
+        }
+        None => None,
+    };
+    if let Some(address) = address {
+        let text = format!("the router's firewall lets others in at {address}");
+        reports.note("let_in", json!({ "address": address }), &text);
+    }
+}
+
+fn why_not(problem: &MappingProblem) -> Value {
+    json!({ "reason": problem.name(), "text": problem.to_string() })
+}
+
 /// Whether this machine is to be found on the local network.
 fn announces(arguments: &ListenArguments) -> bool {
     !arguments.no_lan && !is_for_this_machine(arguments)
 }
 
-/// Whether the router is asked for a port.
+/// Whether the routers are asked to let others in.
 fn maps_port(arguments: &ListenArguments) -> bool {
     !arguments.no_port_mapping && !is_for_this_machine(arguments)
 }

@@ -1,10 +1,13 @@
-//! A port of the router that leads to the endpoint's: asked for by PCP (RFC 6887), NAT-PMP (RFC 6886) or UPnP IGD,
-//! renewed while the endpoint is open, and taken back when it closes.
+//! What routers keep for an endpoint while it is open: a port of the router of IPv4 that leads to the endpoint's, asked
+//! for by PCP (RFC 6887), NAT-PMP (RFC 6886) or UPnP IGD, and a hole in the firewall of the router of IPv6, a
+//! *pinhole*, by PCP or UPnP. Both are renewed, and taken back when the endpoint closes.
 //!
-//! A thread of its own does that, because routers are slow ([`keep`]); [`schedule`] says when it asks again, [`router`]
-//! which router is asked and which of its answers counts, [`protocols`] speaks to it, and [`problem`] says why there is
-//! no mapping.
+//! A thread each does that, because routers are slow ([`keep`]); [`schedule`] says when it asks again. [`router`] says
+//! which router is asked for a port and which addresses others reach, [`protocols`] speaks to it, [`pinhole`] does both
+//! for IPv6. [`answers`] is what they have in common, and [`problem`] says why there is nothing.
 
+mod answers;
+mod pinhole;
 mod problem;
 mod protocols;
 mod router;
@@ -14,44 +17,82 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::companion::{self, Companion, Leash};
 use crate::limits::ROUTER_LOOK;
+use crate::rendezvous::Meetings;
 use crate::shared::{Shared, State};
+use pinhole::Pinhole;
 pub use problem::MappingProblem;
 use protocols::Mapping;
-use router::{Router, is_reachable};
+use router::is_reachable;
 use schedule::{renewal_after, retry_after};
 
-/// Begins the thread.
+/// Where devices are asked by UPnP (UPnP Device Architecture 2.0, section 1.3.2).
+const SEARCH_PORT: u16 = 1_900;
+
+/// What a router keeps for us.
+trait Kept: Sized {
+    /// Where it is asked for; with another one all begins anew.
+    type Router: Clone + PartialEq;
+
+    /// What the endpoint knows of it.
+    fn companion(state: &mut State) -> &mut Companion<SocketAddr, MappingProblem>;
+
+    /// The rendezvous learns where others reach us by it.
+    fn tell(meetings: &mut Meetings, address: Option<SocketAddr>);
+
+    /// The router that a socket bound to `local` is behind, or why there is none.
+    fn router(local: SocketAddr) -> Result<Self::Router, MappingProblem>;
+
+    /// Asks for it, for this port of ours.
+    fn ask(router: &Self::Router, port: u16) -> Result<Self, MappingProblem>;
+
+    /// The same for longer; nothing where the router does not go on with it.
+    fn renewed(self, router: &Self::Router, port: u16) -> Option<Self>;
+
+    /// Where others reach us by it.
+    fn external(&self) -> SocketAddr;
+
+    /// How long it lives without a renewal.
+    fn lifetime(&self) -> Duration;
+
+    /// Gives it back, as far as the router answers.
+    fn take_back(self);
+
+    /// Why an address that the router gives helps nobody.
+    fn unreachable(router: &Self::Router, external: SocketAddr) -> MappingProblem;
+}
+
+/// Begins the threads.
 pub(crate) fn begin(shared: &Arc<Shared>) -> io::Result<()> {
-    companion::spawn(shared, "peer-mapping", of, keep)
+    companion::spawn(shared, "peer-mapping", Mapping::companion, keep::<Mapping>)?;
+    if shared.local.is_ipv6() {
+        companion::spawn(shared, "peer-pinhole", Pinhole::companion, keep::<Pinhole>)?;
+    }
+    Ok(())
 }
 
-fn of(state: &mut State) -> &mut Companion<SocketAddr, MappingProblem> {
-    &mut state.mapping
-}
-
-/// Keeps a mapping until the endpoint closes. Where the machine moves to another network, it begins anew: the former
-/// router is out of reach.
-fn keep(shared: &Shared, leash: &Leash) {
+/// Keeps it up until the endpoint closes. Where the machine moves to another network, it begins anew: the former router
+/// is out of reach.
+fn keep<K: Kept>(shared: &Shared, leash: &Leash) {
     let port = shared.local.port();
     let mut router = None;
-    let mut mapping = None;
+    let mut kept = None;
     let (mut due, mut failures) = (Instant::now(), 0);
     loop {
-        let present = Router::find(shared.local);
+        let present = K::router(shared.local);
         if router.as_ref() != Some(&present) {
-            (mapping, failures, due) = (None, 0, Instant::now());
+            (kept, failures, due) = (None, 0, Instant::now());
             router = Some(present.clone());
         }
         if Instant::now() >= due {
-            let mapped = present.and_then(|router| mapped(&router, port, mapping.take()));
-            let pause = match &mapped {
-                Ok(mapping) => {
+            let asked = present.and_then(|router| ask(&router, port, kept.take()));
+            let pause = match &asked {
+                Ok(kept) => {
                     failures = 0;
-                    renewal_after(mapping.lifetime())
+                    renewal_after(K::lifetime(kept))
                 }
                 Err(_) => {
                     failures += 1;
@@ -59,49 +100,43 @@ fn keep(shared: &Shared, leash: &Leash) {
                 }
             };
             due = Instant::now() + pause;
-            tell(
+            tell::<K>(
                 shared,
-                mapped
-                    .as_ref()
-                    .map(Mapping::external)
-                    .map_err(MappingProblem::clone),
+                asked.as_ref().map(K::external).map_err(MappingProblem::clone),
             );
-            mapping = mapped.ok();
+            kept = asked.ok();
         }
         let pause = due.saturating_duration_since(Instant::now()).min(ROUTER_LOOK);
         if leash.has_ended_within(pause) {
             break;
         }
     }
-    if let Some(mapping) = mapping {
-        mapping.take_back();
+    if let Some(kept) = kept {
+        kept.take_back();
     }
 }
 
-/// A mapping by which others reach us, renewed where there is one already.
-fn mapped(router: &Router, port: u16, former: Option<Mapping>) -> Result<Mapping, MappingProblem> {
-    let mapping = match former.and_then(|former| former.renewed(router, port)) {
+/// That by which others reach us, renewed where there is something already.
+fn ask<K: Kept>(router: &K::Router, port: u16, former: Option<K>) -> Result<K, MappingProblem> {
+    let kept = match former.and_then(|former| former.renewed(router, port)) {
         Some(renewed) => renewed,
-        None => Mapping::ask(router, port)?,
+        None => K::ask(router, port)?,
     };
-    let external = mapping.external();
+    let external = kept.external();
     if is_reachable(external.ip()) {
-        return Ok(mapping);
+        return Ok(kept);
     }
-    mapping.take_back();
-    Err(MappingProblem::BehindAnother {
-        router: router.gateway,
-        outer: external.ip(),
-    })
+    kept.take_back();
+    Err(K::unreachable(router, external))
 }
 
 /// The program and the rendezvous learn of it.
-fn tell(shared: &Shared, mapped: Result<SocketAddr, MappingProblem>) {
+fn tell<K: Kept>(shared: &Shared, asked: Result<SocketAddr, MappingProblem>) {
     let woken = shared.change(|state, _| {
         if let Some(meetings) = &mut state.meetings {
-            meetings.set_mapped(mapped.as_ref().ok().copied());
+            K::tell(meetings, asked.as_ref().ok().copied());
         }
-        state.mapping.tell(mapped)
+        K::companion(state).tell(asked)
     });
     woken.into_iter().for_each(Waker::wake);
 }

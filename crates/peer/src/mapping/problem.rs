@@ -1,31 +1,30 @@
-//! Why no port of a router leads to an endpoint, in words for people and names for programs.
+//! Why no port of a router leads to an endpoint, or its firewall lets nobody in, in words for people and names for
+//! programs.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-/// Why no port of the router leads to the endpoint.
+/// Why no port of the router of IPv4 leads to the endpoint, or why the firewall of the router of IPv6 was not opened
+/// for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingProblem {
     /// There is no router to ask.
-    #[error("no router of IPv4 can be asked: {0}")]
+    #[error("no router can be asked: {0}")]
     NoRouter(String),
     /// The machine has a public address: others reach it without a mapping, unless a firewall is between.
     #[error("none is needed: {0} is a public address")]
-    NotNeeded(Ipv4Addr),
+    NotNeeded(IpAddr),
     /// The router answers none of the protocols.
-    #[error(
-        "the router {router} answers neither PCP nor NAT-PMP nor UPnP; switch one of them on there, or lead a port to \
-         this machine by hand"
-    )]
+    #[error("the router {router} answers {}", no_protocol(*router))]
     NoAnswer {
         /// The router.
-        router: Ipv4Addr,
+        router: IpAddr,
     },
-    /// It answers one of them, and gives no port.
-    #[error("the router {router} gives no port: {answers}")]
+    /// It answers one of them, and refuses.
+    #[error("the router {router} refuses: {answers}")]
     Refused {
         /// The router.
-        router: Ipv4Addr,
+        router: IpAddr,
         /// What it answered, by protocol.
         answers: String,
     },
@@ -36,7 +35,7 @@ pub enum MappingProblem {
     )]
     BehindAnother {
         /// The router.
-        router: Ipv4Addr,
+        router: IpAddr,
         /// Its address outside.
         outer: IpAddr,
     },
@@ -52,6 +51,18 @@ impl MappingProblem {
             Self::NoAnswer { .. } => "no_answer",
             Self::Refused { .. } => "refused",
             Self::BehindAnother { .. } => "behind_another",
+        }
+    }
+}
+
+/// Which protocols a router does not answer, and what helps.
+fn no_protocol(router: IpAddr) -> &'static str {
+    match router {
+        IpAddr::V4(_) => {
+            "neither PCP nor NAT-PMP nor UPnP; switch one of them on there, or lead a port to this machine by hand"
+        }
+        IpAddr::V6(_) => {
+            "neither PCP nor UPnP; switch one of them on there, or have its firewall let UDP in to this machine by hand"
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which router translates for this machine, and which of the addresses that it names others reach.
+//! Which router translates IPv4 for this machine, and which of the addresses that routers name others reach.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -24,7 +24,7 @@ impl Router {
         let none = |why: String| Err(MappingProblem::NoRouter(why));
         let routes = std::fs::read_to_string(ROUTES).unwrap_or_default();
         let Some(gateway) = default_gateway(&routes) else {
-            return none("there is no default route".to_owned());
+            return none("there is no default route of IPv4".to_owned());
         };
         let own = match local.ip() {
             IpAddr::V4(ip) if !ip.is_unspecified() => ip,
@@ -42,7 +42,7 @@ impl Router {
             return none(format!("{own} is an address that no router leads to"));
         }
         if is_reachable(own.into()) {
-            return Err(MappingProblem::NotNeeded(own));
+            return Err(MappingProblem::NotNeeded(own.into()));
         }
         Ok(Self { gateway, own })
     }
@@ -69,9 +69,17 @@ fn default_gateway(routes: &str) -> Option<Ipv4Addr> {
 }
 
 /// Whether the world leads to an address: it is not private (RFC 1918), shared by a provider's customers (RFC 6598),
-/// for one link (RFC 3927), nor for another purpose (RFC 6890). Only IPv4 is mapped.
+/// for one link (RFC 3927), nor for another purpose (RFC 6890); of IPv6, it is global (RFC 4291 section 2.5.4), and not
+/// for documentation (RFC 3849, RFC 9637).
 pub(super) fn is_reachable(ip: IpAddr) -> bool {
-    let IpAddr::V4(ip) = ip else { return false };
+    let ip = match ip {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(ip) => {
+            let [first, second, ..] = ip.segments();
+            let is_documentation = (first, second) == (0x2001, 0xdb8) || first == 0x3fff && second < 0x1000;
+            return first & 0xe000 == 0x2000 && !is_documentation;
+        }
+    };
     let [first, second, ..] = ip.octets();
     let is_shared = first == 100 && second & 0xc0 == 64;
     let is_special = first == 0 || first >= 224;
@@ -123,6 +131,11 @@ mod tests {
             "224.0.0.1",
             "255.255.255.255",
             "2001:db8::1",
+            "3fff:fff::1",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "::1",
         ] {
             assert!(!is_reachable(text.parse().unwrap()), "{text}");
         }
@@ -132,6 +145,9 @@ mod tests {
             "172.15.0.1",
             "172.32.0.1",
             "8.8.8.8",
+            "2001:2::1",
+            "2a02::1",
+            "3fff:1000::1",
         ] {
             assert!(is_reachable(text.parse().unwrap()), "{text}");
         }

@@ -40,6 +40,8 @@ pub(crate) struct Meetings {
     observed: Option<SocketAddr>,
     /// Where a router's mapping leads to us from.
     mapped: Option<SocketAddr>,
+    /// Where a router's firewall of IPv6 lets others in to us.
+    pinhole: Option<SocketAddr>,
     calls: Vec<Call>,
     /// Where the rendezvous relayed for us last.
     relayed: Option<SocketAddr>,
@@ -73,6 +75,7 @@ impl Meetings {
             local,
             observed: None,
             mapped: None,
+            pinhole: None,
             calls: Vec::new(),
             relayed: None,
             contexts: BTreeSet::new(),
@@ -93,6 +96,12 @@ impl Meetings {
     pub(crate) fn set_mapped(&mut self, mapped: Option<SocketAddr>) {
         self.has_told &= self.mapped == mapped;
         self.mapped = mapped;
+    }
+
+    /// The same of what a router's firewall of IPv6 lets in.
+    pub(crate) fn set_pinhole(&mut self, pinhole: Option<SocketAddr>) {
+        self.has_told &= self.pinhole == pinhole;
+        self.pinhole = pinhole;
     }
 
     /// What went wrong last on the way to the rendezvous.
@@ -288,9 +297,14 @@ impl Meetings {
         if is_registered && !self.has_told {
             let server = self.registration.server().map(CarrierKind::unmark);
             let addresses = server.map(|server| addresses_of(self.local, server, RENDEZVOUS_ADDRESSES_MAX));
-            let addresses = self.mapped.into_iter().chain(addresses.into_iter().flatten());
-            let message = Message::Addresses(addresses.take(RENDEZVOUS_ADDRESSES_MAX).collect());
-            self.has_told = self.registration.say(now, message);
+            let opened = [self.mapped, self.pinhole].into_iter().flatten();
+            let mut told: Vec<SocketAddr> = opened.collect();
+            for address in addresses.into_iter().flatten() {
+                if told.len() < RENDEZVOUS_ADDRESSES_MAX && !told.contains(&address) {
+                    told.push(address);
+                }
+            }
+            self.has_told = self.registration.say(now, Message::Addresses(told));
         }
         self.meet_where_relayed_anew(peers);
         if self.has_told && self.registration.is_ready() {

@@ -1,0 +1,197 @@
+//! A hole in the firewall of the router of IPv6, for the endpoint's port: others reach it there although the router
+//! lets in nothing else that was not asked for. Asked for by PCP ([`pcp`]), or by the service WANIPv6FirewallControl of
+//! UPnP.
+//!
+//! Whoever answers can let others in to our own address at most, and name no other one that matters. UPnP asks our
+//! router by its address first, and the whole network for the sake of old routers.
+
+mod gateway;
+mod pcp;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use igd_next::aio::Ipv6FirewallGateway;
+use igd_next::aio::tokio::{Tokio, search_ipv6_firewall_gateway};
+use igd_next::{IPV6_SSDP_LINK_LOCAL, PortMappingProtocol, SearchError, SearchOptions};
+
+use super::answers::{Refusal, problem, wait};
+use super::problem::MappingProblem;
+use super::{Kept, SEARCH_PORT};
+use crate::companion::Companion;
+use crate::limits::{MAPPING_LIFETIME, PINHOLE_LIFETIME_LAST, ROUTER_SEARCH_TIME};
+use crate::rendezvous::Meetings;
+use crate::shared::State;
+use gateway::Gateway;
+use pcp::{Granted, Question};
+
+/// A router's firewall that lets others in to our port.
+pub(super) enum Pinhole {
+    /// By PCP.
+    Pcp {
+        router: SocketAddrV6,
+        question: Question,
+        granted: Granted,
+    },
+    /// By UPnP.
+    Upnp {
+        firewall: Ipv6FirewallGateway<Tokio>,
+        /// What the router calls it.
+        number: u16,
+        own: SocketAddrV6,
+    },
+}
+
+impl Kept for Pinhole {
+    type Router = Gateway;
+
+    fn companion(state: &mut State) -> &mut Companion<SocketAddr, MappingProblem> {
+        &mut state.pinhole
+    }
+
+    fn tell(meetings: &mut Meetings, address: Option<SocketAddr>) {
+        meetings.set_pinhole(address);
+    }
+
+    fn router(local: SocketAddr) -> Result<Gateway, MappingProblem> {
+        Gateway::find(local)
+    }
+
+    fn ask(router: &Gateway, port: u16) -> Result<Self, MappingProblem> {
+        let by_pcp = match by_pcp(router, port) {
+            Ok(pinhole) => return Ok(pinhole),
+            Err(refusal) => refusal,
+        };
+        let by_upnp = match wait(by_upnp(router, port)) {
+            Ok(pinhole) => return Ok(pinhole),
+            Err(refusal) => refusal,
+        };
+        Err(problem(router.address.into(), [by_pcp, by_upnp]))
+    }
+
+    fn renewed(self, _: &Gateway, _: u16) -> Option<Self> {
+        match self {
+            Self::Pcp { router, question, .. } => {
+                let granted = question.ask(router).ok()?;
+                Some(Self::Pcp {
+                    router,
+                    question,
+                    granted,
+                })
+            }
+            Self::Upnp {
+                firewall,
+                number,
+                own,
+            } => {
+                let renewed = async {
+                    let renewed = firewall.update_pinhole(number, lifetime_seconds()).await;
+                    renewed.map_err(refused)
+                };
+                wait(renewed).ok()?;
+                Some(Self::Upnp {
+                    firewall,
+                    number,
+                    own,
+                })
+            }
+        }
+    }
+
+    fn external(&self) -> SocketAddr {
+        match self {
+            Self::Pcp { granted, .. } => granted.external,
+            Self::Upnp { own, .. } => (*own).into(),
+        }
+    }
+
+    fn lifetime(&self) -> Duration {
+        match self {
+            Self::Pcp { granted, .. } => granted.lifetime,
+            Self::Upnp { .. } => MAPPING_LIFETIME,
+        }
+    }
+
+    fn unreachable(router: &Gateway, external: SocketAddr) -> MappingProblem {
+        MappingProblem::BehindAnother {
+            router: router.address.into(),
+            outer: external.ip(),
+        }
+    }
+
+    fn take_back(self) {
+        match self {
+            Self::Pcp { router, question, .. } => {
+                let lasting = |lifetime| Question { lifetime, ..question }.ask(router);
+                // Routers with miniupnpd over nftables do not end one that was renewed, but shorten it.
+                if let Err(Refusal::Answer(_)) = lasting(Duration::ZERO) {
+                    let _ = lasting(PINHOLE_LIFETIME_LAST);
+                }
+            }
+            Self::Upnp { firewall, number, .. } => {
+                let _ = wait(async { firewall.remove_pinhole(number).await.map_err(refused) });
+            }
+        }
+    }
+}
+
+fn by_pcp(router: &Gateway, port: u16) -> Result<Pinhole, Refusal> {
+    let mut nonce = [0; 12];
+    aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Refusal::of("PCP", "there are no random bytes"))?;
+    let question = Question {
+        own: SocketAddrV6::new(router.own, port, 0, 0),
+        nonce,
+        lifetime: MAPPING_LIFETIME,
+    };
+    let router = router.at(crab_nat::GATEWAY_PORT);
+    let granted = question.ask(router)?;
+    Ok(Pinhole::Pcp {
+        router,
+        question,
+        granted,
+    })
+}
+
+async fn by_upnp(router: &Gateway, port: u16) -> Result<Pinhole, Refusal> {
+    let firewall = match search(router, router.address).await {
+        Err(_) => search(router, IPV6_SSDP_LINK_LOCAL).await?,
+        found => found?,
+    };
+    let own = SocketAddrV6::new(router.own, port, 0, 0);
+    let added = firewall
+        .add_pinhole(PortMappingProtocol::UDP, own, lifetime_seconds())
+        .await;
+    let number = added.map_err(refused)?;
+    Ok(Pinhole::Upnp {
+        firewall,
+        number,
+        own,
+    })
+}
+
+/// The firewall of whoever answers a question to this address. The question comes from the address that others are to
+/// reach: a router has then one of the same kind for the answers, which our requests for that address leave to by
+/// themselves.
+async fn search(router: &Gateway, asked: Ipv6Addr) -> Result<Ipv6FirewallGateway<Tokio>, Refusal> {
+    let mut options = SearchOptions::ipv6(router.interface);
+    options.bind_addr = SocketAddr::new(IpAddr::V6(router.own), 0);
+    options.broadcast_address = SocketAddrV6::new(asked, SEARCH_PORT, 0, router.interface).into();
+    options.timeout = Some(ROUTER_SEARCH_TIME);
+    options.single_search_timeout = Some(ROUTER_SEARCH_TIME);
+    search_ipv6_firewall_gateway(options)
+        .await
+        .map_err(|error| match error {
+            SearchError::NoResponseWithinTimeout => Refusal::NoAnswer,
+            SearchError::IoError(error) => Refusal::of_socket("UPnP", &error),
+            error => refused(error),
+        })
+}
+
+fn lifetime_seconds() -> u32 {
+    u32::try_from(MAPPING_LIFETIME.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn refused(error: impl fmt::Display) -> Refusal {
+    Refusal::of("UPnP", error)
+}
