@@ -383,9 +383,9 @@ impl Endpoint {
             lan::begin_search(self.shared());
         }
         poll_fn(|context| {
-            let mut state = self.shared().lock();
-            let found = state.lan.searches.inviter(number);
-            if found.is_some() || state.is_closed || !state.lan.searches.seeks(Instant::now(), number) {
+            let (now, mut state) = (Instant::now(), self.shared().lock());
+            let found = state.lan.searches.inviter(now, number);
+            if found.is_some() || state.is_closed || !state.lan.searches.seeks(now, number) {
                 return Poll::Ready(found);
             }
             state.lan.waiting.wait(context.waker());

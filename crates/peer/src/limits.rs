@@ -120,6 +120,10 @@ pub const LAN_NUMBERS_MAX: usize = 32;
 /// Numbers of the local network that are remembered, and that are looked for at a time: 10 KiB.
 pub const LAN_NUMBERS_KNOWN_MAX: usize = 256;
 
+/// How long a number of the local network is remembered that was not heard of again: as long as records with addresses
+/// live there (RFC 6762 section 10). Its peer may have closed without a word.
+pub const LAN_NUMBER_AGE_MAX: Duration = Duration::from_secs(120);
+
 /// Numbers for guests that the rendezvous was asked for and has not given: as many as it gives.
 pub const INVITES_MAX: usize = tunnel_proto::limits::GUESTS_PER_USER_MAX;
 

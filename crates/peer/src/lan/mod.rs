@@ -56,7 +56,7 @@ impl Lan {
         addresses: &[SocketAddr],
         numbers: &[u32],
     ) {
-        self.searches.found_numbers(id, numbers);
+        self.searches.found_numbers(now, id, numbers);
         for (peer, addresses) in self.searches.found(now, id, addresses) {
             peers.add_addresses(now, peer, AddressSource::Lan, &addresses);
         }

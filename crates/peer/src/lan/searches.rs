@@ -6,7 +6,8 @@ use std::time::Instant;
 use peer_proto::{PeerId, PeerKey};
 
 use crate::limits::{
-    LAN_ADDRESSES_MAX, LAN_NUMBERS_KNOWN_MAX, LAN_NUMBERS_MAX, LAN_PEERS_MAX, LAN_SEARCHES_MAX,
+    LAN_ADDRESSES_MAX, LAN_NUMBER_AGE_MAX, LAN_NUMBERS_KNOWN_MAX, LAN_NUMBERS_MAX, LAN_PEERS_MAX,
+    LAN_SEARCHES_MAX,
 };
 
 /// A peer that is being connected.
@@ -32,6 +33,21 @@ impl Search {
     }
 }
 
+/// A peer that waits for somebody with a number.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    number: u32,
+    id: PeerId,
+    heard: Instant,
+}
+
+impl Waits {
+    /// Whether it was heard of lately.
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) < LAN_NUMBER_AGE_MAX
+    }
+}
+
 /// All of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Searches {
@@ -39,7 +55,7 @@ pub(crate) struct Searches {
     /// What was answered last of each peer, the oldest first.
     answers: Vec<(PeerId, Vec<SocketAddr>)>,
     /// Who waits for somebody with a number, the oldest first (LAN-5).
-    known_numbers: Vec<(u32, PeerId)>,
+    known_numbers: Vec<Waits>,
     /// Numbers that are looked for, and until when.
     numbers: Vec<(u32, Instant)>,
     /// A thread asks the network.
@@ -88,16 +104,22 @@ impl Searches {
     }
 
     /// The peer that waits for somebody with this number, as the local network said last.
-    pub(crate) fn inviter(&self, number: u32) -> Option<PeerId> {
+    pub(crate) fn inviter(&self, now: Instant, number: u32) -> Option<PeerId> {
         let mut known = self.known_numbers.iter().rev();
-        known.find(|(known, _)| *known == number).map(|(_, id)| *id)
+        let waits = known.find(|waits| waits.number == number && waits.is_fresh(now));
+        waits.map(|waits| waits.id)
     }
 
     /// An answer: the numbers that a peer waits for.
-    pub(super) fn found_numbers(&mut self, id: PeerId, numbers: &[u32]) {
-        self.known_numbers.retain(|(_, known)| *known != id);
+    pub(super) fn found_numbers(&mut self, now: Instant, id: PeerId, numbers: &[u32]) {
+        self.known_numbers
+            .retain(|known| known.id != id && known.is_fresh(now));
         let kept = numbers.iter().take(LAN_NUMBERS_MAX);
-        self.known_numbers.extend(kept.map(|number| (*number, id)));
+        self.known_numbers.extend(kept.map(|number| Waits {
+            number: *number,
+            id,
+            heard: now,
+        }));
         let surplus = self.known_numbers.len().saturating_sub(LAN_NUMBERS_KNOWN_MAX);
         self.known_numbers.drain(..surplus);
     }
@@ -230,19 +252,19 @@ mod tests {
         let mut searches = Searches::default();
         assert!(searches.begin_number(now, 4_711, now + SECOND));
         assert!(searches.take_start() && searches.goes_on(now));
-        assert_eq!(searches.inviter(4_711), None);
-        searches.found_numbers(id(1), &[4_711, 5_000]);
-        assert_eq!(searches.inviter(4_711), Some(id(1)));
-        searches.found_numbers(id(1), &[5_000]);
+        assert_eq!(searches.inviter(now, 4_711), None);
+        searches.found_numbers(now, id(1), &[4_711, 5_000]);
+        assert_eq!(searches.inviter(now, 4_711), Some(id(1)));
+        searches.found_numbers(now, id(1), &[5_000]);
         assert_eq!(
-            (searches.inviter(4_711), searches.inviter(5_000)),
+            (searches.inviter(now, 4_711), searches.inviter(now, 5_000)),
             (None, Some(id(1)))
         );
         assert!(searches.seeks(now, 4_711) && !searches.seeks(now, 5_000));
         assert!(!searches.seeks(now + SECOND, 4_711) && !searches.goes_on(now + SECOND));
         for number in 0..=255 {
             let numbers: Vec<u32> = (1_000..1_100).collect();
-            searches.found_numbers(id(number), &numbers);
+            searches.found_numbers(now, id(number), &numbers);
             searches.begin_number(now, 4_711, now + SECOND);
         }
         assert_eq!(searches.known_numbers.len(), LAN_NUMBERS_KNOWN_MAX);
@@ -250,6 +272,25 @@ mod tests {
         assert!(!searches.begin_number(now, 4_711, now + SECOND));
         searches.end();
         assert!(!searches.seeks(now, 4_711));
+    }
+
+    /// LAN-5: a peer that closed without a word is not named for ever, and does not hide one that took its number over.
+    #[test]
+    fn a_number_that_was_not_heard_of_for_long_is_forgotten() {
+        let now = Instant::now();
+        let mut searches = Searches::default();
+        searches.found_numbers(now, id(1), &[4_711]);
+        let late = now + LAN_NUMBER_AGE_MAX - SECOND;
+        assert_eq!(searches.inviter(late, 4_711), Some(id(1)));
+        assert_eq!(searches.inviter(late + SECOND, 4_711), None);
+        searches.found_numbers(late, id(1), &[4_711]);
+        assert_eq!(
+            searches.inviter(late + SECOND, 4_711),
+            Some(id(1)),
+            "it is there still"
+        );
+        searches.found_numbers(late + 2 * LAN_NUMBER_AGE_MAX, id(2), &[5_000]);
+        assert_eq!(searches.known_numbers.len(), 1);
     }
 
     /// LAN-3.
