@@ -27,8 +27,8 @@ pub use access::{
 pub use budget::Budget;
 pub use client::{
     Acceptance, AddressMove, Arrival, AttemptId, Carried, CarrierAdvice, CarrierChoice, CarrierWatch,
-    ConnectAction, Http, KnownServer, LocalNetworks, Negotiation, NotOpened, PathActivity, PathWatch,
-    Progress, Reconnection, Resting, ServerProof, Socks, SocksAddress, SocksDatagram, SocksOrHttp,
+    ConnectAction, Http, KnownServer, LocalNetworks, Negotiation, NotOpened, PathActivity, PathNews,
+    PathWatch, Progress, Reconnection, Resting, ServerProof, Socks, SocksAddress, SocksDatagram, SocksOrHttp,
     StripeNews, Stripes, TunPlan, Welcome,
 };
 pub use config::{EngineConfig, Oversize, Protocol, QueuePolicy, TunRoutes};

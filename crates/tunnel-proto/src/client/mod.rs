@@ -20,7 +20,7 @@ pub use address_move::AddressMove;
 pub use carrier_watch::{Carried, CarrierAdvice, CarrierWatch};
 pub use known_server::{KnownServer, ServerProof};
 pub use negotiation::{Negotiation, NotOpened, Progress};
-pub use path_watch::{PathActivity, PathWatch};
+pub use path_watch::{PathActivity, PathNews, PathWatch};
 pub use proxies::{Http, Socks, SocksAddress, SocksDatagram, SocksOrHttp};
 pub use reconnection::{AttemptId, CarrierChoice, ConnectAction, Reconnection};
 pub use resting::Resting;

@@ -18,6 +18,20 @@ pub struct PathActivity {
     pub bytes_received: u64,
 }
 
+/// What a look at a path found, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathNews {
+    /// The path has died.
+    Dead,
+    /// Something was acknowledged since the look before.
+    Answered,
+    /// Nothing was acknowledged for so long that the server should be asked over another carrier.
+    Silent,
+    /// Traffic came until now and nothing is awaited: the server should be asked for a sign of life, because who only receives
+    /// would not notice that the path is silent. Once for each pause.
+    Paused,
+}
+
 /// The silence of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathWatch {
@@ -35,14 +49,35 @@ impl PathWatch {
         self.since = None;
     }
 
+    /// Looks at the path, to be done every [`limits::PATH_WATCH_INTERVAL`]. One that has died has another chance afterwards.
+    pub fn look(&mut self, now: Instant, activity: PathActivity) -> Option<PathNews> {
+        let has_answered = self.has_answered(activity);
+        let has_paused = self.has_paused(activity);
+        if self.is_dead(now, activity) {
+            Some(PathNews::Dead)
+        } else if has_answered {
+            Some(PathNews::Answered)
+        } else if self.is_silent(now, activity) {
+            Some(PathNews::Silent)
+        } else {
+            has_paused.then_some(PathNews::Paused)
+        }
+    }
+
+    /// Whether traffic came, and no pause after it was told of: the path is to be looked at although nothing is awaited.
+    #[must_use]
+    pub fn is_flowing(&self) -> bool {
+        self.has_flowed
+    }
+
     /// Whether something was acknowledged since the path was last looked at.
     #[must_use]
     pub fn has_answered(&self, activity: PathActivity) -> bool {
         self.acknowledgements != activity.acknowledgements
     }
 
-    /// Whether the path has died. It has another chance afterwards; to be asked every [`limits::PATH_WATCH_INTERVAL`].
-    pub fn is_dead(&mut self, now: Instant, activity: PathActivity) -> bool {
+    /// Whether the path has died.
+    fn is_dead(&mut self, now: Instant, activity: PathActivity) -> bool {
         let has_answered = self.has_answered(activity);
         self.acknowledgements = activity.acknowledgements;
         if has_answered || !activity.is_awaited {
@@ -57,10 +92,8 @@ impl PathWatch {
         is_dead
     }
 
-    /// Whether the server should be asked for a sign of life, because traffic came until now and nothing is awaited: a client
-    /// that only receives would not notice that the path is silent. Once for each pause; to be asked every
-    /// [`limits::PATH_WATCH_INTERVAL`].
-    pub fn has_paused(&mut self, activity: PathActivity) -> bool {
+    /// Whether traffic came until now and nothing is awaited; once for each pause.
+    fn has_paused(&mut self, activity: PathActivity) -> bool {
         let received = activity.bytes_received.saturating_sub(self.bytes_received);
         self.bytes_received = activity.bytes_received;
         self.has_flowed |= received >= limits::FLOWING_BYTES;
@@ -69,10 +102,8 @@ impl PathWatch {
         has_paused
     }
 
-    /// Whether nothing was acknowledged for so long that the server should be asked over another carrier, before the path
-    /// counts as dead. As of the last [`PathWatch::is_dead`].
-    #[must_use]
-    pub fn is_silent(&self, now: Instant, activity: PathActivity) -> bool {
+    /// Whether nothing was acknowledged for long, before the path counts as dead. As of the last [`PathWatch::is_dead`].
+    fn is_silent(&self, now: Instant, activity: PathActivity) -> bool {
         let patience = probe_timeouts(limits::CARRIER_SILENCE_PROBES, activity.round_trip);
         self.since.is_some_and(|since| {
             now.saturating_duration_since(since) >= patience.max(limits::CARRIER_SILENCE)

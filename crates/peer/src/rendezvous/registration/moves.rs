@@ -8,7 +8,7 @@ use std::time::Instant;
 use packet::CarrierKind;
 use packet_io::unix_seconds;
 use tunnel_proto::limits::{CARRIER_WATCH_INTERVAL, PATH_WATCH_INTERVAL};
-use tunnel_proto::{AttemptId, CarrierAdvice, CarrierWatch, PathWatch};
+use tunnel_proto::{AttemptId, CarrierAdvice, CarrierWatch, PathNews, PathWatch};
 
 use super::super::ways::{TcpChange, Waiting};
 use super::Registration;
@@ -149,21 +149,21 @@ impl Registration {
         let Some(activity) = self.engine.path_activity() else {
             return;
         };
-        let has_answered = self.watch.path.has_answered(activity);
-        let is_dead = self.watch.path.is_dead(now, activity);
-        if has_answered {
-            if self.watch.carrier.answered() {
+        match self.watch.path.look(now, activity) {
+            // Another port of the endpoint's socket there is none.
+            Some(PathNews::Dead | PathNews::Silent) => self.carrier_is_silent(now, kind),
+            Some(PathNews::Answered) if self.watch.carrier.answered() => {
                 self.reconnection.forget_other_carrier();
             }
-        } else if is_dead || self.watch.path.is_silent(now, activity) {
-            self.carrier_is_silent(now, kind);
+            Some(PathNews::Paused) if self.watch.carrier.would_leave(now, kind) => self.engine.probe(),
+            Some(PathNews::Answered | PathNews::Paused) | None => {}
         }
         let is_watched = kind == CarrierKind::Tcp || self.watch.carrier.is_on_trial();
         if is_watched && self.watch.next_look.is_none_or(|at| at <= now) {
             self.watch.next_look = Some(now + CARRIER_WATCH_INTERVAL);
             self.judge_carrier(now, kind);
         }
-        let interval = match activity.is_awaited {
+        let interval = match activity.is_awaited || self.watch.path.is_flowing() {
             true => Some(PATH_WATCH_INTERVAL),
             false => is_watched.then_some(CARRIER_WATCH_INTERVAL),
         };

@@ -8,6 +8,7 @@ use std::time::Instant;
 use host::Uplink;
 use packet::CarrierKind;
 use packet_io::InterfaceName;
+use tunnel_proto::PathNews;
 
 use super::{Client, ClientSource};
 use crate::carrier::Carrier;
@@ -65,21 +66,17 @@ impl Shard<Client> {
             }
             return;
         }
-        let has_answered = client.path_watch.has_answered(activity);
-        let has_paused = client.path_watch.has_paused(activity);
-        if !client.path_watch.is_dead(now, activity) {
-            if has_answered {
-                self.carrier_answers(now);
-            } else if client.path_watch.is_silent(now, activity) {
-                self.carrier_is_silent(now);
-            } else if has_paused {
-                self.carrier_pauses(now);
+        match client.path_watch.look(now, activity) {
+            Some(PathNews::Dead) => {
+                let binding = client.uplink.clone();
+                if let Ok(carrier) = self.carrier_to(server, binding.as_ref()) {
+                    self.move_to(now, carrier);
+                }
             }
-            return;
-        }
-        let binding = client.uplink.clone();
-        if let Ok(carrier) = self.carrier_to(server, binding.as_ref()) {
-            self.move_to(now, carrier);
+            Some(PathNews::Answered) => self.carrier_answers(now),
+            Some(PathNews::Silent) => self.carrier_is_silent(now),
+            Some(PathNews::Paused) => self.carrier_pauses(now),
+            None => {}
         }
     }
 
