@@ -379,6 +379,7 @@ impl Registration {
         let Some(exporter) = self.engine.exporter().filter(|_| !self.has_ended) else {
             return;
         };
+        self.again = None;
         if let Some(former) = self.request.take() {
             self.engine.end(former, tunnel_proto::End::Done);
         }

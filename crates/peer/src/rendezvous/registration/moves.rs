@@ -101,6 +101,14 @@ impl Registration {
                 None => self.begin(now, waited.attempt, waited.address, waited.server_name),
             }
         }
+        // The connection has returned there, and would go on without a socket.
+        let is_stranded = |attempt: &AttemptId| self.reconnection.is_connection(*attempt);
+        if let Some(reason) = reason
+            && self.ways.attempts_over(over).iter().any(is_stranded)
+        {
+            self.problem = Some(reason);
+            self.engine.disconnect(now);
+        }
     }
 
     /// The server's machine says that nothing listens there, as anybody on the way can: a connection that is up is not

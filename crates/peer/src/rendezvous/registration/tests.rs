@@ -49,6 +49,8 @@ struct Site {
     registration: Registration,
     server: Engine<Server>,
     blocks_udp: bool,
+    /// No socket in TCP's shape can be opened.
+    refuses_tcp: bool,
     on_the_way: VecDeque<Sent>,
     /// What the server said.
     heard: Vec<Message>,
@@ -89,6 +91,7 @@ impl Site {
             registration: Registration::new(now, &rendezvous, &key, [1; 32]).unwrap(),
             server,
             blocks_udp,
+            refuses_tcp: false,
             on_the_way: VecDeque::new(),
             heard: Vec::new(),
             registrations: 0,
@@ -156,7 +159,11 @@ impl Site {
         self.registration.settle(now);
         while let Some(change) = self.registration.poll_tcp_change() {
             if let TcpChange::Open(over) = change {
-                self.registration.handle_tcp_opened(now, over, Ok(TCP_PAYLOAD));
+                let opened = match self.refuses_tcp {
+                    true => Err("no socket".to_owned()),
+                    false => Ok(TCP_PAYLOAD),
+                };
+                self.registration.handle_tcp_opened(now, over, opened);
             }
         }
         while let Some(message) = self.registration.hear(now) {
@@ -213,4 +220,31 @@ fn a_registration_in_tcps_shape_goes_back_to_udp_when_that_passes() {
     assert!(site.registration.is_registered());
     let heard = &site.heard;
     assert!(heard.contains(&Message::Observed(client_address())), "{heard:?}");
+}
+
+/// PATH-6: UDP that is on trial falls silent, and the socket in TCP's shape cannot be opened again. The connection is
+/// made anew at once: it does not wait without a socket until it is idle.
+#[test]
+fn a_registration_that_cannot_go_back_to_tcps_shape_is_made_anew() {
+    let mut site = Site::new(true);
+    site.run(SECOND);
+    assert_eq!(site.carrier(), Some(CarrierKind::Tcp));
+    site.blocks_udp = false;
+    let on_trial = (0..1_200).any(|_| {
+        site.run(SECOND / 10);
+        site.carrier() == Some(CarrierKind::Udp)
+    });
+    assert!(on_trial);
+    (site.blocks_udp, site.refuses_tcp) = (true, true);
+    // What is said shows that nothing comes through.
+    assert!(site.registration.say(site.now, Message::Addresses(Vec::new())));
+    let is_lost = (0..100).any(|_| {
+        site.run(SECOND / 10);
+        site.carrier().is_none()
+    });
+    assert!(is_lost && !site.registration.is_registered());
+    assert_eq!(site.registration.problem(), Some("no socket"));
+    site.refuses_tcp = false;
+    site.run(5 * SECOND);
+    assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 2));
 }
