@@ -18,6 +18,7 @@ use super::link::Rendezvous;
 use super::questions::{Asked, Questions};
 use super::registration::{Registration, Resolution};
 use super::ways::TcpChange;
+use super::whereabouts::Whereabouts;
 use crate::error::{BindError, InviteError, RendezvousProblem};
 use crate::face::Wakers;
 use crate::key::SecretKey;
@@ -38,6 +39,7 @@ pub(crate) struct Meetings {
     registration: Registration,
     local: SocketAddr,
     observed: Option<SocketAddr>,
+    whereabouts: Whereabouts,
     /// Where a router's mapping leads to us from.
     mapped: Option<SocketAddr>,
     /// Where a router's firewall of IPv6 lets others in to us.
@@ -74,6 +76,7 @@ impl Meetings {
             registration: Registration::new(now, rendezvous, key, seed)?,
             local,
             observed: None,
+            whereabouts: Whereabouts::default(),
             mapped: None,
             pinhole: None,
             calls: Vec::new(),
@@ -297,6 +300,12 @@ impl Meetings {
         if is_registered && !self.has_told {
             let server = self.registration.server().map(CarrierKind::unmark);
             let addresses = server.map(|server| addresses_of(self.local, server, RENDEZVOUS_ADDRESSES_MAX));
+            let own = addresses.as_ref().and_then(|addresses| addresses.first());
+            let observed = self.registration.carrier().zip(self.observed);
+            let observed = observed.map(|(carrier, observed)| (carrier, observed.ip()));
+            if self.whereabouts.look(own.map(SocketAddr::ip), observed) {
+                self.registration.network_changed(now);
+            }
             let opened = [self.mapped, self.pinhole].into_iter().flatten();
             let mut told: Vec<SocketAddr> = opened.collect();
             for address in addresses.into_iter().flatten() {

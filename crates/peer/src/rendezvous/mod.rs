@@ -11,6 +11,7 @@ mod meetings;
 mod questions;
 mod registration;
 mod ways;
+mod whereabouts;
 
 pub use link::{Rendezvous, RendezvousCarrier};
 pub(crate) use local::{addresses_of, source_towards};

@@ -223,6 +223,13 @@ impl Registration {
         self.ways.remove(attempt);
     }
 
+    /// Packets leave this machine in another way, where the other carrier may do better than it did (PATH-7).
+    pub(in crate::rendezvous) fn network_changed(&mut self, now: Instant) {
+        self.reconnection.forget_other_carrier();
+        self.watch.carrier.network_changed();
+        (self.watch.due, self.watch.next_look) = (Some(now), None);
+    }
+
     fn return_to_other_carrier(&mut self, now: Instant) {
         if let Some(over) = self.reconnection.return_to_other_carrier() {
             self.go_over(now, over);

@@ -248,3 +248,18 @@ fn a_registration_that_cannot_go_back_to_tcps_shape_is_made_anew() {
     site.run(5 * SECOND);
     assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 2));
 }
+
+/// PATH-7: a carrier that failed for a long time is tried at once where the network is another one.
+#[test]
+fn a_registration_in_another_network_goes_back_to_udp_at_once() {
+    let mut site = Site::new(true);
+    site.run(600 * SECOND);
+    assert_eq!(site.carrier(), Some(CarrierKind::Tcp));
+    site.blocks_udp = false;
+    // It has failed too often to be tried again soon.
+    site.run(5 * SECOND);
+    assert_eq!(site.carrier(), Some(CarrierKind::Tcp));
+    site.registration.network_changed(site.now);
+    site.run(2 * SECOND);
+    assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Udp), 1));
+}
