@@ -1,8 +1,12 @@
 //! Peers behind the same router, which turns their packets back to each other or does not, and behind two routers in a
-//! row, as where a provider translates the addresses of its customers once more (RFC 6888).
+//! row, as where a provider translates the addresses of its customers once more (RFC 6888); the inner one may map
+//! ports.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
+use peer::blocking::wait_for;
 use peer::{Endpoint, Peer, PeerPath};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::require_root;
@@ -85,14 +89,17 @@ fn is_relayed(end: &Peer) -> bool {
 
 /// A machine behind a router of its own, which is behind one of the provider.
 struct Customer {
-    router: Namespace,
+    router: Arc<Namespace>,
     machine: Namespace,
     provider: usize,
 }
 
 impl Customer {
     fn of(world: &World, provider: usize) -> Self {
-        let (router, machine) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+        let (router, machine) = (
+            Arc::new(Namespace::create().unwrap()),
+            Namespace::create().unwrap(),
+        );
         let between = |host: u8| format!("100.64.{}.{host}/24", provider + 1);
         let inside = |host: u8| format!("10.{}.0.{host}/24", provider + 4);
         cable(
@@ -112,11 +119,58 @@ impl Customer {
 
     /// Its router restricts ports, as Linux does, and the provider's is of this kind.
     fn peer(&self, world: &World, of_provider: Kind, port: u16) -> Endpoint {
+        self.set_kinds(world, of_provider, port);
+        world.peer_on(&self.machine, port)
+    }
+
+    fn set_kinds(&self, world: &World, of_provider: Kind, port: u16) {
         let (network, provider) = (self.provider + 4, &world.routers[self.provider]);
         set_kind(&self.router, PortRestricted, &format!("10.{network}.0.2"), port);
         let customer = format!("100.64.{}.2", self.provider + 1);
         set_kind(provider, of_provider, &customer, port);
-        world.peer_on(&self.machine, port)
+    }
+
+    /// Has its router map the ports that are asked for by PCP for IPv4 (RFC 6887), and say that they are at the address
+    /// outside that is put here. The provider's router leads nothing there by itself.
+    fn speak_pcp(&self) -> Arc<Mutex<Ipv4Addr>> {
+        let address = SocketAddr::from(([10, self.provider as u8 + 4, 0, 1], 5_351));
+        let socket = self.router.inside(|| UdpSocket::bind(address).unwrap());
+        let outside = Arc::new(Mutex::new(Ipv4Addr::UNSPECIFIED));
+        // The thread waits for the next question after the end of the test.
+        let (named, router) = (Arc::clone(&outside), Arc::downgrade(&self.router));
+        thread::spawn(move || {
+            let mut question = [0; 1_100];
+            while let Ok((length, from)) = socket.recv_from(&mut question) {
+                let ([2, 1, ..], 60, Some(router)) = (&question[..], length, router.upgrade()) else {
+                    continue;
+                };
+                let mut answer = question[..60].to_vec();
+                answer[1] |= 0x80;
+                let port = u16::from_be_bytes([answer[40], answer[41]]);
+                answer.copy_within(40..42, 42);
+                let named = named.lock().unwrap().to_ipv6_mapped();
+                answer[44..].copy_from_slice(&named.octets());
+                let rules = match answer[4..8] {
+                    [0, 0, 0, 0] => "table ip mapped\ndelete table ip mapped".to_owned(),
+                    _ => format!(
+                        "table ip mapped\nflush table ip mapped\ntable ip mapped {{ chain in {{ type nat hook prerouting priority -101; iifname outside udp \
+                         dport {port} dnat to {}:{port}; }}; }}",
+                        from.ip()
+                    ),
+                };
+                router.nft(&rules).unwrap();
+                let _ = socket.send_to(&answer, from);
+            }
+        });
+        outside
+    }
+
+    /// Whether its router leads a port to the machine.
+    fn has_mapping(&self) -> bool {
+        self.router
+            .run("nft", ["list", "tables"])
+            .unwrap()
+            .contains("mapped")
     }
 }
 
@@ -173,4 +227,58 @@ fn a_guest_that_no_path_joins_with_who_invited_it_is_relayed() {
     assert!(ends.iter().all(is_relayed));
     let talk = Talk::new(ends);
     talk.finish();
+}
+
+/// RDV-2, RDV-3, RDV-7: a listener whose own router maps a port, behind a provider's that maps none. A router that
+/// knows no more than its own address outside is told from one that names the provider's, which may be of use.
+#[test]
+fn a_listener_whose_router_maps_a_port_behind_another_one_is_reached_as_that_other_one_allows() {
+    require_root!();
+    let world = World::new();
+    let customer = Customer::of(&world, 1);
+    let outside = customer.speak_pcp();
+    let (own, of_provider) = (Ipv4Addr::new(100, 64, 2, 2), Ipv4Addr::new(198, 51, 2, 2));
+    // The kinds of the caller's router and of the provider's, what the listener's router says, and whether there is a
+    // direct path.
+    let rows = [
+        ([PortRestricted, PortRestricted], own, true),
+        ([PortRestricted, PortRestricted], of_provider, true),
+        ([PortRestricted, Symmetric], own, false),
+        ([PortRestricted, Symmetric], of_provider, false),
+        ([Symmetric, FullCone], own, false),
+        // The mapping lets everybody in whom the provider's router lets in.
+        ([Symmetric, FullCone], of_provider, true),
+    ];
+    for (port, (kinds, named, is_direct)) in (FIRST_PORT..).zip(rows) {
+        world.set_kinds(kinds, port);
+        customer.set_kinds(&world, kinds[1], port);
+        *outside.lock().unwrap() = named;
+        let callee = world.mapped_peer_on(&customer.machine, port);
+        let asked = wait_for(PROGRAM_LIMIT, callee.asked_for_mapping())
+            .flatten()
+            .unwrap();
+        if named == own {
+            assert_eq!(asked.unwrap_err().name(), "behind_another");
+            assert!(!customer.has_mapping());
+        } else {
+            assert_eq!(asked, Ok(SocketAddr::from((named, port))));
+            assert!(customer.has_mapping());
+        }
+        let caller = world.peer(0, port);
+        let (took, ends) = first_message(&caller, &callee, PROGRAM_LIMIT).unwrap();
+        let path = ends[0].path();
+        println!("caller and provider {kinds:?}, mapped at {named}: {path:?} after {took:?}");
+        match is_direct {
+            true => wait_until(&format!("a direct path for {kinds:?}"), PROGRAM_LIMIT, || {
+                !ends.iter().any(is_relayed)
+            }),
+            false => assert!(ends.iter().all(is_relayed), "{kinds:?}"),
+        }
+        for endpoint in [caller, callee] {
+            endpoint.close(0, "the next row");
+        }
+        wait_until("the port is given back", PROGRAM_LIMIT, || {
+            !customer.has_mapping()
+        });
+    }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use peer::blocking::{wait, wait_for};
-use peer::{Delivery, Endpoint, Peer, Rendezvous, SecretKey};
+use peer::{Builder, Delivery, Endpoint, Peer, Rendezvous, SecretKey};
 use system_tests::limits::PROGRAM_LIMIT;
 use system_tests::tunnel::Server;
 use testbed::directory::Directory;
@@ -177,20 +177,29 @@ impl World {
     }
 
     pub(crate) fn peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
-        Self::registered(machine, port, Rendezvous::from_link(&self.link).unwrap())
+        Self::registered(machine, port, self.builder())
+    }
+
+    /// The same that asks its router for a port.
+    pub(super) fn mapped_peer_on(&self, machine: &Namespace, port: u16) -> Endpoint {
+        Self::registered(machine, port, self.builder().map_port())
+    }
+
+    fn builder(&self) -> Builder {
+        let rendezvous = Rendezvous::from_link(&self.link).unwrap();
+        Endpoint::builder(SecretKey::generate().unwrap()).rendezvous(rendezvous)
     }
 
     /// A new peer on a machine whose user has no link, but a number.
     pub(crate) fn guest(&self, machine: usize, port: u16, number: u32) -> Endpoint {
         let rendezvous = Rendezvous::as_guest(SERVER, number).unwrap();
-        Self::registered(&self.machines[machine], port, rendezvous)
+        let builder = Endpoint::builder(SecretKey::generate().unwrap()).rendezvous(rendezvous);
+        Self::registered(&self.machines[machine], port, builder)
     }
 
-    fn registered(machine: &Namespace, port: u16, rendezvous: Rendezvous) -> Endpoint {
-        let endpoint = machine.inside(|| {
-            let builder = Endpoint::builder(SecretKey::generate().unwrap()).rendezvous(rendezvous);
-            builder.bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap()
-        });
+    fn registered(machine: &Namespace, port: u16, builder: Builder) -> Endpoint {
+        let address = SocketAddr::from(([0, 0, 0, 0], port));
+        let endpoint = machine.inside(|| builder.bind(address).unwrap());
         let registered = wait_for(PROGRAM_LIMIT, endpoint.registered());
         let problem = endpoint.rendezvous_problem();
         registered
