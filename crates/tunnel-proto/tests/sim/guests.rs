@@ -113,6 +113,48 @@ fn a_guest_is_held_to_its_rate_each_way_and_all_of_it_is_its_use() {
     );
 }
 
+/// RDV-15: what guests are granted is [`limits::GUEST_BYTES_MAX`]; here it is lowered, so that it is used up soon.
+#[test]
+fn a_guest_whose_bytes_are_used_up_leaves_and_is_not_let_in_again() {
+    const BYTES: u64 = 4 << 20;
+    const PAYLOAD: usize = 1_100;
+    const TURN: Duration = Duration::from_millis(5);
+    let mut site = Site::with_guests_of(1, BYTES);
+    let number = invite(&mut site, 0).expect("there is room");
+    let guest = site.world.add_guest(number);
+    site.add(guest, 7);
+    let mut relayed = Relayed::of(site);
+    relayed.join(0, 1);
+    let (own, to_guest) = (relayed.addresses[0], relayed.addresses[1]);
+    let is_dismissed = |action: &ClientAction| match action {
+        ClientAction::Lost { reason, .. } => reason.to_string().contains("bytes are used up"),
+        _ => false,
+    };
+    let (mut moved, mut dismissals, begin) = (0, 0, relayed.site.world.now());
+    while dismissals == 0 {
+        assert!(
+            relayed.site.world.now() < begin + 5 * SECOND,
+            "after {moved} payloads"
+        );
+        relayed.send(0, to_guest, &vec![vec![7; PAYLOAD]; 10]);
+        relayed.send(1, own, &vec![vec![7; PAYLOAD]; 10]);
+        relayed.site.world.run(TURN);
+        moved += relayed.received(0).len() + relayed.received(1).len();
+        dismissals = relayed.site.world.client_at(guest).count(is_dismissed);
+    }
+    let mut site = relayed.site;
+    site.world.run(SECOND);
+    assert_eq!(site.rendezvous.counters().registered, 1);
+    // The server counts now and then: a second at the guest's rate each way may be too much.
+    let moved = (moved * PAYLOAD) as u64;
+    let most = BYTES + 2 * limits::GUEST_BITS_PER_SECOND / 8;
+    assert!((BYTES / 2..=most).contains(&moved), "{moved} bytes");
+    let again = site.world.add_guest(number);
+    site.world.run(2 * SECOND);
+    let is_up = |action: &ClientAction| matches!(action, ClientAction::Up { .. });
+    assert_eq!(site.world.client_at(again).count(is_up), 0);
+}
+
 /// RDV-15.
 #[test]
 fn a_number_is_used_up_by_one_peer_which_may_come_again_until_its_time_is_over() {

@@ -11,7 +11,8 @@ use tunnel_proto::rendezvous::{
     Guests, Membership, Message, PROTOCOL, PeerKeyBytes, Reason, RegistrationPath, Rendezvous, statement,
 };
 use tunnel_proto::{
-    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Ending, RequestId, SoleOwner, limits,
+    Answer, AuthorizationId, Authorizer, ClientAction, Credentials, Decision, Ending, RequestId, SoleOwner,
+    limits,
 };
 
 use crate::support::{End, MILLISECOND, SECOND, Setup, World, user};
@@ -50,6 +51,8 @@ pub(crate) fn path(number: usize, exporter: &[u8; 32]) -> RegistrationPath {
 struct OwnerAndGuests {
     owner: SoleOwner,
     guests: Guests,
+    /// Bytes of one guest.
+    bytes_of_guest: u64,
 }
 
 impl Authorizer for OwnerAndGuests {
@@ -61,7 +64,12 @@ impl Authorizer for OwnerAndGuests {
         remote: SocketAddr,
     ) -> Answer {
         match self.guests.authorize(now, credentials, remote) {
-            Some(decision) => Answer::Now(decision),
+            Some(Decision::Granted(mut grant)) => {
+                assert_eq!(grant.limits.bytes, limits::GUEST_BYTES_MAX);
+                grant.limits.bytes = self.bytes_of_guest;
+                Answer::Now(Decision::Granted(grant))
+            }
+            Some(refused) => Answer::Now(refused),
             None => self.owner.authorize(now, id, credentials, remote),
         }
     }
@@ -97,11 +105,17 @@ impl Site {
 
     /// A server of one shard, whose clients may invite guests.
     pub(crate) fn with_guests(clients: usize) -> Self {
+        Self::with_guests_of(clients, limits::GUEST_BYTES_MAX)
+    }
+
+    /// The same whose guests are granted so many bytes.
+    pub(crate) fn with_guests_of(clients: usize, bytes_of_guest: u64) -> Self {
         let mut site = Self::new(1, 0);
         let guests = Guests::new([3; 32]);
         let authorizer = OwnerAndGuests {
             owner: SoleOwner::new(vec![user()]),
             guests: guests.clone(),
+            bytes_of_guest,
         };
         site.world.start_server_for(Box::new(authorizer), 1);
         site.rendezvous = Rendezvous::with_guests(1, Box::new(|_| {}), Some(guests));
