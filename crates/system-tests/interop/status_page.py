@@ -1,6 +1,6 @@
 """Opens the status page in headless Chromium, over its DevTools pipe.
 
-status_page.py URL DIRECTORY [USER]: prints the state that the page shows, pictures in light and dark, wide and narrow, which are kept in
+status_page.py URL DIRECTORY [USER]: prints the state, numbers and users that the page shows, pictures in light and dark, wide and narrow, which are kept in
 the directory, that the page has disabled the user, and every message of the console.
 """
 import base64
@@ -80,6 +80,8 @@ browser = Browser()
 browser.call("Page.navigate", url=url)
 browser.wait_for("document.querySelector('.lines') && document.querySelector('.lines').getAttribute('d')")
 print("shown:", browser.value("document.getElementById('state').textContent"), flush=True)
+for name in ["numbers", "user-box"]:
+    print(f"{name}:", browser.value(f"document.getElementById('{name}').textContent").replace("\n", " "), flush=True)
 for scheme in ["light", "dark"]:
     for name, width, height in [("wide", 1280, 1000), ("narrow", 390, 1600)]:
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

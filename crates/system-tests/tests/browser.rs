@@ -12,6 +12,7 @@ use testbed::directory::Directory;
 use testbed::place::Place;
 use testbed::process::Process;
 
+use crate::peer_command;
 use crate::scene::{LISTEN, Scene, both};
 
 /// For the start of a browser on a machine that is busy with builds.
@@ -83,11 +84,21 @@ fn a_browser_shows_the_status_page_of_both_ends_without_complaint_and_disables_a
     let (client_place, link_of_owner) = (pair.client.place(), server.link());
     let _client = Client::start(&client_place, "client", &link_of_owner, &forwards, &admin, files);
     assert!(link.starts_with("gramway://"));
+    relay(&pair, &directory, &link_of_owner);
     for (place, words, state) in [
         (&place, &["alice"][..], "Server, listening"),
         (&client_place, &[], "Client, connected"),
     ] {
-        look_at_page(&python, place, &directory, words, state);
+        let told = look_at_page(&python, place, &directory, words, state);
+        let shown = |name: &str| told.lines().find(|line| line.starts_with(name)).unwrap();
+        // The bytes of all, and those of the owner, whose peers these are.
+        let is_server = words == ["alice"];
+        assert_eq!(shown("numbers: ").contains("Relayed"), is_server, "{told}");
+        assert_eq!(
+            shown("user-box: ").contains("B relayed to peers"),
+            is_server,
+            "{told}"
+        );
     }
     let status = server.status();
     let users = status["users"].as_object().unwrap();
@@ -95,7 +106,29 @@ fn a_browser_shows_the_status_page_of_both_ends_without_complaint_and_disables_a
     assert!(alice["excluded"].is_string(), "{alice}");
 }
 
-fn look_at_page(python: &Path, place: &Place, directory: &Directory, words: &[&str], state: &str) {
+/// Has the server relay between two peers of its owner: the client's machine exchanges UDP with nobody else.
+fn relay(pair: &Pair, directory: &Directory, link: &str) {
+    let apart = "table inet apart { chain out { type filter hook output priority 0; meta l4proto udp udp dport != 4433 drop; }; }";
+    pair.client.nft(apart).unwrap();
+    let link = directory.write("rendezvous", link).unwrap();
+    let rendezvous = ["--no-lan", "--rendezvous-file", link.to_str().unwrap()];
+    let listening = peer_command::id(&pair.server, directory, "listener");
+    let listen = [&["listen", "--no-port-mapping", "--any"], &rendezvous[..]].concat();
+    let mut listener = peer_command::start(&pair.server, directory, "listener", &listen);
+    listener
+        .wait_for_line("registered at the rendezvous", BROWSER_LIMIT)
+        .unwrap();
+    let ping = [
+        &["ping", &listening, "-c", "1", "--timeout", "60"],
+        &rendezvous[..],
+    ]
+    .concat();
+    let (code, text, errors) = peer_command::run(&pair.client, directory, "caller", &ping);
+    assert!(code == 0 && text.contains("relayed, over UDP"), "{text}{errors}");
+}
+
+/// What the page shows, with what the looker tells of it.
+fn look_at_page(python: &Path, place: &Place, directory: &Directory, words: &[&str], state: &str) -> String {
     let files = directory.path().display().to_string();
     let arguments = [&["http://127.0.0.1:9465/", &files], words].concat();
     let mut page = python::start(python, place, "status_page.py", arguments);
@@ -112,4 +145,5 @@ fn look_at_page(python: &Path, place: &Place, directory: &Directory, words: &[&s
         assert!(bytes > 20_000 && picture.ends_with(", 0 too wide"), "{picture}");
     }
     assert_eq!(told.contains("disabled: "), !words.is_empty(), "{told}");
+    told
 }
