@@ -263,3 +263,20 @@ fn a_registration_in_another_network_goes_back_to_udp_at_once() {
     site.run(2 * SECOND);
     assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Udp), 1));
 }
+
+/// PATH-8: an endpoint that received until UDP fell silent, and awaits nothing, asks for a sign of life.
+#[test]
+fn a_registration_that_only_received_leaves_udp_that_falls_silent() {
+    let mut site = Site::new(false);
+    let is_ready = (0..20).any(|_| {
+        site.run(SECOND / 20);
+        site.registration.is_ready()
+    });
+    assert!(is_ready);
+    // What was asked for is answered and acknowledged; since the last look at the path something came.
+    site.run(SECOND / 20);
+    assert_eq!(site.carrier(), Some(CarrierKind::Udp));
+    site.blocks_udp = true;
+    site.run(3 * SECOND);
+    assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 1));
+}
