@@ -2,26 +2,13 @@
 //! better by more than a tenth, in goodput or, where that is alike, in processor time of both ends. Pure: time and
 //! counters are told.
 //!
-//! A carrier whose rate falls to half is measured against the other again, at most every [`HYSTERESIS`].
+//! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One that
+//! was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same case.
 
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
-
-/// A carrier is measured for so long, unless [`TRIAL_BYTES`] have arrived before.
-pub(crate) const TRIAL_TIME: Duration = Duration::from_millis(500);
-
-/// Both trials together are the first 64 MiB of a transfer.
-pub(crate) const TRIAL_BYTES: u64 = 32 << 20;
-
-/// At the beginning of a trial the other carrier's chunks still arrive, and this one's rate rises.
-const SETTLING: Duration = Duration::from_millis(50);
-
-/// Between two measurements.
-pub(crate) const HYSTERESIS: Duration = Duration::from_secs(10);
-
-/// Over which the present rate is measured.
-const WINDOW: Duration = Duration::from_secs(2);
+use crate::limits::{CHOICE_HYSTERESIS, CHOICE_WINDOW, TRIAL_BYTES, TRIAL_SETTLING, TRIAL_TIME};
 
 /// What a carrier did in its trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,151 +58,189 @@ pub(crate) enum Decision {
 }
 
 /// Decides.
-pub(crate) struct Choice {
-    phase: Phase,
-    has_tcp: bool,
-    samples: [Option<Sample>; 2],
-    /// The rate that the chosen carrier had when it was measured.
-    rate: f64,
-    window: (Instant, u64),
-    measured: Option<Instant>,
-}
+pub(crate) struct Choice(Phase);
 
+#[derive(Clone, Copy)]
 enum Phase {
-    /// There is only QUIC, or only it is allowed.
+    /// There is only this one, or only it is allowed.
     Only(Carrier),
     Trial {
         carrier: Carrier,
         since: Instant,
+        /// Once it has settled.
         start: Option<(Instant, Totals)>,
+        /// Of the other one, where that had its turn.
+        other: Option<Sample>,
+        /// When the first of both trials began.
+        began: Instant,
     },
-    Chosen(Carrier),
+    Chosen {
+        carrier: Carrier,
+        /// Bytes a second that it had when it was measured, or more since.
+        rate: f64,
+        /// When its present rate was last looked at, and its bytes then.
+        window: (Instant, u64),
+        /// When the measurement began.
+        began: Instant,
+    },
 }
 
 impl Choice {
     /// Begins with this carrier.
-    pub(crate) fn new(now: Instant, first: Carrier) -> Self {
-        Self {
-            phase: Phase::Only(first),
-            has_tcp: false,
-            samples: [None; 2],
-            rate: 0.0,
-            window: (now, 0),
-            measured: None,
-        }
+    pub(crate) fn new(first: Carrier) -> Self {
+        Self(Phase::Only(first))
     }
 
     /// The carrier that takes work at present.
     pub(crate) fn present(&self) -> Carrier {
-        match self.phase {
-            Phase::Only(carrier) | Phase::Trial { carrier, .. } | Phase::Chosen(carrier) => carrier,
+        match self.0 {
+            Phase::Only(carrier) | Phase::Trial { carrier, .. } | Phase::Chosen { carrier, .. } => carrier,
         }
     }
 
-    /// TCP connections are there: both are measured, QUIC first.
-    pub(crate) fn offer_tcp(&mut self, now: Instant) -> Option<Decision> {
-        self.has_tcp = true;
-        self.begin(now)
+    /// The one that was chosen by measurement, and its bytes a second.
+    pub(crate) fn chosen(&self) -> Option<(Carrier, f64)> {
+        match self.0 {
+            Phase::Chosen { carrier, rate, .. } => Some((carrier, rate)),
+            Phase::Only(_) | Phase::Trial { .. } => None,
+        }
+    }
+
+    /// TCP connections are there: both are measured, QUIC first, unless it is remembered which one is better, and how
+    /// many bytes a second it had.
+    pub(crate) fn offer_tcp(
+        &mut self,
+        now: Instant,
+        totals: Totals,
+        remembered: Option<(Carrier, f64)>,
+    ) -> Option<Decision> {
+        let Some((carrier, rate)) = remembered else {
+            return self.begin(now);
+        };
+        self.0 = Phase::Chosen {
+            carrier,
+            rate,
+            window: (now, totals.bytes(carrier)),
+            began: now,
+        };
+        let reason = format!("{} was better here in an earlier transfer", carrier.name());
+        Some(Decision::Choose(carrier, reason))
     }
 
     /// TCP connections are there, and the user wants them to be used.
     pub(crate) fn prefer_tcp(&mut self) -> Option<Decision> {
-        self.phase = Phase::Only(Carrier::Tcp);
+        self.0 = Phase::Only(Carrier::Tcp);
         Some(Decision::Choose(Carrier::Tcp, "it was asked for".to_owned()))
     }
 
     /// TCP connections are gone.
     pub(crate) fn lose_tcp(&mut self) -> Option<Decision> {
         let used_it = self.present() == Carrier::Tcp;
-        self.has_tcp = false;
-        self.phase = Phase::Only(Carrier::Quic);
+        self.0 = Phase::Only(Carrier::Quic);
         let told = "the TCP connections were lost".to_owned();
         used_it.then_some(Decision::Choose(Carrier::Quic, told))
     }
 
     fn begin(&mut self, now: Instant) -> Option<Decision> {
-        self.samples = [None; 2];
-        self.measured = Some(now);
-        self.try_out(now, self.present())
+        self.try_out(now, self.present(), None, now)
     }
 
-    fn try_out(&mut self, now: Instant, carrier: Carrier) -> Option<Decision> {
+    fn try_out(
+        &mut self,
+        now: Instant,
+        carrier: Carrier,
+        other: Option<Sample>,
+        began: Instant,
+    ) -> Option<Decision> {
         let changes = self.present() != carrier;
-        self.phase = Phase::Trial {
+        self.0 = Phase::Trial {
             carrier,
             since: now,
             start: None,
+            other,
+            began,
         };
         changes.then_some(Decision::Use(carrier))
     }
 
     /// Looks at the counters; often.
     pub(crate) fn look(&mut self, now: Instant, totals: Totals) -> Option<Decision> {
-        match &mut self.phase {
+        match &mut self.0 {
             Phase::Only(_) => None,
             Phase::Trial {
                 carrier,
                 since,
                 start,
+                other,
+                began,
             } => {
-                let carrier = *carrier;
-                let Some((began, before)) = *start else {
-                    if now.duration_since(*since) >= SETTLING {
+                let (carrier, other, began) = (*carrier, *other, *began);
+                let Some((from, before)) = *start else {
+                    if now.duration_since(*since) >= TRIAL_SETTLING {
                         *start = Some((now, totals));
                     }
                     return None;
                 };
                 let sample = Sample {
                     bytes: totals.bytes(carrier) - before.bytes(carrier),
-                    elapsed: now.duration_since(began),
+                    elapsed: now.duration_since(from),
                     cpu: totals.cpu.saturating_sub(before.cpu),
                 };
-                if sample.bytes < TRIAL_BYTES && sample.elapsed < TRIAL_TIME {
+                if sample.elapsed < TRIAL_TIME && sample.bytes < TRIAL_BYTES {
                     return None;
                 }
-                self.samples[carrier as usize] = Some(sample);
-                match self.samples {
-                    [Some(quic), Some(tcp)] => Some(self.choose(now, totals, quic, tcp)),
-                    _ => {
-                        let other = match carrier {
-                            Carrier::Quic => Carrier::Tcp,
-                            Carrier::Tcp => Carrier::Quic,
-                        };
-                        self.try_out(now, other)
-                    }
+                // Nothing to send is no measurement.
+                if sample.bytes == 0 {
+                    *start = Some((now, totals));
+                    return None;
                 }
+                let next = match carrier {
+                    Carrier::Quic => Carrier::Tcp,
+                    Carrier::Tcp => Carrier::Quic,
+                };
+                let Some(other) = other else {
+                    return self.try_out(now, next, Some(sample), began);
+                };
+                let (quic, tcp) = match carrier {
+                    Carrier::Quic => (sample, other),
+                    Carrier::Tcp => (other, sample),
+                };
+                Some(self.choose(now, totals, began, [quic, tcp]))
             }
-            Phase::Chosen(carrier) => {
-                let (since, before) = self.window;
+            Phase::Chosen {
+                carrier,
+                rate,
+                window,
+                began,
+            } => {
+                let (since, before) = *window;
                 let elapsed = now.duration_since(since);
-                if elapsed < WINDOW {
+                if elapsed < CHOICE_WINDOW {
                     return None;
                 }
                 let bytes = totals.bytes(*carrier);
-                let rate = (bytes - before) as f64 / elapsed.as_secs_f64();
-                self.window = (now, bytes);
-                let may = self
-                    .measured
-                    .is_none_or(|measured| now.duration_since(measured) >= HYSTERESIS);
+                let present = (bytes - before) as f64 / elapsed.as_secs_f64();
+                *window = (now, bytes);
+                let may = now.duration_since(*began) >= CHOICE_HYSTERESIS;
                 // Nothing at all is an end, or a disk that stands.
-                if may && self.has_tcp && rate > 0.0 && rate < self.rate / 2.0 {
+                if may && present > 0.0 && present < *rate / 2.0 {
                     return self.begin(now);
                 }
-                self.rate = self.rate.max(rate);
+                *rate = rate.max(present);
                 None
             }
         }
     }
 
-    fn choose(&mut self, now: Instant, totals: Totals, quic: Sample, tcp: Sample) -> Decision {
+    fn choose(&mut self, now: Instant, totals: Totals, began: Instant, samples: [Sample; 2]) -> Decision {
+        let [quic, tcp] = samples;
         let carrier = better(&quic, &tcp);
-        let chosen = match carrier {
-            Carrier::Quic => &quic,
-            Carrier::Tcp => &tcp,
+        self.0 = Phase::Chosen {
+            carrier,
+            rate: samples[carrier as usize].rate(),
+            window: (now, totals.bytes(carrier)),
+            began,
         };
-        self.rate = chosen.rate();
-        self.window = (now, totals.bytes(carrier));
-        self.phase = Phase::Chosen(carrier);
         Decision::Choose(carrier, reason(carrier, &quic, &tcp))
     }
 }
@@ -289,13 +314,13 @@ mod tests {
 
     fn chosen(rates: [f64; 2], costs: [f64; 2]) -> Carrier {
         let (mut clock, mut totals) = (Instant::now(), Totals::default());
-        let mut choice = Choice::new(clock, Carrier::Quic);
+        let mut choice = Choice::new(Carrier::Quic);
         assert_eq!(
             step(&mut choice, &mut clock, &mut totals, rates, costs),
             None,
             "there is nothing to choose"
         );
-        assert_eq!(choice.offer_tcp(clock), None, "QUIC is tried first");
+        assert_eq!(choice.offer_tcp(clock, totals, None), None, "QUIC is tried first");
         match decide(&mut choice, &mut clock, &mut totals, rates, costs) {
             Some(Decision::Choose(carrier, reason)) => {
                 assert!(reason.contains("Mbit/s"));
@@ -321,8 +346,8 @@ mod tests {
     #[test]
     fn a_rate_that_halves_is_measured_again_and_not_too_often() {
         let (mut clock, mut totals) = (Instant::now(), Totals::default());
-        let mut choice = Choice::new(clock, Carrier::Quic);
-        choice.offer_tcp(clock);
+        let mut choice = Choice::new(Carrier::Quic);
+        choice.offer_tcp(clock, totals, None);
         let costs = [3.0, 1.0];
         decide(&mut choice, &mut clock, &mut totals, [1e8, 2e8], costs).unwrap();
         assert_eq!(choice.present(), Carrier::Tcp);
@@ -333,7 +358,7 @@ mod tests {
             matches!(decision, Some(Decision::Choose(Carrier::Quic, _))),
             "{decision:?}"
         );
-        assert!(clock - began >= HYSTERESIS - Duration::from_secs(2));
+        assert!(clock - began >= CHOICE_HYSTERESIS - Duration::from_secs(2));
         // A steady rate is left alone.
         assert_eq!(
             decide(&mut choice, &mut clock, &mut totals, [1e8, 1e6], costs),
@@ -344,8 +369,8 @@ mod tests {
     #[test]
     fn without_tcp_connections_quic_carries_everything() {
         let (mut clock, mut totals) = (Instant::now(), Totals::default());
-        let mut choice = Choice::new(clock, Carrier::Quic);
-        choice.offer_tcp(clock);
+        let mut choice = Choice::new(Carrier::Quic);
+        choice.offer_tcp(clock, totals, None);
         decide(&mut choice, &mut clock, &mut totals, [1e8, 2e8], [1.0, 1.0]).unwrap();
         assert!(matches!(
             choice.lose_tcp(),
@@ -356,5 +381,22 @@ mod tests {
             None
         );
         assert_eq!(choice.present(), Carrier::Quic);
+    }
+
+    #[test]
+    fn what_is_remembered_is_used_at_once_and_measured_again_where_its_rate_has_halved() {
+        for (rates, expected) in [([1e7, 2e8], None), ([1e8, 1e7], Some(Carrier::Quic))] {
+            let (mut clock, mut totals) = (Instant::now(), Totals::default());
+            let mut choice = Choice::new(Carrier::Quic);
+            let remembered = Some((Carrier::Tcp, 2e8));
+            let decision = choice.offer_tcp(clock, totals, remembered);
+            assert!(matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))), "{decision:?}");
+            assert_eq!(choice.chosen(), remembered);
+            let again = match decide(&mut choice, &mut clock, &mut totals, rates, [1.0, 1.0]) {
+                Some(Decision::Choose(carrier, _)) => Some(carrier),
+                _ => None,
+            };
+            assert_eq!(again, expected);
+        }
     }
 }

@@ -50,6 +50,7 @@ mod processor;
 mod progress;
 mod rate_limit;
 mod receive;
+mod remembered;
 mod send;
 mod source;
 mod walk;

@@ -60,6 +60,27 @@ pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1;
 /// Chunks that QUIC may keep until they have arrived: 32 MiB, what its windows take.
 pub const QUIC_BUFFERS: usize = 32;
 
+/// A carrier is measured for so long, unless [`TRIAL_BYTES`] have arrived before.
+pub const TRIAL_TIME: Duration = Duration::from_millis(500);
+
+/// Both trials together are the first 64 MiB of a transfer.
+pub const TRIAL_BYTES: u64 = 32 << 20;
+
+/// At the beginning of a trial the other carrier's chunks still arrive, and this one's rate rises.
+pub const TRIAL_SETTLING: Duration = Duration::from_millis(50);
+
+/// Between two measurements: their trials cost what the worse carrier is worse.
+pub const CHOICE_HYSTERESIS: Duration = Duration::from_secs(10);
+
+/// Over which the present rate of a carrier is measured: disks stand still for a second now and then.
+pub const CHOICE_WINDOW: Duration = Duration::from_secs(2);
+
+/// Choices of carriers that a sender keeps in its state, by peer and addresses: 16 KiB.
+pub const REMEMBERED_CHOICES_MAX: usize = 256;
+
+/// How long a choice counts: networks change.
+pub const REMEMBERED_TIME_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 /// Problems of single files that a report keeps; all are told as events.
 pub const PROBLEMS_MAX: usize = 10_000;
 

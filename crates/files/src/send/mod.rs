@@ -34,6 +34,7 @@ use crate::pool::Pool;
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, How, Progress};
 use crate::rate_limit::RateLimit;
+use crate::remembered::{Between, Remembered};
 use crate::source::Source;
 use crate::walk::{Content, Found, Step, Walk};
 use crate::{attributes, filter, session_key};
@@ -113,7 +114,9 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             peer,
             options,
             inbox: Inbox::new(reader),
-            choice: Choice::new(Instant::now(), Carrier::Quic),
+            choice: Choice::new(Carrier::Quic),
+            remembered: options.state.as_ref().and_then(|state| Remembered::open(state).ok()),
+            between: None,
             key: None,
             totals: Totals::default(),
             cached: Instant::now(),
@@ -175,6 +178,10 @@ struct Conversation<'scope, 'env> {
     options: &'scope SendOptions,
     inbox: Inbox,
     choice: Choice,
+    /// Choices of earlier transfers.
+    remembered: Option<Remembered>,
+    /// Where TCP connections lead.
+    between: Option<Between>,
     /// Of TCP connections.
     key: Option<KeyIdentity>,
     totals: Totals,
@@ -335,14 +342,33 @@ impl<'scope> Conversation<'scope, '_> {
         };
         let decision = match (std::mem::replace(&mut self.has_tcp, has_tcp), has_tcp) {
             (false, true) if self.options.transport == Transport::Tcp => self.choice.prefer_tcp(),
-            (false, true) => self.choice.offer_tcp(now),
+            (false, true) => {
+                let remembered = self.remembered.as_ref().zip(self.between);
+                let choice = remembered.and_then(|(remembered, between)| remembered.choice(between));
+                self.choice.offer_tcp(now, totals, choice)
+            }
             (true, false) => self.choice.lose_tcp(),
-            _ => self.choice.look(now, totals),
+            _ => {
+                let decision = self.choice.look(now, totals);
+                if matches!(decision, Some(Decision::Choose(..))) {
+                    self.remember();
+                }
+                decision
+            }
         };
         self.decide(decision);
         if now.duration_since(self.cached) >= CACHE_TURN {
             self.cached = now;
             self.keep_addresses();
+        }
+    }
+
+    /// Keeps what was measured for later transfers.
+    fn remember(&self) {
+        if let (Some(remembered), Some(between), Some((carrier, rate))) =
+            (&self.remembered, self.between, self.choice.chosen())
+        {
+            remembered.keep(between, carrier, rate);
         }
     }
 
@@ -419,6 +445,7 @@ impl<'scope> Conversation<'scope, '_> {
         });
         let config = records::connecting(&key, PROTOCOL, offer.key);
         self.key = Some(key);
+        self.between = Between::new(self.peer.id(), address);
         let count = self
             .options
             .streams
