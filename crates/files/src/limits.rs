@@ -54,6 +54,9 @@ pub const TCP_CONNECTIONS: usize = 4;
 /// The most of either that a user may ask for, and that a receiver takes.
 pub const STREAMS_MAX: usize = 32;
 
+/// The most files at once that a user may ask for: more are wanted by nobody, and each has two files open.
+pub const PARALLEL_FILES_MAX: u16 = 64;
+
 /// Carriers of one transfer: both kinds, and the stream of a pipe.
 pub const LANES_MAX: usize = 2 * STREAMS_MAX + 1;
 
@@ -105,6 +108,10 @@ pub const WRITE_BACK_BYTES: u64 = 16 << 20;
 
 /// The most of them: writers wait then, and by that the sender.
 pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
+
+/// Chunks for which room is made on the disk at once, around the first that comes: 64 MiB, so that a file lies in few
+/// pieces however its chunks come.
+pub const PREALLOCATED_CHUNKS: u64 = 64;
 
 /// Threads that put complete files on disk and in their places: what they wait for at once a disk does together.
 pub const PLACING_THREADS: usize = 4;

@@ -51,6 +51,9 @@ pub struct SendOptions {
     pub compress: Compress,
     /// Streams, or TCP connections; chosen by the carrier where there is no number.
     pub streams: Option<usize>,
+    /// Files that are read at once at most; without a number, as many as there are carriers. Small files travel
+    /// together, and count as none.
+    pub parallel_files: Option<usize>,
     /// Bytes a second at most.
     pub limit: Option<u64>,
     /// Whether extended attributes of users are sent.
@@ -145,6 +148,9 @@ pub struct ReceiveOptions {
     pub list: bool,
     /// What may carry chunks.
     pub transport: Transport,
+    /// Files that come at once at most; without a number, as the sender sends them. Small files travel together, and
+    /// count as none.
+    pub parallel_files: Option<usize>,
 }
 
 impl ReceiveOptions {
@@ -161,6 +167,7 @@ impl ReceiveOptions {
             dry_run: false,
             list: false,
             transport: Transport::default(),
+            parallel_files: None,
         }
     }
 }

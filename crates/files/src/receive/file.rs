@@ -20,7 +20,7 @@ use super::journal_file::JournalFile;
 use super::ordered::Ordered;
 use crate::attributes;
 use crate::destination::Destination;
-use crate::limits::ORDERED_CHUNKS;
+use crate::limits::{ORDERED_CHUNKS, PREALLOCATED_CHUNKS};
 
 /// Where it is and what it is to be.
 #[derive(Debug)]
@@ -92,6 +92,8 @@ struct State {
     damaged: u64,
     /// On the way to standard output.
     wanted_until: u64,
+    /// Windows of chunks for which room was made.
+    preallocated: Ranges,
 }
 
 /// What a step led to.
@@ -232,12 +234,35 @@ impl Incoming {
         let written = match &self.output {
             Output::Part(part) => self.file(part).and_then(|file| match chunk.hole {
                 true => punch(&file, index * CHUNK_BYTES, bytes),
-                false => file.write_all_at(bytes, index * CHUNK_BYTES),
+                false => {
+                    self.preallocate(&file, index);
+                    file.write_all_at(bytes, index * CHUNK_BYTES)
+                }
             }),
             Output::Stdout(ordered) => ordered.write(index, bytes),
         };
         written.map_err(StoreError::Write)?;
         self.keep(index, chunk.address, true).map_err(StoreError::Write)
+    }
+
+    /// Makes room on the disk for the chunks around one that has bytes, once; those that are there stay as they are, and
+    /// those that turn out to be holes are punched when they come.
+    fn preallocate(&self, file: &File, index: u64) {
+        let count = self.target.size.map_or(0, chunk_count);
+        let window = index / PREALLOCATED_CHUNKS;
+        let (start, end) = (window * PREALLOCATED_CHUNKS, (window + 1) * PREALLOCATED_CHUNKS);
+        let mut state = self.state();
+        if count < 2 || state.preallocated.insert(window..window + 1) == 0 {
+            return;
+        }
+        let missing = state.have.missing_below(count.min(end));
+        drop(state);
+        for range in missing.iter().filter(|range| range.end > start) {
+            let (start, end) = (range.start.max(start) * CHUNK_BYTES, range.end * CHUNK_BYTES);
+            // File systems that cannot, and disks that are full, which is told when the bytes are written.
+            let length = end.min(self.target.size.unwrap_or(0)) - start;
+            let _ = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, length);
+        }
     }
 
     /// A chunk is in its place.
@@ -566,5 +591,35 @@ mod tests {
         fs::write(directory.path().join("file"), "the user's").unwrap();
         assert_eq!(file.place().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"the user's");
+    }
+
+    #[test]
+    fn room_is_made_for_what_comes_and_holes_stay_holes() {
+        use std::os::unix::fs::MetadataExt;
+
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Arc::new(Destination::open(directory.path()).unwrap());
+        let output = Output::Part(Part::new(&destination, None));
+        let count = 2 * PREALLOCATED_CHUNKS;
+        let file = Incoming::new(target(count * CHUNK_BYTES - 5), output, &BTreeMap::new());
+        let (bytes, zeros) = (vec![7; CHUNK_BYTES as usize], vec![0; CHUNK_BYTES as usize]);
+        let hole = |index| Chunk {
+            hole: true,
+            ..chunk(index, &zeros)
+        };
+        let chunks_on_disk = || {
+            let metadata = fs::metadata(directory.path().join(".part")).unwrap();
+            assert_eq!(metadata.len(), count * CHUNK_BYTES - 5);
+            metadata.blocks() * 512 / CHUNK_BYTES
+        };
+        file.store(&hole(3), &zeros).unwrap();
+        file.store(&chunk(5, &bytes), &bytes).unwrap();
+        // A hole that has come stays one; file systems that cannot make room have written one chunk.
+        let on_disk = chunks_on_disk();
+        assert!([1, PREALLOCATED_CHUNKS - 1].contains(&on_disk), "{on_disk}");
+        for index in (0..PREALLOCATED_CHUNKS).filter(|index| *index != 5) {
+            file.store(&hole(index), &zeros).unwrap();
+        }
+        assert_eq!(chunks_on_disk(), 1);
     }
 }

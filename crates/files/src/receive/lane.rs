@@ -122,7 +122,7 @@ impl Receiving {
             return self.fail_file(file, reason_of(&error), &sentence(&error), true);
         }
         let target = &file.target;
-        if self.state().files.remove(&target.entry).is_none() {
+        if !self.take_away(target.entry) {
             return;
         }
         let (bytes, came) = file.there();

@@ -72,6 +72,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         bytes_sent: AtomicU64::new(0),
         chunks_sent: AtomicU64::new(0),
     };
+    receiving.state().turns.max = options.parallel_files.map(|files| files.max(1));
     let mut report = Report::default();
     let result = thread::scope(|scope| {
         let receiving = &receiving;

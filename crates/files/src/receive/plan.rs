@@ -505,6 +505,9 @@ impl Receiving {
             let progressed = file.complete_by_itself();
             return self.go_on(file, &progressed);
         }
+        if !self.state().turns.begin(file) {
+            return;
+        }
         while !missing.is_empty() {
             let chunks = missing.split_first(files_proto::limits::RANGES_MAX);
             self.outbox.push(&Message::Want { entry, chunks });

@@ -1,7 +1,7 @@
 //! What all threads of a receiver share: files under way, directories that are not complete, and what is to be
 //! acknowledged.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -51,6 +51,7 @@ pub(super) struct State {
     pub(super) small: HashMap<EntryId, Small>,
     pub(super) manifest: Manifest,
     pub(super) directories: HashMap<EntryId, Directory>,
+    pub(super) turns: Turns,
     acks: BTreeMap<EntryId, Ranges>,
     stored: Ranges,
     pub(super) totals: Totals,
@@ -64,11 +65,42 @@ impl State {
             small: HashMap::new(),
             manifest: Manifest::new(rules),
             directories: HashMap::new(),
+            turns: Turns::default(),
             acks: BTreeMap::new(),
             stored: Ranges::new(),
             totals: Totals::default(),
             problems: Vec::new(),
         }
+    }
+}
+
+/// Which files may come, where the user allows only so many at once.
+#[derive(Default)]
+pub(super) struct Turns {
+    pub(super) max: Option<usize>,
+    coming: HashSet<EntryId>,
+    waiting: VecDeque<Arc<Incoming>>,
+}
+
+impl Turns {
+    /// Whether it is a file's turn; otherwise it waits for it.
+    pub(super) fn begin(&mut self, file: &Arc<Incoming>) -> bool {
+        let entry = file.target.entry;
+        if self.max.is_none_or(|max| self.coming.len() < max) || self.coming.contains(&entry) {
+            self.coming.insert(entry);
+            return true;
+        }
+        self.waiting.push_back(Arc::clone(file));
+        false
+    }
+
+    /// A file has come to its end: the one whose turn it is then.
+    fn end(&mut self, entry: EntryId) -> Option<Arc<Incoming>> {
+        self.waiting.retain(|file| file.target.entry != entry);
+        if self.coming.remove(&entry) {
+            return self.waiting.pop_front();
+        }
+        None
     }
 }
 
@@ -203,10 +235,22 @@ impl Receiving {
         self.progress.tell(Event::Problem { path, text });
     }
 
+    /// A file under way has come to its end, and others get their turn; `false` where it had before.
+    pub(super) fn take_away(&self, entry: EntryId) -> bool {
+        let mut state = self.state();
+        let was_there = state.files.remove(&entry).is_some();
+        let next = state.turns.end(entry);
+        drop(state);
+        if let Some(next) = next {
+            self.want(&next);
+        }
+        was_there
+    }
+
     /// A file that is under way has failed here or there.
     pub(super) fn fail_file(&self, file: &Incoming, reason: FailReason, text: &str, tell: bool) {
         let target = &file.target;
-        if self.state().files.remove(&target.entry).is_none() {
+        if !self.take_away(target.entry) {
             return;
         }
         file.abandon(reason);

@@ -99,6 +99,9 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         cache: options.state.as_ref().and_then(|state| Cache::open(state).ok()),
         ..Sending::new(progress.clone())
     };
+    if let Some(files) = options.parallel_files {
+        sending.desk.limit_files(files);
+    }
     let lost = |closed: peer::Closed| TransferError::Lost(closed.to_string());
     let (mut writer, reader) = wait(peer.open(CONTROL_PRIORITY)).map_err(lost)?;
     let mut report = Report::default();

@@ -64,6 +64,9 @@ struct State {
     under_way: BTreeMap<(EntryId, u64), (Lane, Carrier)>,
     /// Carriers that take work.
     allowed: Vec<Carrier>,
+    /// Files of which threads have chunks in their hands, and how many of them there may be.
+    reading: usize,
+    reading_max: Option<usize>,
     is_offered: bool,
     is_over: bool,
     totals: Totals,
@@ -229,6 +232,11 @@ impl Desk {
         })
     }
 
+    /// Lets threads read only so many files at once.
+    pub(super) fn limit_files(&self, files: usize) {
+        self.change(|state| state.reading_max = Some(files.max(1)));
+    }
+
     /// Lets only these carriers take work.
     pub(super) fn allow(&self, carriers: &[Carrier]) {
         self.change(|state| state.allowed = carriers.to_vec());
@@ -259,10 +267,10 @@ impl Desk {
     /// A chunk has been read.
     pub(super) fn read(&self, entry: EntryId, index: u64, address: Address) -> Step {
         self.change(|state| {
+            state.let_go(entry);
             let Some(open) = state.open.get_mut(&entry) else {
                 return Step::More;
             };
-            open.in_hands = open.in_hands.saturating_sub(1);
             let place = usize::try_from(index)
                 .ok()
                 .and_then(|index| open.addresses.get_mut(index));
@@ -316,11 +324,7 @@ impl Desk {
 
     /// A chunk that a thread had in its hands could not be read.
     pub(super) fn put_down(&self, entry: EntryId) {
-        self.change(|state| {
-            if let Some(open) = state.open.get_mut(&entry) {
-                open.in_hands = open.in_hands.saturating_sub(1);
-            }
-        });
+        self.change(|state| state.let_go(entry));
     }
 
     /// The receiver has these chunks: how many bytes of them came by each carrier.
@@ -406,6 +410,7 @@ pub(super) enum End {
 impl State {
     fn end(&mut self, entry: EntryId, end: End) -> Option<Ended> {
         let open = self.open.remove(&entry)?;
+        self.reading -= usize::from(open.in_hands > 0);
         let size = open.source.as_ref().map_or(0, |source| source.stamp.size);
         let mut arrived = Arrived::default();
         let under_way = self.under_way.range((entry, 0)..=(entry, u64::MAX));
@@ -435,6 +440,9 @@ impl State {
             return Some(job);
         }
         while let Some(entry) = self.chunks.front().copied() {
+            if !self.may_read(entry) {
+                break;
+            }
             if let Some(open) = self.open.get_mut(&entry)
                 && let Some(index) = open.wanted.first()
                 && let Some(source) = &open.source
@@ -444,6 +452,7 @@ impl State {
                     index,
                 };
                 open.wanted.remove(index..index + 1);
+                self.reading += usize::from(open.in_hands == 0);
                 open.in_hands += 1;
                 self.under_way.insert((entry, index), (lane, carrier));
                 return Some(job);
@@ -454,6 +463,9 @@ impl State {
             return Some(job);
         }
         while let Some(entry) = self.hashes.front().copied() {
+            if !self.may_read(entry) {
+                break;
+            }
             if let Some(open) = self.open.get_mut(&entry)
                 && let Some(index) = open.unhashed.first()
                 && let Some(source) = &open.source
@@ -463,12 +475,29 @@ impl State {
                     index,
                 };
                 open.unhashed.remove(index..index + 1);
+                self.reading += usize::from(open.in_hands == 0);
                 open.in_hands += 1;
                 return Some(job);
             }
             self.hashes.pop_front();
         }
         None
+    }
+
+    /// Whether a chunk of this file may be read, with those that are being read.
+    fn may_read(&self, entry: EntryId) -> bool {
+        let is_being_read = self.open.get(&entry).is_none_or(|open| open.in_hands > 0);
+        is_being_read || self.reading_max.is_none_or(|max| self.reading < max)
+    }
+
+    /// A thread has one chunk less of a file in its hands.
+    fn let_go(&mut self, entry: EntryId) {
+        if let Some(open) = self.open.get_mut(&entry)
+            && open.in_hands > 0
+        {
+            open.in_hands -= 1;
+            self.reading -= usize::from(open.in_hands == 0);
+        }
     }
 
     fn take_pack(&mut self, lane: Lane, carrier: Carrier) -> Option<Job> {
@@ -555,18 +584,24 @@ mod tests {
 
     fn desk(size: u64) -> Desk {
         let desk = Desk::default();
+        offer(&desk, 0, size);
+        desk.allow(&[Carrier::Quic, Carrier::Tcp]);
+        desk
+    }
+
+    fn offer(desk: &Desk, id: EntryId, size: u64) {
         let stamp = Stamp {
             device: 1,
-            inode: 1,
+            inode: 1 + id,
             size,
             modified: 0,
             changed: 0,
             mode: 0o644,
             is_sparse: false,
         };
-        let source = Arc::new(Source::new(0, PathBuf::from("file"), "file".to_owned(), stamp));
+        let source = Arc::new(Source::new(id, PathBuf::from("file"), "file".to_owned(), stamp));
         let entry = Entry {
-            id: 0,
+            id,
             parent: None,
             name: b"file".to_vec(),
             kind: Kind::File { size },
@@ -575,8 +610,6 @@ mod tests {
             attributes: Vec::new(),
         };
         assert!(desk.offer(&entry, Some(source), Vec::new()));
-        desk.allow(&[Carrier::Quic, Carrier::Tcp]);
-        desk
     }
 
     fn index_of(job: Option<Job>) -> u64 {
@@ -645,5 +678,29 @@ mod tests {
         assert_eq!(index_of(desk.next(0, Carrier::Quic)), 2_001);
         desk.lose(0);
         assert_eq!(index_of(desk.next(1, Carrier::Quic)), 2_001);
+    }
+
+    #[test]
+    fn no_more_files_are_read_at_once_than_the_user_allows() {
+        let desk = desk(2 << 20);
+        desk.limit_files(1);
+        offer(&desk, 1, 1 << 20);
+        desk.want(0, &Ranges::from_range(0..2)).unwrap();
+        desk.want(1, &Ranges::from_range(0..1)).unwrap();
+        for expected in [0, 1] {
+            assert_eq!(index_of(desk.next(expected as usize, Carrier::Quic)), expected);
+        }
+        assert!(desk.next(2, Carrier::Quic).is_none(), "the first file is being read");
+        desk.read(0, 0, [0; 32]);
+        assert!(desk.next(2, Carrier::Quic).is_none());
+        desk.read(0, 1, [1; 32]);
+        assert_eq!(index_of(desk.next(2, Carrier::Quic)), 0);
+        // What fails while it is read makes room as well.
+        offer(&desk, 2, 1 << 20);
+        desk.want(2, &Ranges::from_range(0..1)).unwrap();
+        assert!(desk.next(0, Carrier::Quic).is_none());
+        desk.end(1, End::Failed).unwrap();
+        desk.put_down(1);
+        assert_eq!(index_of(desk.next(0, Carrier::Quic)), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use files::limits::STREAMS_MAX;
+use files::limits::{PARALLEL_FILES_MAX, STREAMS_MAX};
 
 use crate::limits::{TRANSFER_RATE_MIN, TRANSFER_RECEIVERS_MAX, TRANSFER_SECONDS, TRANSFER_TIMEOUT_S};
 use crate::peer_command::RendezvousArguments;
@@ -78,6 +78,9 @@ pub(super) struct OfferArguments {
     /// What carries the data: auto, which measures what is better, or quic or tcp; also tcp begins by QUIC
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     pub(super) carrier: CarrierArgument,
+    /// Files that are read at once at most, for disks that are slow with several [default: one for each connection]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARALLEL_FILES_MAX)))]
+    pub(super) parallel_files: Option<u16>,
     /// Bytes a second at most, e.g. 500K, 20M, 1G
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(super) limit: Option<u64>,
@@ -123,6 +126,9 @@ pub(crate) struct ReceiveArguments {
     /// Also make symbolic links that lead out of the directory
     #[arg(long)]
     pub(super) all_links: bool,
+    /// Files that come at once at most, for disks that are slow with several [default: as many as are sent]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=i64::from(PARALLEL_FILES_MAX)))]
+    pub(super) parallel_files: Option<u16>,
     /// Give up when the sender has not answered after so many seconds, at first or after the connection broke
     #[arg(long, value_name = "SECONDS", default_value_t = TRANSFER_TIMEOUT_S, value_parser = clap::value_parser!(u32).range(TRANSFER_SECONDS))]
     pub(super) timeout: u32,

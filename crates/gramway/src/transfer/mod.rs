@@ -89,6 +89,7 @@ fn options(
             CarrierArgument::Quic => Transport::Quic,
             CarrierArgument::Tcp => Transport::Tcp,
         },
+        parallel_files: offer.parallel_files.map(usize::from),
         limit: offer.limit,
         xattrs: common.xattrs,
         state: Some(state.path().to_owned()),

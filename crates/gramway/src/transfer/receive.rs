@@ -56,6 +56,7 @@ pub(crate) fn run(arguments: &ReceiveArguments) -> Result<(), Problem> {
         links_all: arguments.all_links,
         dry_run: arguments.dry_run,
         list: arguments.list,
+        parallel_files: arguments.parallel_files.map(usize::from),
         ..ReceiveOptions::new(to)
     };
     let received = receive(arguments, &meeting, &options, &display, &interrupt);
