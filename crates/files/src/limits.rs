@@ -17,6 +17,10 @@ pub const TLS_READ_BYTES: usize = 256 << 10;
 /// How long a TCP connection may take, and its TLS handshake after it; QUIC carries everything meanwhile.
 pub const TCP_SETUP_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// How long a sender waits for the receiver's port to answer before it offers one of its own: longer than most round
+/// trips, and no longer than a measurement of QUIC.
+pub const TCP_PATIENCE: Duration = Duration::from_millis(500);
+
 /// How long what was sent on a TCP connection may stay unacknowledged before the connection is lost: longer than disks
 /// stand still, which stops the receiver's reading.
 pub const TCP_SILENCE_MAX: Duration = Duration::from_secs(20);

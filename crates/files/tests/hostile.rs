@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 use std::fs;
-use std::io::Read;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -422,6 +422,22 @@ fn a_sender_that_tells_of_what_it_has_not_offered_is_left() {
 #[test]
 fn what_was_under_way_on_a_tcp_connection_that_ends_comes_by_quic() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    take_by_tcp(Some(&listener));
+}
+
+/// FILE-36: nobody answers at the port that the receiver offers, and the receiver connects to the sender's.
+#[test]
+fn a_sender_that_does_not_reach_the_receiver_is_reached_by_it() {
+    take_by_tcp(None);
+}
+
+/// Offers a TCP port, at which nobody may listen, and takes the first chunk by the connection that comes of it; that
+/// ends, and QUIC brings the chunk again.
+fn take_by_tcp(listener: Option<&TcpListener>) {
+    let offered = match listener {
+        Some(listener) => listener.local_addr().unwrap(),
+        None => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(),
+    };
     let identity = KeyIdentity::from_seed(&[7; 32]);
     let options = SendOptions {
         transport: Transport::Tcp,
@@ -442,20 +458,33 @@ fn what_was_under_way_on_a_tcp_connection_that_ends_comes_by_quic() {
     let sent = send_with(3 << 20, options, |liar, peer| {
         liar.say(&hello(false, Vec::new()));
         liar.say(&Message::TcpOffer(TcpOffer {
-            addresses: vec![listener.local_addr().unwrap()],
+            addresses: vec![offered],
             key: identity.public_key(),
         }));
-        let (mut is_offered, mut chosen, mut connection) = (false, None, None);
+        let shake = |mut socket: TcpStream, key| {
+            let config = records::accepting(&identity, b"gramway-files", key);
+            let mut tls = rustls::ServerConnection::new(config).unwrap();
+            tls.complete_io(&mut socket).unwrap();
+            (tls, socket)
+        };
+        let (mut is_offered, mut chosen, mut told, mut connection) = (false, None, None, None);
         while !is_offered || chosen != Some(CarrierKind::Tcp) {
             match liar.hear_all().expect("it takes the offer") {
                 Message::Entry(_) => is_offered = true,
                 Message::Choice { carrier, .. } => chosen = Some(carrier),
                 Message::TcpKey { key } => {
-                    let config = records::accepting(&identity, b"gramway-files", key);
-                    let mut tls = rustls::ServerConnection::new(config).unwrap();
-                    let (mut socket, _) = listener.accept().unwrap();
-                    tls.complete_io(&mut socket).unwrap();
-                    connection = Some((tls, socket));
+                    told = Some(key);
+                    if let Some(listener) = listener {
+                        connection = Some(shake(listener.accept().unwrap().0, key));
+                    }
+                }
+                Message::TcpOffer(offer) => {
+                    assert!(listener.is_none(), "it is reached");
+                    assert_eq!(Some(offer.key), told);
+                    let key = identity.public_key();
+                    liar.say(&Message::TcpKey { key });
+                    let socket = TcpStream::connect(("127.0.0.1", offer.addresses[0].port()));
+                    connection = Some(shake(socket.unwrap(), offer.key));
                 }
                 _ => {}
             }
@@ -490,4 +519,60 @@ fn what_was_under_way_on_a_tcp_connection_that_ends_comes_by_quic() {
         liar.say(&Message::Done(Totals::default()));
     });
     assert_eq!(sent.unwrap().skipped, 1);
+}
+
+/// FILE-36: what a sender brings by a connection that the receiver has made.
+#[test]
+fn a_receiver_connects_to_the_port_that_a_sender_offers() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (received, names) = receive_from(|liar, _| {
+        let identity = KeyIdentity::from_seed(&[7; 32]);
+        let bytes = vec![7; (64 << 10) + 1];
+        liar.say(&hello(true, Vec::new()));
+        liar.say(&file(0, "file", bytes.len() as u64));
+        let offer = Message::TcpOffer(TcpOffer {
+            addresses: vec![listener.local_addr().unwrap()],
+            key: identity.public_key(),
+        });
+        liar.say(&offer);
+        // Once is enough.
+        liar.say(&offer);
+        let (mut offered, mut told) = (None, None);
+        while told.is_none() {
+            match liar.hear_all().expect("it connects") {
+                Message::TcpOffer(offer) => offered = Some(offer.key),
+                Message::TcpKey { key } => told = Some(key),
+                _ => {}
+            }
+        }
+        assert_eq!(told, offered);
+        let config = records::connecting(&identity, b"gramway-files", told.unwrap());
+        let mut tls = rustls::ClientConnection::new(config, "peer".try_into().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        let address = chunk_address(0, true, &bytes);
+        let head = RecordHead {
+            body: Body::Chunk(Chunk {
+                entry: 0,
+                index: 0,
+                address,
+                only: true,
+                hole: false,
+            }),
+            compressed: false,
+            stored_bytes: bytes.len() as u32,
+            raw_bytes: bytes.len() as u32,
+        };
+        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+        stream.write_all(&head.encode()).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let size = bytes.len() as u64;
+        let root = address;
+        liar.say(&Message::FileEnd { entry: 0, size, root });
+        liar.say(&Message::OfferEnd { entries: 1, bytes: size });
+        while !matches!(liar.hear(), Some(Message::Stored { .. }) | None) {}
+        liar.say(&Message::Done(Totals::default()));
+        while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
+        liar.writer.finish();
+    });
+    assert_eq!((received.unwrap().stored, &names[..]), (1, &["file".to_owned()][..]));
 }

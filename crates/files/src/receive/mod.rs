@@ -10,10 +10,10 @@ mod ordered;
 mod placing;
 mod plan;
 mod shared;
+mod tcp;
 mod write_back;
 
 use std::collections::HashMap;
-use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -21,22 +21,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use files_proto::message::{CarrierKind, Hello, Measure, Message, TcpOffer, VERSION};
+use files_proto::message::{CarrierKind, Hello, Measure, Message, VERSION};
 use peer::blocking::{wait, wait_for};
 use peer::{Peer, SendStream};
-use quic::{KeyIdentity, records};
+use quic::KeyIdentity;
 
-use crate::carrier::tcp::Listener;
-use crate::carrier::tls::{PROTOCOL, TlsReceiver};
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
 use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::destination::Destination;
 use crate::error::TransferError;
-use crate::limits::{FAREWELL_TIME_MAX, HELLO_TIME_MAX, LANES_MAX, PLACING_THREADS, TCP_STRANGERS_MAX, TURN};
+use crate::limits::{FAREWELL_TIME_MAX, HELLO_TIME_MAX, LANES_MAX, PLACING_THREADS, TURN};
 use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
-use crate::{filter, session_key};
+use crate::filter;
 use compare::{Asked, Compared};
 use placing::Placing;
 use plan::Planner;
@@ -121,6 +119,8 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             to_compare,
             compared: told,
             key: None,
+            takes_tcp: false,
+            has_connected: false,
             measured: (Instant::now(), process_time()),
             carrier: Carrier::Quic,
             reason: None,
@@ -226,8 +226,10 @@ struct Conversation<'scope, 'env> {
     planner: Planner<'scope>,
     to_compare: Sender<Asked>,
     compared: Receiver<Compared>,
-    /// Of TCP connections, until the sender has told its own.
+    /// Of TCP connections.
     key: Option<KeyIdentity>,
+    takes_tcp: bool,
+    has_connected: bool,
     /// Since when, and with how much processor time, the sender knows.
     measured: (Instant, Duration),
     carrier: Carrier,
@@ -349,6 +351,7 @@ impl Conversation<'_, '_> {
                 }
             }
             Message::TcpKey { key } => self.begin_tcp(key),
+            Message::TcpOffer(offer) => self.connect_tcp(&offer),
             Message::Choice { carrier, text } => {
                 self.carrier = match carrier {
                     CarrierKind::Quic => Carrier::Quic,
@@ -395,52 +398,5 @@ impl Conversation<'_, '_> {
                 cpu_ns: nanoseconds(spent),
             }));
         }
-    }
-
-    /// Offers a port of ours, which is of use where the sender reaches us directly.
-    fn offer_tcp(&mut self) {
-        let (Ok(listener), Ok(key)) = (Listener::bind(), session_key()) else {
-            return;
-        };
-        let Ok(port) = listener.port() else { return };
-        self.receiving.outbox.push(&Message::TcpOffer(TcpOffer {
-            // The address is the one that QUIC has (FILE-19).
-            addresses: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))],
-            key: key.public_key(),
-        }));
-        self.key = Some(key);
-        self.receiving.set_listener(listener);
-    }
-
-    /// Takes connections of the holder of this key.
-    fn begin_tcp(&mut self, key: [u8; 32]) {
-        let (Some(own), Some(listener)) = (self.key.take(), self.receiving.listener()) else {
-            return;
-        };
-        let config = records::accepting(&own, PROTOCOL, key);
-        let (scope, receiving) = (self.scope, self.receiving);
-        scope.spawn(move || {
-            let strangers = &AtomicUsize::new(0);
-            thread::scope(|handshakes| {
-                let is_over = || receiving.is_over() || strangers.load(Ordering::SeqCst) > TCP_STRANGERS_MAX;
-                while let Some(socket) = listener.accept(is_over) {
-                    let config = Arc::clone(&config);
-                    strangers.fetch_add(1, Ordering::SeqCst);
-                    // Also a handshake is cut at the end.
-                    let socket = Arc::new(socket);
-                    if !receiving.sockets.keep(&socket) {
-                        break;
-                    }
-                    handshakes.spawn(move || {
-                        let Ok(carrier) = TlsReceiver::new(socket, config) else {
-                            return;
-                        };
-                        strangers.fetch_sub(1, Ordering::SeqCst);
-                        begin_lane(scope, receiving, RecordReceiver::Tcp(Box::new(carrier)));
-                    });
-                }
-                listener.close();
-            });
-        });
     }
 }

@@ -4,6 +4,7 @@
 mod lane;
 mod pipe;
 mod state;
+mod tcp;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,23 +14,22 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use files_proto::limits::CHUNK_BYTES;
-use files_proto::message::{CarrierKind, Hello, Message, TcpOffer, VERSION};
+use files_proto::message::{CarrierKind, Hello, Message, VERSION};
 use files_proto::{Entry, EntryId, Kind, SkipReason};
 use peer::blocking::{wait, wait_for};
-use peer::{Peer, PeerPath};
-use quic::{KeyIdentity, records};
+use peer::Peer;
 
 use crate::cache::Cache;
-use crate::carrier::tls::{PROTOCOL, TlsSender};
-use crate::carrier::{Carrier, RecordSender, Sockets, tcp};
+use crate::carrier::tcp::Listener;
+use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
 use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::error::TransferError;
 use crate::limits::{
     CACHE_TURN, CHUNK_PRIORITY, CONTROL_PRIORITY, FAREWELL_TIME_MAX, QUIC_BUFFERS, QUIC_STREAMS, STREAMS_MAX,
-    TCP_CONNECTIONS, TURN,
+    TURN,
 };
-use crate::options::{Compress, Report, SendOptions, Source as Named, Transport};
+use crate::options::{Report, SendOptions, Source as Named, Transport};
 use crate::pool::Pool;
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, How, Progress};
@@ -37,9 +37,10 @@ use crate::rate_limit::RateLimit;
 use crate::remembered::{Between, Remembered};
 use crate::source::Source;
 use crate::walk::{Content, Found, Step, Walk};
-use crate::{attributes, filter, session_key};
+use crate::{attributes, filter};
 use lane::{Compressing, LaneThread};
 use state::{Desk, End};
+use tcp::Tcp;
 
 /// What all threads of a sender share.
 struct Sending {
@@ -54,6 +55,12 @@ struct Sending {
     /// TCP connections that are open, to be cut at the end.
     sockets: Sockets,
     tcp_open: AtomicUsize,
+    /// TCP connections that have been made.
+    tcp_taken: AtomicUsize,
+    /// Whether the receiver's port is not reached.
+    is_tcp_refused: AtomicBool,
+    /// Takes TCP connections of the receiver.
+    listener: Mutex<Option<Arc<Listener>>>,
     is_over: AtomicBool,
     /// The pipe that is sent, and whether it is wanted.
     pipe: Mutex<Option<EntryId>>,
@@ -74,6 +81,9 @@ impl Sending {
             lanes: AtomicUsize::new(0),
             sockets: Sockets::default(),
             tcp_open: AtomicUsize::new(0),
+            tcp_taken: AtomicUsize::new(0),
+            is_tcp_refused: AtomicBool::new(false),
+            listener: Mutex::default(),
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
             chunks_sent: AtomicU64::new(0),
@@ -120,7 +130,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             choice: Choice::new(Carrier::Quic),
             remembered: options.state.as_ref().and_then(|state| Remembered::open(state).ok()),
             between: None,
-            key: None,
+            tcp: None,
             totals: Totals::default(),
             cached: Instant::now(),
             looked: Instant::now(),
@@ -144,6 +154,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         }
         // Everything that a thread may wait for ends here.
         sending.is_over.store(true, Ordering::SeqCst);
+        sending.close_listener();
         sending.desk.end_all();
         sending.outbox.close();
         if !matches!(
@@ -185,8 +196,8 @@ struct Conversation<'scope, 'env> {
     remembered: Option<Remembered>,
     /// Where TCP connections lead.
     between: Option<Between>,
-    /// Of TCP connections.
-    key: Option<KeyIdentity>,
+    /// Once the receiver has offered it.
+    tcp: Option<Tcp>,
     totals: Totals,
     cached: Instant,
     looked: Instant,
@@ -295,6 +306,7 @@ impl<'scope> Conversation<'scope, '_> {
                 }
             }
             Message::TcpOffer(offer) => self.begin_tcp(&offer),
+            Message::TcpKey { key } => self.take_tcp(key),
             Message::Measure(measure) => self.totals.cpu += Duration::from_nanos(measure.cpu_ns),
             Message::Abort { text } => return Err(TransferError::Aborted(text)),
             // What only a sender says, or a later version: nothing that we need.
@@ -330,6 +342,7 @@ impl<'scope> Conversation<'scope, '_> {
         if sending.desk.is_complete() && !std::mem::replace(&mut self.is_told, true) {
             sending.outbox.push(&Message::Done(sending.desk.totals()));
         }
+        self.offer_tcp();
         let now = Instant::now();
         let has_tcp = sending.tcp_open.load(Ordering::SeqCst) > 0;
         if has_tcp == self.has_tcp && now.duration_since(self.looked) < TURN / 2 {
@@ -428,72 +441,6 @@ impl<'scope> Conversation<'scope, '_> {
             pool,
             compression: Compressing::new(self.options.compress),
         }
-    }
-
-    /// Connects to the receiver's port, where the path leads to itself; threads do so, because it takes a while where
-    /// nobody answers.
-    fn begin_tcp(&mut self, offer: &TcpOffer) {
-        let path = self.peer.path();
-        let (Some(PeerPath::Direct(address)), Some(port)) =
-            (path, offer.addresses.first().map(std::net::SocketAddr::port))
-        else {
-            return;
-        };
-        if self.options.transport == Transport::Quic || self.key.is_some() {
-            return;
-        }
-        let Ok(key) = session_key() else { return };
-        self.sending.outbox.push(&Message::TcpKey {
-            key: key.public_key(),
-        });
-        let config = records::connecting(&key, PROTOCOL, offer.key);
-        self.key = Some(key);
-        self.between = Between::new(self.peer.id(), address);
-        let count = self
-            .options
-            .streams
-            .unwrap_or(TCP_CONNECTIONS)
-            .clamp(1, STREAMS_MAX);
-        let pool = Pool::new(count, CHUNK_BYTES as usize);
-        let (sending, compress) = (self.sending, self.options.compress);
-        self.scope.spawn(move || {
-            let connect = || {
-                let socket = tcp::connect(address, port).map(Arc::new).ok()?;
-                // Also a handshake is cut at the end.
-                let is_kept = sending.sockets.keep(&socket);
-                let sender = is_kept.then(|| TlsSender::new(socket, Arc::clone(&config)))?;
-                Some(sending.tcp_lane(sender.ok()?, pool.clone(), compress))
-            };
-            // The first connection decides whether there are others.
-            let Some(first) = connect() else { return };
-            thread::scope(|scope| {
-                for _ in 1..count {
-                    scope.spawn(|| connect().map(|lane| sending.run_tcp(lane)));
-                }
-                sending.run_tcp(first);
-            });
-        });
-    }
-}
-
-impl Sending {
-    fn tcp_lane(&self, sender: TlsSender, pool: Pool, compress: Compress) -> LaneThread<'_> {
-        LaneThread {
-            number: self.lanes.fetch_add(1, Ordering::Relaxed),
-            sender: RecordSender::Tcp(Box::new(sender)),
-            sending: self,
-            pool,
-            compression: Compressing::new(compress),
-        }
-    }
-
-    /// Works on a connection until it ends; the thread that hears the receiver is told of the first and the last one.
-    fn run_tcp(&self, lane: LaneThread<'_>) {
-        self.tcp_open.fetch_add(1, Ordering::SeqCst);
-        self.bell.ring();
-        lane.run();
-        self.tcp_open.fetch_sub(1, Ordering::SeqCst);
-        self.bell.ring();
     }
 }
 

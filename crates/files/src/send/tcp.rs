@@ -1,0 +1,199 @@
+//! TCP connections of a sender: to the port that the receiver offers (FILE-19), or, where that is not reached, from
+//! the receiver to a port of ours (FILE-36). Whichever end connects, this one is TLS's client.
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use files_proto::limits::CHUNK_BYTES;
+use files_proto::message::{Message, TcpOffer};
+use peer::PeerPath;
+use quic::{KeyIdentity, records};
+use rustls::ClientConfig;
+
+use super::lane::{Compressing, LaneThread};
+use super::{Conversation, Sending};
+use crate::carrier::RecordSender;
+use crate::carrier::tcp::{self, Listener};
+use crate::carrier::tls::{PROTOCOL, TlsSender};
+use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE, TCP_STRANGERS_MAX};
+use crate::options::{Compress, Transport};
+use crate::pool::Pool;
+use crate::remembered::Between;
+use crate::session_key;
+
+/// What connections of one transfer have in common.
+pub(super) struct Tcp {
+    key: KeyIdentity,
+    connections: Connections,
+    /// When the receiver's port was first tried.
+    since: Instant,
+    has_offered: bool,
+}
+
+#[derive(Clone)]
+struct Connections {
+    /// At most.
+    count: usize,
+    pool: Pool,
+    compress: Compress,
+}
+
+impl Conversation<'_, '_> {
+    /// Connects to the receiver's port, where the path leads to itself; threads do so, because it takes a while where
+    /// nobody answers.
+    pub(super) fn begin_tcp(&mut self, offer: &TcpOffer) {
+        let (Some(PeerPath::Direct(address)), Some(port)) =
+            (self.peer.path(), offer.addresses.first().map(SocketAddr::port))
+        else {
+            return;
+        };
+        if self.options.transport == Transport::Quic || self.tcp.is_some() {
+            return;
+        }
+        let Ok(key) = session_key() else { return };
+        self.sending.outbox.push(&Message::TcpKey {
+            key: key.public_key(),
+        });
+        let config = records::connecting(&key, PROTOCOL, offer.key);
+        self.between = Between::new(self.peer.id(), address);
+        let streams = self.options.streams.unwrap_or(TCP_CONNECTIONS);
+        let count = streams.clamp(1, STREAMS_MAX);
+        let connections = Connections {
+            count,
+            pool: Pool::new(count, CHUNK_BYTES as usize),
+            compress: self.options.compress,
+        };
+        self.tcp = Some(Tcp {
+            key,
+            connections: connections.clone(),
+            since: Instant::now(),
+            has_offered: false,
+        });
+        let sending = self.sending;
+        self.scope.spawn(move || {
+            let connect = || {
+                let socket = tcp::connect(address, port).map(Arc::new).ok()?;
+                // Also a handshake is cut at the end.
+                if !sending.sockets.keep(&socket) {
+                    return None;
+                }
+                sending.tcp_lane(&connections, socket, &config)
+            };
+            // The first connection decides whether there are others.
+            let Some(first) = connect() else {
+                sending.is_tcp_refused.store(true, Ordering::SeqCst);
+                return sending.bell.ring();
+            };
+            thread::scope(|scope| {
+                for _ in 1..connections.count {
+                    scope.spawn(|| connect().map(|lane| sending.run_tcp(lane)));
+                }
+                sending.run_tcp(first);
+            });
+        });
+    }
+
+    /// Offers a port of ours, once, where the receiver's is not reached.
+    pub(super) fn offer_tcp(&mut self) {
+        let sending = self.sending;
+        let Some(tcp) = self.tcp.as_mut().filter(|tcp| !tcp.has_offered) else {
+            return;
+        };
+        let is_refused = sending.is_tcp_refused.load(Ordering::SeqCst);
+        let has_connected = sending.tcp_taken.load(Ordering::SeqCst) > 0;
+        if has_connected || !is_refused && tcp.since.elapsed() < TCP_PATIENCE {
+            return;
+        }
+        tcp.has_offered = true;
+        let Ok(listener) = Listener::bind() else { return };
+        let Ok(port) = listener.port() else { return };
+        *sending.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listener));
+        sending.outbox.push(&Message::TcpOffer(TcpOffer {
+            // The address is the one that QUIC has (FILE-19).
+            addresses: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))],
+            key: tcp.key.public_key(),
+        }));
+    }
+
+    /// Takes connections of the receiver, which has told its key.
+    pub(super) fn take_tcp(&mut self, key: [u8; 32]) {
+        let sending = self.sending;
+        let (Some(tcp), Some(listener)) = (&self.tcp, sending.listener()) else {
+            return;
+        };
+        let config = records::connecting(&tcp.key, PROTOCOL, key);
+        let connections = tcp.connections.clone();
+        self.scope.spawn(move || {
+            let strangers = &AtomicUsize::new(0);
+            let (connections, config) = (&connections, &config);
+            thread::scope(|handshakes| {
+                let is_over = || sending.is_over() || strangers.load(Ordering::SeqCst) > TCP_STRANGERS_MAX;
+                while let Some(socket) = listener.accept(is_over) {
+                    strangers.fetch_add(1, Ordering::SeqCst);
+                    let socket = Arc::new(socket);
+                    if !sending.sockets.keep(&socket) {
+                        break;
+                    }
+                    handshakes.spawn(move || {
+                        if let Some(lane) = sending.tcp_lane(connections, socket, config) {
+                            strangers.fetch_sub(1, Ordering::SeqCst);
+                            sending.run_tcp(lane);
+                        }
+                    });
+                }
+                listener.close();
+            });
+        });
+    }
+}
+
+impl Sending {
+    fn listener(&self) -> Option<Arc<Listener>> {
+        self.listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// No more TCP connections are taken.
+    pub(super) fn close_listener(&self) {
+        if let Some(listener) = self.listener() {
+            listener.close();
+        }
+    }
+
+    /// Completes the handshake; `None` where it fails, or enough connections are there.
+    fn tcp_lane(
+        &self,
+        connections: &Connections,
+        socket: Arc<std::net::TcpStream>,
+        config: &Arc<ClientConfig>,
+    ) -> Option<LaneThread<'_>> {
+        let sender = TlsSender::new(socket, Arc::clone(config)).ok()?;
+        let taken = self
+            .tcp_taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
+                (taken < connections.count).then_some(taken + 1)
+            });
+        taken.ok()?;
+        Some(LaneThread {
+            number: self.lanes.fetch_add(1, Ordering::Relaxed),
+            sender: RecordSender::Tcp(Box::new(sender)),
+            sending: self,
+            pool: connections.pool.clone(),
+            compression: Compressing::new(connections.compress),
+        })
+    }
+
+    /// Works on a connection until it ends; the thread that hears the receiver is told of the first and the last one.
+    fn run_tcp(&self, lane: LaneThread<'_>) {
+        self.tcp_open.fetch_add(1, Ordering::SeqCst);
+        self.bell.ring();
+        lane.run();
+        self.tcp_open.fetch_sub(1, Ordering::SeqCst);
+        self.bell.ring();
+    }
+}
