@@ -390,7 +390,10 @@ mod tests {
             let mut choice = Choice::new(Carrier::Quic);
             let remembered = Some((Carrier::Tcp, 2e8));
             let decision = choice.offer_tcp(clock, totals, remembered);
-            assert!(matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))), "{decision:?}");
+            assert!(
+                matches!(decision, Some(Decision::Choose(Carrier::Tcp, _))),
+                "{decision:?}"
+            );
             assert_eq!(choice.chosen(), remembered);
             let again = match decide(&mut choice, &mut clock, &mut totals, rates, [1.0, 1.0]) {
                 Some(Decision::Choose(carrier, _)) => Some(carrier),

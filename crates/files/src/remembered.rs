@@ -194,7 +194,9 @@ mod tests {
         let remembered = Remembered::open(directory.path()).unwrap();
         let many = u32::try_from(REMEMBERED_CHOICES_MAX).unwrap() + 2;
         for number in 0..many {
-            remembered.keep_at(between(number), Carrier::Tcp, 1.0, Duration::ZERO).unwrap();
+            remembered
+                .keep_at(between(number), Carrier::Tcp, 1.0, Duration::ZERO)
+                .unwrap();
         }
         assert_eq!(remembered.read().len(), REMEMBERED_CHOICES_MAX);
         assert_eq!(remembered.choice_at(between(1), Duration::ZERO), None);

@@ -568,11 +568,17 @@ fn a_receiver_connects_to_the_port_that_a_sender_offers() {
         let size = bytes.len() as u64;
         let root = address;
         liar.say(&Message::FileEnd { entry: 0, size, root });
-        liar.say(&Message::OfferEnd { entries: 1, bytes: size });
+        liar.say(&Message::OfferEnd {
+            entries: 1,
+            bytes: size,
+        });
         while !matches!(liar.hear(), Some(Message::Stored { .. }) | None) {}
         liar.say(&Message::Done(Totals::default()));
         while !matches!(liar.hear(), Some(Message::Done(_)) | None) {}
         liar.writer.finish();
     });
-    assert_eq!((received.unwrap().stored, &names[..]), (1, &["file".to_owned()][..]));
+    assert_eq!(
+        (received.unwrap().stored, &names[..]),
+        (1, &["file".to_owned()][..])
+    );
 }

@@ -243,6 +243,45 @@ fn what_a_disk_lost_of_a_part_comes_again() {
     trial.compare();
 }
 
+/// FILE-28: what counts is that times are the same, not which time it is now.
+#[test]
+fn clocks_that_jump_between_two_runs_cost_nothing() {
+    let far = Duration::from_secs(4_000_000_000);
+    for (source_time, state_time) in [
+        (SystemTime::UNIX_EPOCH + far, SystemTime::UNIX_EPOCH),
+        (
+            SystemTime::UNIX_EPOCH - Duration::new(5, 7),
+            SystemTime::UNIX_EPOCH + far,
+        ),
+    ] {
+        let mut trial = Trial::new();
+        fs::write(trial.from("large"), random(8, 24 * MIB)).unwrap();
+        let set = |path: PathBuf, time| fs::File::open(path).unwrap().set_modified(time).unwrap();
+        set(trial.from("large"), source_time);
+        trial.send.limit = Some(20 << 20);
+        let (sent, received) = (Progress::default(), Progress::default());
+        thread::scope(|scope| {
+            let running = scope.spawn(|| trial.run_with(&sent, &received));
+            while received.snapshot().bytes_done < 6 << 20 {
+                thread::yield_now();
+            }
+            received.cancel();
+            assert!(running.join().unwrap().1.is_err());
+        });
+        let before = received.snapshot().bytes_done;
+        // As if they had been written before the clock was set back, or forward.
+        set(trial.to(".large.gramway-part"), state_time);
+        set(trial.to(".large.gramway-state"), state_time);
+        for entry in fs::read_dir(trial.directory.path().join("state/files")).unwrap() {
+            set(entry.unwrap().path(), state_time);
+        }
+        trial.send.limit = None;
+        let report = trial.run();
+        assert_eq!(report.bytes_there, before);
+        trial.compare();
+    }
+}
+
 #[test]
 fn of_a_file_that_has_changed_only_the_changed_chunks_come() {
     let mut trial = Trial::new();
@@ -477,6 +516,29 @@ fn a_file_that_shrinks_while_it_is_read_fails_alone() {
         fs::read(trial.from("other")).unwrap()
     );
     assert!(!trial.to("shrinks").exists());
+}
+
+#[test]
+fn files_come_one_by_one_where_the_user_wants_it() {
+    let mut trial = Trial::new();
+    for number in 0..6 {
+        fs::write(trial.from(&format!("{number}")), random(number, 3 * MIB)).unwrap();
+    }
+    trial.send.parallel_files = Some(1);
+    trial.receive.parallel_files = Some(1);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let progress = Progress::new(move |event| {
+        if let Event::Done { path, .. } = event {
+            telling.lock().unwrap().push(path);
+        }
+    });
+    let (sent, received) = trial.run_with(&Progress::default(), &progress);
+    sent.unwrap();
+    assert_eq!(received.unwrap().stored, 7);
+    trial.compare();
+    let expected: Vec<String> = (0..6).map(|number| format!("tree/{number}")).collect();
+    assert_eq!(*told.lock().unwrap(), expected, "each waits for the one before");
 }
 
 #[test]

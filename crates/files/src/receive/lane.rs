@@ -122,7 +122,7 @@ impl Receiving {
             return self.fail_file(file, reason_of(&error), &sentence(&error), true);
         }
         let target = &file.target;
-        if !self.take_away(target.entry) {
+        if self.state().files.remove(&target.entry).is_none() {
             return;
         }
         let (bytes, came) = file.there();
@@ -134,6 +134,7 @@ impl Receiving {
         };
         let path = target.path.display().to_string();
         self.stored(target.entry, path, bytes, how);
+        self.end_turn(target.entry);
     }
 
     fn take_pack(&self, bytes: &[u8]) -> Result<(), &'static str> {

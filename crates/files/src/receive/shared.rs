@@ -235,22 +235,18 @@ impl Receiving {
         self.progress.tell(Event::Problem { path, text });
     }
 
-    /// A file under way has come to its end, and others get their turn; `false` where it had before.
-    pub(super) fn take_away(&self, entry: EntryId) -> bool {
-        let mut state = self.state();
-        let was_there = state.files.remove(&entry).is_some();
-        let next = state.turns.end(entry);
-        drop(state);
+    /// A file has come to its end, and another one gets its turn.
+    pub(super) fn end_turn(&self, entry: EntryId) {
+        let next = self.state().turns.end(entry);
         if let Some(next) = next {
             self.want(&next);
         }
-        was_there
     }
 
     /// A file that is under way has failed here or there.
     pub(super) fn fail_file(&self, file: &Incoming, reason: FailReason, text: &str, tell: bool) {
         let target = &file.target;
-        if !self.take_away(target.entry) {
+        if self.state().files.remove(&target.entry).is_none() {
             return;
         }
         file.abandon(reason);
@@ -264,6 +260,7 @@ impl Receiving {
                 self.finish(target.entry);
             }
         }
+        self.end_turn(target.entry);
     }
 
     /// An entry has come to its end; so have directories in which it was the last one.

@@ -76,7 +76,11 @@ impl Conversation<'_, '_> {
         else {
             return;
         };
-        let Some(own) = self.key.as_ref().filter(|_| self.options.transport != Transport::Quic) else {
+        let Some(own) = self
+            .key
+            .as_ref()
+            .filter(|_| self.options.transport != Transport::Quic)
+        else {
             return;
         };
         if std::mem::replace(&mut self.has_connected, true) {

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use files_proto::limits::CHUNK_BYTES;
 use files_proto::message::{CarrierKind, Hello, Message, VERSION};
 use files_proto::{Entry, EntryId, Kind, SkipReason};
-use peer::blocking::{wait, wait_for};
 use peer::Peer;
+use peer::blocking::{wait, wait_for};
 
 use crate::cache::Cache;
 use crate::carrier::tcp::Listener;
@@ -128,7 +128,10 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
             options,
             inbox: Inbox::new(reader),
             choice: Choice::new(Carrier::Quic),
-            remembered: options.state.as_ref().and_then(|state| Remembered::open(state).ok()),
+            remembered: options
+                .state
+                .as_ref()
+                .and_then(|state| Remembered::open(state).ok()),
             between: None,
             tcp: None,
             totals: Totals::default(),

@@ -690,7 +690,10 @@ mod tests {
         for expected in [0, 1] {
             assert_eq!(index_of(desk.next(expected as usize, Carrier::Quic)), expected);
         }
-        assert!(desk.next(2, Carrier::Quic).is_none(), "the first file is being read");
+        assert!(
+            desk.next(2, Carrier::Quic).is_none(),
+            "the first file is being read"
+        );
         desk.read(0, 0, [0; 32]);
         assert!(desk.next(2, Carrier::Quic).is_none());
         desk.read(0, 1, [1; 32]);

@@ -31,6 +31,7 @@ pub(super) struct Tcp {
     /// When the receiver's port was first tried.
     since: Instant,
     has_offered: bool,
+    is_accepting: bool,
 }
 
 #[derive(Clone)]
@@ -71,6 +72,7 @@ impl Conversation<'_, '_> {
             connections: connections.clone(),
             since: Instant::now(),
             has_offered: false,
+            is_accepting: false,
         });
         let sending = self.sending;
         self.scope.spawn(move || {
@@ -121,9 +123,12 @@ impl Conversation<'_, '_> {
     /// Takes connections of the receiver, which has told its key.
     pub(super) fn take_tcp(&mut self, key: [u8; 32]) {
         let sending = self.sending;
-        let (Some(tcp), Some(listener)) = (&self.tcp, sending.listener()) else {
+        let (Some(tcp), Some(listener)) = (&mut self.tcp, sending.listener()) else {
             return;
         };
+        if std::mem::replace(&mut tcp.is_accepting, true) {
+            return;
+        }
         let config = records::connecting(&tcp.key, PROTOCOL, key);
         let connections = tcp.connections.clone();
         self.scope.spawn(move || {
