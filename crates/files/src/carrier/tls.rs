@@ -119,6 +119,8 @@ pub(crate) struct TlsReceiver {
     opened: Vec<u8>,
     opened_read: usize,
     is_complete: bool,
+    /// Whether the sender has said that nothing follows, which is told once.
+    has_ended: bool,
 }
 
 impl TlsReceiver {
@@ -131,6 +133,7 @@ impl TlsReceiver {
             opened: Vec::new(),
             opened_read: 0,
             is_complete: false,
+            has_ended: false,
         };
         // In all: a stranger may send a byte now and then.
         let deadline = Instant::now() + TCP_SETUP_TIME_MAX;
@@ -154,7 +157,11 @@ impl TlsReceiver {
                 read += length;
                 continue;
             }
-            match self.turn(&mut bytes[read..])? {
+            let turn = match self.has_ended {
+                true => Turn::Ended,
+                false => self.turn(&mut bytes[read..])?,
+            };
+            match turn {
                 Turn::Opened(length) => read += length,
                 Turn::Nothing => {}
                 Turn::Ended if read == 0 => return Ok(false),
@@ -201,7 +208,10 @@ impl TlsReceiver {
                 // The handshake is complete: the other end has proved its key.
                 waits = std::mem::replace(&mut self.is_complete, true);
             }
-            ConnectionState::PeerClosed | ConnectionState::Closed => turn = Turn::Ended,
+            ConnectionState::PeerClosed | ConnectionState::Closed => {
+                self.has_ended = true;
+                turn = Turn::Ended;
+            }
             _ => return Err(io::ErrorKind::ConnectionAborted.into()),
         }
         self.incoming.discard(discard);
@@ -441,5 +451,41 @@ mod tests {
         // With TLS 1.3 a client learns of its refusal after its handshake.
         let (_, receiver) = pair(2, 3);
         assert!(receiver.is_err());
+    }
+
+    #[test]
+    fn a_sender_that_ends_right_behind_its_handshake_is_heard() {
+        let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let (at_receiver, between) = (listen(), listen());
+        let connect = |listener: &TcpListener| TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut to_receiver = connect(&at_receiver);
+        let sending = Arc::new(connect(&between));
+        let receiving = Arc::new(at_receiver.accept().unwrap().0);
+        let mut to_sender = between.accept().unwrap().0;
+        let (own, other) = (identity(1), identity(2));
+        thread::scope(|scope| {
+            let config = records::connecting(&own, PROTOCOL, other.public_key());
+            scope.spawn(move || TlsSender::new(sending, config).unwrap().finish().unwrap());
+            let (mut from, mut to) = (to_receiver.try_clone().unwrap(), to_sender.try_clone().unwrap());
+            scope.spawn(move || {
+                // Until the sender has ended.
+                let _ = io::copy(&mut from, &mut to);
+            });
+            scope.spawn(move || {
+                let mut hello = vec![0; 5];
+                to_sender.read_exact(&mut hello).unwrap();
+                hello.resize(5 + usize::from(u16::from_be_bytes([hello[3], hello[4]])), 0);
+                to_sender.read_exact(&mut hello[5..]).unwrap();
+                to_receiver.write_all(&hello).unwrap();
+                // The end of the handshake and that of the connection arrive at once.
+                let mut rest = Vec::new();
+                to_sender.read_to_end(&mut rest).unwrap();
+                to_receiver.write_all(&rest).unwrap();
+                to_receiver.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            let config = records::accepting(&other, PROTOCOL, own.public_key());
+            let mut receiver = TlsReceiver::new(receiving, config).unwrap();
+            assert!(!receiver.read(&mut [0]).unwrap(), "it has said so");
+        });
     }
 }
