@@ -247,7 +247,9 @@ fn kills_of_either_end_cost_nothing_that_has_come() {
     };
     let come = |receiver: &Process| {
         let lines = receiver.stdout();
-        let values = lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let values = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         values.filter_map(|value| value["bytes_done"].as_u64()).max()
     };
     let mut sender = send("16M");
