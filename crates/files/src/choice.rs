@@ -2,8 +2,9 @@
 //! better by more than a tenth, in goodput or, where that is alike, in processor time of both ends. Pure: time and
 //! counters are told.
 //!
-//! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One that
-//! was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same case.
+//! A carrier whose rate falls to half is measured against the other again, at most every [`CHOICE_HYSTERESIS`]. One
+//! that was chosen in an earlier transfer between the same two places is taken at once, and measured again in the same
+//! case.
 
 use std::time::{Duration, Instant};
 

@@ -245,8 +245,8 @@ impl Incoming {
         self.keep(index, chunk.address, true).map_err(StoreError::Write)
     }
 
-    /// Makes room on the disk for the chunks around one that has bytes, once; those that are there stay as they are, and
-    /// those that turn out to be holes are punched when they come.
+    /// Makes room on the disk for the chunks around one that has bytes, once; those that are there stay as they are,
+    /// and those that turn out to be holes are punched when they come.
     fn preallocate(&self, file: &File, index: u64) {
         let count = self.target.size.map_or(0, chunk_count);
         let window = index / PREALLOCATED_CHUNKS;
