@@ -2,10 +2,13 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
+use std::process::Command;
 
 use system_tests::limits::PROGRAM_LIMIT;
+use system_tests::skip::skip;
 use system_tests::topology::{self, Pair, Routed};
 use system_tests::{require_program, require_root, test_name};
+use testbed::control_group::ControlGroup;
 use testbed::iperf::{self, IperfRun, IperfServer};
 use testbed::namespace::Namespace;
 use testbed::place::Place;
@@ -48,6 +51,36 @@ fn a_namespace_and_its_processes_vanish_even_after_a_panic() {
     wait_until("the end of the stray process", PROGRAM_LIMIT, || {
         stray.try_wait().unwrap().is_some()
     });
+}
+
+#[test]
+fn the_time_of_a_process_that_nobody_waits_for_is_counted_and_it_ends_with_its_group() {
+    require_root!();
+    let group = match ControlGroup::create() {
+        Ok(group) => group,
+        Err(error) => return skip(test_name!(), &error.to_string()),
+    };
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "setsid sh -c 'while :; do :; done' < /dev/null > /dev/null 2>&1 &",
+    ]);
+    let mut shell = Process::start(group.wrap(&command), "sh").unwrap();
+    assert!(shell.wait(PROGRAM_LIMIT).unwrap().success());
+    wait_until("processor time of the stray process", PROGRAM_LIMIT, || {
+        group.cpu_seconds() > 0.2
+    });
+    let strays = group.processes();
+    assert_eq!(strays.len(), 1);
+    drop(group);
+    // It may stay as a zombie, until whoever adopted it waits for it.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", strays[0])).unwrap_or_default();
+    assert!(
+        status.is_empty() || status.contains("State:\tZ"),
+        "it lives on: {status}"
+    );
+    let left = testbed::leftovers::control_groups_of(std::process::id());
+    assert_eq!(left.count(), 0);
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! What processes left because they were killed: namespaces and directories carry their owner's process ID in their
-//! names, `gramway-bed-PROCESS-NUMBER`.
+//! What processes left because they were killed: namespaces, control groups and directories carry their owner's process
+//! ID in their names, `gramway-bed-PROCESS-NUMBER`.
 
 use std::path::{Path, PathBuf};
 
-use crate::namespace;
+use crate::{control_group, namespace};
 
-/// How the names of all namespaces and directories begin. Nobody else's do: what they name is killed and removed.
+/// How the names of all namespaces, control groups and directories begin. Nobody else's do: what they name is killed and
+/// removed.
 const PREFIX: &str = "gramway-bed-";
 
 /// How the names of all that belongs to a process begin.
@@ -20,10 +21,12 @@ fn owner(name: &str) -> Option<u32> {
     process.parse().ok()
 }
 
-/// Process IDs of owners that are gone while their namespaces are not.
+/// Process IDs of owners that are gone while their namespaces or control groups are not.
 #[must_use]
 pub fn abandoned() -> Vec<u32> {
+    let groups = control_group::root();
     let mut owners: Vec<u32> = names_in(Path::new(namespace::DIRECTORY))
+        .chain(groups.iter().flat_map(|root| names_in(root)))
         .filter_map(|name| owner(&name))
         .filter(|process| !Path::new("/proc").join(process.to_string()).exists())
         .collect();
@@ -32,8 +35,12 @@ pub fn abandoned() -> Vec<u32> {
     owners
 }
 
-/// Removes all namespaces, with the processes inside, and all directories of the process with this ID.
+/// Removes all namespaces and control groups, with the processes inside, and all directories of the process with this
+/// ID.
 pub fn remove(process: u32) {
+    for path in control_groups_of(process) {
+        control_group::remove(&path);
+    }
     namespaces_of(process).for_each(|name| namespace::remove(&name));
     for path in directories_of(process) {
         // What can't be removed lies in the temporary directory, which the system empties.
@@ -44,6 +51,15 @@ pub fn remove(process: u32) {
 /// The namespaces of the process with this ID.
 pub fn namespaces_of(process: u32) -> impl Iterator<Item = String> {
     names_in(Path::new(namespace::DIRECTORY)).filter(move |name| owner(name) == Some(process))
+}
+
+/// The control groups of the process with this ID.
+pub fn control_groups_of(process: u32) -> impl Iterator<Item = PathBuf> {
+    let root = control_group::root();
+    root.into_iter().flat_map(move |root| {
+        let names = names_in(&root).filter(move |name| owner(name) == Some(process));
+        names.map(move |name| root.join(name))
+    })
 }
 
 /// The directories of the process with this ID.

@@ -5,6 +5,7 @@
 //! found by its process ID ([`leftovers`]). Everything fails by [`Error`], one sentence for people; `Debug` prints the
 //! same sentence, so tests unwrap.
 
+pub mod control_group;
 pub mod directory;
 mod error;
 pub mod iperf;

@@ -30,5 +30,8 @@ pub const IPERF_GRACE: Duration = Duration::from_secs(30);
 /// For systemd to be up in a machine of its own; it takes a second on an idle one.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
+/// For the processes of a control group to be gone after they were killed.
+pub const GROUP_END_LIMIT: Duration = Duration::from_secs(10);
+
 /// For the processes of a machine to be gone after its end.
 pub const MACHINE_END_LIMIT: Duration = Duration::from_secs(10);

@@ -43,19 +43,23 @@ impl Place {
     /// The same command, with its arguments, environment and working directory, run there.
     #[must_use]
     pub fn wrap(&self, command: &Command) -> Command {
-        let mut wrapped = self.command(command.get_program());
-        wrapped.args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => wrapped.env(name, value),
-                None => wrapped.env_remove(name),
-            };
-        }
-        if let Some(directory) = command.get_current_dir() {
-            wrapped.current_dir(directory);
-        }
-        wrapped
+        wrapped_by(self.command(command.get_program()), command)
     }
+}
+
+/// `wrapper`, which names the program of `command`, with the arguments, environment and working directory of `command`.
+pub(crate) fn wrapped_by(mut wrapper: Command, command: &Command) -> Command {
+    wrapper.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapper.env(name, value),
+            None => wrapper.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        wrapper.current_dir(directory);
+    }
+    wrapper
 }
 
 #[cfg(test)]
