@@ -109,3 +109,33 @@ pub const PEERS_HANDSHAKES_AT_A_TIME: usize = 8;
 
 /// Idle connections of `bench peers` whose memory is measured.
 pub const PEERS_IDLE: usize = 1_000;
+
+/// A transfer of `bench files` that takes longer is stopped.
+pub const FILES_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// The same for a rival on a slow line: what comes meanwhile tells its rate, which is that of TCP beside loss.
+pub const FILES_RIVAL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// For a program of `bench files` to be ready.
+pub const FILES_START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// For a sender of `bench files` that reads and hashes all of its files first.
+pub const FILES_HASH_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// For a sender of `bench files` to end once the receiver has.
+pub const FILES_END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Between two looks whether a transfer of `bench files` has ended: a hundredth of the shortest.
+pub const FILES_LOOK: Duration = Duration::from_millis(5);
+
+/// Of these looks, every so many-th is also for memory: each reads a few files of /proc, and peaks stay.
+pub const FILES_PEAK_LOOKS: u32 = 4;
+
+/// Bytes over the wire that prove that new data comes: more than lists of files and hashes of 8 GiB take.
+pub const FILES_FIRST_BYTES: u64 = 1 << 20;
+
+/// Seconds that iperf3 measures a link for `bench files`: two hundred round trips.
+pub const FILES_TCP_SECONDS: u32 = 20;
+
+/// Bytes of files that `bench files` writes and compares at a time.
+pub const FILES_BLOCK_BYTES: usize = 1 << 20;

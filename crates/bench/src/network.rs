@@ -29,6 +29,22 @@ const MTU_BYTES: u16 = 1_500;
 /// Seed of the emulator; equal runs meet equal dice, as far as real time allows.
 const SEED: u64 = 1;
 
+/// Bytes that the wire has brought to a machine so far, headers of packets included.
+#[cfg(feature = "rivals")]
+pub(crate) fn received_bytes(machine: &Namespace) -> u64 {
+    let devices = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    received_of(&machine.inside(devices), INTERFACE)
+}
+
+/// Of the kernel's list of devices, the first number behind the name.
+#[cfg(feature = "rivals")]
+fn received_of(devices: &str, name: &str) -> u64 {
+    let mut lines = devices.lines().filter_map(|line| line.split_once(':'));
+    let numbers = lines.find_map(|(device, numbers)| (device.trim() == name).then_some(numbers));
+    let first = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next());
+    first.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 /// Two machines and what is between them.
 pub(crate) struct Network {
     emulator: Option<Load>,
@@ -96,5 +112,20 @@ impl Network {
     /// When the emulator has died.
     pub(crate) fn finish(self) -> Result<Option<EmulatorReport>, Error> {
         self.emulator.map(Load::finish).transpose()
+    }
+}
+
+#[cfg(all(test, feature = "rivals"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_has_received_is_found_by_its_name() {
+        let devices = "Inter-|   Receive\n face |bytes    packets\n    lo:     100       1    0\n wire0: 2048       2    0\n";
+        assert_eq!(
+            (received_of(devices, "wire0"), received_of(devices, "lo")),
+            (2_048, 100)
+        );
+        assert_eq!(received_of(devices, "wire1"), 0);
     }
 }

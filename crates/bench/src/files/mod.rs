@@ -1,47 +1,53 @@
-//! `bench files`: files from one machine to another by `gramway send` and `receive`, beside croc, scp and rsync; `cp`
-//! is the floor.
+//! `bench files`: files from one machine to another by `gramway send` and `receive`, beside croc, sendme,
+//! magic-wormhole, qcp, scp and rsync; `cp` is the floor.
 //!
-//! Both machines are network namespaces joined by a cable (veth, MTU 1,500), the files are in the page cache, and their
-//! file system is that of the system's temporary directory. In a case the contestants take turns; the median run
-//! represents its contestant. A run's time is that of the receiving command from its start to its end; its processor
-//! time is that of all processes at both ends.
+//! Both machines are network namespaces, joined by a cable (veth, MTU 1,500) or by a link of the emulator. The files are
+//! on the disk and in the page cache before the first run; before each, what the one before has left is removed and the
+//! disk is idle. Their file system is that of the system's temporary directory. In a case the contestants take turns; the
+//! median run represents its contestant. `trial` says what is counted, the same for all. A copy that is not the source,
+//! byte by byte, does not count.
 
 mod cases;
+mod content;
 mod contestant;
+mod report;
+mod resume;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 use testbed::directory::Directory;
 use testbed::programs;
 
-use crate::check::{Bound, Check};
+use crate::check::Check;
+use crate::emulator::LinkSettings;
+use crate::error::During;
 use crate::machine::Machine;
 use crate::matrix::{self, MatrixOptions, Measured, print};
 use crate::median::median_index;
 use crate::network::Network;
 use crate::sweeper::Sweeper;
-use crate::table::{Align, Table, mebibytes};
 use crate::{Error, Programs};
 use cases::Case;
-use contestant::{Contestant, Run};
-
-/// How to read the table.
-const LEGEND: &str = "time and CPU: median run, in seconds; CPU of both ends; memory: the larger peak of Gramway's two processes";
-
-/// Rivals that are not run here, and why.
-const LEFT_OUT: &str = "not run: sendme (it finds its peer by servers in the Internet), magic-wormhole (it needs a mailbox server), \
-    qcp (it begins by ssh and needs its program at both ends)";
+use content::Made;
+use contestant::Contestant;
+use trial::{Run, Trial};
 
 /// One case with the median run of each contestant.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    case: &'static str,
+    case: String,
+    bytes: u64,
+    link: Option<LinkSettings>,
     results: BTreeMap<Contestant, Run>,
-    /// Seconds of each run.
-    runs: BTreeMap<Contestant, Vec<f64>>,
+    /// All of each, in their order.
+    runs: BTreeMap<Contestant, Vec<Run>>,
     checks: Vec<Check>,
+    /// Demands for which a rival is missing.
+    not_judged: Vec<String>,
     /// Who did not start, or did not finish a run, and why.
     failures: Vec<(Contestant, String)>,
 }
@@ -76,43 +82,14 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
                 rivals.insert(contestant, version);
             }
             Ok(None) => {}
-            Err(how_to_get) => print(output, &how_to_get)?,
+            Err(how_to_get) => print(output, &format!("not run: {how_to_get}"))?,
         }
     }
-    print(output, LEFT_OUT)?;
-    let table = Table::new(&[
-        ("case", 12, Align::Left),
-        ("contestant", 10, Align::Left),
-        ("time", 8, Align::Right),
-        ("MiB/s", 8, Align::Right),
-        ("CPU", 8, Align::Right),
-        ("memory", 8, Align::Right),
-    ]);
-    print(output, &table.header())?;
+    print(output, &report::header())?;
     let measure = |case: Case| {
         let row = measure_case(programs, &case, options.runs())?;
-        let mut lines: Vec<String> = row
-            .results
-            .iter()
-            .map(|(contestant, run)| {
-                table.row(&[
-                    case.name.to_owned(),
-                    contestant.name().to_owned(),
-                    format!("{:.2}", run.seconds),
-                    format!("{:.0}", case.bytes() as f64 / run.seconds / f64::from(1 << 20)),
-                    format!("{:.2}", run.cpu_seconds),
-                    run.peak_bytes.map_or_else(String::new, mebibytes),
-                ])
-            })
-            .collect();
-        lines.extend(row.checks.iter().map(|check| format!("  {check}")));
-        lines.extend(
-            row.failures
-                .iter()
-                .map(|(contestant, why)| format!("  {}: {why}", contestant.name())),
-        );
         Ok(Measured {
-            lines,
+            lines: report::lines(&row),
             is_whole: row.results.contains_key(&Contestant::Gramway),
             row,
         })
@@ -126,78 +103,84 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
         })
     };
     let measured = matrix::go_through(chosen, output, measure, save);
-    print(output, LEGEND)?;
+    print(output, report::LEGEND)?;
     measured
 }
 
-fn measure_case(programs: &Programs, case: &Case, runs: usize) -> Result<Row, Error> {
+/// All runs of one case. A contestant that fails once is not asked again.
+fn measure_case(programs: &Programs, case: &Case, runs_max: usize) -> Result<Row, Error> {
     let directory = Directory::create()?;
-    let source = case.make(directory.path())?;
-    let network = Network::build(programs, None)?;
-    let mut measured: BTreeMap<Contestant, Vec<Run>> = BTreeMap::new();
-    let mut failures = Vec::new();
-    for number in 0..runs {
-        for contestant in Contestant::ALL {
+    let source = case.content().make(directory.path());
+    let source = source.during(|| format!("make files in {}", directory.path().display()))?;
+    let network = Network::build(programs, case.link())?;
+    let mut runs: BTreeMap<Contestant, Vec<Run>> = BTreeMap::new();
+    let mut failures: Vec<(Contestant, String)> = Vec::new();
+    for round in 0..case.rounds().min(runs_max) {
+        for contestant in case.contestants().iter().copied() {
             let has_failed = failures.iter().any(|(failed, _)| *failed == contestant);
-            if has_failed || contestant.version().is_err() {
+            let has_all = round > 0 && !case.decides(contestant);
+            if has_failed || has_all || contestant.version().is_err() {
                 continue;
             }
-            let to = directory.join(&format!("{}-{number}", contestant.name()));
-            let run = contestant.run(programs, &network, &source, &to, directory.path());
-            let checked = run.and_then(|run| case.check(&source, &to).map(|()| run));
-            match checked {
-                Ok(run) => measured.entry(contestant).or_default().push(run),
-                Err(error) => failures.push((contestant, error.to_string())),
+            match measure(programs, &network, case, &source, directory.path(), contestant) {
+                Ok(run) => runs.entry(contestant).or_default().push(run),
+                Err(error) => failures.push((contestant, report::shortened(&error.to_string()))),
             }
-            let _ = std::fs::remove_dir_all(&to);
         }
     }
-    let seconds = |runs: &[Run]| runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
-    let results: BTreeMap<Contestant, Run> = measured
+    let median = |runs: &Vec<Run>| {
+        let rates: Vec<f64> = runs.iter().map(|run| run.seconds / run.bytes as f64).collect();
+        median_index(&rates).map(|index| runs[index])
+    };
+    let results = runs
         .iter()
-        .filter_map(|(contestant, runs)| Some((*contestant, runs[median_index(&seconds(runs))?])))
+        .filter_map(|(contestant, runs)| Some((*contestant, median(runs)?)))
         .collect();
+    let (checks, not_judged) = case.judge(&results);
     Ok(Row {
-        case: case.name,
-        checks: checks(case, &results),
-        runs: measured
-            .iter()
-            .map(|(contestant, runs)| (*contestant, seconds(runs)))
-            .collect(),
+        case: matrix::Case::name(case).to_owned(),
+        bytes: source.bytes,
+        link: case.link(),
         results,
+        runs,
+        checks,
+        not_judged,
         failures,
     })
 }
 
-/// What the case must reach, beside whoever was there.
-fn checks(case: &Case, results: &BTreeMap<Contestant, Run>) -> Vec<Check> {
-    let Some(ours) = results.get(&Contestant::Gramway) else {
-        return Vec::new();
+/// One run, into a directory of its own, which is gone from the disk afterwards.
+fn measure(
+    programs: &Programs,
+    network: &Network,
+    case: &Case,
+    source: &Made,
+    directory: &Path,
+    contestant: Contestant,
+) -> Result<Run, Error> {
+    let (to, place) = (directory.join("received"), directory.join("states"));
+    let run = || {
+        std::fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
+        let limit = case.time_max(contestant);
+        let trial = Trial::prepare(programs, network, (case, source), (&to, &place), limit)?;
+        let run = match case.is_resumed() {
+            true => resume::run(contestant, &trial)?,
+            false => contestant.run(&trial)?,
+        };
+        if !run.is_whole && contestant == Contestant::Gramway {
+            return Err(Error::Setup(format!("not done after {} s", limit.as_secs())));
+        }
+        if run.is_whole && contestant != Contestant::Tcp {
+            let name = source.path.file_name().expect("the source has a name");
+            content::compare(&source.path, &to.join(name)).map_err(Error::Setup)?;
+        }
+        Ok(run)
     };
-    let faster = |rival: Contestant, least: f64| {
-        let run = results.get(&rival)?;
-        let what = format!("times as fast as {}", rival.name());
-        Some(Check::new(
-            what,
-            run.seconds / ours.seconds,
-            Bound::AtLeast(least),
-        ))
-    };
-    let mut checks: Vec<Check> = case
-        .faster_than
-        .iter()
-        .filter_map(|(rival, least)| faster(*rival, *least))
-        .collect();
-    if let Some(scp) = results.get(&Contestant::Scp).filter(|_| case.judges_cpu) {
-        let share = ours.cpu_seconds / scp.cpu_seconds;
-        checks.push(Check::new("CPU of scp's", share, Bound::AtMost(0.6)));
+    let done = run();
+    for path in [&to, &place] {
+        // Of a run that failed early there may be nothing.
+        let _ = std::fs::remove_dir_all(path);
     }
-    if let Some(peak) = ours.peak_bytes {
-        checks.push(Check::new(
-            "MiB at most",
-            peak as f64 / f64::from(1 << 20),
-            Bound::AtMost(128.0),
-        ));
-    }
-    checks
+    rustix::fs::sync();
+    done
 }
