@@ -11,6 +11,7 @@ mod nightly;
 mod packages;
 mod probe;
 mod repository;
+mod rivals;
 mod setup;
 mod skips;
 mod steps;
@@ -36,7 +37,7 @@ struct Arguments {
 enum Task {
     /// Install every tool that the tests need, skipping what is present.
     Setup {
-        /// Also build what `bench peers` measures Gramway's peers against, iroh and quinn, which takes minutes.
+        /// Also install what `bench peers` and `bench files` measure Gramway against, which takes minutes.
         #[arg(long)]
         rivals: bool,
     },
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
     let result = Repository::find().and_then(|repository| match Arguments::parse().task {
         Task::Setup { rivals } => setup::run(&repository, Extent::Everything).and_then(|()| {
             if rivals {
-                setup::build_rivals(&repository)
+                rivals::build(&repository)
             } else {
                 Ok(())
             }

@@ -56,42 +56,6 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// A rival of `bench files`, by Go's module proxy.
-const CROC: &str = "github.com/schollz/croc/v10@v10.7.0";
-
-/// Builds the program of the rivals of `bench peers` and, where there is Go, croc, where `bench files` looks for it.
-pub(crate) fn build_rivals(repository: &Repository) -> Result<()> {
-    let mut go = repository.command("go");
-    if go
-        .arg("version")
-        .output()
-        .is_ok_and(|output| output.status.success())
-    {
-        let mut build = repository.command("go");
-        build
-            .args(["install", CROC])
-            .env("GOBIN", repository.target().join("rivals/bin"));
-        install(&mut build)?;
-    }
-    let mut build = repository.cargo(&["build", "--release", "--locked", "--manifest-path"]);
-    build.arg("crates/bench/rivals/Cargo.toml").arg("--target-dir");
-    build.arg(repository.target().join("rivals"));
-    install(&mut build)
-}
-
-/// Fails where the lock file of the rivals' program does not fit its manifest. To compile the hundreds of crates that
-/// iroh brings would take minutes of CI.
-pub(crate) fn check_rivals(repository: &Repository) -> Command {
-    repository.cargo(&[
-        "update",
-        "--quiet",
-        "--workspace",
-        "--locked",
-        "--manifest-path",
-        "crates/bench/rivals/Cargo.toml",
-    ])
-}
-
 /// What installs the cargo tools that are missing: the last checks need them, and their build takes minutes of a core.
 pub(crate) fn missing_cargo_tools(repository: &Repository) -> Option<Command> {
     let root = repository.tools();
@@ -104,12 +68,19 @@ pub(crate) fn missing_cargo_tools(repository: &Repository) -> Option<Command> {
     (!missing.is_empty()).then(|| cargo_install(repository, &root, &missing))
 }
 
-/// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
+/// Those of the interop tests.
 pub(crate) fn install_python_packages(repository: &Repository) -> Result<()> {
-    let requirements = repository.python_requirements();
-    let wanted = std::fs::read_to_string(&requirements)
+    install_python(
+        repository,
+        &repository.python_requirements(),
+        &repository.python_environment(),
+    )
+}
+
+/// Makes the environment from nothing whenever the pinned versions have changed; the copy beside it tells.
+pub(crate) fn install_python(repository: &Repository, requirements: &Path, environment: &Path) -> Result<()> {
+    let wanted = std::fs::read_to_string(requirements)
         .with_context(|| format!("{} cannot be read", requirements.display()))?;
-    let environment = repository.python_environment();
     let stamp = environment.join("installed-requirements.txt");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
@@ -122,14 +93,15 @@ pub(crate) fn install_python_packages(repository: &Repository) -> Result<()> {
         .is_ok_and(|status| status.success())
     {
         bail!(
-            "the interop tests need Python 3.11 or later as `python3`; install it, or use `cargo xtask test --quick`"
+            "{} needs Python 3.11 or later as `python3`; install it, or use `cargo xtask test --quick`",
+            requirements.display()
         );
     }
     let path = |path: &Path| path.to_string_lossy().into_owned();
     install(
         repository
             .command("python3")
-            .args(["-m", "venv", "--clear", &path(&environment)]),
+            .args(["-m", "venv", "--clear", &path(environment)]),
     )?;
     let pip = environment.join("bin/python");
     install(repository.command(&pip).args([
@@ -140,7 +112,7 @@ pub(crate) fn install_python_packages(repository: &Repository) -> Result<()> {
         "--disable-pip-version-check",
         "--only-binary=:all:",
         "--requirement",
-        &path(&requirements),
+        &path(requirements),
     ]))?;
     std::fs::write(&stamp, wanted).with_context(|| format!("{} cannot be written", stamp.display()))
 }
@@ -189,7 +161,7 @@ fn install_cargo_programs(
 }
 
 /// Cargo's own record of what it installed below `root`, one line per tool: "NAME VERSION (SOURCE)" = …
-fn is_installed(root: &Path, name: &str, version: &str, program: &str) -> bool {
+pub(crate) fn is_installed(root: &Path, name: &str, version: &str, program: &str) -> bool {
     let record = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
     is_recorded(&record, name, version) && root.join("bin").join(program).is_file()
 }
@@ -207,7 +179,7 @@ fn is_recorded(record: &str, name: &str, version: &str) -> bool {
     record.contains(&format!("\"{name} {version} "))
 }
 
-fn install(command: &mut Command) -> Result<()> {
+pub(crate) fn install(command: &mut Command) -> Result<()> {
     println!("setup: {}", shown(command));
     run_to_success(command)
 }

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::repository::{Repository, has_sudo, is_root, run_to_success, shown, succeeded};
 use crate::setup::{self, Extent};
-use crate::{fuzz, skips, tidy};
+use crate::{fuzz, rivals, skips, tidy};
 
 /// Tells the system tests which program to test.
 const PROGRAM_VARIABLE: &str = "GRAMWAY_TEST_PROGRAM";
@@ -58,7 +58,7 @@ pub(crate) fn run(repository: &Repository, extent: Extent) -> Result<()> {
         if extent == Extent::Everything {
             let benchmarks = repository.cargo(&["check", "--quiet", "--package", "bench"]);
             run.command("benchmarks", benchmarks)?;
-            run.command("rivals' lock file", setup::check_rivals(repository))?;
+            run.command("rivals' lock file", rivals::check(repository))?;
         }
         run.command(
             "build of the tests",
