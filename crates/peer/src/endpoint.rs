@@ -340,9 +340,9 @@ impl Endpoint {
         poll_fn(|context| asked.poll(context)).await
     }
 
-    /// Asks the rendezvous whose a number is that somebody was told, for a user of it: the peer that asked for the number
-    /// ([`Self::invite`]), or `None` where nobody did, or it is over. A rendezvous of an older version does not answer. It
-    /// may name anybody: both peers have to prove more than the number.
+    /// Asks the rendezvous whose a number is that somebody was told, for a user of it: the peer that asked for the
+    /// number ([`Self::invite`]), or `None` where nobody did, or it is over. A rendezvous of an older version does not
+    /// answer. It may name anybody: both peers have to prove more than the number.
     ///
     /// # Errors
     /// [`InviteError`].

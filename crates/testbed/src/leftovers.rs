@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{control_group, namespace};
 
-/// How the names of all namespaces, control groups and directories begin. Nobody else's do: what they name is killed and
-/// removed.
+/// How the names of all namespaces, control groups and directories begin. Nobody else's do: what they name is killed
+/// and removed.
 const PREFIX: &str = "gramway-bed-";
 
 /// How the names of all that belongs to a process begin.

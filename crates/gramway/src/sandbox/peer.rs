@@ -1,5 +1,6 @@
-//! What `gramway peer`, `send`, `receive` and `share` give up once their key and other files are read, before their first
-//! socket and thread. `gramway peer` writes nothing from then on; the others read and write what they are told to.
+//! What `gramway peer`, `send`, `receive` and `share` give up once their key and other files are read, before their
+//! first socket and thread. `gramway peer` writes nothing from then on; the others read and write what they are told
+//! to.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -93,7 +93,6 @@ fn options(
         limit: offer.limit,
         xattrs: common.xattrs,
         state: Some(state.path().to_owned()),
-        ..SendOptions::default()
     }
 }
 

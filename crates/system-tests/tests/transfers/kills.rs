@@ -11,8 +11,8 @@ use super::*;
 /// Kills of each end.
 const KILLS: u64 = 20;
 
-/// How long an end lives at most after it was started, or both have connected, before it is killed: long enough for some
-/// megabytes, short enough that they are never all.
+/// How long an end lives at most after it was started, or both have connected, before it is killed: long enough for
+/// some megabytes, short enough that they are never all.
 const LIFE_MAX: Duration = Duration::from_millis(500);
 
 /// Makes one run repeat another one's moments, as far as the machine does.
@@ -182,7 +182,8 @@ fn shift(path: &Path, by: impl Fn(SystemTime) -> SystemTime + Copy) {
     }
 }
 
-/// FILE-28: what both ends know stands in files, and whether their times are in the past or the future is nothing to it.
+/// FILE-28: what both ends know stands in files, and whether their times are in the past or the future is nothing to
+/// it.
 #[test]
 fn a_clock_that_jumps_between_two_runs_costs_nothing_that_has_come() {
     require_root!();

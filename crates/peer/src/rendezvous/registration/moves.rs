@@ -106,7 +106,7 @@ impl Registration {
         if let Some(reason) = reason
             && self.ways.attempts_over(over).iter().any(is_stranded)
         {
-            self.problem = Some(reason);
+            self.problem = Some(RendezvousProblem::Unreachable(reason));
             self.engine.disconnect(now);
         }
     }

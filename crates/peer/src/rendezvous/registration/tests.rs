@@ -14,6 +14,7 @@ use super::super::inbox::Inbox;
 use super::super::link::Rendezvous;
 use super::super::ways::TcpChange;
 use super::Registration;
+use crate::error::RendezvousProblem;
 use crate::key::SecretKey;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -243,7 +244,10 @@ fn a_registration_that_cannot_go_back_to_tcps_shape_is_made_anew() {
         site.carrier().is_none()
     });
     assert!(is_lost && !site.registration.is_registered());
-    assert_eq!(site.registration.problem(), Some("no socket"));
+    assert_eq!(
+        site.registration.problem(),
+        Some(&RendezvousProblem::Unreachable("no socket".to_owned()))
+    );
     site.refuses_tcp = false;
     site.run(5 * SECOND);
     assert_eq!((site.carrier(), site.registrations), (Some(CarrierKind::Tcp), 2));
