@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use files_proto::name::Rules;
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps,
     accessat, fchmod, fstatfs, futimens, mkdirat, openat2, readlinkat, renameat, renameat_with, statat,
     symlinkat, syncfs, unlinkat, utimensat,
 };
@@ -165,6 +165,20 @@ impl Destination {
             Err(error) => Err(error.into()),
             Ok(()) => Ok(true),
         }
+    }
+
+    /// What is in a directory, by name, without following links; what cannot be looked at is left out.
+    pub(crate) fn list(&self, path: &Path) -> io::Result<impl Iterator<Item = (OsString, Existing)>> {
+        let directory = self.directory(path)?;
+        let entries = Dir::read_from(&directory)?;
+        Ok(entries.filter_map(move |entry| {
+            let name = OsString::from_vec(entry.ok()?.file_name().to_bytes().to_vec());
+            if name == "." || name == ".." {
+                return None;
+            }
+            let stat = statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some((name, Existing::new(&stat)))
+        }))
     }
 
     /// Opens a file to read.

@@ -113,6 +113,12 @@ pub const WRITE_BACK_BYTES: u64 = 16 << 20;
 /// The most of them: writers wait then, and by that the sender.
 pub const WRITE_BACK_BYTES_MAX: u64 = 512 << 20;
 
+/// Entries of a destination among which files that were moved are looked for, once in a transfer: a third of a second.
+pub const ELSEWHERE_ENTRIES_MAX: usize = 65_536;
+
+/// How long they are looked for at most, on a disk that is slow: what is not found is fetched.
+pub const ELSEWHERE_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Chunks for which room is made on the disk at once, around the first that comes: 64 MiB, so that a file lies in few
 /// pieces however its chunks come.
 pub const PREALLOCATED_CHUNKS: u64 = 64;

@@ -243,6 +243,37 @@ fn what_a_disk_lost_of_a_part_comes_again() {
     trial.compare();
 }
 
+/// FILE-29.
+#[test]
+fn what_was_moved_at_either_end_is_not_sent_again() {
+    let trial = Trial::new();
+    let bytes = random(7, 6 * MIB + 11);
+    fs::write(trial.from("file"), &bytes).unwrap();
+    trial.run();
+    fs::create_dir(trial.from("deep")).unwrap();
+    fs::rename(trial.from("file"), trial.from("deep/renamed")).unwrap();
+    let report = trial.run();
+    assert_eq!((report.chunks_sent, report.failed), (0, 0));
+    assert_eq!(report.bytes_there, bytes.len() as u64);
+    compare(&trial.from("deep"), &trial.to("deep"));
+    // At the receiver, where a chunk of it has changed as well.
+    fs::rename(
+        trial.to("deep/renamed"),
+        trial.directory.path().join("to/elsewhere"),
+    )
+    .unwrap();
+    let moved = fs::OpenOptions::new()
+        .write(true)
+        .open(trial.directory.path().join("to/elsewhere"))
+        .unwrap();
+    let time = moved.metadata().unwrap().modified().unwrap();
+    moved.write_all_at(&[0; 5], 3 << 20).unwrap();
+    moved.set_modified(time).unwrap();
+    fs::remove_file(trial.to("file")).unwrap();
+    assert_eq!(trial.run().chunks_sent, 1);
+    trial.compare();
+}
+
 /// FILE-28: what counts is that times are the same, not which time it is now.
 #[test]
 fn clocks_that_jump_between_two_runs_cost_nothing() {

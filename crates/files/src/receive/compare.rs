@@ -47,6 +47,8 @@ pub(super) struct Compared {
 pub(super) enum Candidate {
     /// In the file that is to be replaced.
     Replaced,
+    /// In one elsewhere, which stays.
+    Elsewhere(PathBuf),
     /// In the part of the file as it was, which is of no use afterwards.
     Former(PathBuf),
     /// Nowhere else: only what is in the part is to be held against the addresses.
@@ -96,7 +98,7 @@ impl Receiving {
         let size = file.target.size.unwrap_or(0);
         let from = match candidate {
             Candidate::Replaced => destination.read(&file.target.path).ok(),
-            Candidate::Former(path) => destination.read(path).ok(),
+            Candidate::Elsewhere(path) | Candidate::Former(path) => destination.read(path).ok(),
             Candidate::Nowhere => None,
         };
         if let Err(error) = file.forget_others(addresses) {

@@ -3,6 +3,7 @@
 //! places, and one writes what is to be said.
 
 mod compare;
+mod elsewhere;
 mod file;
 mod journal_file;
 mod lane;
@@ -36,6 +37,7 @@ use crate::options::{Destination as To, ReceiveOptions, Report, Transport};
 use crate::processor::process_time;
 use crate::progress::{Counter, Event, Progress};
 use compare::{Asked, Compared};
+use elsewhere::Elsewhere;
 use placing::Placing;
 use plan::Planner;
 use shared::{Receiving, State};
@@ -113,6 +115,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
                 options,
                 only,
                 has_output: false,
+                elsewhere: Elsewhere::default(),
                 asked: HashMap::new(),
                 unsure: HashMap::new(),
             },

@@ -18,6 +18,7 @@ use files_proto::plan::{self, Decision, Existing, Resume};
 use files_proto::{Entry, EntryId, FailReason, Kind, Ranges, SkipReason};
 
 use super::compare::{Asked, Candidate, Compared, Question};
+use super::elsewhere::Elsewhere;
 use super::file::{Incoming, Output, Part, Target};
 use super::journal_file::JournalFile;
 use super::ordered::Ordered;
@@ -34,6 +35,8 @@ pub(super) struct Planner<'a> {
     pub(super) only: Filter,
     /// Whether the one file for standard output has been offered.
     pub(super) has_output: bool,
+    /// Files that may have been moved.
+    pub(super) elsewhere: Elsewhere,
     /// Files whose addresses were asked for.
     pub(super) asked: HashMap<EntryId, Asked>,
     /// Files in whose places are others, of which is not known yet whether they are the same.
@@ -437,6 +440,10 @@ impl Planner<'_> {
                 if destination.rename(&target.part, &former).is_ok() {
                     candidate = Some(Candidate::Former(former));
                 }
+            }
+            Kept::Nothing if candidate.is_none() => {
+                let found = self.elsewhere.find(destination, entry.size(), entry.modified_ns);
+                candidate = found.map(Candidate::Elsewhere);
             }
             Kept::Other | Kept::Nothing => {}
         }
