@@ -246,6 +246,9 @@ pub(crate) const PEER_PINGS_MAX: u32 = 1_000_000;
 /// How long the last ping waits for its answer: longer than any path that people would use.
 pub(crate) const PEER_PING_WAIT: Duration = Duration::from_secs(3);
 
+/// Between two attempts to connect again to a peer whose connection has ended while it is pinged.
+pub(crate) const PEER_AGAIN_PAUSE: Duration = Duration::from_millis(500);
+
 /// Bytes of a ping that is answered.
 pub(crate) const PEER_PING_BYTES_MAX: usize = 64;
 

@@ -133,6 +133,56 @@ fn two_machines_measure_their_path_and_pipe_through_it_by_their_keys_alone() {
     assert!(errors.contains(&tried), "{errors}");
 }
 
+#[test]
+fn a_ping_whose_peer_begins_anew_connects_again_and_goes_on() {
+    require_root!();
+    let pair = Pair::new(1500);
+    let directory = Directory::create_for_test().unwrap();
+    let listening = id(&pair.server, &directory, "listener");
+    let listen = [
+        "listen",
+        "--any",
+        "--listen",
+        "[::]:4000",
+        "--no-lan",
+        "--no-port-mapping",
+    ];
+    let mut listener = start(&pair.server, &directory, "listener", &listen);
+    listener.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
+    let place = format!("{listening}@{PAIR_SERVER_V4}:{PORT}");
+    let ping = [
+        "ping",
+        &place,
+        "-c",
+        "1000000",
+        "--interval",
+        "20",
+        "--no-lan",
+        "--timeout",
+        "60",
+    ];
+    let mut ping = start(&pair.client, &directory, "caller", &ping);
+    ping.wait_for_line("answer 2 from", PROGRAM_LIMIT).unwrap();
+    listener.end(PROGRAM_LIMIT);
+    ping.wait_for_line("the peer has ended; connecting again", PROGRAM_LIMIT)
+        .unwrap();
+    let answered = ping
+        .stdout()
+        .lines()
+        .filter(|line| line.starts_with("answer "))
+        .count();
+
+    let mut listener = start(&pair.server, &directory, "listener", &listen);
+    listener.wait_for_line("listening at", PROGRAM_LIMIT).unwrap();
+    ping.wait_for_starts(&format!("{listening} at "), 2, PROGRAM_LIMIT)
+        .unwrap();
+    let answer = ping
+        .wait_for_starts("answer ", answered + 1, PROGRAM_LIMIT)
+        .unwrap();
+    let number: usize = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(number > answered + 1, "{answer}: those between were lost");
+}
+
 /// What a command printed as JSON, by events.
 fn events(text: &str) -> Vec<Value> {
     text.lines()

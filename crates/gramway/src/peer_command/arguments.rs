@@ -28,7 +28,7 @@ pub(super) enum PeerAction {
     Id,
     /// Wait for peers: answer their pings, and copy their pipes to standard output and standard input to them
     Listen(ListenArguments),
-    /// Measure round trips to a peer, and show the path to it
+    /// Measure round trips to a peer, and show the path to it; a connection that ends is made again
     Ping(PingArguments),
     /// Copy standard input to a peer, and its answer to standard output
     Pipe(PipeArguments),

@@ -1,11 +1,12 @@
 //! A connection of `ping` and `pipe`, and what people are told where there is none.
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use peer::{
-    CarrierKind, CloseReason, Closed, ConnectError, Endpoint, Failure, Peer, PeerId, PeerPath, Rendezvous,
-    SecretKey, blocking, code,
+    CarrierKind, CloseReason, Closed, ConnectError, Connecting, Endpoint, Failure, Peer, PeerId, PeerPath,
+    Rendezvous, SecretKey, blocking, code,
 };
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use super::reports::Reports;
 use super::stats::milliseconds;
 use super::{BUSY, Confinement, DONE, bind, rendezvous};
 use crate::exit::{Code, Problem};
-use crate::limits::PEER_GOODBYE_MAX;
+use crate::limits::{PEER_AGAIN_PAUSE, PEER_GOODBYE_MAX};
 use crate::sandbox::OfPeer;
 
 /// A peer that was reached.
@@ -28,10 +29,16 @@ pub(super) struct Connection {
     pub(super) tried: (Vec<String>, Value),
     /// Other addresses are known from the rendezvous.
     is_met: bool,
+    is_on_lan: bool,
     /// When it was begun.
     pub(super) began: Instant,
     /// What the connection took.
     pub(super) took: Duration,
+    /// The next one, after this one has ended.
+    next: Option<Connecting>,
+    /// When the last one was begun.
+    tried_at: Instant,
+    reports: Reports,
 }
 
 impl Connection {
@@ -80,6 +87,10 @@ impl Connection {
                     candidates,
                     tried,
                     is_met,
+                    is_on_lan: !place.no_lan,
+                    next: None,
+                    tried_at: began,
+                    reports,
                 });
             }
             Found::Failed(Some(ConnectError::Unreachable(failures))) => {
@@ -99,6 +110,46 @@ impl Connection {
             reports.data("not_reached", fields, "")?;
         }
         Err(problem)
+    }
+
+    /// Connects again after the connection has ended; whether the peer was reached by `until`. What has begun by then
+    /// goes on at the next call.
+    ///
+    /// # Errors
+    /// It cannot be tried.
+    pub(super) fn again(&mut self, until: Instant) -> Result<bool, Problem> {
+        loop {
+            let now = Instant::now();
+            let left = until.saturating_duration_since(now);
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let pause = (self.tried_at + PEER_AGAIN_PAUSE).saturating_duration_since(now);
+            let Some(next) = &self.next else {
+                if !pause.is_zero() {
+                    thread::sleep(pause.min(left));
+                    continue;
+                }
+                let candidates = self.candidates.iter();
+                let addresses: Vec<SocketAddr> = candidates.map(|candidate| candidate.address).collect();
+                let begun = self.endpoint.begin(self.peer.id(), &addresses);
+                (self.next, self.tried_at) = (Some(begun.map_err(unusable)?), now);
+                continue;
+            };
+            match blocking::wait_for(left, next.connected()) {
+                None => return Ok(false),
+                Some(Ok(peer)) => {
+                    self.took = self.tried_at.elapsed();
+                    let search =
+                        Search::new(next, &self.candidates, self.reports, self.is_met, self.is_on_lan);
+                    self.tried = (search.tried(), search.tried_as_json());
+                    (self.peer, self.next) = (peer, None);
+                    return Ok(true);
+                }
+                Some(Err(ConnectError::Unreachable(_))) => self.next = None,
+                Some(Err(error)) => return Err(unusable(error)),
+            }
+        }
     }
 
     /// Where the peer is at present, for people.

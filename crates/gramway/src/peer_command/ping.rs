@@ -1,9 +1,10 @@
-//! `gramway peer ping`: messages that go once and come back, so that what is lost shows.
+//! `gramway peer ping`: messages that go once and come back, so that what is lost shows. A connection that ends is made
+//! again, and pings meanwhile are lost, as those of any path are.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use peer::{Delivery, PeerPath, SecretKey, SendError, blocking};
+use peer::{CloseReason, Delivery, PeerPath, SecretKey, blocking};
 use serde_json::{Value, json};
 
 use super::arguments::PingArguments;
@@ -11,7 +12,7 @@ use super::connection::Connection;
 use super::reports::Reports;
 use super::stats::{self, milliseconds};
 use super::{ANSWER, Confinement, PING};
-use crate::exit::Problem;
+use crate::exit::{Code, Problem};
 use crate::limits::PEER_PING_WAIT;
 
 /// What has come back.
@@ -82,27 +83,36 @@ pub(super) fn run(
     let reports = Reports {
         is_json: arguments.json,
     };
-    let connection = Connection::open(key, &arguments.place, confinement, reports)?;
-    let mut path = tell_path(&connection, reports)?;
+    let mut connection = Connection::open(key, &arguments.place, confinement, reports)?;
+    let Some(mut path) = tell_path(&connection, reports)? else {
+        return Err(connection.ended(&why_ended(&connection)));
+    };
     let interval = Duration::from_millis(arguments.interval.into());
-    let mut tally = Tally::default();
+    let (mut tally, mut is_connected) = (Tally::default(), true);
     for remaining in (0..arguments.count).rev() {
-        let began = Instant::now();
-        let number = tally.leaves(began);
-        let body = [PING, &number.to_be_bytes()].concat();
-        match connection.peer.try_send(body, Delivery::unordered().unreliable()) {
-            // What becomes of it, the answer tells; what the queue does not take is lost.
-            Ok(_) | Err(SendError::Full) => {}
-            Err(_) => return Err(why_ended(&connection)),
+        let (began, is_last) = (Instant::now(), remaining == 0);
+        let until = began + if is_last { PEER_PING_WAIT } else { interval };
+        let body = [PING, &tally.leaves(began).to_be_bytes()].concat();
+        // What becomes of it, the answer tells; what the queue does not take is lost, and what no connection takes.
+        let _ = connection.peer.try_send(body, Delivery::unordered().unreliable());
+        loop {
+            if !is_connected {
+                // Nothing answers any more what has left, and the last one has left.
+                if is_last || !connection.again(until)? {
+                    break;
+                }
+                let Some(taken) = tell_path(&connection, reports)? else {
+                    continue;
+                };
+                (path, is_connected) = (taken, true);
+            }
+            let state = (&mut path, reports);
+            let Some(reason) = take_answers(&connection, &mut tally, state, until, is_last)? else {
+                break;
+            };
+            tell_end(&connection, &tally, &reason, reports)?;
+            is_connected = false;
         }
-        let until = began + if remaining == 0 { PEER_PING_WAIT } else { interval };
-        take_answers(
-            &connection,
-            &mut tally,
-            (&mut path, reports),
-            until,
-            remaining == 0,
-        )?;
     }
     let mut fields = tally.as_json();
     fields["path_stats"] = stats_of(&connection);
@@ -115,20 +125,20 @@ pub(super) fn run(
     }
 }
 
-/// Takes answers until then, or until all have come where no ping follows.
+/// Takes answers until then, or until all have come where no ping follows; what ended the connection, where it ended.
 fn take_answers(
     connection: &Connection,
     tally: &mut Tally,
     (path, reports): (&mut PeerPath, Reports),
     until: Instant,
     is_last: bool,
-) -> Result<(), Problem> {
+) -> Result<Option<CloseReason>, Problem> {
     while !(is_last && tally.is_complete()) {
         let left = until.saturating_duration_since(Instant::now());
         let received = match blocking::wait_for(left, connection.peer.receive()) {
-            None => return Ok(()),
+            None => return Ok(None),
             Some(Ok(received)) => received,
-            Some(Err(closed)) => return Err(connection.ended(&closed.0)),
+            Some(Err(closed)) => return Ok(Some(closed.0)),
         };
         if let Some((number, round_trip)) = tally.answered(&received.body, Instant::now()) {
             tell_move(connection, path, reports)?;
@@ -144,11 +154,27 @@ fn take_answers(
             )?;
         }
     }
-    Ok(())
+    Ok(None)
 }
 
-fn why_ended(connection: &Connection) -> Problem {
-    connection.ended(&blocking::wait(connection.peer.closed()))
+fn why_ended(connection: &Connection) -> CloseReason {
+    blocking::wait(connection.peer.closed())
+}
+
+/// The connection has ended. It is made again where the peer has answered before and does not refuse this machine.
+fn tell_end(
+    connection: &Connection,
+    tally: &Tally,
+    reason: &CloseReason,
+    reports: Reports,
+) -> Result<(), Problem> {
+    let problem = connection.ended(reason);
+    if tally.round_trips.is_empty() || matches!(problem.code(), Code::Permission) {
+        return Err(problem);
+    }
+    let problem = problem.to_string();
+    let text = format!("{problem}; connecting again");
+    reports.data("ended", json!({ "text": problem }), &text)
 }
 
 /// The connection has taken another path since it was last looked at.
@@ -188,9 +214,10 @@ fn stats_of(connection: &Connection) -> Value {
     stats.as_ref().map_or(Value::Null, stats::as_json)
 }
 
-fn tell_path(connection: &Connection, reports: Reports) -> Result<PeerPath, Problem> {
+/// Tells where the peer was reached; no path where the connection has ended since.
+fn tell_path(connection: &Connection, reports: Reports) -> Result<Option<PeerPath>, Problem> {
     let (Some(stats), Some(path)) = (connection.peer.path_stats(), connection.peer.path()) else {
-        return Err(why_ended(connection));
+        return Ok(None);
     };
     let id = connection.peer.id();
     let address = connection.address(path);
@@ -210,7 +237,7 @@ fn tell_path(connection: &Connection, reports: Reports) -> Result<PeerPath, Prob
     fields["attempts"] = attempts.clone();
     fields["path_stats"] = stats::as_json(&stats);
     reports.data("connected", fields, &text)?;
-    Ok(path)
+    Ok(Some(path))
 }
 
 #[cfg(test)]
