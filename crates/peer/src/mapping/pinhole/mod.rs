@@ -195,3 +195,60 @@ fn lifetime_seconds() -> u32 {
 fn refused(error: impl fmt::Display) -> Refusal {
     Refusal::of("UPnP", error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::thread;
+
+    use super::*;
+
+    /// The lifetimes that are asked for one after the other, always with the same nonce; a router that ends no mapping.
+    #[test]
+    fn a_pinhole_is_renewed_as_the_same_and_shortened_where_the_router_does_not_end_it() {
+        let router = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+        let SocketAddr::V6(address) = router.local_addr().unwrap() else {
+            panic!("it is bound to IPv6");
+        };
+        let asked = thread::spawn(move || {
+            let mut asked: Vec<([u8; 4], [u8; 12])> = Vec::new();
+            // A question that is repeated on a busy machine is answered again.
+            while asked.last().is_none_or(|(lifetime, _)| *lifetime != [0, 0, 0, 1]) {
+                let mut question = [0; 60];
+                let (_, from) = router.recv_from(&mut question).unwrap();
+                let (lifetime, nonce) = (&question[4..8], &question[24..36]);
+                let this = (lifetime.try_into().unwrap(), nonce.try_into().unwrap());
+                if asked.last() != Some(&this) {
+                    asked.push(this);
+                }
+                question[1] |= 0x80;
+                // NOT_AUTHORIZED.
+                question[3] = if this.0 == [0; 4] { 2 } else { 0 };
+                router.send_to(&question, from).unwrap();
+            }
+            asked
+        });
+        let question = Question {
+            own: SocketAddrV6::new(Ipv6Addr::LOCALHOST, 4_000, 0, 0),
+            nonce: [7; 12],
+            lifetime: MAPPING_LIFETIME,
+        };
+        let pinhole = Pinhole::Pcp {
+            router: address,
+            question,
+            granted: question.ask(address).unwrap(),
+        };
+        let gateway = Gateway {
+            address: Ipv6Addr::LOCALHOST,
+            interface: 1,
+            own: Ipv6Addr::LOCALHOST,
+        };
+        let renewed = pinhole.renewed(&gateway, 4_000).expect("it is granted again");
+        assert_eq!(renewed.external(), SocketAddr::from(question.own));
+        assert_eq!(renewed.lifetime(), MAPPING_LIFETIME);
+        renewed.take_back();
+        let lifetimes = [lifetime_seconds(), 0, 1].map(u32::to_be_bytes);
+        let asked = asked.join().unwrap();
+        assert_eq!(asked, lifetimes.map(|lifetime| (lifetime, [7; 12])));
+    }
+}
