@@ -80,8 +80,8 @@ browser = Browser()
 browser.call("Page.navigate", url=url)
 browser.wait_for("document.querySelector('.lines') && document.querySelector('.lines').getAttribute('d')")
 print("shown:", browser.value("document.getElementById('state').textContent"), flush=True)
-for name in ["numbers", "user-box"]:
-    print(f"{name}:", browser.value(f"document.getElementById('{name}').textContent").replace("\n", " "), flush=True)
+for name, rows in [("numbers", "#numbers"), ("users", "#user-box tbody")]:
+    print(f"{name}:", browser.value(f"document.querySelector('{rows}').textContent").replace("\n", " "), flush=True)
 for scheme in ["light", "dark"]:
     for name, width, height in [("wide", 1280, 1000), ("narrow", 390, 1600)]:
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

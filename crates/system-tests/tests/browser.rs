@@ -93,9 +93,9 @@ fn a_browser_shows_the_status_page_of_both_ends_without_complaint_and_disables_a
         let shown = |name: &str| told.lines().find(|line| line.starts_with(name)).unwrap();
         // The bytes of all, and those of the owner, whose peers these are.
         let is_server = words == ["alice"];
-        assert_eq!(shown("numbers: ").contains("Relayed"), is_server, "{told}");
+        assert_eq!(shown("numbers:").contains("Relayed"), is_server, "{told}");
         assert_eq!(
-            shown("user-box: ").contains("B relayed to peers"),
+            shown("users:").contains("B relayed to peers"),
             is_server,
             "{told}"
         );
