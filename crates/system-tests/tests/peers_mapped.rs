@@ -15,6 +15,8 @@ use testbed::namespace::{End, Namespace, join};
 use testbed::process::Process;
 use testbed::wait::wait_until;
 
+use crate::peer_command::{id, run, start};
+
 /// The router's address outside: miniupnpd maps no ports where this is a private one or one of documentation.
 const OUTSIDE: &str = "198.51.5.2";
 
@@ -237,6 +239,33 @@ fn a_firewall_of_ipv6_is_opened_for_a_peer_until_that_closes() {
         home.assert_closed(port);
         router.kill();
         let _ = router.wait(PROGRAM_LIMIT);
+    }
+}
+
+/// The program is confined: what a router is asked for has to pass.
+#[test]
+fn the_program_tells_where_a_firewall_of_ipv6_lets_others_in() {
+    require_root!();
+    require_program!("miniupnpd");
+    let home = Home::new();
+    for (port, has_pcp) in [(4_012, true), (4_013, false)] {
+        let router = home.start(has_pcp, !has_pcp, true);
+        let listening = id(&home.machine, &home.directory, "listener");
+        let at = format!("[::]:{port}");
+        let listen = ["listen", "--any", "--listen", &at, "--no-lan", "--json"];
+        let mut listener = start(&home.machine, &home.directory, "listener", &listen);
+        let told = listener.wait_for_line("\"let_in\"", PROGRAM_LIMIT).unwrap();
+        let address = format!("[{MACHINE}]:{port}");
+        assert!(told.contains(&format!("\"address\":\"{address}\"")), "{told}");
+        let place = format!("{listening}@{address}");
+        let ping = ["ping", &place, "-c", "1", "--timeout", "60", "--no-lan"];
+        let (code, text, errors) = run(&home.world, &home.directory, "caller", &ping);
+        assert_eq!(code, 0, "{errors}");
+        assert!(text.contains("1 sent, 1 answered"), "{text}");
+        for mut process in [listener, router] {
+            process.kill();
+            let _ = process.wait(PROGRAM_LIMIT);
+        }
     }
 }
 
