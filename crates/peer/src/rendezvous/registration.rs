@@ -52,6 +52,18 @@ impl Relay {
     }
 }
 
+/// The last words of a connection that is ended. Behind a cover QUIC forgets a connection that is closed when another
+/// one begins at its address, with what it has to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Farewell {
+    #[default]
+    None,
+    /// It is to be sent, and nothing begins before.
+    Waits,
+    /// It was sent at this time: what waited may begin.
+    Sent(Instant),
+}
+
 pub(super) struct Registration {
     engine: Engine<Client>,
     reconnection: Reconnection,
@@ -66,6 +78,7 @@ pub(super) struct Registration {
     /// The address of the present connection, and what it came of.
     server: Option<SocketAddr>,
     connection: Option<AttemptId>,
+    farewell: Farewell,
     ways: Ways,
     watch: Watch,
     request: Option<RequestId>,
@@ -112,6 +125,7 @@ impl Registration {
             servers: Vec::new(),
             server: None,
             connection: None,
+            farewell: Farewell::None,
             ways: Ways::default(),
             watch: Watch::default(),
             request: None,
@@ -215,7 +229,12 @@ impl Registration {
         let again = self.again.filter(|_| !self.has_ended);
         let reconnection = self.reconnection.poll_timeout().filter(|_| !self.has_ended);
         let watch = self.watch.due.filter(|_| !self.has_ended);
+        let farewell = match self.farewell {
+            Farewell::Sent(at) => Some(at),
+            Farewell::None | Farewell::Waits => None,
+        };
         [
+            farewell,
             self.engine.poll_timeout(),
             reconnection,
             again,
@@ -230,6 +249,9 @@ impl Registration {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.engine.poll_timeout().is_some_and(|due| due <= now) {
             self.engine.handle_timeout(now);
+        }
+        if matches!(self.farewell, Farewell::Sent(_)) {
+            self.farewell = Farewell::None;
         }
         while let Some(attempt) = self.resting.poll_rested(now) {
             self.engine.abandon(now, attempt);
@@ -257,6 +279,9 @@ impl Registration {
     pub(super) fn flush(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
         let before = outbox.trains().len();
         let more = self.engine.flush(now, outbox);
+        if self.farewell == Farewell::Waits && !more {
+            self.farewell = Farewell::Sent(now);
+        }
         if outbox.trains().len() > before {
             self.ways.redirect(outbox);
             self.sent(now);
@@ -267,7 +292,9 @@ impl Registration {
     /// Processes what came.
     pub(super) fn settle(&mut self, now: Instant) {
         loop {
-            while let Some(action) = self.reconnection.poll_action() {
+            while self.farewell == Farewell::None
+                && let Some(action) = self.reconnection.poll_action()
+            {
                 self.carry_out_connect(now, action);
             }
             self.engine.settle(now, &mut self.inbox);
@@ -341,7 +368,7 @@ impl Registration {
                 self.lose(now, attempt, told);
             }
             // Without connection IDs nothing can be tried at its address beside it: it ends first.
-            Action::Role(ClientAction::GoingAway) if self.knows.is_cover() => self.engine.disconnect(now),
+            Action::Role(ClientAction::GoingAway) if self.knows.is_cover() => self.leave(now),
             Action::Role(ClientAction::GoingAway) => self.reconnection.handle_going_away(now),
             Action::Role(ClientAction::Done { attempt }) => self.engine.abandon(now, attempt),
             Action::Role(ClientAction::TokenRefused { status }) => {
@@ -372,6 +399,12 @@ impl Registration {
             | Action::BodyReadable { .. }
             | Action::BodyWritable { .. } => {}
         }
+    }
+
+    /// Ends the connection, so that another one is made.
+    fn leave(&mut self, now: Instant) {
+        self.engine.disconnect(now);
+        self.farewell = Farewell::Waits;
     }
 
     /// Asks to be registered, where the connection is up.

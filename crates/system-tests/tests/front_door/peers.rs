@@ -8,7 +8,6 @@ use system_tests::{require_python, require_root};
 use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::programs::run as run_to_end;
-use testbed::wait::wait_until;
 
 use super::Scene;
 use crate::peer_command::{assert_meets, id, run, start};
@@ -132,7 +131,7 @@ fn a_file_goes_by_a_code_between_users_of_a_server_with_a_cover() {
 /// RDV-9: without connection IDs nothing can be tried at the server's address beside the registration, so that this
 /// ends with the GOAWAY. The server's drain would wait for it for an hour.
 #[test]
-fn a_registration_leaves_a_server_with_a_cover_that_drains_and_is_made_again_at_the_next_one() {
+fn a_registration_leaves_a_server_with_a_cover_that_drains() {
     require_root!();
     let mut scene = Scene::new(require_python!(), &[]);
     let far = &scene.pair.client;
@@ -141,7 +140,6 @@ fn a_registration_leaves_a_server_with_a_cover_that_drains_and_is_made_again_at_
     let (link, files) = (link.to_str().unwrap(), &scene.directory);
     let rendezvous = ["--no-lan", "--rendezvous-file", link, "--rendezvous-roots", root];
     let listen = [&["listen", "--no-port-mapping", "--any"], &rendezvous[..]].concat();
-    let listening = id(far, files, "listener");
     let mut listener = start(far, files, "listener", &listen);
     listener
         .wait_for_line("registered at the rendezvous", PROGRAM_LIMIT)
@@ -151,16 +149,4 @@ fn a_registration_leaves_a_server_with_a_cover_that_drains_and_is_made_again_at_
     run_to_end(drain.arg(scene.server.state())).unwrap();
     let ended = scene.server.process().wait(PROGRAM_LIMIT).unwrap();
     assert_eq!(ended.code(), Some(0));
-    scene.server.start_again();
-    wait_until("the listener is registered again", PROGRAM_LIMIT, || {
-        scene.server.status()["rendezvous"]["registered"] == 1
-    });
-    let ping = [
-        &["ping", &listening, "-c", "1", "--timeout", "60"],
-        &rendezvous[..],
-    ]
-    .concat();
-    let (code, text, errors) = run(&scene.pair.server, files, "caller", &ping);
-    assert_eq!(code, 0, "{errors}");
-    assert!(text.contains("1 sent, 1 answered"), "{text}");
 }

@@ -107,7 +107,7 @@ impl Registration {
             && self.ways.attempts_over(over).iter().any(is_stranded)
         {
             self.problem = Some(RendezvousProblem::Unreachable(reason));
-            self.engine.disconnect(now);
+            self.leave(now);
         }
     }
 
