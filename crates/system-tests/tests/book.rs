@@ -9,11 +9,12 @@ use system_tests::{require_program, require_root};
 
 use crate::scene::no_load;
 
-/// Chapters about ports, proxies and the server itself.
-const PORTS: [&str; 5] = [
+/// Chapters about ports, proxies, files and the server itself.
+const PORTS: [&str; 6] = [
     "first-tunnel.md",
     "browser.md",
     "users.md",
+    "files.md",
     "operating.md",
     "trouble.md",
 ];

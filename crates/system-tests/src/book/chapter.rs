@@ -46,6 +46,13 @@ pub enum Action {
     Kill,
     /// The last command that stays prints these lines.
     Says(Expected),
+    /// It has printed a word that the reader types where the book shows another one.
+    StandsFor {
+        /// What the book shows.
+        shown: String,
+        /// What stands before the word on its line.
+        before: String,
+    },
 }
 
 /// How commands are run, and when they are done.
@@ -122,6 +129,12 @@ impl Reader {
             self.push(number, machine, Action::Kill);
         } else if let Some(machine) = comment.strip_suffix(" says") {
             self.speaker = Some(machine.to_owned());
+        } else if let Some((shown, rest)) = comment.split_once(" stands for what ") {
+            let Some((machine, before)) = rest.split_once(" printed behind: ") else {
+                return Err(format!("line {number}: behind which words?"));
+            };
+            let (shown, before) = (shown.to_owned(), format!("{before} "));
+            self.push(number, machine, Action::StandsFor { shown, before });
         } else if let Some((path, machines)) = comment
             .strip_prefix("copied: ")
             .and_then(|rest| rest.split_once(" from "))
@@ -246,7 +259,8 @@ mod tests {
         let text = "# Title\n\nOn the server:\n\n```sh server stays\nsudo gramway up \\\n    --nat\n```\n\n```text\nready\n```\n\n\
                     Your laptop has a file:\n\n```ini laptop:/etc/a.conf\n[A]\n```\n\nThen, on the laptop\n```sh laptop\n# first\n\
                     one\ntwo # last\n```\n\n<!-- Ctrl-C on server -->\n\n<!-- server says -->\n```text\nbye\n```\n\n\
-                    <!-- not run: a window -->\n```sh laptop\nchromium\n```\n<!-- copied: ~/a from server to laptop -->\n";
+                    <!-- not run: a window -->\n```sh laptop\nchromium\n```\n<!-- copied: ~/a from server to laptop -->\n\
+                    <!-- 4711 stands for what server printed behind: ls of -->\n";
         let steps = steps(text).unwrap();
         let told: Vec<_> = steps
             .iter()
@@ -259,6 +273,7 @@ mod tests {
             (27, "server"),
             (30, "server"),
             (38, "laptop"),
+            (39, "server"),
         ];
         assert_eq!(told, expected);
         let actions: Vec<_> = steps.into_iter().map(|step| step.action).collect();
@@ -277,6 +292,10 @@ mod tests {
             Action::Interrupt,
             Action::Says(Expected::new("bye")),
             copy,
+            Action::StandsFor {
+                shown: "4711".to_owned(),
+                before: "ls of ".to_owned(),
+            },
         ];
         assert_eq!(actions, expected);
     }
@@ -308,6 +327,10 @@ mod tests {
             ("<!-- not run: a window -->\n", "line 1: no block follows"),
             ("<!-- note -->\n", "line 1: unknown comment"),
             ("<!-- copied: ~/a from server -->\n", "line 1: copied to where?"),
+            (
+                "<!-- 7 stands for what server says -->\n",
+                "line 1: behind which words?",
+            ),
         ] {
             let error = steps(text).unwrap_err();
             assert!(error.starts_with(told), "{text}: {error}");

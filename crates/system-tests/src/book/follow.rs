@@ -14,14 +14,18 @@ use testbed::wait::poll;
 pub fn follow(chapter: &str, text: &str, world: &mut World) {
     let steps = steps(text).unwrap_or_else(|error| panic!("docs/{chapter}: {error}"));
     assert!(!steps.is_empty(), "docs/{chapter} tells to do nothing");
+    let mut words = Vec::new();
     for step in steps {
-        if let Err(error) = take(&step, world) {
+        if let Err(error) = take(&step, world, &mut words) {
             panic!("docs/{chapter}, line {}, on {}: {error}", step.line, step.machine);
         }
     }
 }
 
-fn take(step: &Step, world: &mut World) -> Result<(), String> {
+/// What the book shows, and what the reader types there.
+type Words = Vec<(String, String)>;
+
+fn take(step: &Step, world: &mut World, words: &mut Words) -> Result<(), String> {
     const UNKNOWN: &str = "there is no such machine";
     if let Action::Copy { path, from } = &step.action {
         let text = world.machine(from).ok_or(UNKNOWN)?.read(path)?;
@@ -34,13 +38,18 @@ fn take(step: &Step, world: &mut World) -> Result<(), String> {
         Action::Write { path, text } => machine.write(path, text),
         Action::Interrupt => machine.interrupt()?,
         Action::Kill => machine.kill()?,
+        Action::StandsFor { shown, before } => {
+            let printed = || machine.word_behind(before);
+            let word = poll(PROGRAM_LIMIT, printed).ok_or_else(|| format!("no line begins with {before}"))?;
+            words.push((shown.clone(), word));
+        }
         Action::Says(expected) => return wait_for(expected, machine, Expected::found_in),
         Action::Run {
             commands,
             manner: Manner::Stays,
             output,
         } => {
-            machine.start_staying(&commands[0]);
+            machine.start_staying(&typed(&commands[0], words));
             if let Some(expected) = output {
                 return wait_for(expected, machine, Expected::found_in_any_order);
             }
@@ -53,7 +62,7 @@ fn take(step: &Step, world: &mut World) -> Result<(), String> {
             let run = || -> Result<(), String> {
                 let mut printed = String::new();
                 for command in commands {
-                    let (has_succeeded, text) = machine.run(command);
+                    let (has_succeeded, text) = machine.run(&typed(command, words));
                     if has_succeeded == (*manner == Manner::Fails) {
                         let end = if has_succeeded { "succeeds" } else { "fails" };
                         return Err(format!("`{command}` {end}:\n{text}"));
@@ -79,6 +88,16 @@ fn take(step: &Step, world: &mut World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A command as the reader types it.
+fn typed(command: &str, words: &Words) -> String {
+    let mut command = command.to_owned();
+    // The same may stand for something else later in a chapter.
+    for (shown, word) in words.iter().rev() {
+        command = command.replace(shown, word);
+    }
+    command
 }
 
 /// Waits until the last command that stays has printed these lines.

@@ -225,6 +225,15 @@ impl Machine {
         }
     }
 
+    /// The word behind these at the beginning of a line of the last command that stays, or was just ended.
+    #[must_use]
+    pub fn word_behind(&self, before: &str) -> Option<String> {
+        let staying = self.ended.as_ref().or(self.staying.last())?;
+        let text = without_escapes(&staying.process.stdout());
+        let mut rests = text.lines().filter_map(|line| line.strip_prefix(before));
+        rests.find_map(|rest| rest.split_whitespace().next().map(str::to_owned))
+    }
+
     /// Ends the last command that stays as Ctrl-C on its terminal does.
     ///
     /// # Errors

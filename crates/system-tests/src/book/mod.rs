@@ -20,6 +20,7 @@
 //! | `<!-- copied: ~/FILE from MACHINE to MACHINE -->` | the reader copies a file |
 //! | `<!-- Ctrl-C on MACHINE -->` | the last command that stays there is ended |
 //! | `<!-- killed on MACHINE -->` | it is killed |
+//! | `<!-- SHOWN stands for what MACHINE printed behind: WORDS -->` | what the reader types for SHOWN |
 //! | `<!-- MACHINE says -->` | the next `text` block shows further lines of it, in this order |
 //!
 //! The text above a command names its machine.

@@ -6,6 +6,9 @@
 /// Stands for what differs from run to run.
 const ELLIPSIS: char = '…';
 
+/// Parameters and letter of the sequence that erases the cursor's line, as progress bars do to be drawn again.
+const ERASE_LINE: &str = "2K";
+
 /// Lines that the book shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
@@ -92,7 +95,8 @@ fn is_line(shown: &str, printed: &str) -> bool {
     ends.any(|end| is_line(rest, &printed[end..]))
 }
 
-/// What a terminal would show: without the escape sequences that colour it (ECMA-48) and without carriage returns.
+/// What a terminal would show: without the escape sequences that colour it (ECMA-48), without carriage returns, and
+/// without what was erased from its line.
 #[must_use]
 pub fn without_escapes(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
@@ -102,8 +106,17 @@ pub fn without_escapes(text: &str) -> String {
             '\r' => {}
             '\u{1b}' => {
                 // ESC [, parameters, and a final letter; any other sequence is two characters.
-                if characters.next() == Some('[') {
-                    characters.by_ref().find(|next| ('@'..='~').contains(next));
+                if characters.next() != Some('[') {
+                    continue;
+                }
+                let mut parameters = String::new();
+                let letter = characters.by_ref().find(|next| {
+                    parameters.push(*next);
+                    ('@'..='~').contains(next)
+                });
+                if letter.is_some() && parameters == ERASE_LINE {
+                    let line = plain.rfind('\n').map_or(0, |end| end + 1);
+                    plain.truncate(line);
                 }
             }
             _ => plain.push(character),
@@ -163,8 +176,10 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_not_compared() {
+    fn colours_and_bars_are_not_compared() {
         assert_eq!(without_escapes("\u{1b}[1;32mdone\u{1b}[0m\r\n"), "done\n");
         assert_eq!(without_escapes("plain [text]\n"), "plain [text]\n");
+        let drawn = "above\nbar 0 %\r\u{1b}[2Kbar \u{1b}[K1 %\r\u{1b}[2Kend\n";
+        assert_eq!(without_escapes(drawn), "above\nend\n");
     }
 }
