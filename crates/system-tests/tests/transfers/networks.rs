@@ -24,8 +24,10 @@ fn set_between(world: &World, rule: &str) {
 fn path(receiver: &Process) -> Option<String> {
     let lines = receiver.stdout();
     let values = lines.lines().rev();
-    let mut values = values.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    values.find_map(|value| value["path"].as_str().map(str::to_owned))
+    let values = values.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    // Events of files have paths of another kind.
+    let mut progress = values.filter(|value| value["event"] == "progress");
+    progress.find_map(|value| value["path"].as_str().map(str::to_owned))
 }
 
 /// Whether it has told so of what carries the data.
