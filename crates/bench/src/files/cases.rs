@@ -21,6 +21,7 @@ const QUICK: u64 = 8;
 const MEMORY_MIB_MAX: f64 = 128.0;
 
 /// A line of the matrix.
+#[derive(Clone, Copy)]
 pub(super) struct Case {
     name: &'static str,
     content: Content,
@@ -92,6 +93,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
         rival_time_max: FILES_TIME_MAX,
     };
     vec![
+        large,
         Case {
             name: "small",
             content: Content::RandomFiles {
@@ -144,7 +146,6 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
             demands: &[Demand::FirstBytes(1.0)],
             ..large
         },
-        large,
     ]
 }
 

