@@ -110,10 +110,11 @@ pub const PEERS_HANDSHAKES_AT_A_TIME: usize = 8;
 /// Idle connections of `bench peers` whose memory is measured.
 pub const PEERS_IDLE: usize = 1_000;
 
-/// A transfer of `bench files` that takes longer is stopped.
+/// A transfer of Gramway's in `bench files` that takes longer has failed.
 pub const FILES_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// The same for a rival on a slow line: what comes meanwhile tells its rate, which is that of TCP beside loss.
+/// A rival's transfer that takes longer is stopped: what has come meanwhile tells its rate. Some wait for ever for an end
+/// that was cut, and some take hours for many files on a line with delay.
 pub const FILES_RIVAL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// For a program of `bench files` to be ready.

@@ -33,8 +33,6 @@ pub(super) struct Case {
     rounds: usize,
     contestants: &'static [Contestant],
     demands: &'static [Demand],
-    /// After so long, others than Gramway are stopped.
-    rival_time_max: Duration,
 }
 
 /// What Gramway is held against.
@@ -90,7 +88,6 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
             Demand::CpuOf(Scp, 0.6),
             Demand::AimFaster(Cp, 0.5),
         ],
-        rival_time_max: FILES_TIME_MAX,
     };
     vec![
         large,
@@ -116,7 +113,6 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
             rounds: 3,
             contestants: &[Gramway, Croc, Rsync],
             demands: &[Demand::Faster(&[Rsync], 1.0), Demand::AimFaster(Rsync, 1.5)],
-            rival_time_max: FILES_RIVAL_TIME_MAX,
             ..large
         },
         Case {
@@ -132,7 +128,6 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
                 Demand::Faster(&[Croc, Sendme, Wormhole, Qcp, Scp, Rsync], 1.0),
                 Demand::AimFaster(Tcp, 1.0),
             ],
-            rival_time_max: FILES_RIVAL_TIME_MAX,
             ..large
         },
         Case {
@@ -175,10 +170,10 @@ impl Case {
     }
 
     /// After so long its transfer is stopped.
-    pub(super) fn time_max(&self, contestant: Contestant) -> Duration {
+    pub(super) fn time_max(contestant: Contestant) -> Duration {
         match contestant {
             Gramway => FILES_TIME_MAX,
-            _ => self.rival_time_max,
+            _ => FILES_RIVAL_TIME_MAX,
         }
     }
 

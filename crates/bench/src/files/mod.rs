@@ -161,7 +161,7 @@ fn measure(
     let (to, place) = (directory.join("received"), directory.join("states"));
     let run = || {
         std::fs::create_dir(&place).during(|| format!("make {}", place.display()))?;
-        let limit = case.time_max(contestant);
+        let limit = Case::time_max(contestant);
         let trial = Trial::prepare(programs, network, (case, source), (&to, &place), limit)?;
         let run = match case.is_resumed() {
             true => resume::run(contestant, &trial)?,
