@@ -71,6 +71,9 @@ impl Peers {
             return;
         };
         entry.is_accepted = true;
+        if let Some(connection) = entry.connection() {
+            self.quic.widen(connection);
+        }
         self.touch(peer.index());
     }
 

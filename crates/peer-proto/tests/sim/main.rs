@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a failed step of a test fails the test")]
 
 mod bounds;
-mod crowd;
 mod fairness;
 mod identity;
 mod laws;

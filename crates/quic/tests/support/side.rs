@@ -282,7 +282,6 @@ impl Side {
                 | Event::StreamWritable { .. }
                 | Event::StreamStopped { .. }
                 | Event::PathMtuChanged { .. }
-                | Event::CreditWanted { .. }
                 | Event::Congestion { .. }
                 | Event::StreamsAvailable { .. } => {}
             }

@@ -260,10 +260,7 @@ impl<R: Role> Engine<R> {
                 None => self.endpoint.ignore(now, new.key),
             },
             // The last two come among peers only.
-            Event::IncomingExpired { .. }
-            | Event::PathMtuChanged { .. }
-            | Event::Congestion { .. }
-            | Event::CreditWanted { .. } => {}
+            Event::IncomingExpired { .. } | Event::PathMtuChanged { .. } | Event::Congestion { .. } => {}
             Event::RemoteChanged { connection, remote } => {
                 self.tell_services_of_remote(now, connection, remote);
             }
