@@ -203,7 +203,8 @@ impl<'a> Stream<'a> {
 
     fn read(&mut self, length_max: usize) -> Result<Bytes, Unproved> {
         let read = self.wait.until(self.until, self.from.read_chunk(length_max))?;
-        read.ok_or(Unproved::Silent)
+        // A stream may end a moment before its connection.
+        read.ok_or_else(|| self.wait.why_failed())
     }
 
     /// Waits until the other end has everything.
