@@ -8,6 +8,7 @@ use system_tests::{require_python, require_root};
 use testbed::namespace::Namespace;
 use testbed::process::Process;
 use testbed::programs::run as run_to_end;
+use testbed::wait::wait_until;
 
 use super::Scene;
 use crate::peer_command::{assert_meets, id, run, start};
@@ -117,7 +118,10 @@ fn a_file_goes_by_a_code_between_users_of_a_server_with_a_cover() {
         sender.stderr()
     );
     assert_eq!(std::fs::read_to_string(to.join("file")).unwrap(), "what is sent");
-    // Everything has come: nobody has this number any more.
+    // Everything has come: nobody has this number any more, once the server knows.
+    wait_until("the server knows that both have left", PROGRAM_LIMIT, || {
+        scene.server.status()["rendezvous"]["registered"] == 0
+    });
     let again = [&receive[..], &["--timeout", "5"]].concat();
     let mut late = run(&scene.pair.client, "late", &again);
     assert_eq!(late.wait(PROGRAM_LIMIT).unwrap().code(), Some(UNAVAILABLE));

@@ -406,6 +406,7 @@ impl Rendezvous {
                 let user = own.user;
                 let guests = self.0.guests.as_ref().filter(|_| is_allowed);
                 let peer = guests.and_then(|guests| guests.find(now, user, number));
+                let peer = peer.filter(|peer| table.registrations.contains_key(peer));
                 // Where it takes nothing, it asks too much.
                 let _ = self.tell(&mut table, &ticket.peer, Message::Found { peer });
             }

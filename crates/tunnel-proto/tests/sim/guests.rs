@@ -220,4 +220,12 @@ fn a_user_finds_who_asked_for_a_number_and_a_guest_does_not() {
             "{client}"
         );
     }
+    let now = site.world.now();
+    site.client(0).disconnect(now);
+    site.world.run(SECOND);
+    site.run();
+    site.heard(1);
+    site.say(1, &[Message::Find { number }]);
+    site.run();
+    assert_eq!(site.heard(1), [Message::Found { peer: None }], "who asked has left");
 }
