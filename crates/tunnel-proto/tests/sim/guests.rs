@@ -227,5 +227,9 @@ fn a_user_finds_who_asked_for_a_number_and_a_guest_does_not() {
     site.heard(1);
     site.say(1, &[Message::Find { number }]);
     site.run();
-    assert_eq!(site.heard(1), [Message::Found { peer: None }], "who asked has left");
+    assert_eq!(
+        site.heard(1),
+        [Message::Found { peer: None }],
+        "who asked has left"
+    );
 }
