@@ -2,15 +2,16 @@
 //! hashes nothing again. A file is known by device, inode, size and both times; what is kept of another one is as good
 //! as nothing. A file of the cache that cannot be read or written costs time and nothing else.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use files_proto::content::{Address, chunk_count};
 
+use crate::beside;
 use crate::limits::{CACHED_FILE_BYTES_MIN, CACHED_FILES_MAX};
 use crate::walk::Stamp;
 
@@ -72,17 +73,7 @@ impl Cache {
     }
 
     fn write(&self, stamp: &Stamp, addresses: &[Option<Address>]) -> io::Result<()> {
-        let path = self.path(stamp);
-        let beside = path.with_extension(format!("{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(&encode(stamp, addresses))?;
-        fs::rename(&beside, &path)
+        beside::write(&self.path(stamp), &encode(stamp, addresses))
     }
 }
 

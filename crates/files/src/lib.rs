@@ -36,6 +36,7 @@
 //! ```
 
 mod attributes;
+mod beside;
 mod cache;
 mod carrier;
 mod choice;

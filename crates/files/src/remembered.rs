@@ -3,16 +3,17 @@
 //! remembered wrongly is measured again once its rate has halved. A file that cannot be read or written costs a
 //! measurement and nothing else.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use peer::PeerId;
 
+use crate::beside;
 use crate::carrier::Carrier;
 use crate::limits::{REMEMBERED_CHOICES_MAX, REMEMBERED_TIME_MAX};
 
@@ -93,16 +94,7 @@ impl Remembered {
             rate: rate as u64,
             time,
         });
-        let beside = self.0.with_extension(format!("{}", std::process::id()));
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(&encode(&records))?;
-        fs::rename(&beside, &self.0)
+        beside::write(&self.0, &encode(&records))
     }
 
     fn read(&self) -> Vec<Record> {
