@@ -70,6 +70,20 @@ impl Trial {
         self.directory.path().join("to/tree").join(name)
     }
 
+    /// Runs until so many bytes have come, and cancels at the receiver: what it had then.
+    fn cut_after(&self, bytes: u64) -> Progress {
+        let (sent, received) = (Progress::default(), Progress::default());
+        thread::scope(|scope| {
+            let running = scope.spawn(|| self.run_with(&sent, &received));
+            while received.snapshot().bytes_done < bytes {
+                thread::yield_now();
+            }
+            received.cancel();
+            assert!(running.join().unwrap().1.is_err());
+        });
+        received
+    }
+
     fn run_with(&self, sent: &Progress, received: &Progress) -> (Ended, Ended) {
         let (to_receiver, to_sender) = pair();
         thread::scope(|scope| {
@@ -222,15 +236,7 @@ fn what_a_disk_lost_of_a_part_comes_again() {
     let mut trial = Trial::new();
     fs::write(trial.from("large"), random(9, 30 * MIB)).unwrap();
     trial.send.limit = Some(20 << 20);
-    let (sent, received) = (Progress::default(), Progress::default());
-    thread::scope(|scope| {
-        let running = scope.spawn(|| trial.run_with(&sent, &received));
-        while received.snapshot().bytes_done < 8 << 20 {
-            thread::yield_now();
-        }
-        received.cancel();
-        assert!(running.join().unwrap().1.is_err());
-    });
+    trial.cut_after(8 << 20);
     let part = fs::OpenOptions::new()
         .write(true)
         .open(trial.to(".large.gramway-part"))
@@ -290,15 +296,7 @@ fn clocks_that_jump_between_two_runs_cost_nothing() {
         let set = |path: PathBuf, time| fs::File::open(path).unwrap().set_modified(time).unwrap();
         set(trial.from("large"), source_time);
         trial.send.limit = Some(20 << 20);
-        let (sent, received) = (Progress::default(), Progress::default());
-        thread::scope(|scope| {
-            let running = scope.spawn(|| trial.run_with(&sent, &received));
-            while received.snapshot().bytes_done < 6 << 20 {
-                thread::yield_now();
-            }
-            received.cancel();
-            assert!(running.join().unwrap().1.is_err());
-        });
+        let received = trial.cut_after(6 << 20);
         let before = received.snapshot().bytes_done;
         // As if they had been written before the clock was set back, or forward.
         set(trial.to(".large.gramway-part"), state_time);
