@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 use system_tests::limits::PROGRAM_LIMIT;
-use system_tests::service::{Service, connect};
+use system_tests::service::{Service, connect, try_connect};
 use system_tests::source::pattern;
 use system_tests::{require_program, require_root};
 use testbed::iperf::{self, IperfRun, IperfServer};
@@ -122,8 +122,10 @@ fn a_reset_passes_both_ways() {
 fn a_target_where_nobody_listens_resets_the_connection_and_is_told() {
     require_root!();
     let mut scene = Scene::new(&[FORWARD]);
-    let mut stream = connect(&scene.pair.client, "127.0.0.1:7000");
-    let error = stream.read_exact(&mut [0]).unwrap_err();
+    let stream = try_connect(&scene.pair.client, "127.0.0.1:7000");
+    let error = stream
+        .and_then(|mut stream| stream.read_exact(&mut [0]))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let warning = "the server refused TCP to 127.0.0.1:7000: nothing listens at the target";
     scene
