@@ -32,8 +32,8 @@ enum Command {
     Peers(MatrixOptions),
     /// A pair of peers that a server relays, compared with a direct one and with a UDP forward; needs root
     Relayed(MatrixOptions),
-    /// Files from one machine to another, compared with croc, scp, rsync and cp; needs root
-    Files(MatrixOptions),
+    /// Files from one machine to another, compared with croc, sendme, magic-wormhole, qcp, scp, rsync and cp; needs root
+    Files(files::Options),
     /// What a server's front door costs and bears: handshakes, first bytes, a flood; needs root
     FrontDoor(MatrixOptions),
     /// UDP in packets that look like TCP, compared with direct traffic, a plaintext relay and phantun; needs root

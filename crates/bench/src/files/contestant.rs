@@ -10,6 +10,7 @@ mod wormhole;
 use std::path::PathBuf;
 use std::process::Command;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use testbed::programs;
 
@@ -27,7 +28,7 @@ const RIVALS_PYTHON: &str = "rivals/python/bin";
 const TCP_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Contestant {
     /// Copies on one machine: the floor.

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use clap::Args;
 use serde::Serialize;
 use testbed::directory::Directory;
 use testbed::programs;
@@ -35,6 +36,24 @@ use cases::Case;
 use content::Made;
 use contestant::Contestant;
 use trial::{Run, Trial};
+
+/// Flags of `bench files`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Options {
+    #[command(flatten)]
+    matrix: MatrixOptions,
+    /// Only these beside gramway, separated by commas; what is judged beside others is named
+    #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
+    contestants: Vec<Contestant>,
+}
+
+impl Options {
+    /// Whether this one takes part.
+    fn wants(&self, contestant: Contestant) -> bool {
+        let is_named = self.contestants.is_empty() || self.contestants.contains(&contestant);
+        is_named || contestant == Contestant::Gramway
+    }
+}
 
 /// One case with the median run of each contestant.
 #[derive(Clone, Debug, Serialize)]
@@ -65,9 +84,10 @@ struct Results<'a> {
 /// # Errors
 /// Without root, when no case is chosen, when Gramway could not be measured somewhere (the other cases are), or when
 /// results can't be written.
-pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write) -> Result<(), Error> {
+pub fn run(programs: &Programs, options: &Options, output: &mut dyn Write) -> Result<(), Error> {
     programs.check()?;
-    let chosen = options.choose(cases::all(options.quick))?;
+    let asked = &options.matrix;
+    let chosen = asked.choose(cases::all(asked.quick))?;
     matrix::check_system(&[("ip", "iproute2")])?;
     let _sweeper = Sweeper::start(programs)?;
     let machine = Machine::describe();
@@ -75,7 +95,10 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
     let version = programs::said(programs.gramway().arg("--version"));
     print(output, &version)?;
     let mut rivals = BTreeMap::new();
-    for contestant in Contestant::ALL {
+    for contestant in Contestant::ALL
+        .into_iter()
+        .filter(|contestant| options.wants(*contestant))
+    {
         match contestant.version() {
             Ok(Some(version)) => {
                 print(output, &version)?;
@@ -87,7 +110,7 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
     }
     print(output, &report::header())?;
     let measure = |case: Case| {
-        let row = measure_case(programs, &case, options.runs())?;
+        let row = measure_case(programs, &case, options)?;
         Ok(Measured {
             lines: report::lines(&row),
             is_whole: row.results.contains_key(&Contestant::Gramway),
@@ -95,7 +118,7 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
         })
     };
     let save = |rows: &[Row]| {
-        options.save(&Results {
+        asked.save(&Results {
             machine: &machine,
             gramway: &version,
             rivals: &rivals,
@@ -108,15 +131,20 @@ pub fn run(programs: &Programs, options: &MatrixOptions, output: &mut dyn Write)
 }
 
 /// All runs of one case. A contestant that fails once is not asked again.
-fn measure_case(programs: &Programs, case: &Case, runs_max: usize) -> Result<Row, Error> {
+fn measure_case(programs: &Programs, case: &Case, options: &Options) -> Result<Row, Error> {
     let directory = Directory::create()?;
     let source = case.content().make(directory.path());
     let source = source.during(|| format!("make files in {}", directory.path().display()))?;
     let network = Network::build(programs, case.link())?;
     let mut runs: BTreeMap<Contestant, Vec<Run>> = BTreeMap::new();
     let mut failures: Vec<(Contestant, String)> = Vec::new();
-    for round in 0..case.rounds().min(runs_max) {
-        for contestant in case.contestants().iter().copied() {
+    for round in 0..case.rounds().min(options.matrix.runs()) {
+        for contestant in case
+            .contestants()
+            .iter()
+            .copied()
+            .filter(|contestant| options.wants(*contestant))
+        {
             let has_failed = failures.iter().any(|(failed, _)| *failed == contestant);
             let has_all = round > 0 && !case.decides(contestant);
             if has_failed || has_all || contestant.version().is_err() {
