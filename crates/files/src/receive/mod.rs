@@ -27,6 +27,7 @@ use peer::blocking::{wait, wait_for};
 use peer::{Peer, SendStream};
 use quic::KeyIdentity;
 
+use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordReceiver, Sockets};
 use crate::control::{Bell, Heard, Inbox, Outbox};
 use crate::destination::Destination;
@@ -63,7 +64,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
         write_back: WriteBack::default(),
         placing: Placing::default(),
         bell: Bell::default(),
-        listener: Mutex::default(),
+        listening: Listening::default(),
         state: Mutex::new(State::new(rules.unwrap_or_default())),
         fatal: Mutex::default(),
         is_over: AtomicBool::new(false),
@@ -139,7 +140,7 @@ pub fn receive(peer: &Peer, options: &ReceiveOptions, progress: &Progress) -> Re
             });
         }
         receiving.is_over.store(true, Ordering::SeqCst);
-        receiving.close_listener();
+        receiving.listening.close();
         receiving.placing.end();
         receiving.write_back.end();
         receiving.outbox.close();

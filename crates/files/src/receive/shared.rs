@@ -17,7 +17,7 @@ use super::file::Incoming;
 use super::placing::Placing;
 use super::write_back::WriteBack;
 use crate::carrier::Sockets;
-use crate::carrier::tcp::Listener;
+use crate::carrier::tcp::Listening;
 use crate::control::{Bell, Outbox};
 use crate::destination::Destination;
 use crate::error::TransferError;
@@ -34,7 +34,7 @@ pub(super) struct Receiving {
     /// Something has come for the thread that hears the sender.
     pub(super) bell: Bell,
     /// Takes TCP connections.
-    pub(super) listener: Mutex<Option<Arc<Listener>>>,
+    pub(super) listening: Listening,
     pub(super) state: Mutex<State>,
     /// What ends the whole transfer.
     pub(super) fatal: Mutex<Option<TransferError>>,
@@ -145,24 +145,6 @@ impl Receiving {
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(error);
         self.bell.ring();
-    }
-
-    pub(super) fn set_listener(&self, listener: Listener) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listener));
-    }
-
-    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
-        self.listener
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// No more TCP connections are taken.
-    pub(super) fn close_listener(&self) {
-        if let Some(listener) = self.listener() {
-            listener.close();
-        }
     }
 
     /// What is to be acknowledged, as messages.

@@ -20,7 +20,7 @@ use peer::Peer;
 use peer::blocking::{wait, wait_for};
 
 use crate::cache::Cache;
-use crate::carrier::tcp::Listener;
+use crate::carrier::tcp::Listening;
 use crate::carrier::{Carrier, RecordSender, Sockets};
 use crate::choice::{Choice, Decision, Totals};
 use crate::control::{Bell, Heard, Inbox, Outbox};
@@ -60,7 +60,7 @@ struct Sending {
     /// Whether the receiver's port is not reached.
     is_tcp_refused: AtomicBool,
     /// Takes TCP connections of the receiver.
-    listener: Mutex<Option<Arc<Listener>>>,
+    listening: Listening,
     is_over: AtomicBool,
     /// The pipe that is sent, and whether it is wanted.
     pipe: Mutex<Option<EntryId>>,
@@ -83,7 +83,7 @@ impl Sending {
             tcp_open: AtomicUsize::new(0),
             tcp_taken: AtomicUsize::new(0),
             is_tcp_refused: AtomicBool::new(false),
-            listener: Mutex::default(),
+            listening: Listening::default(),
             is_over: AtomicBool::new(false),
             pipe: Mutex::default(),
             chunks_sent: AtomicU64::new(0),
@@ -157,7 +157,7 @@ pub fn send(peer: &Peer, options: &SendOptions, progress: &Progress) -> Result<R
         }
         // Everything that a thread may wait for ends here.
         sending.is_over.store(true, Ordering::SeqCst);
-        sending.close_listener();
+        sending.listening.close();
         sending.desk.end_all();
         sending.outbox.close();
         if !matches!(

@@ -2,8 +2,8 @@
 //! the receiver to a port of ours (FILE-36). Whichever end connects, this one is TLS's client.
 
 use std::net::{Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
@@ -16,9 +16,9 @@ use rustls::ClientConfig;
 use super::lane::{Compressing, LaneThread};
 use super::{Conversation, Sending};
 use crate::carrier::RecordSender;
-use crate::carrier::tcp::{self, Listener};
+use crate::carrier::tcp;
 use crate::carrier::tls::{PROTOCOL, TlsSender};
-use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE, TCP_STRANGERS_MAX};
+use crate::limits::{STREAMS_MAX, TCP_CONNECTIONS, TCP_PATIENCE};
 use crate::options::{Compress, Transport};
 use crate::pool::Pool;
 use crate::remembered::Between;
@@ -110,9 +110,9 @@ impl Conversation<'_, '_> {
             return;
         }
         tcp.has_offered = true;
-        let Ok(listener) = Listener::bind() else { return };
-        let Ok(port) = listener.port() else { return };
-        *sending.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listener));
+        let Ok(port) = sending.listening.open() else {
+            return;
+        };
         sending.outbox.push(&Message::TcpOffer(TcpOffer {
             // The address is the one that QUIC has (FILE-19).
             addresses: vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))],
@@ -123,7 +123,7 @@ impl Conversation<'_, '_> {
     /// Takes connections of the receiver, which has told its key.
     pub(super) fn take_tcp(&mut self, key: [u8; 32]) {
         let sending = self.sending;
-        let (Some(tcp), Some(listener)) = (&mut self.tcp, sending.listener()) else {
+        let (Some(tcp), Some(listener)) = (&mut self.tcp, sending.listening.get()) else {
             return;
         };
         if std::mem::replace(&mut tcp.is_accepting, true) {
@@ -132,44 +132,14 @@ impl Conversation<'_, '_> {
         let config = records::connecting(&tcp.key, PROTOCOL, key);
         let connections = tcp.connections.clone();
         self.scope.spawn(move || {
-            let strangers = &AtomicUsize::new(0);
-            let (connections, config) = (&connections, &config);
-            thread::scope(|handshakes| {
-                let is_over = || sending.is_over() || strangers.load(Ordering::SeqCst) > TCP_STRANGERS_MAX;
-                while let Some(socket) = listener.accept(is_over) {
-                    strangers.fetch_add(1, Ordering::SeqCst);
-                    let socket = Arc::new(socket);
-                    if !sending.sockets.keep(&socket) {
-                        break;
-                    }
-                    handshakes.spawn(move || {
-                        if let Some(lane) = sending.tcp_lane(connections, socket, config) {
-                            strangers.fetch_sub(1, Ordering::SeqCst);
-                            sending.run_tcp(lane);
-                        }
-                    });
-                }
-                listener.close();
-            });
+            let handshake = |socket| sending.tcp_lane(&connections, socket, &config);
+            let is_over = || sending.is_over();
+            listener.serve(&sending.sockets, is_over, handshake, |lane| sending.run_tcp(lane));
         });
     }
 }
 
 impl Sending {
-    fn listener(&self) -> Option<Arc<Listener>> {
-        self.listener
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// No more TCP connections are taken.
-    pub(super) fn close_listener(&self) {
-        if let Some(listener) = self.listener() {
-            listener.close();
-        }
-    }
-
     /// Completes the handshake; `None` where it fails, or enough connections are there.
     fn tcp_lane(
         &self,
